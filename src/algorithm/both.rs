@@ -1,0 +1,102 @@
+//! Several limits on one key, spent together or not at all.
+
+use super::{Algorithm, Step};
+use crate::{
+    clock::Timestamp,
+    decision::{Charge, Cost, Decision},
+};
+
+/// Two rules on one key: a cost passes if both let it pass, and is spent on both or on neither.
+///
+/// One decision answers for both: the numbers are those of the rule nearer to
+/// exhaustion, every wait is the longer one. Nest pairs for more rules.
+///
+/// ```
+/// use tollgate::{Cost, Timestamp, TokenBucket};
+/// use tollgate::algorithm::Algorithm;
+///
+/// let rule = (TokenBucket::per_second(2), TokenBucket::per_hour(3));
+/// let mut state = None;
+/// let mut admitted = 0;
+/// for second in 0..10 {
+///     let now = Timestamp::from_nanos(second * 1_000_000_000);
+///     for _ in 0..5 {
+///         admitted += u32::from(rule.step(&mut state, now, Cost::ONE).decision().is_admitted());
+///     }
+/// }
+/// assert_eq!(admitted, 3);
+/// ```
+impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
+    type State = (Option<A::State>, Option<B::State>);
+
+    fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
+        let (mut a, mut b) = state.take().unwrap_or((None, None));
+        let passes = [passes(&self.0, &a, now, cost), passes(&self.1, &b, now, cost)];
+        let all = passes == [true; 2];
+        let step = join(
+            step_if(&self.0, &mut a, now, cost, all || !passes[0]),
+            step_if(&self.1, &mut b, now, cost, all || !passes[1]),
+        );
+        if a.is_some() || b.is_some() {
+            *state = Some((a, b));
+        }
+        step
+    }
+
+    fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
+        let a = self.0.look(state.and_then(|state| state.0.as_ref()), now);
+        let b = self.1.look(state.and_then(|state| state.1.as_ref()), now);
+        a.and(b)
+    }
+
+    fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64) {
+        let (mut a, mut b) = state.take().unwrap_or((None, None));
+        self.0.settle(&mut a, charge, now, actual);
+        self.1.settle(&mut b, charge, now, actual);
+        if a.is_some() || b.is_some() {
+            *state = Some((a, b));
+        }
+    }
+
+    fn forgettable_at(&self, (a, b): &Self::State) -> Timestamp {
+        let a = a.as_ref().map_or(Timestamp::default(), |a| self.0.forgettable_at(a));
+        let b = b.as_ref().map_or(Timestamp::default(), |b| self.1.forgettable_at(b));
+        a.max(b)
+    }
+}
+
+/// Whether a rule lets a cost pass: by the definition of `remaining`, without spending.
+pub(super) fn passes<R: Algorithm>(
+    rule: &R,
+    state: &Option<R::State>,
+    now: Timestamp,
+    cost: Cost,
+) -> bool {
+    let look = rule.look(state.as_ref(), now);
+    look.remaining().is_some_and(|units| units >= cost.get())
+}
+
+/// Steps, to spend or to hear the refusal; or only looks, where another rule refuses.
+pub(super) fn step_if<R: Algorithm>(
+    rule: &R,
+    state: &mut Option<R::State>,
+    now: Timestamp,
+    cost: Cost,
+    step: bool,
+) -> Step {
+    if step {
+        rule.step(state, now, cost)
+    } else {
+        Step::Kept(rule.look(state.as_ref(), now))
+    }
+}
+
+/// One step for two that were made together.
+pub(super) fn join(a: Step, b: Step) -> Step {
+    let decision = a.decision().and(b.decision());
+    match (a, b) {
+        (Step::Restarted(_), _) | (_, Step::Restarted(_)) => Step::Restarted(decision),
+        (Step::Wrote(_), _) | (_, Step::Wrote(_)) => Step::Wrote(decision),
+        (Step::Kept(_), Step::Kept(_)) => Step::Kept(decision),
+    }
+}

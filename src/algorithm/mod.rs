@@ -1,0 +1,154 @@
+//! How a key's state, the time and a cost become a decision.
+//!
+//! Everything here is pure: no clock is read, no lock taken, no random number drawn. A step
+//! may be run again for the same request after a lost race.
+
+mod any;
+mod both;
+mod credit;
+mod text;
+mod token_bucket;
+
+use crate::{
+    clock::Timestamp,
+    decision::{Charge, Cost, Decision},
+};
+
+pub use self::{
+    any::{All, AnyRule, AnyState},
+    token_bucket::{TokenBucket, TokenBucketState},
+};
+
+/// A rule: decides from what is remembered of a key.
+///
+/// A value of this type is small and travels along with each call; a
+/// [store](crate::store::Store) remembers only the [`State`](Self::State). So a rule can be swapped while
+/// running. Within one algorithm and for a remembered key that mints nothing: an
+/// exhausted client stays exhausted, and what exceeds a new capacity is cut.
+///
+/// # Laws
+///
+/// Stores rely on them, and `tests/laws_of_rules.rs` shows how to test them:
+///
+/// - A refused call returns [`Step::Kept`] and leaves the state alone. The one exception
+///   is the first sight of a key whose rule does not start at rest.
+/// - A cost above the capacity is always refused, without a retry time.
+/// - `remaining` is the greatest cost that passes at the same instant, and
+///   `retry_after` the least wait after which the same call passes.
+/// - From [`forgettable_at`](Self::forgettable_at) on, no state at all gives the same decisions.
+/// - Where `now` lies before the state's last write, time stands still at that write.
+/// - The numbers of decisions come out the same on every machine: no floats.
+///
+/// # A rule of one's own
+///
+/// A quota for a lifetime: `n` units in all, never refilled.
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use tollgate::{Charge, Cost, Decision, Quota, Timestamp, Verdict};
+/// use tollgate::algorithm::{Algorithm, Step};
+///
+/// #[derive(Clone)]
+/// struct Lifetime(NonZeroU64);
+///
+/// impl Lifetime {
+///     fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, spent: u64) -> Decision {
+///         Decision::new(verdict, now, cost)
+///             .with_limit(self.0, Quota::new(self.0.get(), Quota::MAX_PERIOD))
+///             .with_remaining(self.0.get().saturating_sub(spent))
+///     }
+/// }
+///
+/// impl Algorithm for Lifetime {
+///     type State = u64;
+///
+///     fn step(&self, state: &mut Option<u64>, now: Timestamp, cost: Cost) -> Step {
+///         let spent = state.unwrap_or(0);
+///         match spent.checked_add(cost.get()) {
+///             Some(total) if total <= self.0.get() => {
+///                 *state = Some(total);
+///                 Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), total))
+///             }
+///             _ => Step::Kept(self.answer(Verdict::Refuse, now, cost.get(), spent)),
+///         }
+///     }
+///
+///     fn look(&self, state: Option<&u64>, now: Timestamp) -> Decision {
+///         let spent = state.copied().unwrap_or(0);
+///         let verdict = if spent < self.0.get() { Verdict::Allow } else { Verdict::Refuse };
+///         self.answer(verdict, now, 0, spent)
+///     }
+///
+///     fn settle(&self, state: &mut Option<u64>, charge: &Charge, _: Timestamp, actual: u64) {
+///         if let Some(spent) = state {
+///             *spent = spent.saturating_sub(charge.cost).saturating_add(actual);
+///         }
+///     }
+///
+///     fn forgettable_at(&self, _: &u64) -> Timestamp {
+///         Timestamp::MAX
+///     }
+/// }
+///
+/// let rule = Lifetime(NonZeroU64::MIN);
+/// let mut state = None;
+/// assert!(rule.step(&mut state, Timestamp::default(), Cost::ONE).decision().is_admitted());
+/// assert!(!rule.step(&mut state, Timestamp::MAX, Cost::ONE).decision().is_admitted());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a rule that can decide",
+    note = "a rule is a `TokenBucket`, a pair of rules, an `AnyRule` parsed from text \
+            (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
+)]
+pub trait Algorithm {
+    /// What must be remembered of a key; small.
+    type State: Clone;
+
+    /// Spends `cost` if the rule allows it.
+    ///
+    /// May be run again after a lost race. `None` is a key that was never seen, or is forgotten.
+    fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step;
+
+    /// What could be spent now. Changes nothing.
+    ///
+    /// `remaining` is the greatest cost that would pass, `retry_after` is for one unit.
+    fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision;
+
+    /// Corrects an earlier charge to the `actual` cost in units.
+    ///
+    /// Less gives back (0 is a refund), more is taken by force, even into debt. Never restores what
+    /// refill has restored already, and never reaches out of the window that was charged.
+    fn settle(
+        &self,
+        state: &mut Option<Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    );
+
+    /// From when on this state says no more than no state at all.
+    ///
+    /// Stores derive expiry and eviction from it.
+    fn forgettable_at(&self, state: &Self::State) -> Timestamp;
+}
+
+/// What [`Algorithm::step`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The state is as it was: a store need write nothing.
+    Kept(Decision),
+    /// The state has changed.
+    Wrote(Decision),
+    /// The state was of another algorithm: it was dropped, and the key begins afresh.
+    Restarted(Decision),
+}
+
+impl Step {
+    /// The decision.
+    #[inline]
+    pub fn decision(self) -> Decision {
+        match self {
+            Self::Kept(decision) | Self::Wrote(decision) | Self::Restarted(decision) => decision,
+        }
+    }
+}

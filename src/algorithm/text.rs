@@ -1,0 +1,120 @@
+//! Reading a rule's text, word by word, with the column of whatever is wrong.
+
+use std::time::Duration;
+
+use crate::{
+    error::Error,
+    quota::{Quota, parse_duration, parse_number},
+};
+
+/// The words of one rule that are not read yet.
+pub(super) struct Words<'a> {
+    text: &'a str,
+    words: std::iter::Peekable<std::vec::IntoIter<Word<'a>>>,
+}
+
+/// A word and the byte at which it begins.
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let words: Vec<_> = text
+            .split_ascii_whitespace()
+            .map(|word| Word { text: word, at: word.as_ptr().addr() - text.as_ptr().addr() })
+            .collect();
+        Self { text, words: words.into_iter().peekable() }
+    }
+
+    /// The first word: an algorithm's name, with its column.
+    pub(super) fn first(text: &'a str) -> Option<(&'a str, usize)> {
+        let word = Self::of(text).words.next()?;
+        Some((word.text, word.at + 1))
+    }
+
+    fn next(&mut self, expected: &str) -> Result<Word<'a>, Error> {
+        self.words.next().ok_or_else(|| {
+            Error::new(format!("the rule `{}` ends too early: expected {expected}", self.text.trim()))
+                .at_column(self.text.trim_end().len() + 1)
+        })
+    }
+
+    pub(super) fn name(&mut self, name: &str) -> Result<(), Error> {
+        let word = self.next(&format!("`{name}`"))?;
+        if word.text == name {
+            return Ok(());
+        }
+        Err(Error::new(format!("`{}` where `{name}` was expected", word.text)).at_column(word.at + 1))
+    }
+
+    pub(super) fn quota(&mut self) -> Result<Quota, Error> {
+        let word = self.next("a quota, as in `100/1m`")?;
+        word.text.parse().map_err(|error: Error| error.shifted(word.at))
+    }
+
+    /// What follows, as settings `name=value` in any order, each at most once.
+    pub(super) fn settings<const N: usize>(
+        &mut self,
+        names: &[&'static str; N],
+    ) -> Result<[Option<Setting<'a>>; N], Error> {
+        let mut settings = [None; N];
+        for word in self.words.by_ref() {
+            let (name, value) = word.text.split_once('=').unwrap_or((word.text, ""));
+            let Some(index) = names.iter().position(|known| *known == name) else {
+                return Err(Error::new(format!(
+                    "unknown setting `{name}`: expected one of `{}=…`",
+                    names.join("=…`, `")
+                ))
+                .at_column(word.at + 1));
+            };
+            let at = word.at + name.len() + 1;
+            if settings[index].replace(Setting { name: names[index], value, at }).is_some() {
+                return Err(Error::new(format!("`{name}` is set twice: expected it once; take one out"))
+                    .at_column(word.at + 1));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// The value of a setting.
+#[derive(Clone, Copy)]
+pub(super) struct Setting<'a> {
+    name: &'static str,
+    value: &'a str,
+    at: usize,
+}
+
+impl Setting<'_> {
+    fn error(&self, expected: &str) -> Error {
+        Error::new(format!("`{}` is no value for `{}`: expected {expected}", self.value, self.name))
+            .at_column(self.at + 1)
+    }
+
+    pub(super) fn number(&self) -> Result<u64, Error> {
+        parse_number(self.value).ok_or_else(|| {
+            self.error(&format!("a whole number, as in `{}=150`", self.name))
+        })
+    }
+
+    pub(super) fn duration(&self) -> Result<Duration, Error> {
+        parse_duration(self.value).map(Duration::from_nanos).map_err(|_| {
+            self.error(&format!(
+                "a duration in ns, us, ms, s, m, h or d, as in `{}=10s`",
+                self.name
+            ))
+        })
+    }
+
+    /// What a builder makes of the value; its error points here.
+    pub(super) fn apply<V, T>(
+        &self,
+        value: V,
+        build: impl FnOnce(V) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        build(value).map_err(|error| error.at_column(self.at + 1))
+    }
+}

@@ -1,0 +1,88 @@
+//! Instants, and the clocks that tell them. Nothing else in this crate reads time.
+
+#[cfg(any(test, feature = "test-util"))]
+mod manual;
+mod slew;
+mod system;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+use std::{fmt, time::Duration};
+
+#[cfg(any(test, feature = "test-util"))]
+pub use self::manual::ManualClock;
+pub use self::system::SystemClock;
+#[cfg(feature = "tokio")]
+pub use self::tokio::TokioClock;
+
+/// An instant on a store's own timeline: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 1.
+///
+/// Arithmetic saturates. The clocks of this crate stay below 2⁶³ ns (the year 2262).
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Timestamp;
+///
+/// let noon = Timestamp::from_nanos(43_200_000_000_000);
+/// let later = noon.saturating_add(Duration::from_secs(5));
+/// assert_eq!(later.saturating_since(noon), Duration::from_secs(5));
+/// assert_eq!(noon.saturating_since(later), Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The latest instant: "never" where something is awaited.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The instant `nanos` nanoseconds after the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The instant `wait` later, or [`MAX`](Self::MAX).
+    #[must_use]
+    pub fn saturating_add(self, wait: Duration) -> Self {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub const fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
+        write!(f, "Timestamp({seconds}.{nanos:09})")
+    }
+}
+
+/// Tells a store the time.
+///
+/// A clock should be monotone and near Unix time. Where it steps back all the same,
+/// time stands still for a key at its last write: nothing is minted, and nobody is
+/// locked out for longer than the step.
+pub trait Clock {
+    /// The instant it is now.
+    fn now(&self) -> Timestamp;
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for &C {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}

@@ -1,0 +1,333 @@
+//! The answer to one question, and what it cost.
+
+use std::{fmt, num::NonZeroU64, time::Duration};
+
+use crate::{clock::Timestamp, quota::Quota};
+
+/// What one request spends, in units: at least 1.
+///
+/// Looking without spending is `look`, never a cost of 0. A cost above a rule's
+/// capacity is refused always, and disturbs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(NonZeroU64);
+
+impl Cost {
+    /// One unit: the default.
+    pub const ONE: Self = Self(NonZeroU64::MIN);
+
+    /// `units` units; `None` for 0.
+    pub const fn new(units: u64) -> Option<Self> {
+        match NonZeroU64::new(units) {
+            Some(units) => Some(Self(units)),
+            None => None,
+        }
+    }
+
+    /// The number of units.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl From<NonZeroU64> for Cost {
+    fn from(units: NonZeroU64) -> Self {
+        Self(units)
+    }
+}
+
+/// What an admitted [`Decision`] took, kept for a later `settle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Charge {
+    /// When it was taken, on the store's timeline.
+    pub at: Timestamp,
+    /// The class it was admitted in, 0 being the best.
+    pub class: u8,
+    /// The units taken.
+    pub cost: u64,
+}
+
+/// What a [`Decision`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Go on at once.
+    Allow,
+    /// Go on after waiting; the cost is spent already.
+    Delay(Duration),
+    /// Do not go on. Nothing was spent.
+    Refuse,
+    /// The store could not tell; `admitted` is what its user chose for that case.
+    Undecided {
+        /// Whether the request goes on all the same.
+        admitted: bool,
+    },
+}
+
+/// The answer to "may this key spend this cost now?".
+///
+/// A plain `Copy` value: refusing is not failing. All durations count from
+/// [`at`](Self::at), so that nobody needs to read a clock again.
+///
+/// | | |
+/// |---|---|
+/// | [`verdict`](Self::verdict) | whether the request goes on |
+/// | [`limit`](Self::limit) | the greatest cost that could ever pass |
+/// | [`remaining`](Self::remaining) | the greatest cost that would pass right after |
+/// | [`retry_after`](Self::retry_after) | the least wait after which the same call passes if nobody else comes |
+/// | [`reset_after`](Self::reset_after) | the least wait after which the key cannot be told from an unused one |
+/// | [`more_after`](Self::more_after) | the least wait after which `remaining` has grown |
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    verdict: Verdict,
+    class: u8,
+    at: Timestamp,
+    cost: u64,
+    remaining: u64,
+    limit: Option<Limit>,
+    retry_after: Option<Duration>,
+    reset_after: Duration,
+    more_after: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Limit {
+    capacity: NonZeroU64,
+    quota: Quota,
+}
+
+impl Decision {
+    /// A decision at `at` about spending `cost` units (0 for a look), without numbers yet.
+    ///
+    /// Algorithms fill it with the `with_` methods.
+    #[inline]
+    pub const fn new(verdict: Verdict, at: Timestamp, cost: u64) -> Self {
+        Self {
+            verdict,
+            class: 0,
+            at,
+            cost,
+            remaining: 0,
+            limit: None,
+            retry_after: None,
+            reset_after: Duration::ZERO,
+            more_after: Duration::ZERO,
+        }
+    }
+
+    /// What a store that could not tell answers: no limit, no remaining.
+    ///
+    /// `retry_after` is when it will try again, where it knows.
+    pub const fn undecided(admitted: bool, at: Timestamp, retry_after: Option<Duration>) -> Self {
+        let mut decision = Self::new(Verdict::Undecided { admitted }, at, 0);
+        decision.retry_after = retry_after;
+        decision
+    }
+
+    /// With the capacity, in units, and the sustained rate of the rule.
+    #[inline]
+    #[must_use]
+    pub const fn with_limit(mut self, capacity: NonZeroU64, quota: Quota) -> Self {
+        self.limit = Some(Limit { capacity, quota });
+        self
+    }
+
+    /// With the greatest cost, in units, that would pass right after.
+    #[inline]
+    #[must_use]
+    pub const fn with_remaining(mut self, units: u64) -> Self {
+        self.remaining = units;
+        self
+    }
+
+    /// With the least wait after which the same call passes; `None` is never.
+    #[inline]
+    #[must_use]
+    pub const fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
+        self.retry_after = wait;
+        self
+    }
+
+    /// With the least wait after which the key cannot be told from an unused one.
+    #[inline]
+    #[must_use]
+    pub const fn with_reset_after(mut self, wait: Duration) -> Self {
+        self.reset_after = wait;
+        self
+    }
+
+    /// With the least wait after which `remaining` has grown.
+    #[inline]
+    #[must_use]
+    pub const fn with_more_after(mut self, wait: Duration) -> Self {
+        self.more_after = wait;
+        self
+    }
+
+    /// With the class the call was admitted in.
+    #[inline]
+    #[must_use]
+    pub const fn with_class(mut self, class: u8) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// Allow, delay, refuse, or undecided.
+    pub const fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Whether the request goes on, at once or after a delay.
+    #[inline]
+    pub const fn is_admitted(&self) -> bool {
+        matches!(
+            self.verdict,
+            Verdict::Allow | Verdict::Delay(_) | Verdict::Undecided { admitted: true }
+        )
+    }
+
+    /// Whether the store could not tell.
+    pub const fn is_undecided(&self) -> bool {
+        matches!(self.verdict, Verdict::Undecided { .. })
+    }
+
+    /// The capacity in units: the greatest cost that could ever pass. `None` when undecided.
+    pub const fn limit(&self) -> Option<u64> {
+        match self.limit {
+            Some(limit) => Some(limit.capacity.get()),
+            None => None,
+        }
+    }
+
+    /// The rate that the rule sustains. `None` when undecided.
+    pub const fn quota(&self) -> Option<Quota> {
+        match self.limit {
+            Some(limit) => Some(limit.quota),
+            None => None,
+        }
+    }
+
+    /// The greatest cost in units that would pass at the same instant, right after.
+    /// `None` when undecided.
+    pub const fn remaining(&self) -> Option<u64> {
+        match self.limit {
+            Some(_) => Some(self.remaining),
+            None => None,
+        }
+    }
+
+    /// The least wait after which the same call would pass if nothing else happened.
+    ///
+    /// Zero for what was admitted; `None` when it could never pass. For a look it is
+    /// the wait for one unit. A wait above 2⁶⁴ s is cut to [`Duration::MAX`].
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The least wait after which the key cannot be told from an unused one.
+    ///
+    /// Cut to [`Duration::MAX`] above it.
+    pub const fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+
+    /// The least wait after which [`remaining`](Self::remaining) has grown; zero when it cannot.
+    pub const fn more_after(&self) -> Duration {
+        self.more_after
+    }
+
+    /// The class of the admission: 0 is the best, higher ones were demoted.
+    pub const fn class(&self) -> u8 {
+        self.class
+    }
+
+    /// The instant of the decision on the store's timeline.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// What was taken, for a later `settle`; `None` when nothing was.
+    pub const fn charge(&self) -> Option<Charge> {
+        match self.verdict {
+            Verdict::Allow | Verdict::Delay(_) if self.cost > 0 => Some(Charge {
+                at: self.at,
+                class: self.class,
+                cost: self.cost,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether this one leaves less than `other`, as a share of what each allows at most.
+    ///
+    /// A refusal comes before every admission, and an undecided answer last.
+    pub fn is_nearer_exhaustion_than(&self, other: &Self) -> bool {
+        self.nearness(other).is_lt()
+    }
+
+    /// Orders decisions by how near to exhaustion they are, the nearest first.
+    pub(crate) fn nearness(&self, other: &Self) -> std::cmp::Ordering {
+        let rank = |decision: &Self| match decision.verdict {
+            Verdict::Refuse => 0,
+            Verdict::Undecided { admitted: false } => 1,
+            Verdict::Allow | Verdict::Delay(_) => 2,
+            Verdict::Undecided { admitted: true } => 3,
+        };
+        let share = |this: &Self, that: &Self| {
+            u128::from(this.remaining) * u128::from(that.limit().unwrap_or(1))
+        };
+        rank(self)
+            .cmp(&rank(other))
+            .then_with(|| share(self, other).cmp(&share(other, self)))
+    }
+
+    /// The refusal that stands for a delay where nothing can wait.
+    pub(crate) fn without_delay(mut self) -> Self {
+        if let Verdict::Delay(wait) = self.verdict {
+            self.verdict = Verdict::Refuse;
+            self.retry_after = Some(wait);
+        }
+        self
+    }
+
+    /// One decision for two limits that are spent together or not at all.
+    ///
+    /// The numbers of a limit are those of the nearer to exhaustion; every wait is the longer.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let (near, far) = if other.is_nearer_exhaustion_than(&self) {
+            (other, self)
+        } else {
+            (self, other)
+        };
+        let verdict = match (near.verdict, far.verdict) {
+            (Verdict::Delay(a), Verdict::Delay(b)) => Verdict::Delay(a.max(b)),
+            (Verdict::Allow, delay @ Verdict::Delay(_)) => delay,
+            (verdict, _) => verdict,
+        };
+        Self {
+            verdict,
+            class: near.class.max(far.class),
+            at: near.at.max(far.at),
+            remaining: near.remaining.min(far.remaining),
+            retry_after: match (near.retry_after, far.retry_after) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                _ => None,
+            },
+            reset_after: near.reset_after.max(far.reset_after),
+            ..near
+        }
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("verdict", &self.verdict)
+            .field("limit", &self.limit())
+            .field("remaining", &self.remaining())
+            .field("retry_after", &self.retry_after)
+            .field("reset_after", &self.reset_after)
+            .field("class", &self.class)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}

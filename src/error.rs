@@ -1,0 +1,74 @@
+//! What is wrong with a setting, and what to write instead.
+
+use std::fmt;
+
+/// A quota, rule, name, key or network that cannot be.
+///
+/// The message says what was wrong, what was expected, and what to do. Parsing
+/// errors also point at the [column](Self::column).
+///
+/// ```
+/// use tollgate::Quota;
+///
+/// let error = "100/1x".parse::<Quota>().unwrap_err();
+/// assert_eq!(error.column(), Some(6));
+/// assert_eq!(
+///     error.to_string(),
+///     "column 6: unknown unit `x` in the quota `100/1x`: \
+///      expected ns, us, ms, s, m, h or d, as in `100/1m`",
+/// );
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    message: Box<str>,
+    column: Option<usize>,
+}
+
+impl Error {
+    /// An error with a message of its own, for algorithms and stores written elsewhere.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into().into_boxed_str(),
+            column: None,
+        }
+    }
+
+    /// The same error, pointing at a column of the text that was parsed.
+    ///
+    /// Columns are bytes and begin at 1.
+    #[must_use]
+    pub fn at_column(mut self, column: usize) -> Self {
+        self.column = Some(column);
+        self
+    }
+
+    /// The column of the text at which parsing stopped, in bytes, beginning at 1.
+    ///
+    /// `None` where no text was parsed.
+    pub fn column(&self) -> Option<usize> {
+        self.column
+    }
+
+    /// The same error seen from a text in which the parsed one begins `bytes` further right.
+    pub(crate) fn shifted(mut self, bytes: usize) -> Self {
+        self.column = self.column.map(|column| column + bytes);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(column) = self.column {
+            write!(f, "column {column}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self})")
+    }
+}
+
+impl std::error::Error for Error {}

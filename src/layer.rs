@@ -1,0 +1,196 @@
+//! The layer: what an app team adds to its service.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tower_layer::Layer;
+
+use crate::{
+    error::Error,
+    limit::{And, Limit, Named},
+    outcome::Policy,
+    service::{Config, RateLimit},
+    store::{Backend, NeverFails},
+};
+
+/// Limits the rate of requests in front of any tower service.
+///
+/// [`new`](Self::new) begins with the defaults: state in memory, one key for everybody, a cost of 1, answers over
+/// HTTP and gRPC. Clones of the layer, and all services that it makes, share one
+/// budget.
+///
+/// # The tower contract
+///
+/// The decision falls in `call`, on the instance that `poll_ready` made ready. An admitted request
+/// goes to that very instance. A refusal drops it uncalled, and a fresh clone stays behind. So
+/// does a delay: the waiting request asks a fresh clone for readiness after its wait, and holds none of
+/// the inner service's capacity meanwhile.
+///
+/// # Cancellation
+///
+/// A request that is dropped while a store is asked is charged once at most. One that is dropped
+/// while it is delayed is settled back, as far as the store can without being awaited, and [counted](Self::cancelled).
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response, StatusCode};
+/// use tollgate::{RateLimitLayer, TokenBucket};
+/// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let mut service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1)))
+///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello")))));
+///
+/// let first = service.ready().await?.call(Request::new(())).await?;
+/// assert_eq!(first.body(), "hello");
+/// let second = service.ready().await?.call(Request::new(())).await?;
+/// assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(second.headers()["retry-after"], "60");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer<L, S, R> {
+    limits: L,
+    store: S,
+    respond: R,
+    cancelled: Arc<AtomicU64>,
+}
+
+impl<L, S, R> RateLimitLayer<L, S, R> {
+    pub(crate) fn from_parts(limits: L, store: S, respond: R) -> Self {
+        Self { limits, store, respond, cancelled: Arc::default() }
+    }
+
+    /// The same layer with its state in another store.
+    ///
+    /// The store runs the rule's type, and can be cloned cheaply (an [`Arc`] of a store is one). One that can fail
+    /// must say what happens then: [`fail_open`](crate::store::StoreExt::fail_open) or
+    /// [`fail_closed`](crate::store::StoreExt::fail_closed).
+    #[must_use]
+    pub fn store<T>(self, store: T) -> RateLimitLayer<L, T, R> {
+        let Self { limits, respond, cancelled, .. } = self;
+        RateLimitLayer { limits, store, respond, cancelled }
+    }
+
+    /// The same layer, answering otherwise.
+    #[must_use]
+    pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T> {
+        let Self { limits, store, cancelled, .. } = self;
+        RateLimitLayer { limits, store, respond, cancelled }
+    }
+
+    /// The same layer with one more limit, charged together with the others or not at all.
+    ///
+    /// # Panics
+    ///
+    /// When another limit of the layer has the same name; see [`try_also`](Self::try_also).
+    #[must_use]
+    #[track_caller]
+    pub fn also<Rule, P, K, C>(
+        self,
+        limit: Limit<Rule, P, K, C>,
+    ) -> RateLimitLayer<And<L, Limit<Rule, P, K, C>>, S, R>
+    where
+        L: Named,
+    {
+        match self.try_also(limit) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The same layer with one more limit, charged together with the others or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When another limit of the layer has the same name.
+    pub fn try_also<Rule, P, K, C>(
+        self,
+        limit: Limit<Rule, P, K, C>,
+    ) -> Result<RateLimitLayer<And<L, Limit<Rule, P, K, C>>, S, R>, Error>
+    where
+        L: Named,
+    {
+        let Self { limits, store, respond, cancelled } = self;
+        let limits = And::try_new(limits, limit)?;
+        Ok(RateLimitLayer { limits, store, respond, cancelled })
+    }
+
+    /// How many delayed requests were dropped before their wait was over, and settled back.
+    pub fn cancelled(&self) -> u64 {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// Settings of the layer's one limit; those of further ones are set before [`also`](RateLimitLayer::also).
+impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
+    fn map<M>(self, change: impl FnOnce(Limit<Rule, P, K, C>) -> M) -> RateLimitLayer<M, S, R> {
+        let Self { limits, store, respond, cancelled } = self;
+        RateLimitLayer { limits: change(limits), store, respond, cancelled }
+    }
+
+    /// The same layer, keyed by `key`.
+    #[must_use]
+    pub fn key<L>(self, key: L) -> RateLimitLayer<Limit<Rule, P, L, C>, S, R> {
+        self.map(|limit| limit.key(key))
+    }
+
+    /// The same layer with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
+    /// `None` is the layer's own rule.
+    #[must_use]
+    pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R> {
+        self.map(|limit| limit.rule(per_request))
+    }
+
+    /// The same layer with another cost: a [`Cost`](crate::Cost), or a function `Fn(&Req) -> Cost`.
+    #[must_use]
+    pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D>, S, R> {
+        self.map(|limit| limit.cost(cost))
+    }
+
+    /// The same layer under another name than `default`.
+    ///
+    /// # Panics
+    ///
+    /// When the name is no [`Policy`]: empty, too long, or not printable ASCII.
+    #[must_use]
+    #[track_caller]
+    pub fn named(self, name: &str) -> Self {
+        self.policy(Policy::new(name))
+    }
+
+    /// The same layer under another policy.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.map(|limit| limit.policy(policy))
+    }
+}
+
+impl<Svc, L, S, R> Layer<Svc> for RateLimitLayer<L, S, R>
+where
+    L: Clone,
+    S: Backend<Error: NeverFails> + Clone,
+    R: Clone,
+{
+    type Service = RateLimit<Svc, L, S, R>;
+
+    fn layer(&self, inner: Svc) -> Self::Service {
+        let Self { limits, store, respond, cancelled } = self.clone();
+        RateLimit::new(inner, Arc::new(Config { limits, store, respond, cancelled }))
+    }
+}
+
+impl<L: fmt::Debug, S: fmt::Debug, R> fmt::Debug for RateLimitLayer<L, S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("limits", &self.limits)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! One limit of a layer: its name, rule, key and cost.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::{
+    decision::Cost,
+    error::Error,
+    key::{Extracted, Global, KeyExtractor, MissingKey},
+    outcome::Policy,
+    store::Ask,
+};
+
+/// One limit: a rule, whom it limits, what a request costs, and what it is called.
+///
+/// A layer begins with one; [`also`](crate::RateLimitLayer::also) adds more, each with a name of
+/// its own. A request passes if all its limits let it pass, and is charged to all of them or to none.
+///
+/// ```
+/// use http::Request;
+/// use tollgate::{Cost, TokenBucket, key::{Header, PeerIp}, Limit, RateLimitLayer};
+///
+/// let uploads = Limit::new(TokenBucket::per_hour(1_000_000).burst(5_000_000))
+///     .named("upload-kilobytes")
+///     .key(Header::new("x-api-key"))
+///     .cost(|request: &Request<String>| {
+///         Cost::new(request.body().len() as u64 / 1024).unwrap_or(Cost::ONE)
+///     });
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).also(uploads);
+/// # let _ = layer;
+/// ```
+#[derive(Clone)]
+pub struct Limit<Rule, P = OwnRule, K = Global, C = Cost> {
+    policy: Policy,
+    rule: Rule,
+    per_request: P,
+    key: K,
+    cost: C,
+}
+
+/// Each request is limited by the limit's own rule: the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnRule;
+
+impl<Rule> Limit<Rule> {
+    /// A limit named `default`, with one key for everybody and a cost of 1.
+    pub fn new(rule: Rule) -> Self {
+        Self {
+            policy: Policy::default(),
+            rule,
+            per_request: OwnRule,
+            key: Global,
+            cost: Cost::ONE,
+        }
+    }
+}
+
+impl<Rule, P, K, C> Limit<Rule, P, K, C> {
+    /// The same limit under another name.
+    ///
+    /// # Panics
+    ///
+    /// When the name is no [`Policy`]: empty, too long, or not printable ASCII. Names from
+    /// data go through [`Policy::try_new`] and [`policy`](Self::policy).
+    #[must_use]
+    #[track_caller]
+    pub fn named(self, name: &str) -> Self {
+        self.policy(Policy::new(name))
+    }
+
+    /// The same limit under another policy.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The same limit, keyed by `key`.
+    #[must_use]
+    pub fn key<L>(self, key: L) -> Limit<Rule, P, L, C> {
+        let Self { policy, rule, per_request, cost, .. } = self;
+        Limit { policy, rule, per_request, key, cost }
+    }
+
+    /// The same limit with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
+    /// `None` is the limit's own rule.
+    #[must_use]
+    pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C> {
+        let Self { policy, rule, key, cost, .. } = self;
+        Limit { policy, rule, per_request, key, cost }
+    }
+
+    /// The same limit with another cost: a [`Cost`], or a function `Fn(&Req) -> Cost`.
+    #[must_use]
+    pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D> {
+        let Self { policy, rule, per_request, key, .. } = self;
+        Limit { policy, rule, per_request, key, cost }
+    }
+}
+
+impl<Rule: fmt::Debug, P, K, C> fmt::Debug for Limit<Rule, P, K, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limit")
+            .field("policy", &self.policy)
+            .field("rule", &self.rule)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Chooses the rule of a request.
+pub trait RuleOf<Req, Rule> {
+    /// The rule, or `None` for the limit's own.
+    fn rule_of(&self, req: &Req) -> Option<Rule>;
+}
+
+impl<Req, Rule> RuleOf<Req, Rule> for OwnRule {
+    #[inline]
+    fn rule_of(&self, _: &Req) -> Option<Rule> {
+        None
+    }
+}
+
+impl<Req, Rule, F: Fn(&Req) -> Option<Rule>> RuleOf<Req, Rule> for F {
+    fn rule_of(&self, req: &Req) -> Option<Rule> {
+        self(req)
+    }
+}
+
+/// Tells what a request costs.
+pub trait CostOf<Req> {
+    /// The cost.
+    fn cost_of(&self, req: &Req) -> Cost;
+}
+
+impl<Req> CostOf<Req> for Cost {
+    #[inline]
+    fn cost_of(&self, _: &Req) -> Cost {
+        *self
+    }
+}
+
+impl<Req, F: Fn(&Req) -> Cost> CostOf<Req> for F {
+    fn cost_of(&self, req: &Req) -> Cost {
+        self(req)
+    }
+}
+
+/// Two limits or more: what [`also`](crate::RateLimitLayer::also) makes.
+#[derive(Clone, Debug)]
+pub struct And<L, M>(pub(crate) L, pub(crate) M);
+
+/// What a store is asked for one request.
+pub type Asks<'a, Rule> = SmallVec<[Ask<'a, Rule>; 2]>;
+
+/// The limits of a layer: one [`Limit`], or several.
+pub trait Limits<Req> {
+    /// The type of all their rules.
+    type Rule;
+
+    /// Adds what to ask of the store for `req`.
+    ///
+    /// # Errors
+    ///
+    /// When a key is missing; nothing may be asked then.
+    fn ask<'a>(&'a self, req: &Req, asks: &mut Asks<'a, Self::Rule>) -> Result<(), MissingKey>;
+}
+
+impl<Req, Rule, P, K, C> Limits<Req> for Limit<Rule, P, K, C>
+where
+    P: RuleOf<Req, Rule>,
+    K: KeyExtractor<Req>,
+    C: CostOf<Req>,
+{
+    type Rule = Rule;
+
+    #[inline]
+    fn ask<'a>(&'a self, req: &Req, asks: &mut Asks<'a, Rule>) -> Result<(), MissingKey> {
+        let Extracted::Key(key) = self.key.extract(req)? else {
+            return Ok(());
+        };
+        let cost = self.cost.cost_of(req);
+        asks.push(match self.per_request.rule_of(req) {
+            Some(rule) => Ask::with_own_rule(&self.policy, rule, key, cost),
+            None => Ask::new(&self.policy, &self.rule, key, cost),
+        });
+        Ok(())
+    }
+}
+
+impl<Req, L, M> Limits<Req> for And<L, M>
+where
+    L: Limits<Req>,
+    M: Limits<Req, Rule = L::Rule>,
+{
+    type Rule = L::Rule;
+
+    fn ask<'a>(&'a self, req: &Req, asks: &mut Asks<'a, L::Rule>) -> Result<(), MissingKey> {
+        self.0.ask(req, asks)?;
+        self.1.ask(req, asks)
+    }
+}
+
+/// The names of a layer's limits.
+pub trait Named {
+    /// Whether one of them bears this name.
+    fn has(&self, name: &str) -> bool;
+}
+
+impl<Rule, P, K, C> Named for Limit<Rule, P, K, C> {
+    fn has(&self, name: &str) -> bool {
+        self.policy.name() == name
+    }
+}
+
+impl<L: Named, M: Named> Named for And<L, M> {
+    fn has(&self, name: &str) -> bool {
+        self.0.has(name) || self.1.has(name)
+    }
+}
+
+impl<L: Named> And<L, ()> {
+    /// `first` and `second`, whose names must differ.
+    pub(crate) fn try_new<Rule, P, K, C>(
+        first: L,
+        second: Limit<Rule, P, K, C>,
+    ) -> Result<And<L, Limit<Rule, P, K, C>>, Error> {
+        if first.has(second.policy.name()) {
+            return Err(Error::new(format!(
+                "two limits of one layer are named `{}`: expected different names, because a store \
+                 knows a limit by its name; name one of them with `.named(…)`",
+                second.policy
+            )));
+        }
+        Ok(And(first, second))
+    }
+}

@@ -1,0 +1,216 @@
+//! What all limits in front of a service said of one request.
+
+use std::{fmt, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::{
+    decision::{Decision, Verdict},
+    error::Error,
+    store::Decisions,
+};
+
+/// The name of a limit: in headers, in outcomes, and in a store's keys.
+///
+/// 1 to 128 printable ASCII characters, so that it can be written as a
+/// Structured Field String (RFC 9651 §3.3.3). Clones share one allocation.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Policy {
+    name: Arc<str>,
+    /// Stands for the name where a store hashes it with every key.
+    digest: u64,
+    unit: Unit,
+    abnormal: bool,
+}
+
+/// What a policy counts, as the `qu` parameter of its `RateLimit-Policy` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Requests, or whatever one unit of cost stands for: the default, which is not written.
+    #[default]
+    Requests,
+    /// Bytes of content.
+    ContentBytes,
+    /// Requests under way at once.
+    ConcurrentRequests,
+}
+
+impl Policy {
+    /// A policy of this name.
+    ///
+    /// # Errors
+    ///
+    /// When the name is empty, longer than 128 characters, or holds a
+    /// character that a header cannot carry.
+    pub fn try_new(name: &str) -> Result<Self, Error> {
+        if name.is_empty() || name.len() > 128 {
+            return Err(Error::new(format!(
+                "a policy name of {} bytes: expected 1 to 128; choose a short word, as in `api`",
+                name.len()
+            )));
+        }
+        if let Some(at) = name.bytes().position(|byte| !(0x20..0x7f).contains(&byte)) {
+            return Err(Error::new(format!(
+                "the policy name {name:?} cannot be written in a header: \
+                 expected printable ASCII characters only; spell it without the one at byte {at}"
+            )));
+        }
+        Ok(Self::of(name))
+    }
+
+    fn of(name: &str) -> Self {
+        let hash = blake3::hash(name.as_bytes());
+        let digest = hash.as_bytes()[..8].try_into().map_or(0, u64::from_le_bytes);
+        Self { name: name.into(), digest, unit: Unit::default(), abnormal: false }
+    }
+
+    /// The same policy, counting another unit than requests.
+    #[must_use]
+    pub fn counting(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// The same policy, exceeding which is abnormal: its problem document says
+    /// `abnormal-usage-detected` instead of `quota-exceeded`.
+    #[must_use]
+    pub fn marking_abnormal_usage(self) -> Self {
+        Self { abnormal: true, ..self }
+    }
+
+    /// What it counts.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Whether exceeding it is abnormal.
+    pub fn marks_abnormal_usage(&self) -> bool {
+        self.abnormal
+    }
+
+    #[inline]
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// A policy of this name.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_new`](Self::try_new) fails; meant for literals.
+    #[track_caller]
+    pub fn new(name: &str) -> Self {
+        match Self::try_new(name) {
+            Ok(policy) => policy,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Default for Policy {
+    /// The policy named `default`.
+    fn default() -> Self {
+        Self::of("default")
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Policy({:?})", self.name())
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The decisions of a request's limits, each with the name of its policy.
+///
+/// Layers that are stacked append to one outcome, the outermost first. Handlers find
+/// it in the request's extensions, and outer layers in the extensions of a
+/// refusal.
+#[derive(Clone, Default)]
+pub struct Outcome {
+    entries: SmallVec<[(Policy, Decision); 1]>,
+}
+
+impl Outcome {
+    /// An outcome without decisions: nothing limited the request.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The decisions of a store, each under the policy that asked.
+    pub(crate) fn of(policies: impl Iterator<Item = Policy>, decisions: &Decisions) -> Self {
+        let entries = policies.zip(decisions.as_slice().iter().copied()).collect();
+        Self { entries }
+    }
+
+    /// Appends what one more limit said.
+    pub fn push(&mut self, policy: Policy, decision: Decision) {
+        self.entries.push((policy, decision));
+    }
+
+    /// Appends what an inner layer's limits said.
+    pub fn append(&mut self, inner: Self) {
+        self.entries.extend(inner.entries);
+    }
+
+    /// The decisions in the order of their limits.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
+        self.entries.iter().map(|(policy, decision)| (policy, decision))
+    }
+
+    /// The decision of the limit of this name.
+    pub fn get(&self, policy: &str) -> Option<&Decision> {
+        self.iter()
+            .find(|(entry, _)| entry.name() == policy)
+            .map(|(_, decision)| decision)
+    }
+
+    /// The number of decisions.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing limited the request.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether every limit let the request pass.
+    pub fn is_admitted(&self) -> bool {
+        self.entries.iter().all(|(_, decision)| decision.is_admitted())
+    }
+
+    /// The decision that leaves the least: a refusal before any admission.
+    pub fn nearest(&self) -> Option<(&Policy, &Decision)> {
+        self.iter().min_by(|(_, a), (_, b)| a.nearness(b))
+    }
+
+    /// The decisions ordered by how near to exhaustion they are, the nearest first.
+    pub fn by_nearness(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
+        let mut sorted: SmallVec<[_; 4]> = self.iter().collect();
+        sorted.sort_by(|(_, a), (_, b)| a.nearness(b));
+        sorted.into_iter()
+    }
+
+    /// The decisions that refused.
+    pub fn refusals(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
+        self.iter()
+            .filter(|(_, decision)| decision.verdict() == Verdict::Refuse)
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,265 @@
+//! An amount per period, and how it is written.
+
+use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
+
+use crate::error::Error;
+
+/// An amount per period: `100/1m` is a hundred units in each minute.
+///
+/// The amount is 1 to 2⁴⁰ units, the period 1 ns to 2⁶³ − 1 ns (292 years), and
+/// the rate at most 2⁴⁰ units a second. The burst is no part of it: that belongs to
+/// the [bucket](crate::TokenBucket).
+///
+/// # Text
+///
+/// `amount/period`, where the period is a whole number, which may be left out
+/// for 1, and one of the units `ns`, `us`, `ms`, `s`, `m`, `h`, `d`. Printing
+/// uses the largest unit that divides the period, and `10/s` for one second;
+/// what is printed parses back.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Quota;
+///
+/// let quota: Quota = "100/1m".parse()?;
+/// assert_eq!(quota, Quota::per_minute(100));
+/// assert_eq!(quota.period(), Duration::from_secs(60));
+/// assert_eq!("5/10000ms".parse::<Quota>()?.to_string(), "5/10s");
+/// assert_eq!("10/s".parse::<Quota>()?.to_string(), "10/s");
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Quota {
+    amount: NonZeroU64,
+    period: NonZeroU64,
+}
+
+/// Units and their lengths in nanoseconds, the largest first.
+const UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", SECOND),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+const SECOND: u64 = 1_000_000_000;
+
+impl Quota {
+    /// The greatest amount, 2⁴⁰ units. Costs and capacities reach as far.
+    pub const MAX_AMOUNT: u64 = 1 << 40;
+    /// The longest period, 2⁶³ − 1 ns.
+    pub const MAX_PERIOD: Duration = Duration::from_nanos(i64::MAX as u64);
+
+    /// `amount` units in each `period`.
+    ///
+    /// # Errors
+    ///
+    /// When the amount is 0 or above 2⁴⁰, the period 0 or above 2⁶³ − 1 ns, or the rate
+    /// above 2⁴⁰ units a second.
+    pub fn try_new(amount: u64, period: Duration) -> Result<Self, Error> {
+        let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        Self::from_nanos(amount, nanos).map_err(Error::new)
+    }
+
+    const fn from_nanos(amount: u64, period: u64) -> Result<Self, &'static str> {
+        let (Some(amount), Some(period)) = (NonZeroU64::new(amount), NonZeroU64::new(period))
+        else {
+            return Err(
+                "the amount or the period of the quota is 0: expected both to be at least 1, \
+                 as in `100/1m`; to refuse everything, take the route away instead",
+            );
+        };
+        if amount.get() > Self::MAX_AMOUNT {
+            return Err(
+                "the amount of the quota is above 2^40 (1099511627776): expected less; count in larger units",
+            );
+        }
+        if period.get() > i64::MAX as u64 {
+            return Err(
+                "the period of the quota is above 2^63 - 1 ns (292 years): expected less; choose a shorter one",
+            );
+        }
+        if amount.get() as u128 * SECOND as u128
+            > Self::MAX_AMOUNT as u128 * period.get() as u128
+        {
+            return Err(
+                "the quota is above 2^40 units a second: expected less; choose a smaller amount or a longer period",
+            );
+        }
+        Ok(Self { amount, period })
+    }
+
+    /// `amount` units in each `period`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_new`](Self::try_new) fails; meant for literals.
+    pub const fn new(amount: u64, period: Duration) -> Self {
+        let nanos = period.as_nanos();
+        let nanos = if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 };
+        Self::literal(amount, nanos)
+    }
+
+    const fn literal(amount: u64, nanos: u64) -> Self {
+        match Self::from_nanos(amount, nanos) {
+            Ok(quota) => quota,
+            Err(message) => panic!("{}", message),
+        }
+    }
+
+    /// `amount` units in each second.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_second(amount: u64) -> Self {
+        Self::literal(amount, SECOND)
+    }
+
+    /// `amount` units in each minute.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_minute(amount: u64) -> Self {
+        Self::literal(amount, 60 * SECOND)
+    }
+
+    /// `amount` units in each hour.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_hour(amount: u64) -> Self {
+        Self::literal(amount, 3600 * SECOND)
+    }
+
+    /// `amount` units in each day of 24 hours.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_day(amount: u64) -> Self {
+        Self::literal(amount, 86_400 * SECOND)
+    }
+
+    /// The amount, in units.
+    pub const fn amount(&self) -> u64 {
+        self.amount.get()
+    }
+
+    /// The period.
+    pub const fn period(&self) -> Duration {
+        Duration::from_nanos(self.period.get())
+    }
+
+    /// The period, in nanoseconds.
+    pub const fn period_nanos(&self) -> u64 {
+        self.period.get()
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.amount)?;
+        if self.period.get() == SECOND {
+            return f.write_str("s");
+        }
+        fmt_duration(self.period.get(), f)
+    }
+}
+
+impl fmt::Debug for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quota({self})")
+    }
+}
+
+impl FromStr for Quota {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Some((amount, period)) = text.split_once('/') else {
+            return Err(Error::new(format!(
+                "no `/` in the quota `{text}`: expected an amount per period, as in `100/1m`"
+            ))
+            .at_column(text.len() + 1));
+        };
+        let amount_value = parse_number(amount).ok_or_else(|| {
+            Error::new(format!(
+                "`{amount}` is not an amount in the quota `{text}`: \
+                 expected a whole number from 1 to 1099511627776, as in `100/1m`"
+            ))
+            .at_column(1)
+        })?;
+        let column = amount.len() + 2;
+        let period_value = parse_duration(period).map_err(|problem| {
+            let (offset, what) = match problem {
+                DurationProblem::Number => (0, format!("`{period}` is not a period")),
+                DurationProblem::Unit(at) => (at, format!("unknown unit `{}`", &period[at..])),
+            };
+            Error::new(format!(
+                "{what} in the quota `{text}`: \
+                 expected ns, us, ms, s, m, h or d, as in `100/1m`"
+            ))
+            .at_column(column + offset)
+        })?;
+        Self::from_nanos(amount_value, period_value)
+            .map_err(|message| Error::new(format!("{message} (`{text}`)")).at_column(1))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Quota {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Quota {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Digits only: `u64::from_str` would also take a plus sign.
+pub(crate) fn parse_number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}
+
+pub(crate) enum DurationProblem {
+    /// No number that fits into 64 bits of nanoseconds.
+    Number,
+    /// No unit that is known, at this byte.
+    Unit(usize),
+}
+
+/// Nanoseconds of `90s`, `1m`, `ms` (one of it).
+pub(crate) fn parse_duration(text: &str) -> Result<u64, DurationProblem> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number = if number.is_empty() {
+        1
+    } else {
+        parse_number(number).ok_or(DurationProblem::Number)?
+    };
+    let (_, nanos) = UNITS
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .ok_or(DurationProblem::Unit(digits))?;
+    number.checked_mul(*nanos).ok_or(DurationProblem::Number)
+}
+
+/// Writes nanoseconds in the largest unit that divides them.
+pub(crate) fn fmt_duration(nanos: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (unit, length) = UNITS
+        .iter()
+        .find(|(_, length)| nanos % length == 0)
+        .unwrap_or(&("ns", 1));
+    write!(f, "{}{unit}", nanos / length)
+}

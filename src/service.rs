@@ -1,0 +1,171 @@
+//! The service: decides in `call`.
+
+use std::{
+    fmt, mem,
+    sync::{Arc, atomic::AtomicU64},
+    task::{Context, Poll},
+};
+
+use tower_service::Service;
+
+use crate::{
+    decision::Verdict,
+    delay::Delayed,
+    future::{Parked, ResponseFuture},
+    limit::{Asks, Limits},
+    outcome::{Outcome, Policy},
+    respond::{Refusal, Respond},
+    store::{Check, Decisions, NeverFails, Store},
+};
+
+/// Limits the rate of an inner service; made by a [`RateLimitLayer`](crate::RateLimitLayer).
+pub struct RateLimit<Svc, L, S, R> {
+    inner: Svc,
+    config: Arc<Config<L, S, R>>,
+}
+
+/// What all clones of a service share.
+pub(crate) struct Config<L, S, R> {
+    pub(crate) limits: L,
+    pub(crate) store: S,
+    pub(crate) respond: R,
+    pub(crate) cancelled: Arc<AtomicU64>,
+}
+
+impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
+    pub(crate) fn new(inner: Svc, config: Arc<Config<L, S, R>>) -> Self {
+        Self { inner, config }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &Svc {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut Svc {
+        &mut self.inner
+    }
+
+    /// The inner service alone.
+    pub fn into_inner(self) -> Svc {
+        self.inner
+    }
+}
+
+impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), config: Arc::clone(&self.config) }
+    }
+}
+
+impl<Svc: fmt::Debug, L, S, R> fmt::Debug for RateLimit<Svc, L, S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<Svc, Req, L, S, R> Service<Req> for RateLimit<Svc, L, S, R>
+where
+    Svc: Service<Req> + Clone,
+    L: Limits<Req, Rule: Clone>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    type Response = Svc::Response;
+    type Error = Svc::Error;
+    type Future = ResponseFuture<Svc, Req, L, S, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, req: Req) -> Self::Future {
+        let Self { inner, config } = self;
+        let mut asks = Asks::new();
+        if let Err(missing) = config.limits.ask(&req, &mut asks) {
+            drop(take_ready(inner));
+            return ResponseFuture::answered(config.respond.refuse(req, Refusal::missing(missing)));
+        }
+        if asks.is_empty() {
+            return ResponseFuture::calling(inner.call(req), None);
+        }
+        let decisions = match config.store.acquire(&asks) {
+            Check::Ready(answer) => answer.unwrap_or_else(NeverFails::never),
+            Check::Pending(check) => {
+                let parked = Parked::new(take_ready(inner), req, config, &asks);
+                return ResponseFuture::checking(check, parked);
+            }
+        };
+        match Way::of(&decisions) {
+            Way::Pass => {
+                let (req, mark) = config.admit(req, || outcome(&asks, &decisions));
+                ResponseFuture::calling(inner.call(req), mark)
+            }
+            Way::Refuse => {
+                drop(take_ready(inner));
+                let refusal = Refusal::new(outcome(&asks, &decisions));
+                ResponseFuture::answered(config.respond.refuse(req, refusal))
+            }
+            Way::Wait => {
+                drop(take_ready(inner));
+                let parked = Parked::new(inner.clone(), req, config, &asks);
+                Delayed::start(parked, decisions)
+            }
+        }
+    }
+}
+
+/// The instance that `poll_ready` made ready; a fresh clone stays behind.
+fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
+    let fresh = inner.clone();
+    mem::replace(inner, fresh)
+}
+
+/// What becomes of a request.
+pub(crate) enum Way {
+    Pass,
+    Refuse,
+    Wait,
+}
+
+impl Way {
+    #[inline]
+    pub(crate) fn of(decisions: &Decisions) -> Self {
+        let mut way = Self::Pass;
+        for decision in decisions.as_slice() {
+            if !decision.is_admitted() {
+                return Self::Refuse;
+            }
+            if matches!(decision.verdict(), Verdict::Delay(_)) {
+                way = Self::Wait;
+            }
+        }
+        way
+    }
+}
+
+fn outcome<Rule>(asks: &Asks<'_, Rule>, decisions: &Decisions) -> Outcome {
+    Outcome::of(asks.iter().map(|ask| Policy::clone(ask.policy())), decisions)
+}
+
+impl<L, S, R> Config<L, S, R> {
+    /// Tells an admitted request of its outcome, if anybody wants to hear it.
+    #[inline]
+    pub(crate) fn admit<Req, Res, Err>(
+        &self,
+        mut req: Req,
+        outcome: impl FnOnce() -> Outcome,
+    ) -> (Req, Option<R::Mark>)
+    where
+        R: Respond<Req, Res, Err>,
+    {
+        let mark = self
+            .respond
+            .wants_outcome()
+            .then(|| self.respond.admit(&mut req, outcome()));
+        (req, mark)
+    }
+}

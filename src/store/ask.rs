@@ -1,0 +1,126 @@
+//! What is asked of a store, and what it answers.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::{
+    decision::{Charge, Cost, Decision},
+    key::Key,
+    outcome::Policy,
+};
+
+/// One question to a store: may this key spend this cost under this rule?
+pub struct Ask<'a, Rule> {
+    policy: &'a Policy,
+    rule: RuleRef<'a, Rule>,
+    key: Key,
+    cost: Cost,
+}
+
+/// A rule of the layer's own, or one that was made for this request.
+enum RuleRef<'a, Rule> {
+    Fixed(&'a Rule),
+    Made(Rule),
+}
+
+impl<'a, Rule> Ask<'a, Rule> {
+    /// Asks for `cost` of `key` under a `rule` that outlives the call.
+    #[inline]
+    pub fn new(policy: &'a Policy, rule: &'a Rule, key: Key, cost: Cost) -> Self {
+        Self { policy, rule: RuleRef::Fixed(rule), key, cost }
+    }
+
+    /// Asks for `cost` of `key` under a `rule` that was made for this request.
+    pub fn with_own_rule(policy: &'a Policy, rule: Rule, key: Key, cost: Cost) -> Self {
+        Self { policy, rule: RuleRef::Made(rule), key, cost }
+    }
+
+    /// The name of the limit; with [`key`](Self::key) it is the store's key.
+    pub fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// The rule that decides.
+    #[inline]
+    pub fn rule(&self) -> &Rule {
+        match &self.rule {
+            RuleRef::Fixed(rule) => rule,
+            RuleRef::Made(rule) => rule,
+        }
+    }
+
+    /// Who spends.
+    #[inline]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What is to be spent.
+    #[inline]
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+}
+
+impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("policy", &self.policy)
+            .field("rule", self.rule())
+            .field("key", &self.key)
+            .field("cost", &self.cost)
+            .finish()
+    }
+}
+
+/// The correction of one earlier charge.
+#[derive(Debug)]
+pub struct Settlement<'a, Rule> {
+    /// The name of the limit.
+    pub policy: &'a Policy,
+    /// The rule that charged.
+    pub rule: &'a Rule,
+    /// Who was charged.
+    pub key: Key,
+    /// What was taken.
+    pub charge: Charge,
+    /// What it really cost, in units; 0 gives everything back.
+    pub actual: u64,
+}
+
+/// One decision for each [`Ask`], in order.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions(SmallVec<[Decision; 1]>);
+
+impl Decisions {
+    /// The same decision for `count` asks.
+    pub fn repeat(decision: Decision, count: usize) -> Self {
+        Self(SmallVec::from_elem(decision, count))
+    }
+
+    /// The decisions.
+    #[inline]
+    pub fn as_slice(&self) -> &[Decision] {
+        &self.0
+    }
+
+    /// Whether every one of them lets the request pass.
+    #[inline]
+    pub fn is_admitted(&self) -> bool {
+        self.0.iter().all(Decision::is_admitted)
+    }
+}
+
+impl From<Decision> for Decisions {
+    #[inline]
+    fn from(decision: Decision) -> Self {
+        Self(SmallVec::from_buf([decision]))
+    }
+}
+
+impl FromIterator<Decision> for Decisions {
+    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
+        Self(decisions.into_iter().collect())
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a store could not tell.
+
+use std::fmt;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a store could not tell: neither a refusal nor an answer.
+///
+/// Opaque; ask it [`is_timeout`](Self::is_timeout), [`is_contended`](Self::is_contended) or
+/// [`is_unavailable`](Self::is_unavailable).
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    source: Option<Source>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+enum Kind {
+    Timeout,
+    Contended,
+    Unavailable,
+    Other,
+}
+
+impl Error {
+    /// No answer came within the deadline.
+    pub fn timeout() -> Self {
+        Self { kind: Kind::Timeout, source: None }
+    }
+
+    /// Every attempt lost its race against another writer: neither a refusal nor an outage.
+    pub fn contended() -> Self {
+        Self { kind: Kind::Contended, source: None }
+    }
+
+    /// The store cannot be reached.
+    pub fn unavailable(source: impl Into<Source>) -> Self {
+        Self { kind: Kind::Unavailable, source: Some(source.into()) }
+    }
+
+    /// Anything else that kept the store from deciding.
+    pub fn other(source: impl Into<Source>) -> Self {
+        Self { kind: Kind::Other, source: Some(source.into()) }
+    }
+
+    /// Whether no answer came within the deadline.
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::Timeout
+    }
+
+    /// Whether every attempt lost its race against another writer.
+    pub fn is_contended(&self) -> bool {
+        self.kind == Kind::Contended
+    }
+
+    /// Whether the store could not be reached.
+    pub fn is_unavailable(&self) -> bool {
+        self.kind == Kind::Unavailable
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Timeout => "the rate limit store did not answer within its deadline",
+            Kind::Contended => "the rate limit store was too contended to decide",
+            Kind::Unavailable => "the rate limit store cannot be reached",
+            Kind::Other => "the rate limit store could not decide",
+        })
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

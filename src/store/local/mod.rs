@@ -1,0 +1,295 @@
+//! The store in memory.
+
+mod builder;
+mod several;
+mod stats;
+mod table;
+
+use std::{convert::Infallible, fmt, sync::Arc};
+
+use foldhash::quality::RandomState;
+
+use super::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
+use crate::{
+    algorithm::{Algorithm, Step},
+    clock::{Clock, SystemClock, Timestamp},
+    decision::Decision,
+    key::Key,
+    outcome::Policy,
+};
+
+pub use self::{
+    builder::{AtCapacity, LocalBuilder},
+    stats::Stats,
+};
+
+use self::{
+    stats::Counters,
+    table::{Place, Slot, Table},
+};
+
+/// Remembers keys in this process: bounded, exact, and decided within the call.
+///
+/// Clones share their keys. The default holds a million keys.
+///
+/// # Memory
+///
+/// A state that says no more than no state at all is forgotten while the store works: each new key
+/// looks at a few of the oldest ones of its neighbourhood. There is no pause, no background task,
+/// and nothing is lost. At the [capacity](LocalBuilder::capacity) a new key is [turned
+/// away](AtCapacity::RefuseNewcomers), or [admitted](AtCapacity::AdmitNewcomers), by choice;
+/// the keys that are known stay limited either way, and [`stats`](Self::stats) tells how often it
+/// came to that.
+///
+/// # Keys
+///
+/// What is kept of a key is a fingerprint of 64 bits under a seed that this process drew. Among
+/// a million live keys, the odds that a new one meets any of them, and shares its budget, are 1 in
+/// 1.8·10¹³; the seed keeps a client from choosing whom it meets.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, LocalBuilder};
+///
+/// let store = LocalBuilder::new().capacity(10_000).build();
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(2));
+/// let ask = Ask::new(&policy, &rule, "alice".into(), Cost::ONE);
+///
+/// assert!(store.decide(&ask).is_admitted());
+/// assert!(store.decide(&ask).is_admitted());
+/// assert!(!store.decide(&ask).is_admitted());
+/// assert_eq!(store.len(), 1);
+/// ```
+pub struct Local<A: Algorithm, C = SystemClock> {
+    inner: Arc<Inner<A::State, C>>,
+}
+
+struct Inner<S, C> {
+    table: Table<S>,
+    clock: C,
+    seed: RandomState,
+    at_capacity: AtCapacity,
+    counters: Counters,
+}
+
+impl<A: Algorithm> Local<A> {
+    /// A store with a million keys at most, which turns newcomers away at that cap.
+    pub fn new() -> Self {
+        LocalBuilder::new().build()
+    }
+}
+
+impl<A: Algorithm> Default for Local<A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<A: Algorithm, C> Clone for Local<A, C> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A: Algorithm, C> Local<A, C> {
+    /// The number of keys that are remembered.
+    pub fn len(&self) -> usize {
+        self.inner.table.len()
+    }
+
+    /// Whether no key is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the store did since it was built, all clones together.
+    pub fn stats(&self) -> Stats {
+        let inner = &*self.inner;
+        inner.counters.read(inner.table.len(), inner.table.capacity())
+    }
+
+    /// Forgets a key: it is like one that was never seen.
+    pub fn reset(&self, policy: &Policy, key: &Key) {
+        self.inner.table.remove(self.inner.fingerprint(policy, key));
+    }
+
+    /// Forgets all keys.
+    pub fn clear(&self) {
+        self.inner.table.clear();
+    }
+}
+
+impl<S, C> Inner<S, C> {
+    /// What is kept of a key.
+    #[inline]
+    fn fingerprint(&self, policy: &Policy, key: &Key) -> u64 {
+        use std::hash::BuildHasher;
+        self.seed.hash_one((policy.digest(), key))
+    }
+
+    /// The answer to a newcomer that finds the store full.
+    fn full(&self, now: Timestamp) -> Decision {
+        let admitted = match self.at_capacity {
+            AtCapacity::RefuseNewcomers => {
+                Counters::add(&self.counters.turned_away, 1);
+                false
+            }
+            AtCapacity::AdmitNewcomers => {
+                Counters::add(&self.counters.let_through, 1);
+                true
+            }
+        };
+        Decision::undecided(admitted, now, None)
+    }
+
+    /// Runs one step on a slot that is known, and counts what is rare.
+    #[inline]
+    fn step<A: Algorithm<State = S>>(
+        &self,
+        slot: &mut Slot<S>,
+        ask: &Ask<'_, A>,
+        now: Timestamp,
+    ) -> Decision {
+        let step = ask.rule().step(&mut slot.state, now, ask.cost());
+        if matches!(step, Step::Restarted(_)) {
+            Counters::add(&self.counters.restarted, 1);
+        }
+        if !matches!(step, Step::Kept(_)) {
+            slot.date(ask.rule());
+        }
+        step.decision()
+    }
+}
+
+impl<A: Algorithm, C: Clock> Local<A, C> {
+    /// Spends the cost of one ask if its rule allows it: what [`acquire`](Store::acquire) does, without a list.
+    #[inline]
+    pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let place = inner.table.place(inner.fingerprint(ask.policy(), ask.key()));
+        let mut shard = inner.table.lock(place);
+        match shard.get_mut(place) {
+            Some(slot) => inner.step(slot, ask, now),
+            None => {
+                let mut slot = Slot::default();
+                let decision = inner.step(&mut slot, ask, now);
+                if slot.state.is_none() {
+                    return decision;
+                }
+                match shard.insert(place, slot, now) {
+                    Ok(forgotten) => {
+                        inner.counters.grew(forgotten);
+                        decision
+                    }
+                    Err(slot) => {
+                        drop(shard);
+                        self.insert_late(place, slot, ask, now, decision)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Inserts a newcomer that found the store full, once room was looked for elsewhere.
+    #[cold]
+    fn insert_late(
+        &self,
+        place: Place,
+        slot: Slot<A::State>,
+        ask: &Ask<'_, A>,
+        now: Timestamp,
+        decision: Decision,
+    ) -> Decision {
+        let inner = &*self.inner;
+        let forgotten = inner.table.make_room(now);
+        Counters::add(&inner.counters.forgotten, forgotten);
+        let mut shard = inner.table.lock(place);
+        if let Some(known) = shard.get_mut(place) {
+            // Another thread brought the key meanwhile: what was decided alone does not count.
+            return inner.step(known, ask, now);
+        }
+        match shard.insert(place, slot, now) {
+            Ok(forgotten) => {
+                inner.counters.grew(forgotten);
+                decision
+            }
+            Err(_) => inner.full(now),
+        }
+    }
+
+    /// How a key stands under a rule. Changes nothing, and needs no room.
+    pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let place = inner.table.place(inner.fingerprint(policy, key));
+        let shard = inner.table.read(place);
+        let slot = shard.get(place);
+        rule.look(slot.and_then(|slot| slot.state.as_ref()), now)
+    }
+
+    fn settle_one(&self, settlement: &Settlement<'_, A>, now: Timestamp) {
+        let inner = &*self.inner;
+        let Settlement { policy, rule, key, charge, actual } = settlement;
+        let place = inner.table.place(inner.fingerprint(policy, key));
+        let mut shard = inner.table.lock(place);
+        if let Some(slot) = shard.get_mut(place) {
+            rule.settle(&mut slot.state, charge, now, *actual);
+            slot.date(*rule);
+            return;
+        }
+        let mut slot = Slot::default();
+        rule.settle(&mut slot.state, charge, now, *actual);
+        if slot.state.is_some() {
+            slot.date(*rule);
+            match shard.insert(place, slot, now) {
+                Ok(forgotten) => inner.counters.grew(forgotten),
+                Err(_) => Counters::add(&inner.counters.turned_away, 1),
+            }
+        }
+    }
+}
+
+impl<A: Algorithm, C> Backend for Local<A, C> {
+    type Error = Infallible;
+}
+
+impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
+    type Answer = Never<Result<Decisions, Infallible>>;
+    type Done = Never<Result<(), Infallible>>;
+
+    /// Several asks are decided under the locks of all their keys: nobody sees them half spent.
+    #[inline]
+    fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
+        Check::Ready(Ok(match asks {
+            [ask] => self.decide(ask).into(),
+            asks => self.decide_all(asks),
+        }))
+    }
+
+    fn look(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
+        let look = |ask: &Ask<'_, A>| self.look(ask.policy(), ask.rule(), ask.key());
+        Check::Ready(Ok(asks.iter().map(look).collect()))
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
+        let now = self.inner.clock.now();
+        for settlement in settlements {
+            self.settle_one(settlement, now);
+        }
+        Check::Ready(Ok(()))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.reset(policy, key);
+        Check::Ready(Ok(()))
+    }
+}

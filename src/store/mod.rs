@@ -1,0 +1,167 @@
+//! Where a key's state lives, and who decides there.
+//!
+//! A store answers "may this key spend this cost now?" and remembers what was spent. What
+//! it can do atomically decides which rules it can run:
+//!
+//! | class | does atomically | examples | runs |
+//! |---|---|---|---|
+//! | local | anything, under a lock | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
+//! | of one's own | whatever it says | anything that implements [`Store`] | what it says |
+//!
+//! # When a store can fail
+//!
+//! A layer takes only stores whose [`Error`](Backend::Error) can never happen. The
+//! wrappers of [`StoreExt`] make one of any other: [`fail_open`](StoreExt::fail_open) lets undecided
+//! requests pass, [`fail_closed`](StoreExt::fail_closed) answers them with 503. Either way the
+//! decision says that it is undecided, and no header carries an invented number.
+
+mod ask;
+mod boxed;
+mod check;
+mod error;
+mod failure;
+mod local;
+
+use std::future::Future;
+
+use crate::{key::Key, outcome::Policy};
+
+pub use self::{
+    ask::{Ask, Decisions, Settlement},
+    boxed::{BoxFuture, BoxStore},
+    check::{Check, CheckFuture, Never},
+    error::Error,
+    failure::{NeverFails, OnFailure, OnFailureFuture},
+    local::{AtCapacity, Local, LocalBuilder, Stats},
+};
+
+/// How a store fails, whatever rule it runs.
+pub trait Backend {
+    /// What can go wrong; [`Infallible`](std::convert::Infallible) where nothing can.
+    ///
+    /// Stores that can fail use [`store::Error`](Error), so that wrappers can ask what it was.
+    type Error;
+}
+
+/// Answers whether keys may spend now, and spends if so.
+///
+/// The rule comes with every call and the store remembers only state. Its key is the pair
+/// (policy name, client key), so two layers on one store do not meet unless they bear
+/// the same name.
+///
+/// # Writing one
+///
+/// A store that refuses everybody, and is done with it at once:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tollgate::{Decision, Policy, Timestamp, Verdict, key::Key};
+/// use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
+///
+/// struct Closed;
+///
+/// impl Backend for Closed {
+///     type Error = Infallible;
+/// }
+///
+/// impl<Rule> Store<Rule> for Closed {
+///     type Answer = Never<Result<Decisions, Infallible>>;
+///     type Done = Never<Result<(), Infallible>>;
+///
+///     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+///         self.look(asks)
+///     }
+///     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+///         let refuse = |_: &_| Decision::new(Verdict::Refuse, Timestamp::default(), 0);
+///         Check::Ready(Ok(asks.iter().map(refuse).collect()))
+///     }
+///     fn settle(&self, _: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+///         Check::Ready(Ok(()))
+///     }
+///     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+///         Check::Ready(Ok(()))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` cannot run the rule `{Rule}`",
+    note = "`Local<Rule>` runs every rule that implements `Algorithm`; a layer's rule and its store \
+            must name the same rule type"
+)]
+pub trait Store<Rule>: Backend {
+    /// A future answer, where there is one. [`Never`] for a store that answers at once.
+    type Answer: Future<Output = Result<Decisions, Self::Error>>;
+    /// A future end of `settle` and `reset`.
+    type Done: Future<Output = Result<(), Self::Error>>;
+
+    /// Spends what is asked for: all of it, or nothing.
+    ///
+    /// One decision for each ask, in order. If one of them refuses, the others spend nothing
+    /// and only tell how they stand. A store that cannot do that atomically settles the
+    /// earlier ones back, and says so in its documentation.
+    ///
+    /// # Cancellation
+    ///
+    /// A [`Check::Ready`] answer is spent already. Of a pending one that is dropped, at most what was asked for
+    /// is spent.
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
+
+    /// Tells how keys stand. Changes nothing; the costs are ignored.
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
+
+    /// Corrects earlier charges to what they really cost.
+    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done>;
+
+    /// Forgets a key.
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
+}
+
+/// What every store can be wrapped in.
+pub trait StoreExt: Backend + Sized {
+    /// Lets a request pass when the store cannot tell.
+    fn fail_open(self) -> OnFailure<Self> {
+        OnFailure::new(self, true)
+    }
+
+    /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) when the store cannot tell.
+    fn fail_closed(self) -> OnFailure<Self> {
+        OnFailure::new(self, false)
+    }
+
+    /// Erases the store's type, where configuration chooses the store.
+    ///
+    /// Costs one allocation for a decision that is not ready at once.
+    fn boxed<Rule>(self) -> BoxStore<Rule, Self::Error>
+    where
+        Self: Store<Rule, Answer: Send + 'static, Done: Send + 'static> + Send + Sync + 'static,
+    {
+        BoxStore::new(self)
+    }
+}
+
+impl<S: Backend> StoreExt for S {}
+
+impl<S: Backend + ?Sized> Backend for std::sync::Arc<S> {
+    type Error = S::Error;
+}
+
+impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for std::sync::Arc<S> {
+    type Answer = S::Answer;
+    type Done = S::Done;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        (**self).acquire(asks)
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        (**self).look(asks)
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+        (**self).settle(settlements)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        (**self).reset(policy, key)
+    }
+}

@@ -1,0 +1,93 @@
+//! The clocks as a user meets them.
+
+use std::{
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tollgate::{
+    Timestamp,
+    clock::{Clock, SystemClock},
+};
+
+#[expect(clippy::disallowed_methods, reason = "the truth to compare with")]
+fn unix() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Timestamp::default().saturating_add(since.unwrap_or_default())
+}
+
+fn apart(a: Timestamp, b: Timestamp) -> Duration {
+    a.saturating_since(b).max(b.saturating_since(a))
+}
+
+#[test]
+fn system_clock_starts_at_unix_time_and_stays_there() {
+    let clock = SystemClock::new();
+    assert!(apart(clock.now(), unix()) < Duration::from_millis(50));
+    thread::sleep(Duration::from_millis(2500));
+    assert!(apart(clock.now(), unix()) < Duration::from_millis(50));
+}
+
+#[test]
+fn system_clock_never_falls_on_any_thread() {
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let clock = SystemClock::default();
+                let start = clock.now();
+                let mut seen = start;
+                while seen.saturating_since(start) < Duration::from_millis(2500) {
+                    let now = clock.now();
+                    assert!(now >= seen, "{seen:?} then {now:?}");
+                    seen = now;
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn all_system_clocks_tell_one_time() {
+    let (one, other) = (SystemClock::new(), SystemClock::default());
+    let before = one.now();
+    let between = other.now();
+    assert!(before <= between && between <= one.now());
+    assert_eq!(format!("{one:?}"), "SystemClock { .. }");
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn manual_clock_moves_only_when_told_and_with_its_clones() {
+    use tollgate::clock::ManualClock;
+
+    let clock = ManualClock::new(Timestamp::from_nanos(7));
+    let clone = clock.clone();
+    assert_eq!(clone.now(), Timestamp::from_nanos(7));
+    clock.advance(Duration::from_nanos(3));
+    assert_eq!(clone.now(), Timestamp::from_nanos(10));
+    clone.set(Timestamp::from_nanos(2));
+    assert_eq!(clock.now(), Timestamp::from_nanos(2));
+    clock.advance(Duration::MAX);
+    assert_eq!(clock.now(), Timestamp::MAX);
+    let day = 1_767_225_600_000_000_000;
+    assert_eq!(ManualClock::default().now(), Timestamp::from_nanos(day));
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn tokio_clock_follows_paused_time() {
+    use tollgate::clock::TokioClock;
+
+    let clock = TokioClock::new();
+    let before = clock.now();
+    assert!(apart(before, unix()) < Duration::from_secs(1));
+    assert_eq!(clock.now(), before);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    assert_eq!(
+        clock.now().saturating_since(before),
+        Duration::from_secs(3600)
+    );
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let slept = clock.now().saturating_since(before);
+    assert!(slept >= Duration::from_secs(3660) && slept < Duration::from_secs(3661));
+}
