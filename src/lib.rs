@@ -4,7 +4,7 @@
 pub mod algorithm;
 pub mod clock;
 mod decision;
-//TMP mod defaults;
+mod defaults;
 mod delay;
 mod error;
 pub mod future;
@@ -12,7 +12,7 @@ pub mod key;
 mod layer;
 mod limit;
 mod outcome;
-//TMP pub mod prelude;
+pub mod prelude;
 mod quota;
 pub mod respond;
 mod service;

@@ -197,7 +197,7 @@ impl FromStr for Quota {
         let column = amount.len() + 2;
         let period_value = parse_duration(period).map_err(|problem| {
             let (offset, what) = match problem {
-                DurationProblem::Number => (0, format!("`{period}` is not a period")),
+                DurationProblem::Number => (0, format!("`{period}` is not a period of at most 292 years")),
                 DurationProblem::Unit(at) => (at, format!("unknown unit `{}`", &period[at..])),
             };
             Error::new(format!(

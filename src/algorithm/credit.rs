@@ -5,9 +5,9 @@ use std::time::Duration;
 /// A signed span of time in units of 2⁻³² ns, within ±2⁹⁵ ns.
 ///
 /// Holds every fraction `m / a` of a nanosecond with `a ≤ 2³²` so that it can be
-/// recovered exactly: [`Credit::from_units`] rounds the fraction down and
-/// [`Credit::units`] up, and the error, below `a / 2³² ≤ 1`, never reaches the next numerator.
-/// So the form depends on no rule, and a rule can change under it.
+/// recovered exactly: [`Credit::from_units`] rounds the fraction up and
+/// [`Credit::units`] down, and the error, below `a / 2³² ≤ 1`, never reaches the next numerator.
+/// So the form depends on no rule, and a rule can change under it: at most 2⁻³² ns are gained.
 // Packed: 16-byte alignment would pad a state of three words to four.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed(8))]
@@ -28,7 +28,7 @@ impl Credit {
         } else {
             let divisor = i128::from(per_nano);
             let part = units.rem_euclid(divisor) as u64;
-            (units.div_euclid(divisor), (part << FRACTION_BITS) / per_nano)
+            (units.div_euclid(divisor), (part << FRACTION_BITS).div_ceil(per_nano))
         };
         // Only a debt taken by force can be cut here, at 10¹² years.
         let limit = Self::MAX_NANOS as i128;
@@ -46,7 +46,7 @@ impl Credit {
             return whole;
         }
         let part = u128::from(fraction) * u128::from(per_nano);
-        whole.saturating_add(part.div_ceil(1 << FRACTION_BITS) as i128)
+        whole.saturating_add((part >> FRACTION_BITS) as i128)
     }
 }
 
@@ -103,14 +103,14 @@ mod tests {
         }
 
         #[test]
-        fn another_grid_never_gains_more_than_its_rounding(
+        fn another_grid_gains_nothing_that_could_be_seen(
             units in 0..1_i128 << 60, old in 1..=1_u64 << 32, new in 1..=1_u64 << 32,
         ) {
             let carried = Credit::from_units(units, old).units(new);
-            // units/old nanoseconds are worth units·new/old, rounded to a whole unit.
-            let exact = units * i128::from(new);
-            prop_assert!((carried - 1) * i128::from(old) < exact + i128::from(old));
-            prop_assert!((carried + 2) * i128::from(old) > exact);
+            // units/old nanoseconds are worth units·new/old; 2^-32 ns more, less than one unit more.
+            let (exact, old) = (units * i128::from(new), i128::from(old));
+            prop_assert!((carried - 1) * old < exact);
+            prop_assert!((carried + 1) * old > exact);
         }
     }
 }

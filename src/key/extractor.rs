@@ -1,10 +1,6 @@
 //! What derives a key from a request.
 
-use std::fmt;
-
-use http::StatusCode;
-
-use super::Key;
+use super::{Key, MissingKey};
 
 /// Derives the key of a request.
 ///
@@ -13,7 +9,8 @@ use super::Key;
 /// from where [`Extension`](super::Extension) takes it.
 ///
 /// Implemented for functions `Fn(&Req) -> T` of everything that is
-/// [`IntoKey`], and for tuples of extractors, whose keys are joined.
+/// [`IntoKey`], and for tuples of extractors, whose keys are joined. An extractor chosen
+/// at run time is a boxed function: `Box<dyn Fn(&Req) -> Result<Extracted, MissingKey> + Send + Sync>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not derive a key from `{Req}`",
     note = "a key extractor is one of `tollgate::key` (most of them read an `http::Request`), \
@@ -44,76 +41,6 @@ impl From<Key> for Extracted {
     }
 }
 
-/// The request does not hold what the key is made of.
-///
-/// The layer answers with [`status`](Self::status), 400 unless changed, and spends
-/// nothing. `.or(…)`, `.or_shared(…)`, `.or_exempt()` and `.or_refuse(…)` on the extractor choose something
-/// else.
-#[derive(Clone, PartialEq, Eq)]
-pub struct MissingKey {
-    what: std::borrow::Cow<'static, str>,
-    status: StatusCode,
-    server_fault: bool,
-}
-
-impl MissingKey {
-    /// `what` was not in the request: a phrase like "no header `x-api-key`".
-    pub fn new(what: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Self {
-            what: what.into(),
-            status: StatusCode::BAD_REQUEST,
-            server_fault: false,
-        }
-    }
-
-    /// The server was set up without what the key needs: answered with 500 and logged once.
-    pub fn misconfigured(what: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Self {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            server_fault: true,
-            ..Self::new(what)
-        }
-    }
-
-    /// The same, answered with another status.
-    #[must_use]
-    pub fn with_status(mut self, status: StatusCode) -> Self {
-        self.status = status;
-        self
-    }
-
-    /// The status to answer with.
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// Whether the server lacks something, rather than the request.
-    ///
-    /// The client is told no details then.
-    pub fn is_server_fault(&self) -> bool {
-        self.server_fault
-    }
-
-    /// What was missing, in a phrase.
-    pub fn what(&self) -> &str {
-        &self.what
-    }
-}
-
-impl fmt::Debug for MissingKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MissingKey({}: {})", self.status.as_u16(), self.what)
-    }
-}
-
-impl fmt::Display for MissingKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the request cannot be limited: {}", self.what)
-    }
-}
-
-impl std::error::Error for MissingKey {}
-
 /// What a closure may return as a key.
 pub trait IntoKey {
     /// The key, an exemption, or what is missing.
@@ -130,16 +57,24 @@ impl<T: Into<Key>> IntoKey for T {
     }
 }
 
-impl<T: Into<Key>> IntoKey for Option<T> {
+impl IntoKey for Extracted {
     fn into_key(self) -> Result<Extracted, MissingKey> {
-        self.map(|key| Extracted::Key(key.into()))
-            .ok_or_else(|| MissingKey::new("the key function found no key"))
+        Ok(self)
     }
 }
 
-impl<T: Into<Extracted>> IntoKey for Result<T, MissingKey> {
+impl<T: IntoKey> IntoKey for Option<T> {
     fn into_key(self) -> Result<Extracted, MissingKey> {
-        self.map(Into::into)
+        self.map_or_else(
+            || Err(MissingKey::new("the key function found no key")),
+            T::into_key,
+        )
+    }
+}
+
+impl<T: IntoKey> IntoKey for Result<T, MissingKey> {
+    fn into_key(self) -> Result<Extracted, MissingKey> {
+        self.and_then(T::into_key)
     }
 }
 

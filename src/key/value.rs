@@ -33,6 +33,10 @@ pub struct Key {
 
 const INLINE: usize = 40;
 const DIGEST: usize = 16;
+/// Marks a digest in the byte of the kind.
+const DIGESTED: u8 = 0x80;
+/// What four keys at their longest take up when they are joined.
+const JOINED: usize = 4 * (2 + INLINE);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -59,7 +63,10 @@ impl Key {
 
     #[inline]
     fn new(kind: Kind, input: &[u8]) -> Self {
-        let mut key = Self { kind, ..Self::GLOBAL };
+        let mut key = Self {
+            kind,
+            ..Self::GLOBAL
+        };
         if let Some(room) = key.bytes.get_mut(..input.len()) {
             room.copy_from_slice(input);
             key.len = input.len() as u8;
@@ -90,15 +97,20 @@ impl Key {
     }
 
     /// A key of several parts, unambiguous however they are cut.
+    ///
+    /// Allocates only for more than four parts.
     pub fn join<I>(parts: I) -> Self
     where
         I: IntoIterator<Item: Into<Self>>,
     {
-        let mut joined = Joined::default();
+        let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
         for part in parts {
-            joined.push(part.into());
+            let part = part.into();
+            let (head, content) = part.encoding();
+            joined.extend_from_slice(&head);
+            joined.extend_from_slice(content);
         }
-        joined.finish()
+        Self::new(Kind::Joined, &joined)
     }
 
     /// The same key, whose content may be printed and stored in readable form.
@@ -123,42 +135,8 @@ impl Key {
     /// Kind, length, and content: equal bytes are equal keys, and no encoding is the
     /// beginning of another one.
     fn encoding(&self) -> ([u8; 2], &[u8]) {
-        let kind = self.kind as u8 | if self.digested { 0x80 } else { 0 };
+        let kind = self.kind as u8 | if self.digested { DIGESTED } else { 0 };
         ([kind, self.len], self.content())
-    }
-}
-
-/// Parts one behind the other, each with its kind and length in front; hashed as soon as they
-/// do not fit.
-#[derive(Default)]
-struct Joined {
-    buffer: smallvec::SmallVec<[u8; INLINE]>,
-    hasher: Option<Box<blake3::Hasher>>,
-}
-
-impl Joined {
-    fn push(&mut self, part: Key) {
-        let (head, content) = part.encoding();
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(&head).update(content);
-            return;
-        }
-        if self.buffer.len() + head.len() + content.len() > INLINE {
-            let mut hasher = Box::new(blake3::Hasher::new());
-            hasher.update(&self.buffer).update(&head).update(content);
-            self.hasher = Some(hasher);
-            return;
-        }
-        self.buffer.extend_from_slice(&head);
-        self.buffer.extend_from_slice(content);
-    }
-
-    fn finish(self) -> Key {
-        let mut key = Key::new(Kind::Joined, &self.buffer);
-        if let Some(hasher) = self.hasher {
-            key.digest(hasher.finalize());
-        }
-        key
     }
 }
 
@@ -231,46 +209,74 @@ impl From<IpAddr> for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Kind::Global => "global",
-            Kind::Text => "text",
-            Kind::Bytes => "bytes",
-            Kind::Number => "number",
-            Kind::V4 | Kind::V6 => "ip",
-            Kind::Joined => "joined",
-            Kind::Shared => "shared",
-        };
-        write!(f, "Key({kind}")?;
+        let (head, content) = self.encoding();
+        write!(f, "Key({}", self.kind.name())?;
         if self.labelled {
             f.write_str(" ")?;
-            self.write_content(f)?;
+            write_content(f, head[0], content)?;
         }
         f.write_str(")")
     }
 }
 
-impl Key {
-    fn write_content(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let content = self.content();
-        if self.digested {
-            return content.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
-        }
-        match self.kind {
-            Kind::Number => {
-                let number = content.try_into().map_or(0, u64::from_be_bytes);
-                write!(f, "{number}")
-            }
-            Kind::V4 => {
-                let octets: [u8; 4] = content.try_into().unwrap_or_default();
-                write!(f, "{}", Ipv4Addr::from(octets))
-            }
-            Kind::V6 => {
-                let octets: [u8; 16] = content.try_into().unwrap_or_default();
-                write!(f, "{}", Ipv6Addr::from(octets))
-            }
-            Kind::Global | Kind::Text | Kind::Bytes | Kind::Joined | Kind::Shared => {
-                write!(f, "{}", content.escape_ascii())
-            }
+impl Kind {
+    fn of(head: u8) -> Self {
+        match head & !DIGESTED {
+            1 => Self::Text,
+            2 => Self::Bytes,
+            3 => Self::Number,
+            4 => Self::V4,
+            5 => Self::V6,
+            6 => Self::Joined,
+            7 => Self::Shared,
+            _ => Self::Global,
         }
     }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Text => "text",
+            Self::Bytes => "bytes",
+            Self::Number => "number",
+            Self::V4 | Self::V6 => "ip",
+            Self::Joined => "joined",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+fn write_content(f: &mut fmt::Formatter<'_>, head: u8, content: &[u8]) -> fmt::Result {
+    if head & DIGESTED != 0 {
+        return content.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
+    }
+    match Kind::of(head) {
+        Kind::Number => {
+            let number = content.try_into().map_or(0, u64::from_be_bytes);
+            write!(f, "{number}")
+        }
+        Kind::V4 => {
+            let octets: [u8; 4] = content.try_into().unwrap_or_default();
+            write!(f, "{}", Ipv4Addr::from(octets))
+        }
+        Kind::V6 => {
+            let octets: [u8; 16] = content.try_into().unwrap_or_default();
+            write!(f, "{}", Ipv6Addr::from(octets))
+        }
+        Kind::Joined => write_parts(f, content),
+        Kind::Global | Kind::Text | Kind::Bytes | Kind::Shared => {
+            write!(f, "{}", content.escape_ascii())
+        }
+    }
+}
+
+fn write_parts(f: &mut fmt::Formatter<'_>, mut parts: &[u8]) -> fmt::Result {
+    let mut comma = "";
+    while let [head, len, rest @ ..] = parts {
+        let (content, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+        write!(f, "{comma}{} ", Kind::of(*head).name())?;
+        write_content(f, *head, content)?;
+        (parts, comma) = (rest, ", ");
+    }
+    Ok(())
 }

@@ -1,8 +1,55 @@
 //! From a decision to an answer that the callers of the inner service understand.
+//!
+//! | the inner service | answers | how |
+//! |---|---|---|
+//! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document; gRPC by the request's content type |
+//! | gRPC whose body is made of nothing else, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
+//! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
+//!
+//! # Fields
+//!
+//! [`Headers`] chooses how admitted and refused responses tell a client how its limits stand. By default
+//! they speak draft-ietf-httpapi-ratelimit-headers-11:
+//!
+//! ```text
+//! RateLimit-Policy: "burst";q=100;w=60, "daily";q=1000;w=86400
+//! RateLimit: "burst";r=50;t=30, "daily";r=999;t=86313
+//! ```
+//!
+//! `r` within `t` seconds is never more than the policy's rate sustains. Browsers hide these fields
+//! from scripts of other origins unless `Access-Control-Expose-Headers` names them: [`EXPOSED_HEADERS`]
+//! is the list.
+//!
+//! # Extensions
+//!
+//! The [`Outcome`] of an admitted request lies in its extensions, that of a refused
+//! one in the extensions of the answer, where outer layers find it.
 
-use std::fmt;
+mod body;
+mod draft;
+mod error;
+mod fields;
+mod grpc;
+mod http;
+mod number;
+mod older;
+mod problem;
+mod refusal;
+mod reuse;
+mod settings;
+mod status_details;
 
-use crate::{key::MissingKey, outcome::Outcome};
+use crate::outcome::Outcome;
+
+pub use self::{
+    body::{BodyFn, EmptyBody, MakeBody},
+    error::{AsError, Refused},
+    fields::{EXPOSED_HEADERS, Fields, Headers},
+    grpc::Grpc,
+    http::Http,
+    problem::ProblemBody,
+    refusal::{Cause, Refusal},
+};
 
 /// Turns a refusal into what callers of the inner service expect, and marks admitted responses.
 ///
@@ -38,86 +85,4 @@ pub trait Respond<Req, Res, Err> {
     ///
     /// Where the service's error is how it tells a refusal.
     fn refuse(&self, req: Req, refusal: Refusal) -> Result<Res, Err>;
-}
-
-/// Why a request does not go on.
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    cause: Cause,
-    outcome: Outcome,
-}
-
-/// What kind of refusal it is.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Cause {
-    /// A limit was reached. Nothing was spent.
-    Limit,
-    /// The store could not tell, and its user chose to refuse then.
-    Undecided,
-    /// The request does not hold what its key is made of.
-    MissingKey(MissingKey),
-}
-
-impl Refusal {
-    /// A refusal by the limits of `outcome`; [undecided](Cause::Undecided) if none of them says so itself.
-    pub fn new(outcome: Outcome) -> Self {
-        let cause = if outcome.refusals().next().is_some() {
-            Cause::Limit
-        } else {
-            Cause::Undecided
-        };
-        Self { cause, outcome }
-    }
-
-    /// A refusal for want of a key.
-    pub fn missing(key: MissingKey) -> Self {
-        Self { cause: Cause::MissingKey(key), outcome: Outcome::new() }
-    }
-
-    /// Why.
-    pub fn cause(&self) -> &Cause {
-        &self.cause
-    }
-
-    /// What each limit said.
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
-    }
-
-    /// The outcome alone.
-    pub fn into_outcome(self) -> Outcome {
-        self.outcome
-    }
-
-    /// The least wait after which the same request may pass: the longest of the limits that
-    /// refuse. `None` when one of them never lets it pass, or nobody can tell.
-    pub fn retry_after(&self) -> Option<std::time::Duration> {
-        self.outcome
-            .iter()
-            .filter(|(_, decision)| !decision.is_admitted())
-            .map(|(_, decision)| decision.retry_after())
-            .reduce(|a, b| Some(a?.max(b?)))
-            .flatten()
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Cause::Limit => {
-                f.write_str("rate limit exceeded: ")?;
-                for (index, (policy, _)) in self.outcome.refusals().enumerate() {
-                    let comma = if index == 0 { "" } else { ", " };
-                    write!(f, "{comma}{policy}")?;
-                }
-                match self.retry_after() {
-                    Some(wait) => write!(f, "; retry after {wait:?}"),
-                    None => f.write_str("; this request can never pass"),
-                }
-            }
-            Cause::Undecided => f.write_str("the rate limit could not be checked"),
-            Cause::MissingKey(missing) => missing.fmt(f),
-        }
-    }
 }

@@ -1,0 +1,96 @@
+//! The networks of the proxies that are trusted.
+
+use std::{fmt, net::IpAddr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::error::Error;
+
+/// Networks as (network, mask), so that asking costs two instructions for each.
+#[derive(Clone, Default)]
+pub(super) struct Networks {
+    v4: Box<[(u32, u32)]>,
+    v6: Box<[(u128, u128)]>,
+}
+
+impl Networks {
+    /// Whether an address lies in one of the networks; IPv4 must be unmapped already.
+    pub(super) fn contain(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let bits = address.to_bits();
+                self.v4
+                    .iter()
+                    .any(|(network, mask)| bits & mask == *network)
+            }
+            IpAddr::V6(address) => {
+                let bits = address.to_bits();
+                self.v6
+                    .iter()
+                    .any(|(network, mask)| bits & mask == *network)
+            }
+        }
+    }
+
+    pub(super) fn parse<I>(networks: I) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item: AsRef<str>>,
+    {
+        networks
+            .into_iter()
+            .map(|text| parse(text.as_ref()))
+            .collect()
+    }
+}
+
+fn parse(text: &str) -> Result<IpNet, Error> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.into());
+    }
+    text.parse().map_err(|_| {
+        Error::new(format!(
+            "`{}` is not a network: expected an address or an address and a prefix, \
+             as in `192.0.2.1`, `10.0.0.0/8` or `2001:db8::/32`; host names are not looked up",
+            text.escape_debug()
+        ))
+    })
+}
+
+impl<N: Into<IpNet>> FromIterator<N> for Networks {
+    fn from_iter<I: IntoIterator<Item = N>>(networks: I) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for network in networks {
+            match unmapped(network.into().trunc()) {
+                IpNet::V4(net) => v4.push((net.addr().to_bits(), net.netmask().to_bits())),
+                IpNet::V6(net) => v6.push((net.addr().to_bits(), net.netmask().to_bits())),
+            }
+        }
+        Self {
+            v4: v4.into(),
+            v6: v6.into(),
+        }
+    }
+}
+
+/// Addresses are unmapped before they are looked up, so networks have to be as well.
+fn unmapped(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else {
+        return network;
+    };
+    let length = v6.prefix_len().checked_sub(96);
+    let v4 = v6.addr().to_ipv4_mapped().zip(length);
+    v4.and_then(|(address, length)| Ipv4Net::new(address, length).ok())
+        .map_or(network, IpNet::V4)
+}
+
+impl fmt::Debug for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let v4 = self.v4.iter().map(|&(network, mask)| {
+            Ipv4Net::new(network.into(), mask.leading_ones() as u8).map(IpNet::V4)
+        });
+        let v6 = self.v6.iter().map(|&(network, mask)| {
+            Ipv6Net::new(network.into(), mask.leading_ones() as u8).map(IpNet::V6)
+        });
+        f.debug_list().entries(v4.chain(v6).flatten()).finish()
+    }
+}

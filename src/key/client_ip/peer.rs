@@ -1,0 +1,132 @@
+//! The address at the other end of the connection.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use http::{Extensions, Request};
+
+use super::{address_settings, ip::Ipv6Prefix};
+use crate::key::{Extracted, KeyExtractor, MissingKey};
+
+/// The address of the peer, from the request's extensions.
+///
+/// For servers that clients reach directly. Behind a proxy every client has the proxy's address:
+/// use [`ForwardedFor`](super::ForwardedFor) or [`Forwarded`](super::Forwarded) there.
+///
+/// Looks, in this order, for
+///
+/// - what [`peer_from`](Self::peer_from) says,
+/// - axum's `ConnectInfo<SocketAddr>` (feature `axum`),
+/// - tonic's `TcpConnectInfo` (feature `tonic`),
+/// - a [`SocketAddr`], an [`IpAddr`],
+/// - axum's `MockConnectInfo<SocketAddr>`, which its tests use (feature `axum`).
+///
+/// When none of them is there, that is the server's fault, and the error names the remedy.
+///
+/// IPv4 addresses that are mapped into IPv6 (`::ffff:a.b.c.d`) or translated by NAT64
+/// (`64:ff9b::/96`, RFC 6052) key by the IPv4 address. Other IPv6 addresses key by their /64, or by
+/// another [prefix](Self::ipv6_prefix).
+///
+/// # tonic under TLS
+///
+/// tonic has `TlsConnectInfo` only when one of its TLS features is on, so it is named by
+/// whoever turned one on:
+///
+/// ```ignore
+/// use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+///
+/// PeerIp::new().peer_from(|extensions| {
+///     let tls = extensions.get::<TlsConnectInfo<TcpConnectInfo>>()?;
+///     tls.get_ref().remote_addr().map(|address| address.ip())
+/// })
+/// ```
+///
+/// # Example
+///
+/// ```
+/// use std::net::{Ipv4Addr, SocketAddr};
+/// use http::Request;
+/// use tollgate::key::{Extracted, Key, KeyExtractor, PeerIp};
+///
+/// let mut request = Request::new(());
+/// assert!(PeerIp::new().extract(&request).unwrap_err().is_server_fault());
+///
+/// request.extensions_mut().insert(SocketAddr::from(([192, 0, 2, 7], 4711)));
+/// assert_eq!(
+///     PeerIp::new().extract(&request),
+///     Ok(Extracted::Key(Key::from(Ipv4Addr::new(192, 0, 2, 7)))),
+/// );
+/// ```
+#[derive(Clone, Copy, Default)]
+pub struct PeerIp {
+    pub(super) prefix: Ipv6Prefix,
+    pub(super) find: Option<fn(&Extensions) -> Option<IpAddr>>,
+}
+
+impl PeerIp {
+    /// The peer's address, IPv6 by /64.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    address_settings!();
+
+    /// The address as it is, neither unmapped nor masked.
+    #[inline]
+    pub(super) fn address(&self, extensions: &Extensions) -> Result<IpAddr, MissingKey> {
+        if let Some(address) = self.find.and_then(|find| find(extensions)) {
+            return Ok(address);
+        }
+        #[cfg(feature = "axum")]
+        if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
+            return Ok(info.0.ip());
+        }
+        #[cfg(feature = "tonic")]
+        if let Some(address) = extensions
+            .get::<tonic::transport::server::TcpConnectInfo>()
+            .and_then(|info| info.remote_addr)
+        {
+            return Ok(address.ip());
+        }
+        if let Some(address) = extensions.get::<SocketAddr>() {
+            return Ok(address.ip());
+        }
+        if let Some(address) = extensions.get::<IpAddr>() {
+            return Ok(*address);
+        }
+        #[cfg(feature = "axum")]
+        if let Some(mock) =
+            extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
+        {
+            return Ok(mock.0.ip());
+        }
+        Err(no_peer())
+    }
+}
+
+#[cold]
+fn no_peer() -> MissingKey {
+    MissingKey::misconfigured(
+        "the server does not tell the peer's address: serve axum with \
+         `into_make_service_with_connect_info::<SocketAddr>()`, or insert the peer's `SocketAddr` \
+         into the request's extensions (for axum and tonic, the feature of that name must be on)",
+    )
+}
+
+impl<B> KeyExtractor<Request<B>> for PeerIp {
+    #[inline]
+    fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
+        let address = self.address(req.extensions())?;
+        Ok(Extracted::Key(self.prefix.key(address)))
+    }
+}
+
+impl fmt::Debug for PeerIp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerIp")
+            .field("ipv6_prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! Keys made of what an outer layer found out.
+
+use std::{any::type_name, fmt, marker::PhantomData, sync::Arc};
+
+use http::Request;
+
+use super::{Extracted, IntoKey, KeyExtractor, MissingKey};
+
+/// A value in the request's extensions, put there by a layer outside of the limit.
+///
+/// Extractors do not wait. A look-up that does (a session, a tenant, a plan) belongs into a
+/// layer further out, which can turn the request away by itself:
+///
+/// ```
+/// use axum::{Router, extract::Request, middleware::{Next, from_fn}, response::Response, routing::get};
+/// use http::StatusCode;
+/// use tollgate::{RateLimitLayer, TokenBucket, key::{Extension, Key}};
+///
+/// #[derive(Clone)]
+/// struct User { id: u64 }
+///
+/// async fn find_user(token: &str) -> Option<User> { // asks a database
+///     (token == "s3cret").then_some(User { id: 7 })
+/// }
+///
+/// async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
+///     let token = request.headers().get("x-api-key").and_then(|value| value.to_str().ok());
+///     let user = find_user(token.unwrap_or_default()).await;
+///     request.extensions_mut().insert(user.ok_or(StatusCode::UNAUTHORIZED)?);
+///     Ok(next.run(request).await)
+/// }
+///
+/// let by_user = Extension::of(|user: &User| Key::from(user.id));
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(RateLimitLayer::new(TokenBucket::per_hour(1)).key(by_user))
+///     .layer(from_fn(authenticate)); // added last: the outermost
+/// # use tower::ServiceExt;
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # for (token, status) in [("s3cret", 200), ("s3cret", 429), ("guess", 401)] {
+/// #     let request = Request::builder().header("x-api-key", token);
+/// #     let request = request.body(axum::body::Body::empty()).unwrap();
+/// #     assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+/// # }
+/// # });
+/// ```
+///
+/// A value that is not there is the server's fault, answered with 500: a forgotten layer must
+/// not look like a client's mistake. Where it may be absent, insert an `Option`, whose `None` is an
+/// ordinary missing key, or add [`or`](super::KeyExtractorExt::or).
+pub struct Extension<T, F> {
+    read: F,
+    missing: Arc<str>,
+    value: PhantomData<fn(&T)>,
+}
+
+impl Extension<(), ()> {
+    /// The key that `read` makes of the extension of its argument's type.
+    pub fn of<T, F, K>(read: F) -> Extension<T, F>
+    where
+        F: Fn(&T) -> K,
+        K: IntoKey,
+    {
+        let missing = format!(
+            "no `{}` in the request's extensions: the layer that inserts it must be outside of the \
+             limit (in axum: added after it)",
+            type_name::<T>()
+        );
+        Extension {
+            read,
+            missing: missing.into(),
+            value: PhantomData,
+        }
+    }
+}
+
+impl<B, T, F, K> KeyExtractor<Request<B>> for Extension<T, F>
+where
+    T: Send + Sync + 'static,
+    F: Fn(&T) -> K,
+    K: IntoKey,
+{
+    fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
+        match req.extensions().get() {
+            Some(value) => (self.read)(value).into_key(),
+            None => Err(MissingKey::shared(&self.missing).into_misconfigured()),
+        }
+    }
+}
+
+impl<T, F: Clone> Clone for Extension<T, F> {
+    fn clone(&self) -> Self {
+        Self {
+            read: self.read.clone(),
+            missing: self.missing.clone(),
+            value: PhantomData,
+        }
+    }
+}
+
+impl<T, F> fmt::Debug for Extension<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extension({})", type_name::<T>())
+    }
+}

@@ -1,0 +1,53 @@
+//! Closures that take part in combinations.
+
+use std::{any::type_name, fmt};
+
+use super::{Extracted, IntoKey, KeyExtractor, MissingKey};
+
+/// Makes an extractor of a closure, so that it can be combined with others.
+///
+/// A closure is an extractor by itself; this gives it the methods of
+/// [`KeyExtractorExt`](super::KeyExtractorExt).
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, Key, KeyExtractor, KeyExtractorExt, from_fn};
+///
+/// let by_version = from_fn(|req: &Request<()>| Some(format!("{:?}", req.version())))
+///     .or_shared("unknown");
+/// assert_eq!(
+///     by_version.extract(&Request::new(())),
+///     Ok(Extracted::Key(Key::from("HTTP/1.1"))),
+/// );
+/// ```
+pub fn from_fn<Req, F, T>(function: F) -> FromFn<F>
+where
+    Req: ?Sized,
+    F: Fn(&Req) -> T,
+    T: IntoKey,
+{
+    FromFn { function }
+}
+
+/// An extractor made of a closure by [`from_fn`].
+#[derive(Clone, Copy)]
+pub struct FromFn<F> {
+    function: F,
+}
+
+impl<Req, F, T> KeyExtractor<Req> for FromFn<F>
+where
+    Req: ?Sized,
+    F: Fn(&Req) -> T,
+    T: IntoKey,
+{
+    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
+        (self.function)(req).into_key()
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FromFn({})", type_name::<F>())
+    }
+}

@@ -1,0 +1,195 @@
+//! Answers over gRPC.
+
+use std::time::Duration;
+
+use http::{
+    HeaderName, HeaderValue, Request, Response, StatusCode,
+    header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE},
+    response::Parts,
+};
+
+use super::{
+    Respond,
+    fields::{Fields, Headers},
+    number::{self, Buffer},
+    refusal::{Cause, Form, Refusal},
+    reuse::Reuse,
+    settings::{Settings, setters},
+    status_details,
+};
+use crate::outcome::Outcome;
+
+pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+pub(super) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// Names all of [`EXPOSED_HEADERS`](super::EXPOSED_HEADERS).
+const EXPOSED: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit, \
+     ratelimit-remaining, ratelimit-reset, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, \
+     grpc-status, grpc-message, grpc-status-details-bin, grpc-retry-pushback-ms";
+
+/// Answers every request as gRPC does. Needs a response body that is `Default`, as tonic's.
+///
+/// A bare 429 becomes `UNAVAILABLE` in most clients, who retry that at once. So a refusal is
+/// HTTP 200 with the status in the header fields (Trailers-Only, gRPC over HTTP/2):
+///
+/// | | `grpc-status` | |
+/// |---|---|---|
+/// | a limit was reached | 8 `RESOURCE_EXHAUSTED` | `RetryInfo` and `QuotaFailure` in `grpc-status-details-bin` |
+/// | the store could not tell | 14 `UNAVAILABLE` | `RetryInfo`, where it knows |
+/// | no key | 3 `INVALID_ARGUMENT`, 16 `UNAUTHENTICATED` for 401, 7 `PERMISSION_DENIED` for 403, 13 `INTERNAL` for 5xx | |
+///
+/// `grpc-retry-pushback-ms` (gRFC A6) tells clients when to retry, and -1 that they
+/// should not. The fields of [`Headers`] stand beside it.
+///
+/// [`Http`](super::Http) does the same for requests whose content type is gRPC.
+///
+/// ```
+/// use tollgate::respond::{Grpc, Headers};
+///
+/// let respond = Grpc::new().headers(Headers::None);
+/// # let _ = respond;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Grpc {
+    settings: Settings,
+}
+
+impl Grpc {
+    /// Answers as gRPC, whatever the request's content type.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters!();
+}
+
+impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
+    type Mark = Fields;
+
+    #[inline]
+    fn wants_outcome(&self) -> bool {
+        self.settings.wants_outcome()
+    }
+
+    fn admit(&self, req: &mut Request<BIn>, outcome: Outcome) -> Fields {
+        self.settings.admit(req.extensions_mut(), outcome)
+    }
+
+    fn annotate(mark: Fields, res: &mut Response<BOut>) {
+        mark.write(res.headers_mut());
+    }
+
+    fn refuse(&self, req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
+        let mut answer = Reuse::of(req);
+        let content_type = answer.content_type.take().and_then(content_type_of);
+        let content_type = content_type.unwrap_or(ContentType::Grpc);
+        write(&self.settings, &refusal, content_type, &mut answer.parts);
+        Ok(answer.finish(refusal.in_form(Form::Grpc), BOut::default()))
+    }
+}
+
+/// The content type of an answer.
+pub(super) enum ContentType {
+    Grpc,
+    /// gRPC-Web, in the variant of the request.
+    Web(HeaderValue),
+}
+
+/// How to answer a request of this content type; `None` if it does not speak gRPC.
+pub(super) fn content_type_of(value: HeaderValue) -> Option<ContentType> {
+    const GRPC: &[u8] = b"application/grpc";
+    let (start, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
+    if !start.eq_ignore_ascii_case(GRPC) {
+        return None;
+    }
+    if matches!(rest, [] | [b'+' | b';', ..]) {
+        return Some(ContentType::Grpc);
+    }
+    let (web, rest) = rest.split_at_checked(b"-web".len())?;
+    let is_web =
+        web.eq_ignore_ascii_case(b"-web") && matches!(rest, [] | [b'+' | b';' | b'-', ..]);
+    is_web.then(|| ContentType::Web(value))
+}
+
+/// Writes a refusal: all of it, since it has no body.
+pub(super) fn write(
+    settings: &Settings,
+    refusal: &Refusal,
+    content_type: ContentType,
+    parts: &mut Parts,
+) {
+    parts.status = StatusCode::OK;
+    let headers = &mut parts.headers;
+    let content_type = match content_type {
+        ContentType::Grpc => HeaderValue::from_static("application/grpc"),
+        ContentType::Web(echo) => {
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+            echo
+        }
+    };
+    headers.insert(CONTENT_TYPE, content_type);
+
+    let code = code_of(refusal);
+    let message = match refusal.cause() {
+        Cause::MissingKey(missing) if missing.is_server_fault() => "internal error".to_owned(),
+        _ => refusal.to_string(),
+    };
+    let wait = settings.retry_after(refusal);
+    let pushback = match wait {
+        Some(wait) => number::value(milliseconds(wait)),
+        None if refusal.is_forever() => Some(HeaderValue::from_static("-1")),
+        None => None,
+    };
+    let details = status_details::header(code, &message, wait, refusal.outcome());
+    for (name, value) in [
+        (STATUS, number::value(code.into())),
+        (MESSAGE, percent_encoded(&message)),
+        (PUSHBACK, pushback),
+        (DETAILS, details),
+    ] {
+        if let Some(value) = value {
+            headers.insert(name, value);
+        }
+    }
+    if matches!(refusal.cause(), Cause::Limit) {
+        settings.write_fields(refusal.outcome(), headers);
+    }
+}
+
+/// The code (`google.rpc.Code`) of a refusal.
+fn code_of(refusal: &Refusal) -> u32 {
+    match refusal.cause() {
+        Cause::Limit => 8,
+        Cause::Undecided => 14,
+        Cause::MissingKey(missing) => match missing.status() {
+            StatusCode::UNAUTHORIZED => 16,
+            StatusCode::FORBIDDEN => 7,
+            status if status.is_server_error() => 13,
+            _ => 3,
+        },
+    }
+}
+
+/// Milliseconds rounded up, 1 to 2³¹ − 1.
+fn milliseconds(wait: Duration) -> u64 {
+    let millis = wait.as_nanos().div_ceil(1_000_000);
+    u64::try_from(millis).map_or(i32::MAX as u64, |millis| millis.clamp(1, i32::MAX as u64))
+}
+
+/// A message as `grpc-message` has it: %x20 to %x7E but `%` stand for themselves (gRPC over HTTP/2, Responses).
+fn percent_encoded(message: &str) -> Option<HeaderValue> {
+    let mut buffer = Buffer::new();
+    for &byte in message.as_bytes() {
+        match byte {
+            b'%' | ..0x20 | 0x7f.. => {
+                const HEX: &[u8; 16] = b"0123456789ABCDEF";
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+                buffer.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+            }
+            _ => buffer.push(byte),
+        }
+    }
+    number::value_of(&buffer)
+}

@@ -1,0 +1,151 @@
+//! Answers over HTTP, and over gRPC where the request speaks it.
+
+use std::{fmt, time::Duration};
+
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
+    response::Parts,
+};
+
+use super::{
+    Respond,
+    body::{BodyFn, EmptyBody, MakeBody},
+    fields::{Fields, Headers},
+    grpc, number,
+    problem::ProblemBody,
+    refusal::{Cause, Form, Refusal},
+    reuse::Reuse,
+    settings::{Settings, setters},
+};
+use crate::outcome::Outcome;
+
+/// Answers `http` requests: the default.
+///
+/// A refusal is 429 (RFC 6585 §4) with `Cache-Control: no-store` and, unless it is for ever,
+/// `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up. A store that could not tell is 503, a missing key what
+/// [it says](crate::key::MissingKey::status). HEAD gets the same fields without the body. Requests whose content type is
+/// gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) answers them, so that one layer
+/// serves both on one port.
+///
+/// ```
+/// use http::Response;
+/// use tollgate::respond::{Headers, Http};
+///
+/// // Bodies that are `From<String>`: axum's, `String`, http-body-util's `Full<Bytes>`.
+/// let problems = Http::new().headers(Headers::Legacy);
+/// // Bodies that are `Default`.
+/// let nothing = Http::empty();
+/// // Anything.
+/// let words = Http::body(|refusal, parts| {
+///     if refusal.is_bodiless() {
+///         return Vec::new();
+///     }
+///     parts.headers.insert("content-type", http::HeaderValue::from_static("text/plain"));
+///     refusal.to_string().into_bytes()
+/// });
+/// # let _ = (problems, nothing, words, Response::new(()));
+/// ```
+#[derive(Clone, Default)]
+pub struct Http<B = ProblemBody> {
+    settings: Settings,
+    body: B,
+}
+
+impl Http {
+    /// Answers with a problem document (RFC 9457). Needs a response body that is `From<String>`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Answers without a body. Needs a response body that is `Default`.
+    pub fn empty() -> Http<EmptyBody> {
+        Http { settings: Settings::default(), body: EmptyBody }
+    }
+
+    /// Answers with the body that `make` returns.
+    ///
+    /// The parts hold the status and all fields but those that describe the body; `make` may add
+    /// to them and change them. It is called for HEAD requests and over gRPC too, and must return an empty body
+    /// where [`Refusal::is_bodiless`] says so. The extensions get the outcome afterwards.
+    pub fn body<F, B>(make: F) -> Http<BodyFn<F>>
+    where
+        F: Fn(&Refusal, &mut Parts) -> B,
+    {
+        Http { settings: Settings::default(), body: BodyFn(make) }
+    }
+}
+
+impl<B> Http<B> {
+    setters!();
+}
+
+impl<B> fmt::Debug for Http<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<BIn, BOut, E, M> Respond<Request<BIn>, Response<BOut>, E> for Http<M>
+where
+    M: MakeBody<BOut>,
+{
+    type Mark = Fields;
+
+    #[inline]
+    fn wants_outcome(&self) -> bool {
+        self.settings.wants_outcome()
+    }
+
+    fn admit(&self, req: &mut Request<BIn>, outcome: Outcome) -> Fields {
+        self.settings.admit(req.extensions_mut(), outcome)
+    }
+
+    fn annotate(mark: Fields, res: &mut Response<BOut>) {
+        mark.write(res.headers_mut());
+    }
+
+    fn refuse(&self, req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
+        let head = req.method() == Method::HEAD;
+        let mut answer = Reuse::of(req);
+        let form = match answer.content_type.take().and_then(grpc::content_type_of) {
+            Some(content_type) => {
+                grpc::write(&self.settings, &refusal, content_type, &mut answer.parts);
+                Form::Grpc
+            }
+            None => {
+                write(&self.settings, &refusal, &mut answer.parts);
+                if head { Form::Head } else { Form::Full }
+            }
+        };
+        let refusal = refusal.in_form(form);
+        let body = self.body.make(&refusal, &mut answer.parts);
+        Ok(answer.finish(refusal, body))
+    }
+}
+
+/// Writes all of a refusal but its body.
+fn write(settings: &Settings, refusal: &Refusal, parts: &mut Parts) {
+    parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    parts.status = match refusal.cause() {
+        Cause::Limit => {
+            settings.write_fields(refusal.outcome(), &mut parts.headers);
+            StatusCode::TOO_MANY_REQUESTS
+        }
+        Cause::Undecided => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::MissingKey(missing) => {
+            let challenge = missing.challenge().map(HeaderValue::from_str);
+            if let Some(Ok(challenge)) = challenge {
+                parts.headers.insert(WWW_AUTHENTICATE, challenge);
+            }
+            missing.status()
+        }
+    };
+    // Rounded as the `t` of the policies that refuse, so never earlier.
+    let seconds = settings.retry_after(refusal).map(|wait| number::seconds(wait).max(1));
+    if let Some(value) = seconds.and_then(number::value) {
+        parts.headers.insert(RETRY_AFTER, value);
+    }
+}

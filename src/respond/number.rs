@@ -1,0 +1,127 @@
+//! Whole numbers in header fields: rounded, clamped and written.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use smallvec::SmallVec;
+
+use crate::quota::Quota;
+
+/// The largest Integer of a structured field: 15 digits (RFC 9651 §3.3.1).
+pub(super) const MAX: u64 = 999_999_999_999_999;
+
+const NANOS: u128 = 1_000_000_000;
+
+/// Where a field value is put together: on the stack, unless its policies are many.
+pub(super) type Buffer = SmallVec<[u8; 192]>;
+
+/// The header value of what was written. Takes one allocation.
+///
+/// `None` for what no header can carry: not for numbers, nor for the names of policies.
+pub(super) fn value_of(buffer: &Buffer) -> Option<HeaderValue> {
+    // A copy has no spare room, and so needs no second allocation for a reference count.
+    HeaderValue::from_bytes(buffer).ok()
+}
+
+/// The numbers from 0 to 99, two digits each.
+static PAIRS: &str = "\
+    00010203040506070809101112131415161718192021222324\
+    25262728293031323334353637383940414243444546474849\
+    50515253545556575859606162636465666768697071727374\
+    75767778798081828384858687888990919293949596979899";
+
+/// The header value of a number. Below 100 it takes no allocation.
+pub(super) fn value(number: u64) -> Option<HeaderValue> {
+    if number < 100 {
+        let at = 2 * number as usize;
+        let digits = &PAIRS[at + usize::from(number < 10)..at + 2];
+        return Some(HeaderValue::from_static(digits));
+    }
+    let mut buffer = Buffer::new();
+    push(&mut buffer, number);
+    value_of(&buffer)
+}
+
+/// Writes a number in decimal.
+pub(super) fn push(buffer: &mut Buffer, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    buffer.extend_from_slice(&digits[start..]);
+}
+
+pub(super) fn clamp(number: u128) -> u64 {
+    u64::try_from(number).map_or(MAX, |number| number.min(MAX))
+}
+
+/// Whole seconds, rounded up.
+pub(super) fn seconds(wait: Duration) -> u64 {
+    clamp(wait.as_nanos().div_ceil(NANOS))
+}
+
+/// The Unix second, rounded up, of an instant in nanoseconds and a wait from then on.
+pub(super) fn second_after(nanos: u64, wait: Duration) -> u64 {
+    clamp((u128::from(nanos) + wait.as_nanos()).div_ceil(NANOS))
+}
+
+/// The seconds in which `quota` grants `units`, rounded up.
+pub(super) fn seconds_for(units: u64, quota: &Quota) -> u64 {
+    // Below 2^64 · 2^63.
+    let product = u128::from(units) * u128::from(quota.period_nanos());
+    clamp(product.div_ceil(u128::from(quota.amount()) * NANOS))
+}
+
+/// The units that `quota` grants within `seconds`, rounded down.
+pub(super) fn units_within(seconds: u64, quota: &Quota) -> u64 {
+    // Below 2^64 · 2^41 · 2^30, and in fact below 2^121: seconds are clamped.
+    let product = u128::from(seconds.min(MAX)) * u128::from(quota.amount()) * NANOS;
+    clamp(product / u128::from(quota.period_nanos()))
+}
+
+/// The window in which `quota` grants `units`, in seconds rounded up; `None` below a second.
+pub(super) fn window(units: u64, quota: &Quota) -> Option<u64> {
+    let sub_second =
+        u128::from(units) * u128::from(quota.period_nanos()) < u128::from(quota.amount()) * NANOS;
+    (!sub_second).then(|| seconds_for(units, quota))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in (0..200).chain([999, 1000, 1_234_567, MAX, u64::MAX]) {
+            let written = value(number).unwrap();
+            assert_eq!(written.to_str().unwrap(), number.to_string());
+        }
+    }
+
+    #[test]
+    fn seconds_are_rounded_up_and_clamped() {
+        assert_eq!(seconds(Duration::ZERO), 0);
+        assert_eq!(seconds(Duration::from_nanos(1)), 1);
+        assert_eq!(seconds(Duration::from_secs(2)), 2);
+        assert_eq!(seconds(Duration::MAX), MAX);
+        assert_eq!(second_after(u64::MAX, Duration::MAX), MAX);
+        assert_eq!(second_after(1_500_000_000, Duration::from_millis(500)), 2);
+    }
+
+    #[test]
+    fn products_do_not_overflow() {
+        let slowest = Quota::new(1, Quota::MAX_PERIOD);
+        let fastest = Quota::per_second(Quota::MAX_AMOUNT);
+        assert_eq!(seconds_for(u64::MAX, &slowest), MAX);
+        assert_eq!(units_within(u64::MAX, &fastest), MAX);
+        assert_eq!(units_within(MAX, &slowest), 108_420);
+        assert_eq!(window(Quota::MAX_AMOUNT, &fastest), Some(1));
+        assert_eq!(window(Quota::MAX_AMOUNT - 1, &fastest), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! Refusals as problem documents (RFC 9457).
+
+use http::{
+    HeaderValue,
+    header::CONTENT_TYPE,
+    response::Parts,
+};
+
+use super::refusal::{Cause, Form, Refusal};
+
+/// A problem document as body: the default.
+///
+/// `application/problem+json` (RFC 9457) with the types of draft-ietf-httpapi-ratelimit-headers-11 §5:
+///
+/// | | status | type |
+/// |---|---|---|
+/// | a limit was reached | 429 | `…#quota-exceeded` |
+/// | … one whose policy [marks abnormal usage](crate::Policy::marking_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
+/// | the store could not tell | 503 | `…#temporary-reduced-capacity` |
+/// | no key | that of the [`MissingKey`](crate::key::MissingKey) | `about:blank` |
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProblemBody;
+
+/// A registered type of problem and its title.
+struct Kind {
+    uri: &'static str,
+    title: &'static str,
+}
+
+const QUOTA_EXCEEDED: Kind = Kind {
+    uri: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    title: "Request cannot be satisfied as assigned quota has been exceeded",
+};
+const ABNORMAL_USAGE: Kind = Kind {
+    uri: "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+    title: "Request not satisfied due to detection of abnormal request pattern",
+};
+const REDUCED_CAPACITY: Kind = Kind {
+    uri: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+    title: "Request cannot be satisfied due to temporary server capacity constraints",
+};
+
+impl ProblemBody {
+    /// The document, or nothing where there must be no body.
+    pub(super) fn text(self, refusal: &Refusal, parts: &mut Parts) -> String {
+        if refusal.form() != Form::Grpc {
+            let json = HeaderValue::from_static("application/problem+json");
+            parts.headers.insert(CONTENT_TYPE, json);
+        }
+        if refusal.is_bodiless() {
+            return String::new();
+        }
+        document(refusal, parts)
+    }
+}
+
+fn document(refusal: &Refusal, parts: &Parts) -> String {
+    let abnormal = || {
+        let mut refusing = refusal.outcome().refusals();
+        refusing.any(|(policy, _)| policy.marks_abnormal_usage())
+    };
+    let kind = match refusal.cause() {
+        Cause::Limit if abnormal() => ABNORMAL_USAGE,
+        Cause::Limit => QUOTA_EXCEEDED,
+        Cause::Undecided => REDUCED_CAPACITY,
+        Cause::MissingKey(_) => Kind {
+            uri: "about:blank",
+            title: parts.status.canonical_reason().unwrap_or("Request refused"),
+        },
+    };
+    let mut json = String::with_capacity(256);
+    json.push_str("{\"type\":");
+    push_string(&mut json, kind.uri);
+    json.push_str(",\"title\":");
+    push_string(&mut json, kind.title);
+    json.push_str(",\"status\":");
+    json.push_str(parts.status.as_str());
+    match refusal.cause() {
+        Cause::Limit => {
+            json.push_str(",\"violated-policies\":[");
+            for (index, (policy, _)) in refusal.outcome().refusals().enumerate() {
+                if index > 0 {
+                    json.push(',');
+                }
+                push_string(&mut json, policy.name());
+            }
+            json.push(']');
+        }
+        // What the server lacks is no business of its clients.
+        Cause::MissingKey(missing) if !missing.is_server_fault() => {
+            json.push_str(",\"detail\":");
+            push_string(&mut json, missing.what());
+        }
+        Cause::MissingKey(_) | Cause::Undecided => {}
+    }
+    json.push('}');
+    json
+}
+
+/// Writes a string (RFC 8259 §7).
+fn push_string(json: &mut String, text: &str) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    json.push('"');
+    for char in text.chars() {
+        match char {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\0'..='\x1f' => {
+                json.push_str("\\u00");
+                json.push(HEX[char as usize >> 4].into());
+                json.push(HEX[char as usize & 15].into());
+            }
+            _ => json.push(char),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn strings_read_back() {
+        let all: String = ('\0'..'\u{100}').chain("\u{2028}\u{ffff}😀".chars()).collect();
+        let mut json = String::new();
+        super::push_string(&mut json, &all);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), all);
+    }
+}

@@ -1,0 +1,122 @@
+//! Why a request does not go on.
+
+use std::{fmt, time::Duration};
+
+use crate::{key::MissingKey, outcome::Outcome};
+
+/// Why a request does not go on.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    cause: Cause,
+    outcome: Outcome,
+    form: Form,
+}
+
+/// What the answer looks like, as far as its body is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    #[default]
+    Full,
+    /// The fields of the full answer without its body (RFC 9110 §9.3.2).
+    Head,
+    /// Header fields alone.
+    Grpc,
+}
+
+/// What kind of refusal it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A limit was reached. Nothing was spent.
+    Limit,
+    /// The store could not tell, and its user chose to refuse then.
+    Undecided,
+    /// The request does not hold what its key is made of.
+    MissingKey(MissingKey),
+}
+
+impl Refusal {
+    /// A refusal by the limits of `outcome`; [undecided](Cause::Undecided) if none of them says so itself.
+    pub fn new(outcome: Outcome) -> Self {
+        let cause = if outcome.refusals().next().is_some() {
+            Cause::Limit
+        } else {
+            Cause::Undecided
+        };
+        Self { cause, outcome, form: Form::Full }
+    }
+
+    /// A refusal for want of a key.
+    pub fn missing(key: MissingKey) -> Self {
+        Self { cause: Cause::MissingKey(key), outcome: Outcome::new(), form: Form::Full }
+    }
+
+    /// Why.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// What each limit said.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// The outcome alone.
+    pub fn into_outcome(self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whether the answer must have an empty body: to a HEAD request, and over gRPC.
+    ///
+    /// For the closure of [`Http::body`](super::Http::body). `false` before that.
+    pub fn is_bodiless(&self) -> bool {
+        self.form != Form::Full
+    }
+
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
+    pub(super) fn in_form(mut self, form: Form) -> Self {
+        self.form = form;
+        self
+    }
+
+    /// Whether the same request can never pass, however long its client waits.
+    pub(super) fn is_forever(&self) -> bool {
+        self.outcome
+            .refusals()
+            .any(|(_, decision)| decision.retry_after().is_none())
+    }
+
+    /// The least wait after which the same request may pass: the longest of the limits that
+    /// refuse. `None` when one of them never lets it pass, or nobody can tell.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.outcome
+            .iter()
+            .filter(|(_, decision)| !decision.is_admitted())
+            .map(|(_, decision)| decision.retry_after())
+            .reduce(|a, b| Some(a?.max(b?)))
+            .flatten()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Limit => {
+                f.write_str("rate limit exceeded: ")?;
+                for (index, (policy, _)) in self.outcome.refusals().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}{policy}")?;
+                }
+                match self.retry_after() {
+                    Some(wait) => write!(f, "; retry after {wait:?}"),
+                    None => f.write_str("; this request can never pass"),
+                }
+            }
+            Cause::Undecided => f.write_str("the rate limit could not be checked"),
+            Cause::MissingKey(missing) => missing.fmt(f),
+        }
+    }
+}

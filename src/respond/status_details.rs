@@ -1,0 +1,131 @@
+//! `grpc-status-details-bin`: a `google.rpc.Status` in protobuf, in base64.
+//!
+//! Written by hand: four small messages (googleapis `google/rpc/status.proto` and
+//! `error_details.proto`) are no reason for a code generator in every user's build.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use crate::outcome::Outcome;
+
+/// The longest `google.protobuf.Duration`, in seconds.
+const MAX_SECONDS: u64 = 315_576_000_000;
+
+/// The status with its details; `None` if there are none to tell.
+///
+/// `RetryInfo` tells the wait, exact to the nanosecond, and `QuotaFailure` the policies that refuse: their
+/// names and quotas, nothing of the client.
+pub(super) fn header(
+    code: u32,
+    message: &str,
+    wait: Option<Duration>,
+    outcome: &Outcome,
+) -> Option<HeaderValue> {
+    let mut details = Vec::new();
+    if let Some(wait) = wait {
+        push_any(&mut details, "type.googleapis.com/google.rpc.RetryInfo", &retry_info(wait));
+    }
+    let failure = quota_failure(outcome);
+    if !failure.is_empty() {
+        push_any(&mut details, "type.googleapis.com/google.rpc.QuotaFailure", &failure);
+    }
+    if details.is_empty() {
+        return None;
+    }
+    let mut status = Vec::with_capacity(message.len() + details.len() + 8);
+    push_number(&mut status, 1, code.into());
+    push_bytes(&mut status, 2, message.as_bytes());
+    status.extend_from_slice(&details);
+    HeaderValue::try_from(base64(&status)).ok()
+}
+
+/// `RetryInfo { retry_delay = 1 }`.
+fn retry_info(wait: Duration) -> Vec<u8> {
+    let mut duration = Vec::new();
+    push_number(&mut duration, 1, wait.as_secs().min(MAX_SECONDS));
+    if wait.as_secs() < MAX_SECONDS {
+        push_number(&mut duration, 2, wait.subsec_nanos().into());
+    }
+    let mut info = Vec::new();
+    push_bytes(&mut info, 1, &duration);
+    info
+}
+
+/// `QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }`.
+fn quota_failure(outcome: &Outcome) -> Vec<u8> {
+    let mut failure = Vec::new();
+    for (policy, decision) in outcome.refusals() {
+        let description = match (decision.quota(), decision.retry_after()) {
+            (Some(quota), Some(_)) => format!("the quota of {quota} is exhausted"),
+            (Some(_), None) => "the request costs more than could ever pass".to_owned(),
+            (None, _) => "the quota is exhausted".to_owned(),
+        };
+        let mut violation = Vec::new();
+        push_bytes(&mut violation, 1, policy.name().as_bytes());
+        push_bytes(&mut violation, 2, description.as_bytes());
+        push_bytes(&mut failure, 1, &violation);
+    }
+    failure
+}
+
+/// An element of `Status.details`: `Any { type_url = 1, value = 2 }`.
+fn push_any(status: &mut Vec<u8>, type_url: &str, value: &[u8]) {
+    let mut any = Vec::with_capacity(type_url.len() + value.len() + 8);
+    push_bytes(&mut any, 1, type_url.as_bytes());
+    push_bytes(&mut any, 2, value);
+    push_bytes(status, 3, &any);
+}
+
+/// Writes a length-delimited field.
+fn push_bytes(message: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    message.push(field << 3 | 2);
+    push_varint(message, bytes.len() as u64);
+    message.extend_from_slice(bytes);
+}
+
+/// Writes a field that is a number. 0 is the default, and left out.
+fn push_number(message: &mut Vec<u8>, field: u8, number: u64) {
+    if number > 0 {
+        message.push(field << 3);
+        push_varint(message, number);
+    }
+}
+
+fn push_varint(message: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        message.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    message.push(number as u8);
+}
+
+/// Base64 (RFC 4648 §4) without padding, as gRPC wants the values of `-bin` fields.
+fn base64(bytes: &[u8]) -> Vec<u8> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut group = [0; 3];
+        group[..chunk.len()].copy_from_slice(chunk);
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        // 1, 2 and 3 bytes are 2, 3 and 4 digits.
+        for digit in 0..=chunk.len() {
+            text.push(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use ::base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+
+    #[test]
+    fn base64_is_that_of_everybody() {
+        let bytes: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
+        for length in 0..bytes.len() {
+            let ours = super::base64(&bytes[..length]);
+            assert_eq!(ours, STANDARD_NO_PAD.encode(&bytes[..length]).as_bytes());
+        }
+    }
+}
