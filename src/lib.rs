@@ -1,4 +1,77 @@
 //! Keyed rate limiting as tower middleware.
+//!
+//! A [`RateLimitLayer`] wraps any tower service: an axum router, a tonic server, a client, a job worker. A
+//! [key](key) says who is limited, a rule how much may be spent, a [store] remembers, and the
+//! [answer](respond) tells the client honestly when to come back.
+//!
+//! Tower's own `RateLimitLayer` makes all requests wait, has no keys, and counts for each clone alone. This one refuses
+//! by key, and all clones share one budget.
+//!
+//! # Example
+//!
+#![cfg_attr(feature = "axum", doc = "```no_run")]
+#![cfg_attr(not(feature = "axum"), doc = "```ignore")]
+//! use axum::{Router, routing::get};
+//! use std::net::SocketAddr;
+//! use tollgate::prelude::*;
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let app = Router::new()
+//!     .route("/", get(async || "hello"))
+//!     .layer(RateLimitLayer::new(TokenBucket::per_second(10).burst(20)).key(PeerIp::new()));
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # The way of a request
+//!
+//! ```text
+//!             request
+//!                │ key::KeyExtractor              respond::Respond
+//!                ▼                                     ▲        ▲
+//!    service ──► key ──► store.acquire(asks) ──► Decision ──────┘ refuse │ admit, annotate
+//!    (layer,     cost        ▲                      │                    │
+//!     future)    rule        │ state lives here     └──── allow ─► inner service
+//!                      store::{local, …}
+//!                            │ drives
+//!                      algorithm::{…}       (state × now × cost) → (state', decision)    pure
+//!                            │ speaks
+//!                      quota · decision · clock::Timestamp
+//! ```
+//!
+//! # Which rule?
+//!
+//! | rule | guarantees | does not guarantee |
+//! |---|---|---|
+//! | [`TokenBucket`] | at most burst + rate · Δt units in any span Δt; a full burst after a rest | at most the quota in every window: `100/1m` lets 199 through in some minute |
+//! | `(A, B)`, or `a & b` in text | both limits, spent together or not at all | |
+//! | [`AnyRule`] | what its text says, chosen by configuration or per request | |
+//!
+//! # Which store?
+//!
+//! | store | for | at its cap |
+//! |---|---|---|
+//! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | turns newcomers away with 503, or admits them, by choice |
+//! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()` or `.fail_closed()` says what happens when it cannot tell | as it says |
+//!
+//! # Features
+//!
+//! None is on by default; the crate alone pulls in no framework and no runtime.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; `TokioClock` |
+//! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
+//! | `tonic` | the peer address from `TcpConnectInfo` |
+//! | `serde` | quotas and rules as strings |
+//! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
+//! | `test-util` | `ManualClock` |
+//!
+//! # Minimum supported Rust version
+//!
+//! 1.85 with the default features. `tonic` asks for a newer one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
@@ -29,3 +102,6 @@ pub use self::{
     quota::Quota,
     service::RateLimit,
 };
+
+#[doc = include_str!("../DESIGN.md")]
+pub mod design {}

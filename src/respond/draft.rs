@@ -11,7 +11,12 @@ use crate::{
 };
 
 /// Writes the item of `RateLimit`: `"burst";r=50;t=30`.
-pub(super) fn push_standing(buffer: &mut Buffer, policy: &Policy, decision: &Decision, quota: &Quota) {
+pub(super) fn push_standing(
+    buffer: &mut Buffer,
+    policy: &Policy,
+    decision: &Decision,
+    quota: &Quota,
+) {
     let Standing { available, within } = Standing::of(decision, quota);
     push_string(buffer, policy.name());
     buffer.extend_from_slice(b";r=");

@@ -84,7 +84,9 @@ impl Refused {
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal: Box::new(refusal) }
+        Self {
+            refusal: Box::new(refusal),
+        }
     }
 }
 

@@ -1,18 +1,18 @@
 //! The fields that tell a client how its limits stand, in each of their shapes.
 
-use std::{fmt, str::FromStr, sync::OnceLock};
+use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 use smallvec::SmallVec;
 
 use super::{
     draft,
+    headers::Headers,
     number::{self, Buffer},
     older::{self, Numbers},
 };
 use crate::{
     decision::Decision,
-    error::Error,
     outcome::{Outcome, Policy},
     quota::Quota,
 };
@@ -47,76 +47,6 @@ pub const EXPOSED_HEADERS: [HeaderName; 13] = [
     super::grpc::PUSHBACK,
 ];
 
-/// The shape of the fields that tell a client how its limits stand.
-///
-/// | | text | fields |
-/// |---|---|---|
-/// | `Draft` | `draft` | `RateLimit: "api";r=50;t=30` and `RateLimit-Policy: "api";q=100;w=60` |
-/// | `Draft07` | `draft-07` | `RateLimit: limit=100, remaining=50, reset=5` and `RateLimit-Policy: 100;w=60` |
-/// | `Draft06` | `draft-06` | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` |
-/// | `Legacy` | `legacy` | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` as Unix seconds |
-/// | `LegacyDelta` | `legacy-delta` | the same with the reset as seconds from now |
-/// | `None` | `none` | none; `Retry-After` stays |
-///
-/// `Draft` tells every policy, the nearest to exhaustion first; stacked layers add theirs. The others tell
-/// the nearest policy (draft-07 all of them in `RateLimit-Policy`), whose reset counts down to full.
-///
-/// ```
-/// use tollgate::respond::Headers;
-///
-/// assert_eq!("draft-07".parse(), Ok(Headers::Draft07));
-/// assert_eq!(Headers::default().to_string(), "draft");
-/// assert!("x-ratelimit".parse::<Headers>().is_err());
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Headers {
-    /// draft-ietf-httpapi-ratelimit-headers-08 to -11: the default.
-    #[default]
-    Draft,
-    /// draft-ietf-httpapi-ratelimit-headers-07.
-    Draft07,
-    /// draft-ietf-httpapi-ratelimit-headers-06 and earlier ones.
-    Draft06,
-    /// The common `X-RateLimit-*` with the reset as Unix seconds, as GitHub sends them.
-    Legacy,
-    /// The common `X-RateLimit-*` with the reset as seconds from now.
-    LegacyDelta,
-    /// None.
-    None,
-}
-
-const NAMES: [(&str, Headers); 6] = [
-    ("draft", Headers::Draft),
-    ("draft-07", Headers::Draft07),
-    ("draft-06", Headers::Draft06),
-    ("legacy", Headers::Legacy),
-    ("legacy-delta", Headers::LegacyDelta),
-    ("none", Headers::None),
-];
-
-impl FromStr for Headers {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let known = NAMES.iter().find(|(name, _)| *name == text);
-        known.map(|(_, headers)| *headers).ok_or_else(|| {
-            Error::new(format!(
-                "unknown shape of headers `{text}`: expected draft, draft-07, draft-06, legacy, \
-                 legacy-delta or none; write `draft` if no client reads them yet"
-            ))
-            .at_column(1)
-        })
-    }
-}
-
-impl fmt::Display for Headers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = NAMES.iter().find(|(_, headers)| headers == self);
-        f.write_str(named.map_or("draft", |(name, _)| name))
-    }
-}
-
 /// The fields for one response, made when the decision fell.
 ///
 /// What [`Http`](super::Http) and [`Grpc`](super::Grpc) mark an admitted response with.
@@ -125,9 +55,19 @@ pub struct Fields(Shape);
 
 #[derive(Debug)]
 enum Shape {
-    Draft { standing: HeaderValue, policies: HeaderValue },
-    Draft07 { remaining: u64, standing: HeaderValue, policies: HeaderValue },
-    Triple { prefixed: bool, numbers: Numbers },
+    Draft {
+        standing: HeaderValue,
+        policies: HeaderValue,
+    },
+    Draft07 {
+        remaining: u64,
+        standing: HeaderValue,
+        policies: HeaderValue,
+    },
+    Triple {
+        prefixed: bool,
+        numbers: Numbers,
+    },
     Nothing,
 }
 
@@ -161,7 +101,12 @@ impl Fields {
             .filter(|(_, decision)| !decision.is_undecided())
             .filter_map(|(policy, decision)| {
                 let (limit, quota) = (decision.limit()?, decision.quota()?);
-                Some(Entry { policy, decision, limit, quota })
+                Some(Entry {
+                    policy,
+                    decision,
+                    limit,
+                    quota,
+                })
             })
             .collect();
         Self(Shape::of(&entries, headers, cache).unwrap_or(Shape::Nothing))
@@ -176,7 +121,11 @@ impl Fields {
                 let _ = headers.try_append(RATELIMIT, standing);
                 let _ = headers.try_append(RATELIMIT_POLICY, policies);
             }
-            Shape::Draft07 { remaining, standing, policies } => {
+            Shape::Draft07 {
+                remaining,
+                standing,
+                policies,
+            } => {
                 let others = headers.get(RATELIMIT).and_then(older::remaining_in);
                 if others.is_none_or(|others| remaining < others) {
                     let _ = headers.try_insert(RATELIMIT, standing);
@@ -209,8 +158,14 @@ impl Shape {
                     older::push_policy(buffer, entry.limit, &entry.quota);
                 })?,
             },
-            Headers::Draft06 => Self::Triple { prefixed: false, numbers },
-            Headers::Legacy | Headers::LegacyDelta => Self::Triple { prefixed: true, numbers },
+            Headers::Draft06 => Self::Triple {
+                prefixed: false,
+                numbers,
+            },
+            Headers::Legacy | Headers::LegacyDelta => Self::Triple {
+                prefixed: true,
+                numbers,
+            },
             Headers::None => Self::Nothing,
         })
     }
@@ -232,7 +187,15 @@ fn policies(
     cache: &Cache,
     push: impl Fn(&mut Buffer, &Entry<'_>),
 ) -> Option<HeaderValue> {
-    let [Entry { policy, limit, quota, .. }] = entries else {
+    let [
+        Entry {
+            policy,
+            limit,
+            quota,
+            ..
+        },
+    ] = entries
+    else {
         return list(entries, push);
     };
     let cached = cache.get();
@@ -244,7 +207,12 @@ fn policies(
     let value = list(entries, push)?;
     if cached.is_none() {
         let (policy, value) = (Policy::clone(policy), value.clone());
-        let _ = cache.set(Cached { policy, limit: *limit, quota: *quota, value });
+        let _ = cache.set(Cached {
+            policy,
+            limit: *limit,
+            quota: *quota,
+            value,
+        });
     }
     Some(value)
 }

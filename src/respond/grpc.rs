@@ -10,7 +10,8 @@ use http::{
 
 use super::{
     Respond,
-    fields::{Fields, Headers},
+    fields::Fields,
+    headers::Headers,
     number::{self, Buffer},
     refusal::{Cause, Form, Refusal},
     reuse::Reuse,
@@ -108,8 +109,7 @@ pub(super) fn content_type_of(value: HeaderValue) -> Option<ContentType> {
         return Some(ContentType::Grpc);
     }
     let (web, rest) = rest.split_at_checked(b"-web".len())?;
-    let is_web =
-        web.eq_ignore_ascii_case(b"-web") && matches!(rest, [] | [b'+' | b';' | b'-', ..]);
+    let is_web = web.eq_ignore_ascii_case(b"-web") && matches!(rest, [] | [b'+' | b';' | b'-', ..]);
     is_web.then(|| ContentType::Web(value))
 }
 
@@ -125,7 +125,10 @@ pub(super) fn write(
     let content_type = match content_type {
         ContentType::Grpc => HeaderValue::from_static("application/grpc"),
         ContentType::Web(echo) => {
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+            headers.insert(
+                ACCESS_CONTROL_EXPOSE_HEADERS,
+                HeaderValue::from_static(EXPOSED),
+            );
             echo
         }
     };

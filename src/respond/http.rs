@@ -11,8 +11,10 @@ use http::{
 use super::{
     Respond,
     body::{BodyFn, EmptyBody, MakeBody},
-    fields::{Fields, Headers},
-    grpc, number,
+    fields::Fields,
+    grpc,
+    headers::Headers,
+    number,
     problem::ProblemBody,
     refusal::{Cause, Form, Refusal},
     reuse::Reuse,
@@ -60,7 +62,10 @@ impl Http {
 
     /// Answers without a body. Needs a response body that is `Default`.
     pub fn empty() -> Http<EmptyBody> {
-        Http { settings: Settings::default(), body: EmptyBody }
+        Http {
+            settings: Settings::default(),
+            body: EmptyBody,
+        }
     }
 
     /// Answers with the body that `make` returns.
@@ -72,7 +77,10 @@ impl Http {
     where
         F: Fn(&Refusal, &mut Parts) -> B,
     {
-        Http { settings: Settings::default(), body: BodyFn(make) }
+        Http {
+            settings: Settings::default(),
+            body: BodyFn(make),
+        }
     }
 }
 
@@ -128,7 +136,9 @@ where
 
 /// Writes all of a refusal but its body.
 fn write(settings: &Settings, refusal: &Refusal, parts: &mut Parts) {
-    parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    parts
+        .headers
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     parts.status = match refusal.cause() {
         Cause::Limit => {
             settings.write_fields(refusal.outcome(), &mut parts.headers);
@@ -144,7 +154,9 @@ fn write(settings: &Settings, refusal: &Refusal, parts: &mut Parts) {
         }
     };
     // Rounded as the `t` of the policies that refuse, so never earlier.
-    let seconds = settings.retry_after(refusal).map(|wait| number::seconds(wait).max(1));
+    let seconds = settings
+        .retry_after(refusal)
+        .map(|wait| number::seconds(wait).max(1));
     if let Some(value) = seconds.and_then(number::value) {
         parts.headers.insert(RETRY_AFTER, value);
     }

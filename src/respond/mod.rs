@@ -23,13 +23,17 @@
 //! # Extensions
 //!
 //! The [`Outcome`] of an admitted request lies in its extensions, that of a refused
-//! one in the extensions of the answer, where outer layers find it.
+//! one in the extensions of the answer, where outer layers find it. With the feature `axum`, a handler takes
+//! an `Outcome` or an `Option<Outcome>` as its argument.
 
 mod body;
 mod draft;
 mod error;
+#[cfg(feature = "axum")]
+mod extract;
 mod fields;
 mod grpc;
+mod headers;
 mod http;
 mod number;
 mod older;
@@ -41,11 +45,14 @@ mod status_details;
 
 use crate::outcome::Outcome;
 
+#[cfg(feature = "axum")]
+pub use self::extract::MissingOutcome;
 pub use self::{
     body::{BodyFn, EmptyBody, MakeBody},
     error::{AsError, Refused},
-    fields::{EXPOSED_HEADERS, Fields, Headers},
+    fields::{EXPOSED_HEADERS, Fields},
     grpc::Grpc,
+    headers::Headers,
     http::Http,
     problem::ProblemBody,
     refusal::{Cause, Refusal},

@@ -5,7 +5,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    fields::Headers,
+    headers::Headers,
     number::{self, Buffer},
 };
 use crate::{decision::Decision, quota::Quota};
@@ -53,7 +53,11 @@ impl Numbers {
         if others.is_some_and(|others| others <= self.remaining) {
             return;
         }
-        let fields = [(limit, self.limit), (remaining, self.remaining), (reset, self.reset)];
+        let fields = [
+            (limit, self.limit),
+            (remaining, self.remaining),
+            (reset, self.reset),
+        ];
         for (name, number) in fields {
             if let Some(value) = number::value(number) {
                 let _ = headers.try_insert(name, value);

@@ -1,10 +1,6 @@
 //! Refusals as problem documents (RFC 9457).
 
-use http::{
-    HeaderValue,
-    header::CONTENT_TYPE,
-    response::Parts,
-};
+use http::{HeaderValue, header::CONTENT_TYPE, response::Parts};
 
 use super::refusal::{Cause, Form, Refusal};
 
@@ -120,7 +116,9 @@ fn push_string(json: &mut String, text: &str) {
 mod tests {
     #[test]
     fn strings_read_back() {
-        let all: String = ('\0'..'\u{100}').chain("\u{2028}\u{ffff}😀".chars()).collect();
+        let all: String = ('\0'..'\u{100}')
+            .chain("\u{2028}\u{ffff}😀".chars())
+            .collect();
         let mut json = String::new();
         super::push_string(&mut json, &all);
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), all);

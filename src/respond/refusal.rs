@@ -43,12 +43,20 @@ impl Refusal {
         } else {
             Cause::Undecided
         };
-        Self { cause, outcome, form: Form::Full }
+        Self {
+            cause,
+            outcome,
+            form: Form::Full,
+        }
     }
 
     /// A refusal for want of a key.
     pub fn missing(key: MissingKey) -> Self {
-        Self { cause: Cause::MissingKey(key), outcome: Outcome::new(), form: Form::Full }
+        Self {
+            cause: Cause::MissingKey(key),
+            outcome: Outcome::new(),
+            form: Form::Full,
+        }
     }
 
     /// Why.

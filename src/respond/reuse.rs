@@ -2,11 +2,7 @@
 
 use std::mem;
 
-use http::{
-    HeaderValue, Request, Response,
-    header::CONTENT_TYPE,
-    response::Parts,
-};
+use http::{HeaderValue, Request, Response, header::CONTENT_TYPE, response::Parts};
 
 use super::refusal::Refusal;
 use crate::outcome::Outcome;
@@ -30,12 +26,18 @@ impl Reuse {
         parts.extensions = mem::take(req.extensions_mut());
         let outer = parts.extensions.remove::<Outcome>();
         parts.extensions.clear();
-        Self { parts, content_type, outer }
+        Self {
+            parts,
+            content_type,
+            outer,
+        }
     }
 
     /// The answer, which outer layers can ask for the outcome.
     pub(super) fn finish<B>(self, refusal: Refusal, body: B) -> Response<B> {
-        let Self { mut parts, outer, .. } = self;
+        let Self {
+            mut parts, outer, ..
+        } = self;
         let inner = refusal.into_outcome();
         // A missing key leaves no outcome.
         if !inner.is_empty() {

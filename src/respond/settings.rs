@@ -10,7 +10,8 @@ use foldhash::fast::RandomState;
 use http::{Extensions, HeaderMap};
 
 use super::{
-    fields::{Cache, Fields, Headers},
+    fields::{Cache, Fields},
+    headers::Headers,
     refusal::Refusal,
 };
 use crate::outcome::Outcome;
@@ -42,7 +43,10 @@ impl Settings {
 
     pub(super) fn set_jitter(&mut self, most: Duration) {
         let most = most.as_secs();
-        self.jitter = (most > 0).then(|| Jitter { most, seed: RandomState::default() });
+        self.jitter = (most > 0).then(|| Jitter {
+            most,
+            seed: RandomState::default(),
+        });
     }
 
     pub(super) fn wants_outcome(&self) -> bool {
@@ -77,7 +81,10 @@ impl Settings {
         };
         // Requests of one instant may share their delay; their clients are spread by
         // the instants of all the others.
-        let at = refusal.outcome().iter().map(|(_, decision)| decision.at().as_nanos());
+        let at = refusal
+            .outcome()
+            .iter()
+            .map(|(_, decision)| decision.at().as_nanos());
         let hash = seed.hash_one(at.max());
         let seconds = (u128::from(hash) * (u128::from(*most) + 1)) >> 64;
         Some(wait.saturating_add(Duration::from_secs(seconds as u64)))

@@ -24,11 +24,19 @@ pub(super) fn header(
 ) -> Option<HeaderValue> {
     let mut details = Vec::new();
     if let Some(wait) = wait {
-        push_any(&mut details, "type.googleapis.com/google.rpc.RetryInfo", &retry_info(wait));
+        push_any(
+            &mut details,
+            "type.googleapis.com/google.rpc.RetryInfo",
+            &retry_info(wait),
+        );
     }
     let failure = quota_failure(outcome);
     if !failure.is_empty() {
-        push_any(&mut details, "type.googleapis.com/google.rpc.QuotaFailure", &failure);
+        push_any(
+            &mut details,
+            "type.googleapis.com/google.rpc.QuotaFailure",
+            &failure,
+        );
     }
     if details.is_empty() {
         return None;

@@ -1,0 +1,224 @@
+//! Tokens at a constant rate, spent as requests come.
+
+mod step;
+mod text;
+
+use std::{num::NonZeroU64, time::Duration};
+
+use super::credit::Credit;
+use crate::{clock::Timestamp, error::Error, quota::Quota};
+
+/// A token bucket: refills at the quota's rate up to its burst, and a request takes its cost.
+///
+/// Decides the same, call for call, as the virtual scheduling form known as GCRA
+/// (ITU-T I.371). It is refilled by the operation that spends; nothing runs in the background.
+///
+/// # What it guarantees
+///
+/// In any span Δt at most burst + rate · Δt units pass. So `100/1m` lets 199 through in some
+/// minute: 100 at its beginning, and the 99 that are refilled until just before its end.
+/// A full bucket that was left alone always has its whole burst.
+///
+/// All arithmetic is exact: `3/s` has all its three tokens back after a second, not a nanosecond
+/// later. Only an amount that stays above 2³² after reducing it by the period
+/// (9,999,999,999/s) is rounded, in favour of the limit, by at most 3·10⁻⁷ of the rate.
+///
+/// # When the rule changes
+///
+/// Credit carries over as time: a bucket that was emptied half a minute ago holds what the new
+/// rule refills in half a minute, at most the new burst. An exhausted client stays
+/// exhausted, and a larger bucket starts no fuller.
+///
+/// # When the clock steps back
+///
+/// Time stands still for a key at its last write, until the clock has caught up.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Cost, Timestamp, TokenBucket};
+/// use tollgate::algorithm::Algorithm;
+///
+/// let rule = TokenBucket::per_minute(100);
+/// let (mut state, noon) = (None, Timestamp::from_nanos(43_200_000_000_000));
+/// let empty = rule.step(&mut state, noon, Cost::new(100).unwrap()).decision();
+/// assert_eq!(empty.remaining(), Some(0));
+///
+/// let half_a_minute = rule.look(state.as_ref(), noon.saturating_add(Duration::from_secs(30)));
+/// assert_eq!(half_a_minute.remaining(), Some(50));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    quota: Quota,
+    burst: NonZeroU64,
+    initial: u64,
+    keep: u64,
+    /// What a token costs, and what a nanosecond brings, in the smallest unit that makes both whole.
+    per_token: u64,
+    per_nano: u64,
+}
+
+/// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucketState {
+    written_at: Timestamp,
+    credit: Credit,
+}
+
+const DAY: u64 = 86_400_000_000_000;
+
+impl TokenBucket {
+    /// A bucket that refills at `quota`, with the quota's amount as its burst.
+    pub const fn new(quota: Quota) -> Self {
+        let (amount, period) = (quota.amount(), quota.period_nanos());
+        let divisor = gcd(amount, period);
+        let (mut per_nano, mut per_token) = (amount / divisor, period / divisor);
+        const MOST: u64 = 1 << 32;
+        if per_nano > MOST {
+            // A slightly dearer token, so that a credit can hold every fraction.
+            let dearer = (per_token as u128 * MOST as u128).div_ceil(per_nano as u128);
+            (per_nano, per_token) = (MOST, dearer as u64);
+        }
+        let Some(burst) = NonZeroU64::new(amount) else {
+            unreachable!()
+        };
+        Self { quota, burst, initial: amount, keep: DAY, per_token, per_nano }
+    }
+
+    /// A bucket of `amount` tokens that are refilled within a second.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_second(amount: u64) -> Self {
+        Self::new(Quota::per_second(amount))
+    }
+
+    /// A bucket of `amount` tokens that are refilled within a minute.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_minute(amount: u64) -> Self {
+        Self::new(Quota::per_minute(amount))
+    }
+
+    /// A bucket of `amount` tokens that are refilled within an hour.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_hour(amount: u64) -> Self {
+        Self::new(Quota::per_hour(amount))
+    }
+
+    /// A bucket of `amount` tokens that are refilled within a day of 24 hours.
+    ///
+    /// # Panics
+    ///
+    /// When the amount is 0 or above 2⁴⁰.
+    pub const fn per_day(amount: u64) -> Self {
+        Self::new(Quota::per_day(amount))
+    }
+
+    /// The same bucket with room for `tokens` tokens, and as many in it at first.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_burst`](Self::try_burst) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn burst(self, tokens: u64) -> Self {
+        self.try_burst(tokens).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same bucket with room for `tokens` tokens, and as many in it at first.
+    ///
+    /// # Errors
+    ///
+    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 2⁹⁵ ns to fill.
+    pub fn try_burst(self, tokens: u64) -> Result<Self, Error> {
+        let burst = NonZeroU64::new(tokens).ok_or_else(|| {
+            Error::new("a burst of 0: expected at least 1; nothing could ever pass")
+        })?;
+        self.fits(tokens, "burst")?;
+        Ok(Self { burst, initial: tokens, ..self })
+    }
+
+    /// The same bucket with `tokens` tokens in it at first.
+    ///
+    /// May exceed the burst: what lies above it stays until it is spent. May be 0: a
+    /// new key then has to wait for its first token.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_initial`](Self::try_initial) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn initial(self, tokens: u64) -> Self {
+        self.try_initial(tokens).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same bucket with `tokens` tokens in it at first.
+    ///
+    /// # Errors
+    ///
+    /// When `tokens` is above 2⁴⁰, or takes more than 2⁹⁵ ns to refill.
+    pub fn try_initial(self, tokens: u64) -> Result<Self, Error> {
+        self.fits(tokens, "initial fill")?;
+        Ok(Self { initial: tokens, ..self })
+    }
+
+    /// The same bucket that grants its initial fill again to a key that was full and unused for `time`.
+    ///
+    /// Matters only where the initial fill is not the burst; 24 hours by default. Cut to 2⁶⁴ − 1 ns.
+    #[must_use]
+    pub fn keep(self, time: Duration) -> Self {
+        let keep = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self { keep, ..self }
+    }
+
+    fn fits(&self, tokens: u64, what: &str) -> Result<(), Error> {
+        if tokens > Quota::MAX_AMOUNT {
+            return Err(Error::new(format!(
+                "a {what} of {tokens}: expected at most 2^40 (1099511627776); count in larger units"
+            )));
+        }
+        let units = u128::from(tokens) * u128::from(self.per_token);
+        if units / u128::from(self.per_nano) >= Credit::MAX_NANOS {
+            return Err(Error::new(format!(
+                "a {what} of {tokens} at {} takes more than 10^12 years to refill: \
+                 expected less; choose a smaller one or a faster rate",
+                self.quota
+            )));
+        }
+        Ok(())
+    }
+
+    /// The rate at which it refills.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Its capacity in tokens.
+    pub const fn capacity(&self) -> u64 {
+        self.burst.get()
+    }
+
+    /// Whether a new key is like one that has been left alone.
+    const fn starts_at_rest(&self) -> bool {
+        self.initial == self.burst.get()
+    }
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+impl From<Quota> for TokenBucket {
+    fn from(quota: Quota) -> Self {
+        Self::new(quota)
+    }
+}

@@ -1,0 +1,180 @@
+//! What a bucket holds, and the decisions that follow from it.
+
+use std::time::Duration;
+
+use super::{TokenBucket, TokenBucketState};
+use crate::{
+    algorithm::{
+        Algorithm, Step,
+        credit::{Credit, div_ceil, div_floor, duration},
+    },
+    clock::Timestamp,
+    decision::{Charge, Cost, Decision, Verdict},
+};
+
+impl TokenBucket {
+    #[inline]
+    fn price(&self, tokens: u64) -> i128 {
+        // At most 2^40 tokens of at most 2^63 units.
+        i128::from(tokens) * i128::from(self.per_token)
+    }
+
+    fn initial_fill(&self, now: Timestamp) -> Fill {
+        Fill { level: self.price(self.initial), at: now, known: false }
+    }
+
+    /// What is in the bucket.
+    #[inline]
+    fn fill(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Fill {
+        let Some(state) = state else {
+            return self.initial_fill(now);
+        };
+        if !self.starts_at_rest() && now >= self.forgettable_at(state) {
+            return self.initial_fill(now);
+        }
+        let at = now.max(state.written_at);
+        let (level, full) = (state.credit.units(self.per_nano), self.price(self.burst.get()));
+        let level = if level > full {
+            level.min(full.max(self.price(self.initial)))
+        } else {
+            let elapsed = at.as_nanos() - state.written_at.as_nanos();
+            let refill = i128::from(elapsed) * i128::from(self.per_nano);
+            level.saturating_add(refill).min(full)
+        };
+        Fill { level, at, known: true }
+    }
+
+    fn state(&self, level: i128, at: Timestamp) -> TokenBucketState {
+        TokenBucketState { written_at: at, credit: Credit::from_units(level, self.per_nano) }
+    }
+
+    /// Nanoseconds until a bucket at `level` is at `target`.
+    #[inline]
+    fn wait(&self, level: i128, target: i128) -> u128 {
+        let lacking = u128::try_from(target.saturating_sub(level)).unwrap_or(0);
+        div_ceil(lacking, self.per_nano)
+    }
+
+    #[inline]
+    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, fill: &Fill) -> Decision {
+        let full = self.price(self.burst.get());
+        let held = u128::try_from(fill.level).unwrap_or(0);
+        let remaining = (div_floor(held, self.per_token) as u64).min(self.burst.get());
+        let stalled = u128::from(fill.at.as_nanos() - now.as_nanos());
+        let more_after = if remaining == self.burst.get() {
+            0
+        } else {
+            stalled + self.wait(fill.level, self.price(remaining + 1))
+        };
+        let reset_after = if self.starts_at_rest() {
+            match self.wait(fill.level, full) {
+                0 => 0,
+                wait => stalled + wait,
+            }
+        } else if fill.known {
+            stalled + self.wait(fill.level, full) + u128::from(self.keep)
+        } else {
+            0
+        };
+        Decision::new(verdict, now, cost)
+            .with_limit(self.burst, self.quota)
+            .with_remaining(remaining)
+            .with_more_after(duration(more_after))
+            .with_reset_after(duration(reset_after))
+    }
+
+    /// The answer to a cost that does not pass.
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, fill: &Fill) -> Decision {
+        let retry_after = (asked <= self.burst.get()).then(|| {
+            let stalled = u128::from(fill.at.as_nanos() - now.as_nanos());
+            duration(stalled + self.wait(fill.level, self.price(asked)))
+        });
+        self.answer(Verdict::Refuse, now, cost, fill)
+            .with_retry_after(retry_after)
+    }
+}
+
+/// The level of a bucket, at an instant that is never before the last write.
+struct Fill {
+    level: i128,
+    at: Timestamp,
+    known: bool,
+}
+
+impl Algorithm for TokenBucket {
+    type State = TokenBucketState;
+
+    #[inline]
+    fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
+        let mut fill = self.fill(state.as_ref(), now);
+        if cost.get() <= self.burst.get() {
+            let price = self.price(cost.get());
+            if fill.level >= price {
+                fill.level -= price;
+                fill.known = true;
+                *state = Some(self.state(fill.level, fill.at));
+                let decision = self.answer(Verdict::Allow, now, cost.get(), &fill);
+                return Step::Wrote(decision.with_retry_after(Some(Duration::ZERO)));
+            }
+            if !fill.known && !self.starts_at_rest() {
+                // From here on the key fills up: the one refusal that must be remembered.
+                fill.known = true;
+                *state = Some(self.state(fill.level, fill.at));
+                return Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill));
+            }
+        }
+        Step::Kept(self.refuse(now, cost.get(), cost.get(), &fill))
+    }
+
+    fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
+        let fill = self.fill(state, now);
+        if fill.level >= self.price(1) {
+            self.answer(Verdict::Allow, now, 0, &fill)
+                .with_retry_after(Some(Duration::ZERO))
+        } else {
+            self.refuse(now, 0, 1, &fill)
+        }
+    }
+
+    /// Gives back at most what keeps the bucket from overflowing.
+    ///
+    /// As long as no other call has written since the charge, the key is left exactly as if the call
+    /// had cost `actual` from the beginning.
+    fn settle(
+        &self,
+        state: &mut Option<TokenBucketState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        let change = i128::from(charge.cost) - i128::from(actual);
+        let change = change.saturating_mul(i128::from(self.per_token));
+        if change == 0 || (state.is_none() && change > 0) {
+            return;
+        }
+        let full = self.price(self.burst.get());
+        let overfull = full.max(self.price(self.initial));
+        let untouched = state.filter(|state| state.written_at == charge.at);
+        let (level, at, most) = match untouched {
+            // Refill is still to come, and will be cut as it always is.
+            Some(state) => (state.credit.units(self.per_nano), charge.at, overfull),
+            None => {
+                let fill = self.fill(state.as_ref(), now);
+                let most = if fill.level > full { overfull } else { full };
+                (fill.level, fill.at, most)
+            }
+        };
+        *state = Some(self.state(level.saturating_add(change).min(most), at));
+    }
+
+    #[inline]
+    fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
+        let level = state.credit.units(self.per_nano);
+        let mut wait = self.wait(level, self.price(self.burst.get()));
+        if !self.starts_at_rest() {
+            wait += u128::from(self.keep);
+        }
+        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+}

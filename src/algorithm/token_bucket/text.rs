@@ -1,0 +1,51 @@
+//! A bucket's text: `token-bucket 100/1m burst=150 initial=300 keep=24h`.
+
+use std::{fmt, str::FromStr};
+
+use super::{DAY, TokenBucket};
+use crate::{algorithm::text::Words, error::Error, quota::fmt_duration};
+
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token-bucket {}", self.quota)?;
+        if self.burst.get() != self.quota.amount() {
+            write!(f, " burst={}", self.burst)?;
+        }
+        if !self.starts_at_rest() {
+            write!(f, " initial={}", self.initial)?;
+            if self.keep != DAY {
+                f.write_str(" keep=")?;
+                fmt_duration(self.keep, f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenBucket({self})")
+    }
+}
+
+impl FromStr for TokenBucket {
+    type Err = Error;
+
+    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left out.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = Words::of(text);
+        words.name("token-bucket")?;
+        let mut bucket = Self::new(words.quota()?);
+        let settings = words.settings(&["burst", "initial", "keep"])?;
+        if let Some(word) = settings[0] {
+            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
+        }
+        if let Some(word) = settings[1] {
+            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
+        }
+        if let Some(word) = settings[2] {
+            bucket = bucket.keep(word.duration()?);
+        }
+        Ok(bucket)
+    }
+}

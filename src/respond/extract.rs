@@ -1,0 +1,54 @@
+//! The outcome as an argument of axum's handlers.
+
+use axum::{
+    extract::{FromRequestParts, OptionalFromRequestParts},
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, request::Parts};
+use std::convert::Infallible;
+
+use crate::outcome::Outcome;
+
+/// No layer told an outcome to this request: an axum handler asked for one in vain.
+///
+/// Put the route below the layer, and leave its headers on or ask for the outcome with
+/// [`Http::outcome`](super::Http::outcome). A handler that also serves requests that are not limited
+/// takes an `Option<Outcome>`.
+#[derive(Clone, Copy, Debug)]
+pub struct MissingOutcome;
+
+const MESSAGE: &str = "no rate limit outcome in this request's extensions: expected the route below a \
+    `RateLimitLayer` that tells it; add the layer, or `.respond(Http::new().outcome(true))`";
+
+impl std::fmt::Display for MissingOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(MESSAGE)
+    }
+}
+
+impl std::error::Error for MissingOutcome {}
+
+impl IntoResponse for MissingOutcome {
+    /// 500, without details: the server lacks something, not the client.
+    fn into_response(self) -> Response {
+        #[cfg(feature = "tracing")]
+        tracing::error!("{self}");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Outcome {
+    type Rejection = MissingOutcome;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingOutcome> {
+        parts.extensions.get().cloned().ok_or(MissingOutcome)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Outcome {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().cloned())
+    }
+}

@@ -1,0 +1,191 @@
+//! The five laws of `DESIGN.md`, on the source tree.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Every file below `src`, with its lines of code: no comments, no documentation, no tests.
+fn sources() -> Vec<(PathBuf, Vec<String>)> {
+    fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, files);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    walk(&root, &mut files);
+    files.sort();
+    let code = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text
+            .lines()
+            .take_while(|line| line.trim() != "#[cfg(test)]")
+            .map(|line| line.split("//").next().unwrap_or_default().trim().to_owned())
+            .filter(|line| !line.is_empty())
+            .collect();
+        (path.strip_prefix(&root).unwrap().to_owned(), lines)
+    };
+    files.into_iter().map(code).collect()
+}
+
+fn below<'a>(
+    sources: &'a [(PathBuf, Vec<String>)],
+    places: &'a [&str],
+) -> impl Iterator<Item = &'a (PathBuf, Vec<String>)> {
+    let found: Vec<_> = sources
+        .iter()
+        .filter(|(path, _)| places.iter().any(|place| path.starts_with(place)))
+        .collect();
+    assert!(!found.is_empty(), "nothing below {places:?}: the layout has changed");
+    found.into_iter()
+}
+
+/// The paths that the `use` items and the code of a file name below `crate::`, flattened.
+fn names_of_the_crate(lines: &[String]) -> Vec<String> {
+    let code = lines.join(" ");
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        flatten("", &code[at + "crate::".len()..], &mut names);
+    }
+    names
+}
+
+/// `a::{b, c::d}, …` gives `a::b` and `a::c::d`; returns what was read.
+fn flatten(prefix: &str, text: &str, names: &mut Vec<String>) -> usize {
+    let mut name = String::new();
+    let mut at = 0;
+    while let Some(character) = text[at..].chars().next() {
+        match character {
+            '{' => {
+                at += 1;
+                let inner = format!("{prefix}{name}");
+                loop {
+                    at += flatten(&inner, &text[at..], names);
+                    let rest = text[at..].trim_start();
+                    at = text.len() - rest.len();
+                    if rest.starts_with(',') {
+                        at += 1;
+                    } else {
+                        return at + rest.starts_with('}') as usize;
+                    }
+                }
+            }
+            ' ' if name.is_empty() => at += 1,
+            character if character.is_alphanumeric() || "_:".contains(character) => {
+                name.push(character);
+                at += character.len_utf8();
+            }
+            _ => break,
+        }
+    }
+    if !name.is_empty() {
+        names.push(format!("{prefix}{name}"));
+    }
+    at
+}
+
+#[test]
+fn paths_are_flattened() {
+    let line = "use crate::{clock::{Clock, Timestamp}, error::Error}; let x = crate::store::Error::new(1);";
+    assert_eq!(
+        names_of_the_crate(&[line.to_owned()]),
+        ["clock::Clock", "clock::Timestamp", "error::Error", "store::Error::new"]
+    );
+}
+
+#[test]
+fn algorithms_are_pure() {
+    let allowed = ["quota", "decision", "error", "clock::Timestamp"];
+    let impure = [
+        "Instant", "SystemTime", "Mutex", "RwLock", "Atomic", "OnceLock", "thread", "rand", "std::io",
+        "std::fs", "std::net", "async ", ".await", "Cell", "static ",
+    ];
+    let sources = sources();
+    for (path, lines) in below(&sources, &["algorithm"]) {
+        for name in names_of_the_crate(lines) {
+            let fine = allowed.iter().any(|allowed| name == *allowed || name.starts_with(&format!("{allowed}::")));
+            assert!(fine, "{}: uses `crate::{name}`", path.display());
+        }
+        for line in lines {
+            let line = line.replace("&'static ", "");
+            for word in impure {
+                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_triad_knows_no_algorithm_and_no_concrete_store() {
+    let concrete = ["Local", "Redis", "Memcached", "Http", "Grpc", "TokenBucket", "AnyRule"];
+    let sources = sources();
+    for (path, lines) in below(&sources, &["layer.rs", "service.rs", "future.rs", "delay.rs", "limit.rs"]) {
+        for name in names_of_the_crate(lines) {
+            assert!(!name.starts_with("algorithm"), "{}: uses `crate::{name}`", path.display());
+            assert!(!name.starts_with("store::local"), "{}: uses `crate::{name}`", path.display());
+            let last = name.rsplit("::").next().unwrap_or_default();
+            assert!(!concrete.contains(&last), "{}: uses `crate::{name}`", path.display());
+        }
+    }
+}
+
+#[test]
+fn only_answers_and_keys_know_http() {
+    for (path, lines) in sources() {
+        if ["respond", "key", "prelude.rs", "lib.rs"].iter().any(|place| path.starts_with(place)) {
+            continue;
+        }
+        for line in lines {
+            for word in ["http::", "Grpc", "StatusCode", "HeaderMap", "HeaderValue", "axum", "tonic"] {
+                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_clock_reads_time() {
+    for (path, lines) in sources() {
+        if path.starts_with("clock.rs") || path.starts_with("clock") {
+            continue;
+        }
+        for line in lines {
+            for word in ["Instant::", "SystemTime", "quanta", "_rdtsc", "elapsed()"] {
+                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn only_stores_know_where_state_lives() {
+    for (path, lines) in sources() {
+        if path.starts_with("store") {
+            continue;
+        }
+        for line in lines {
+            for word in ["dashmap", "hashbrown", "DashMap", "HashMap", "BTreeMap"] {
+                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_default_features_bring_no_framework_and_no_runtime() {
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("\ndefault = []\n"));
+    for framework in ["axum", "tonic", "tokio", "serde", "tracing"] {
+        let optional = manifest
+            .lines()
+            .find(|line| line.starts_with(&format!("{framework} = {{ version")))
+            .unwrap_or_default();
+        assert!(optional.contains("optional = true"), "{framework} is not optional");
+    }
+}
