@@ -92,10 +92,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// When another limit of the layer has the same name; see [`try_also`](Self::try_also).
     #[must_use]
     #[track_caller]
-    pub fn also<Rule, P, K, C>(
-        self,
-        limit: Limit<Rule, P, K, C>,
-    ) -> RateLimitLayer<And<L, Limit<Rule, P, K, C>>, S, R>
+    pub fn also<M: Named>(self, limit: M) -> RateLimitLayer<And<L, M>, S, R>
     where
         L: Named,
     {
@@ -110,10 +107,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// # Errors
     ///
     /// When another limit of the layer has the same name.
-    pub fn try_also<Rule, P, K, C>(
-        self,
-        limit: Limit<Rule, P, K, C>,
-    ) -> Result<RateLimitLayer<And<L, Limit<Rule, P, K, C>>, S, R>, Error>
+    pub fn try_also<M: Named>(self, limit: M) -> Result<RateLimitLayer<And<L, M>, S, R>, Error>
     where
         L: Named,
     {

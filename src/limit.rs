@@ -200,37 +200,40 @@ where
     }
 }
 
-/// The names of a layer's limits.
+/// The policies of a layer's limits.
 pub trait Named {
-    /// Whether one of them bears this name.
-    fn has(&self, name: &str) -> bool;
+    /// Adds them to a list.
+    fn policies(&self, list: &mut Vec<Policy>);
 }
 
 impl<Rule, P, K, C> Named for Limit<Rule, P, K, C> {
-    fn has(&self, name: &str) -> bool {
-        self.policy.name() == name
+    fn policies(&self, list: &mut Vec<Policy>) {
+        list.push(self.policy.clone());
     }
 }
 
 impl<L: Named, M: Named> Named for And<L, M> {
-    fn has(&self, name: &str) -> bool {
-        self.0.has(name) || self.1.has(name)
+    fn policies(&self, list: &mut Vec<Policy>) {
+        self.0.policies(list);
+        self.1.policies(list);
     }
 }
 
-impl<L: Named> And<L, ()> {
-    /// `first` and `second`, whose names must differ.
-    pub(crate) fn try_new<Rule, P, K, C>(
-        first: L,
-        second: Limit<Rule, P, K, C>,
-    ) -> Result<And<L, Limit<Rule, P, K, C>>, Error> {
-        if first.has(second.policy.name()) {
-            return Err(Error::new(format!(
-                "two limits of one layer are named `{}`: expected different names, because a store \
-                 knows a limit by its name; name one of them with `.named(…)`",
-                second.policy
-            )));
+impl<L: Named, M: Named> And<L, M> {
+    /// Limits whose names all differ.
+    pub(crate) fn try_new(first: L, second: M) -> Result<Self, Error> {
+        let (mut known, mut added) = (Vec::new(), Vec::new());
+        first.policies(&mut known);
+        second.policies(&mut added);
+        for policy in added {
+            if known.iter().any(|other| other.name() == policy.name()) {
+                return Err(Error::new(format!(
+                    "two limits of one layer are named `{policy}`: expected different names, because a store \
+                     knows a limit by its name; name one of them with `.named(…)`"
+                )));
+            }
+            known.push(policy);
         }
-        Ok(And(first, second))
+        Ok(Self(first, second))
     }
 }
