@@ -65,6 +65,7 @@
 //! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; `TokioClock` |
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
 //! | `tonic` | the peer address from `TcpConnectInfo` |
+//! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
 //! | `test-util` | `ManualClock` |

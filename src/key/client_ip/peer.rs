@@ -6,6 +6,10 @@ use std::{
 };
 
 use http::{Extensions, Request};
+#[cfg(feature = "tonic")]
+use tonic::transport::server::TcpConnectInfo;
+#[cfg(feature = "tonic-tls")]
+use tonic::transport::server::TlsConnectInfo;
 
 use super::{address_settings, ip::Ipv6Prefix};
 use crate::key::{Extracted, KeyExtractor, MissingKey};
@@ -19,7 +23,7 @@ use crate::key::{Extracted, KeyExtractor, MissingKey};
 ///
 /// - what [`peer_from`](Self::peer_from) says,
 /// - axum's `ConnectInfo<SocketAddr>` (feature `axum`),
-/// - tonic's `TcpConnectInfo` (feature `tonic`),
+/// - tonic's `TcpConnectInfo` (feature `tonic`), and its form under TLS (feature `tonic-tls`),
 /// - a [`SocketAddr`], an [`IpAddr`],
 /// - axum's `MockConnectInfo<SocketAddr>`, which its tests use (feature `axum`).
 ///
@@ -28,20 +32,6 @@ use crate::key::{Extracted, KeyExtractor, MissingKey};
 /// IPv4 addresses that are mapped into IPv6 (`::ffff:a.b.c.d`) or translated by NAT64
 /// (`64:ff9b::/96`, RFC 6052) key by the IPv4 address. Other IPv6 addresses key by their /64, or by
 /// another [prefix](Self::ipv6_prefix).
-///
-/// # tonic under TLS
-///
-/// tonic has `TlsConnectInfo` only when one of its TLS features is on, so it is named by
-/// whoever turned one on:
-///
-/// ```ignore
-/// use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
-///
-/// PeerIp::new().peer_from(|extensions| {
-///     let tls = extensions.get::<TlsConnectInfo<TcpConnectInfo>>()?;
-///     tls.get_ref().remote_addr().map(|address| address.ip())
-/// })
-/// ```
 ///
 /// # Example
 ///
@@ -85,8 +75,15 @@ impl PeerIp {
         }
         #[cfg(feature = "tonic")]
         if let Some(address) = extensions
-            .get::<tonic::transport::server::TcpConnectInfo>()
+            .get::<TcpConnectInfo>()
             .and_then(|info| info.remote_addr)
+        {
+            return Ok(address.ip());
+        }
+        #[cfg(feature = "tonic-tls")]
+        if let Some(address) = extensions
+            .get::<TlsConnectInfo<TcpConnectInfo>>()
+            .and_then(|info| info.get_ref().remote_addr)
         {
             return Ok(address.ip());
         }
