@@ -1,0 +1,125 @@
+//! The command line, read by hand.
+
+use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr};
+
+use tollgate::{AnyRule, respond::Headers};
+
+use crate::key::ClientKey;
+
+pub(crate) const HELP: &str = "\
+An axum server behind a rate limit.
+
+Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
+
+  --listen ADDR    address and port, 0 for a free one  [127.0.0.1:3000]
+  --rule RULE      how much is allowed                 [token-bucket 5/10s burst=5]
+  --key KEY        to whom                             [peer]
+                     peer                  each client address
+                     global                everybody together
+                     header:NAME           each value of a header
+                     forwarded-for:CIDR[,CIDR]
+                                           each client that trusted proxies name
+  --headers SHAPE  how clients are told                [draft]
+                     draft, draft-07, draft-06, legacy, none
+  --demo           sends itself requests, shows what happens, and ends
+  --help           shows this
+
+Exit status: 0, 1 if it could not serve or the demo saw a broken promise, 2 for a wrong flag.
+";
+
+/// What to do.
+pub(crate) enum Command {
+    Help,
+    Serve(Args),
+    Demo(Args),
+}
+
+/// How to do it.
+pub(crate) struct Args {
+    pub(crate) listen: SocketAddr,
+    pub(crate) rule: AnyRule,
+    pub(crate) key: ClientKey,
+    pub(crate) headers: Headers,
+}
+
+impl Command {
+    /// Reads the arguments that follow the program's name, or says in a sentence what is wrong with them.
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
+        let mut demo = false;
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            let arg = text(arg)?;
+            let (flag, value) = match arg.split_once('=') {
+                Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+                _ => (arg.as_str(), None),
+            };
+            match (flag, &value) {
+                ("--help" | "-h", None) => return Ok(Self::Help),
+                ("--demo", None) => demo = true,
+                ("--demo" | "--help", Some(_)) => return Err(format!("{flag} takes no value")),
+                ("--listen" | "--rule" | "--key" | "--headers", _) => {
+                    let value = match value {
+                        Some(value) => value,
+                        None => text(args.next().ok_or_else(|| {
+                            format!("{flag} needs a value after it; --help shows examples")
+                        })?)?,
+                    };
+                    match flag {
+                        "--listen" => set(&mut listen, flag, address(&value)?)?,
+                        "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
+                        "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
+                        _ => set(&mut headers, flag, parsed(flag, &value)?)?,
+                    }
+                }
+                _ => {
+                    return Err(format!(
+                        "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --demo or --help"
+                    ));
+                }
+            }
+        }
+        // The demo need not be found by anybody else.
+        let listen = listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], if demo { 0 } else { 3000 })));
+        let args = Args {
+            listen,
+            rule: or_default(rule, "--rule", "token-bucket 5/10s burst=5")?,
+            key: or_default(key, "--key", "peer")?,
+            headers: or_default(headers, "--headers", "draft")?,
+        };
+        Ok(if demo { Self::Demo(args) } else { Self::Serve(args) })
+    }
+}
+
+fn text(arg: OsString) -> Result<String, String> {
+    arg.into_string()
+        .map_err(|arg| format!("the argument {arg:?} is not UTF-8: expected plain text"))
+}
+
+fn set<T>(slot: &mut Option<T>, flag: &str, value: T) -> Result<(), String> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("{flag} is given twice: expected it once; take one out")),
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(flag: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|error| format!("{flag} \"{value}\": {error}"))
+}
+
+fn or_default<T: FromStr<Err: Display>>(
+    value: Option<T>,
+    flag: &str,
+    default: &str,
+) -> Result<T, String> {
+    value.map_or_else(|| parsed(flag, default), Ok)
+}
+
+fn address(value: &str) -> Result<SocketAddr, String> {
+    value.parse().map_err(|_| {
+        format!(
+            "--listen \"{value}\": expected an address and a port, as in `127.0.0.1:3000` or \
+             `[::1]:0`; host names are not looked up"
+        )
+    })
+}

@@ -1,0 +1,114 @@
+//! An axum server behind a rate limit that the command line chooses, and a demo of it.
+//!
+//! ```text
+//! cargo run --features axum,tokio --example quickstart -- --demo
+//! cargo run --features axum,tokio --example quickstart -- --rule "token-bucket 2/1s burst=2"
+//! ```
+//!
+//! The limit itself is the first statement of `routes.rs`.
+
+mod args;
+mod chart;
+mod client;
+mod demo;
+mod key;
+mod promise;
+mod routes;
+
+use std::{
+    env,
+    error::Error,
+    io::{self, ErrorKind, Write},
+    net::SocketAddr,
+    process::ExitCode,
+};
+
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use tokio::{net::TcpListener, signal};
+
+use crate::args::{Args, Command};
+
+type App = IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let result = match Command::parse(env::args_os().skip(1)) {
+        Ok(Command::Help) => write!(io::stdout(), "{}", args::HELP).map_err(Into::into),
+        Ok(Command::Serve(args)) => serve(&args).await,
+        Ok(Command::Demo(args)) => demo(&args).await,
+        Err(sentence) => {
+            eprintln!("quickstart: {sentence}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough, as in `--demo | head`.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quickstart: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Error>> {
+    let listener = TcpListener::bind(args.listen).await.map_err(|error| {
+        let listen = args.listen;
+        match error.kind() {
+            ErrorKind::AddrInUse => format!(
+                "{listen} is in use already: stop what listens there, or choose another address, \
+                 as in --listen 127.0.0.1:0"
+            ),
+            _ => format!("cannot listen on {listen}: {error}; choose another address with --listen"),
+        }
+    })?;
+    let address = listener.local_addr()?;
+    // Without the connect info the limit could not tell clients apart, and would say so.
+    let app = routes::app(args).into_make_service_with_connect_info::<SocketAddr>();
+    Ok((listener, address, app))
+}
+
+async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
+    let (listener, address, app) = bind(args).await?;
+    let header = match args.key.example_header() {
+        Some((name, value)) => format!("-H '{name}: {}' ", value.to_str()?),
+        None => String::new(),
+    };
+    let url = format!("http://{address}");
+    let mut out = io::stdout();
+    writeln!(out, "listening on {url}")?;
+    writeln!(out, "{} for --key {}; try\n", args.rule, args.key)?;
+    writeln!(out, "  curl -i {header}{url}/")?;
+    writeln!(out, "  curl {header}{url}/decision")?;
+    writeln!(out, "  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{{http_code}} ' {header}{url}/; done\n")?;
+    axum::serve(listener, app).with_graceful_shutdown(interrupted()).await?;
+    Ok(writeln!(out, "stopped")?)
+}
+
+/// Waits for Ctrl-C; a second one ends the program at once.
+async fn interrupted() {
+    if signal::ctrl_c().await.is_err() {
+        // Without a handler the signal ends the program by itself.
+        std::future::pending::<()>().await;
+    }
+    eprintln!("finishing what is under way; Ctrl-C again ends at once");
+    tokio::spawn(async {
+        if signal::ctrl_c().await.is_ok() {
+            std::process::exit(130);
+        }
+    });
+}
+
+async fn demo(args: &Args) -> Result<(), Box<dyn Error>> {
+    let (listener, address, app) = bind(args).await?;
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let result = demo::run(address, args, &mut io::stdout()).await;
+    server.abort();
+    result
+}

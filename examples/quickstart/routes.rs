@@ -1,0 +1,83 @@
+//! The server: three routes behind one limit.
+
+use std::{collections::HashMap, time::Duration};
+
+use axum::{
+    Extension, Json, Router,
+    extract::{Query, rejection::QueryRejection},
+    http::StatusCode,
+    routing::get,
+};
+use serde_json::{Value, json};
+use tollgate::{Decision, Outcome, Policy, RateLimitLayer, Verdict, respond::Http};
+
+use crate::args::Args;
+
+/// The longest `/slow`, in milliseconds.
+const SLOWEST: u64 = 10_000;
+
+pub(crate) fn app(args: &Args) -> Router {
+    let limit = RateLimitLayer::new(args.rule.clone())
+        .key(args.key.clone())
+        .respond(Http::new().headers(args.headers).outcome(true));
+    Router::new()
+        .route("/", get(hello))
+        .route("/slow", get(slow))
+        .route("/decision", get(decision))
+        .layer(limit)
+}
+
+async fn hello(Extension(outcome): Extension<Outcome>) -> String {
+    let Some((_, decision)) = outcome.nearest() else {
+        return "hello\n".to_owned();
+    };
+    match (decision.remaining(), decision.limit()) {
+        (Some(remaining), Some(limit)) => format!("hello, {remaining} of {limit} left\n"),
+        _ => "hello\n".to_owned(),
+    }
+}
+
+/// Takes its time, as a handler behind a limit may.
+async fn slow(
+    query: Result<Query<HashMap<String, String>>, QueryRejection>,
+) -> Result<String, (StatusCode, String)> {
+    let query = query.map(|Query(query)| query).unwrap_or_default();
+    let ms = query.get("ms").map_or("1000", String::as_str);
+    match ms.parse() {
+        Ok(ms @ 0..=SLOWEST) => {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(format!("slept {ms} ms\n"))
+        }
+        _ => Err((
+            StatusCode::BAD_REQUEST,
+            format!("`ms` must be a whole number of milliseconds from 0 to {SLOWEST}, as in /slow?ms=500\n"),
+        )),
+    }
+}
+
+/// What the limit said of this very request.
+async fn decision(Extension(outcome): Extension<Outcome>) -> Json<Value> {
+    let limits: Vec<_> = outcome.iter().map(told).collect();
+    Json(json!({ "admitted": outcome.is_admitted(), "limits": limits }))
+}
+
+fn told((policy, decision): (&Policy, &Decision)) -> Value {
+    let verdict = match decision.verdict() {
+        Verdict::Allow => "allow".to_owned(),
+        Verdict::Delay(wait) => format!("delay by {wait:?}"),
+        Verdict::Refuse => "refuse".to_owned(),
+        other => format!("{other:?}"),
+    };
+    json!({
+        "policy": policy.name(),
+        "verdict": verdict,
+        "limit": decision.limit(),
+        "quota": decision.quota().map(|quota| quota.to_string()),
+        "remaining": decision.remaining(),
+        "retry_after_seconds": decision.retry_after().map(|wait| wait.as_secs_f64()),
+        "reset_after_seconds": decision.reset_after().as_secs_f64(),
+        "more_after_seconds": decision.more_after().as_secs_f64(),
+        "class": decision.class(),
+        "at_unix_nanos": decision.at().as_nanos(),
+    })
+}

@@ -1,0 +1,60 @@
+//! A gRPC service and an HTTP page on one port, behind one limit.
+//!
+//! `cargo run --features tonic --example tonic` serves, calls itself, and shows how either kind of
+//! client learns that it is refused.
+
+mod greeter;
+
+use axum::{Router, routing::get};
+use tollgate::prelude::*;
+use tonic::{
+    Code,
+    service::Routes,
+    transport::{Server, server::TcpIncoming},
+};
+use tonic_types::StatusExt;
+
+use crate::greeter::{Greeter, GreeterClient, GreeterServer};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    // One budget for both: the layer tells gRPC calls by their content type.
+    let limit = RateLimitLayer::new(TokenBucket::per_minute(3)).key(PeerIp::new());
+    let app: Router = Routes::new(GreeterServer(Greeter))
+        .into_axum_router()
+        .route("/", get(|| async { "hello, browser\n" }))
+        .layer(limit);
+    // A server of gRPC alone needs no router:
+    // `Server::builder().layer(limit.respond(Grpc::new())).add_service(…)`.
+    let incoming = TcpIncoming::bind("127.0.0.1:0".parse()?)?;
+    let address = incoming.local_addr()?;
+    let server = Server::builder().accept_http1(true).add_routes(app.into());
+    let server = tokio::spawn(server.serve_with_incoming(incoming));
+
+    let mut client = GreeterClient::connect(format!("http://{address}")).await?;
+    for _ in 0..3 {
+        println!("gRPC: {}", client.say_hello("world").await?.message);
+    }
+    let status = client.say_hello("world").await.err().ok_or("the fourth call was not refused")?;
+    let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    println!("gRPC: {:?}, {}; RetryInfo: {retry:?}", status.code(), status.message());
+    assert_eq!(status.code(), Code::ResourceExhausted);
+
+    println!("\nHTTP: {}", get_page(&address.to_string()).await?);
+    server.abort();
+    Ok(())
+}
+
+/// The answer to a plain HTTP/1.1 request, as it comes over the wire.
+async fn get_page(address: &str) -> Result<String, Error> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
