@@ -36,6 +36,20 @@ impl Credit {
         Self((whole << FRACTION_BITS) | i128::from(fraction))
     }
 
+    /// The span of so many nanoseconds.
+    #[inline]
+    pub(super) fn from_whole(nanos: i64) -> Self {
+        Self(i128::from(nanos) << FRACTION_BITS)
+    }
+
+    /// The span in nanoseconds, if that is a whole number of 64 bits.
+    #[inline]
+    pub(super) fn whole(self) -> Option<i64> {
+        let fine = self.0;
+        let whole = (fine >> FRACTION_BITS) as i64;
+        (i128::from(whole) << FRACTION_BITS == fine).then_some(whole)
+    }
+
     /// What the span is worth where a nanosecond is worth `per_nano` ≤ 2³² units.
     #[inline]
     pub(super) fn units(self, per_nano: u64) -> i128 {

@@ -1,5 +1,6 @@
 //! Tokens at a constant rate, spent as requests come.
 
+mod narrow;
 mod step;
 mod text;
 
@@ -55,6 +56,8 @@ pub struct TokenBucket {
     /// What a token costs, and what a nanosecond brings, in the smallest unit that makes both whole.
     per_token: u64,
     per_nano: u64,
+    /// Nanoseconds to fill it, where all of it can be counted in words of 64 bits.
+    full_nanos: Option<NonZeroU64>,
 }
 
 /// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write.
@@ -81,7 +84,9 @@ impl TokenBucket {
         let Some(burst) = NonZeroU64::new(amount) else {
             unreachable!()
         };
-        Self { quota, burst, initial: amount, keep: DAY, per_token, per_nano }
+        let bucket =
+            Self { quota, burst, initial: amount, keep: DAY, per_token, per_nano, full_nanos: None };
+        bucket.measured()
     }
 
     /// A bucket of `amount` tokens that are refilled within a second.
@@ -141,7 +146,7 @@ impl TokenBucket {
             Error::new("a burst of 0: expected at least 1; nothing could ever pass")
         })?;
         self.fits(tokens, "burst")?;
-        Ok(Self { burst, initial: tokens, ..self })
+        Ok(Self { burst, initial: tokens, ..self }.measured())
     }
 
     /// The same bucket with `tokens` tokens in it at first.
@@ -165,7 +170,7 @@ impl TokenBucket {
     /// When `tokens` is above 2⁴⁰, or takes more than 2⁹⁵ ns to refill.
     pub fn try_initial(self, tokens: u64) -> Result<Self, Error> {
         self.fits(tokens, "initial fill")?;
-        Ok(Self { initial: tokens, ..self })
+        Ok(Self { initial: tokens, ..self }.measured())
     }
 
     /// The same bucket that grants its initial fill again to a key that was full and unused for `time`.
@@ -175,6 +180,17 @@ impl TokenBucket {
     pub fn keep(self, time: Duration) -> Self {
         let keep = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self { keep, ..self }
+    }
+
+    /// With the time that it takes to fill, where the rule can be counted in words.
+    const fn measured(mut self) -> Self {
+        self.full_nanos = match self.burst.get().checked_mul(self.per_token) {
+            Some(nanos) if self.per_nano == 1 && self.starts_at_rest() && nanos <= 1 << 62 => {
+                NonZeroU64::new(nanos)
+            }
+            _ => None,
+        };
+        self
     }
 
     fn fits(&self, tokens: u64, what: &str) -> Result<(), Error> {

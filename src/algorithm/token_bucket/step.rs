@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{TokenBucket, TokenBucketState};
+use super::{TokenBucket, TokenBucketState, narrow::Narrow};
 use crate::{
     algorithm::{
         Algorithm, Step,
@@ -92,20 +92,14 @@ impl TokenBucket {
         self.answer(Verdict::Refuse, now, cost, fill)
             .with_retry_after(retry_after)
     }
-}
 
-/// The level of a bucket, at an instant that is never before the last write.
-struct Fill {
-    level: i128,
-    at: Timestamp,
-    known: bool,
-}
-
-impl Algorithm for TokenBucket {
-    type State = TokenBucketState;
-
-    #[inline]
-    fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
+    /// Any rule and any state.
+    fn step_wide(
+        &self,
+        state: &mut Option<TokenBucketState>,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Step {
         let mut fill = self.fill(state.as_ref(), now);
         if cost.get() <= self.burst.get() {
             let price = self.price(cost.get());
@@ -124,6 +118,25 @@ impl Algorithm for TokenBucket {
             }
         }
         Step::Kept(self.refuse(now, cost.get(), cost.get(), &fill))
+    }
+}
+
+/// The level of a bucket, at an instant that is never before the last write.
+struct Fill {
+    level: i128,
+    at: Timestamp,
+    known: bool,
+}
+
+impl Algorithm for TokenBucket {
+    type State = TokenBucketState;
+
+    #[inline]
+    fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
+        match Narrow::of(self, state.as_ref(), now) {
+            Some(narrow) => narrow.step(state, now, cost),
+            None => self.step_wide(state, now, cost),
+        }
     }
 
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
@@ -169,6 +182,11 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
+        if let (Some(full), Some(credit)) = (self.full_nanos, state.credit.whole()) {
+            // At most 2^62 less at least -2^63.
+            let wait = (i128::from(full.get()) - i128::from(credit)).max(0) as u64;
+            return Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait));
+        }
         let level = state.credit.units(self.per_nano);
         let mut wait = self.wait(level, self.price(self.burst.get()));
         if !self.starts_at_rest() {
