@@ -24,7 +24,8 @@ struct ByTenant;
 impl<B> KeyExtractor<axum::http::Request<B>> for ByTenant {
     fn extract(&self, req: &axum::http::Request<B>) -> Result<Extracted, MissingKey> {
         let tenant = tenant(req.uri().path());
-        let tenant = tenant.ok_or_else(|| MissingKey::new("the path does not begin with `/tenants/TENANT`"))?;
+        let tenant = tenant
+            .ok_or_else(|| MissingKey::new("the path does not begin with `/tenants/TENANT`"))?;
         Ok(Key::from(tenant).into())
     }
 }
@@ -52,7 +53,9 @@ async fn find_plan(tenant: &str) -> Result<Plan, StatusCode> {
         _ => return Err(StatusCode::NOT_FOUND),
     };
     let rule = rule.map(str::parse).transpose();
-    Ok(Plan { rule: rule.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)? })
+    Ok(Plan {
+        rule: rule.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?,
+    })
 }
 
 /// Looks the plan up. Extractors and rules do not wait, so a layer outside of the limit does.
@@ -82,13 +85,26 @@ fn app() -> Router {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = app();
-    for path in ["/tenants/acme/hello", "/tenants/initech/hello", "/tenants/hobby/hello", "/tenants/nobody/hello", "/health", "/other"] {
+    for path in [
+        "/tenants/acme/hello",
+        "/tenants/initech/hello",
+        "/tenants/hobby/hello",
+        "/tenants/nobody/hello",
+        "/health",
+        "/other",
+    ] {
         let mut statuses = Vec::new();
         for _ in 0..6 {
-            let response = app.clone().oneshot(Request::get(path).body(Body::empty())?).await?;
+            let response = app
+                .clone()
+                .oneshot(Request::get(path).body(Body::empty())?)
+                .await?;
             statuses.push(response.status().as_u16());
         }
-        let admitted = statuses.iter().filter(|status| **status == StatusCode::OK).count();
+        let admitted = statuses
+            .iter()
+            .filter(|status| **status == StatusCode::OK)
+            .count();
         println!("{path:<24} {statuses:?}  {admitted} admitted");
     }
     Ok(())

@@ -20,9 +20,11 @@ async fn main() -> Result<(), BoxError> {
         .cost(|job: &Job| Cost::new(job.pages).unwrap_or(Cost::ONE))
         // There is no response that could tell a refusal, so it becomes the service's error.
         .respond(AsError);
-    let mut printer = ServiceBuilder::new().layer(limit).service(service_fn(
-        async |job: Job| Ok::<_, BoxError>(format!("printed {} pages for {}", job.pages, job.sender)),
-    ));
+    let mut printer = ServiceBuilder::new()
+        .layer(limit)
+        .service(service_fn(async |job: Job| {
+            Ok::<_, BoxError>(format!("printed {} pages for {}", job.pages, job.sender))
+        }));
 
     for (sender, pages) in [("ann", 6), ("ann", 6), ("bob", 6), ("ann", 4), ("bob", 11)] {
         match printer.ready().await?.call(Job { sender, pages }).await {

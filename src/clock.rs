@@ -7,7 +7,7 @@ mod system;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU64, time::Duration};
 
 #[cfg(any(test, feature = "test-util"))]
 pub use self::manual::ManualClock;
@@ -15,7 +15,7 @@ pub use self::system::SystemClock;
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
 
-/// An instant on a store's own timeline: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 1.
+/// An instant on a store's own timeline: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 2.
 ///
 /// Arithmetic saturates. The clocks of this crate stay below 2⁶³ ns (the year 2262).
 ///
@@ -28,21 +28,24 @@ pub use self::tokio::TokioClock;
 /// assert_eq!(later.saturating_since(noon), Duration::from_secs(5));
 /// assert_eq!(noon.saturating_since(later), Duration::ZERO);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+// One more than the nanoseconds, so that an `Option` of a state that holds one costs no byte.
+pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
     /// The latest instant: "never" where something is awaited.
-    pub const MAX: Self = Self(u64::MAX);
+    pub const MAX: Self = Self(NonZeroU64::MAX);
 
-    /// The instant `nanos` nanoseconds after the Unix epoch.
+    /// The instant `nanos` nanoseconds after the Unix epoch, at most [`MAX`](Self::MAX).
+    #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the Unix epoch.
+    #[inline]
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The instant `wait` later, or [`MAX`](Self::MAX).
@@ -54,13 +57,21 @@ impl Timestamp {
 
     /// How long after `earlier` this is; zero if it is not.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+impl Default for Timestamp {
+    /// The Unix epoch.
+    fn default() -> Self {
+        Self::from_nanos(0)
     }
 }
 
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
+        let nanos = self.as_nanos();
+        let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
         write!(f, "Timestamp({seconds}.{nanos:09})")
     }
 }

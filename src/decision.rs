@@ -1,6 +1,6 @@
 //! The answer to one question, and what it cost.
 
-use std::{fmt, num::NonZeroU64, time::Duration};
+use std::{cmp::Ordering, fmt, num::NonZeroU64, time::Duration};
 
 use crate::{clock::Timestamp, quota::Quota};
 
@@ -265,7 +265,7 @@ impl Decision {
     }
 
     /// Orders decisions by how near to exhaustion they are, the nearest first.
-    pub(crate) fn nearness(&self, other: &Self) -> std::cmp::Ordering {
+    pub(crate) fn nearness(&self, other: &Self) -> Ordering {
         let rank = |decision: &Self| match decision.verdict {
             Verdict::Refuse => 0,
             Verdict::Undecided { admitted: false } => 1,
@@ -291,7 +291,7 @@ impl Decision {
 
     /// One decision for two limits that are spent together or not at all.
     ///
-    /// The numbers of a limit are those of the nearer to exhaustion; every wait is the longer.
+    /// The capacity, what remains and the rate are the smaller ones; every wait is the longer.
     pub(crate) fn and(self, other: Self) -> Self {
         let (near, far) = if other.is_nearer_exhaustion_than(&self) {
             (other, self)
@@ -303,17 +303,34 @@ impl Decision {
             (Verdict::Allow, delay @ Verdict::Delay(_)) => delay,
             (verdict, _) => verdict,
         };
+        let more_after = match near.remaining.cmp(&far.remaining) {
+            Ordering::Less => near.more_after,
+            Ordering::Greater => far.more_after,
+            // Both must grow, and one that is full cannot.
+            Ordering::Equal if near.more_after.is_zero() || far.more_after.is_zero() => {
+                Duration::ZERO
+            }
+            Ordering::Equal => near.more_after.max(far.more_after),
+        };
         Self {
             verdict,
             class: near.class.max(far.class),
             at: near.at.max(far.at),
+            cost: near.cost,
             remaining: near.remaining.min(far.remaining),
+            limit: match (near.limit, far.limit) {
+                (Some(a), Some(b)) => Some(Limit {
+                    capacity: a.capacity.min(b.capacity),
+                    quota: a.quota.slower(b.quota),
+                }),
+                _ => None,
+            },
             retry_after: match (near.retry_after, far.retry_after) {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
             reset_after: near.reset_after.max(far.reset_after),
-            ..near
+            more_after,
         }
     }
 }

@@ -53,15 +53,26 @@ where
         parked: Parked<Svc, Req, L, S, R>,
         decisions: Decisions,
     ) -> ResponseFuture<Svc, Req, L, S, R> {
-        let Inside { service, req, config, bill } = parked.open();
-        let wait = decisions.as_slice().iter().map(|decision| match decision.verdict() {
-            Verdict::Delay(wait) => wait,
-            _ => Duration::ZERO,
-        });
+        let Inside {
+            service,
+            req,
+            config,
+            bill,
+        } = parked.open();
+        let wait = decisions
+            .as_slice()
+            .iter()
+            .map(|decision| match decision.verdict() {
+                Verdict::Delay(wait) => wait,
+                _ => Duration::ZERO,
+            });
         let Some(sleep) = Sleep::start(wait.max().unwrap_or_default()) else {
             bill.settle_back(&config.store, &decisions);
-            let refused: Decisions =
-                decisions.as_slice().iter().map(|decision| decision.without_delay()).collect();
+            let refused: Decisions = decisions
+                .as_slice()
+                .iter()
+                .map(|decision| decision.without_delay())
+                .collect();
             let refusal = Refusal::new(bill.outcome(&refused));
             return ResponseFuture::answered(config.respond.refuse(req, refusal));
         };

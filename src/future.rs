@@ -64,19 +64,32 @@ where
 {
     #[inline]
     pub(crate) fn calling(future: Svc::Future, mark: Option<R::Mark>) -> Self {
-        Self { state: State::Calling { future, mark } }
+        Self {
+            state: State::Calling { future, mark },
+        }
     }
 
     pub(crate) fn answered(answer: Result<Svc::Response, Svc::Error>) -> Self {
-        Self { state: State::Answered { answer: Some(answer) } }
+        Self {
+            state: State::Answered {
+                answer: Some(answer),
+            },
+        }
     }
 
     pub(crate) fn checking(check: S::Answer, parked: Parked<Svc, Req, L, S, R>) -> Self {
-        Self { state: State::Checking { check, parked: Some(parked) } }
+        Self {
+            state: State::Checking {
+                check,
+                parked: Some(parked),
+            },
+        }
     }
 
     pub(crate) fn delayed(delayed: Delayed<Svc, Req, L, S, R>) -> Self {
-        Self { state: State::Delayed { delayed } }
+        Self {
+            state: State::Delayed { delayed },
+        }
     }
 }
 
@@ -158,7 +171,12 @@ where
         asks: &Asks<'_, L::Rule>,
     ) -> Self {
         let bill = Bill::of(asks);
-        Self(Box::new(Inside { service, req, config: Arc::clone(config), bill }))
+        Self(Box::new(Inside {
+            service,
+            req,
+            config: Arc::clone(config),
+            bill,
+        }))
     }
 
     pub(crate) fn open(self) -> Inside<Svc, Req, L, S, R> {
@@ -174,12 +192,19 @@ where
     {
         match Way::of(&decisions) {
             Way::Pass => {
-                let Inside { mut service, req, config, bill } = self.open();
+                let Inside {
+                    mut service,
+                    req,
+                    config,
+                    bill,
+                } = self.open();
                 let (req, mark) = config.admit(req, || bill.outcome(&decisions));
                 ResponseFuture::calling(service.call(req), mark)
             }
             Way::Refuse => {
-                let Inside { req, config, bill, .. } = self.open();
+                let Inside {
+                    req, config, bill, ..
+                } = self.open();
                 let refusal = Refusal::new(bill.outcome(&decisions));
                 ResponseFuture::answered(config.respond.refuse(req, refusal))
             }
@@ -218,7 +243,13 @@ impl<Rule> Bill<Rule> {
             .zip(decisions.as_slice())
             .filter_map(|((policy, rule, key), decision)| {
                 let charge = decision.charge()?;
-                Some(Settlement { policy, rule, key: *key, charge, actual: 0 })
+                Some(Settlement {
+                    policy,
+                    rule,
+                    key: *key,
+                    charge,
+                    actual: 0,
+                })
             })
             .collect();
         // A drop cannot await: what a remote store does not do at once, it does in its own time.

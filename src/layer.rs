@@ -64,7 +64,12 @@ pub struct RateLimitLayer<L, S, R> {
 
 impl<L, S, R> RateLimitLayer<L, S, R> {
     pub(crate) fn from_parts(limits: L, store: S, respond: R) -> Self {
-        Self { limits, store, respond, cancelled: Arc::default() }
+        Self {
+            limits,
+            store,
+            respond,
+            cancelled: Arc::default(),
+        }
     }
 
     /// The same layer with its state in another store.
@@ -73,16 +78,37 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// must say what happens then: [`fail_open`](crate::store::StoreExt::fail_open) or
     /// [`fail_closed`](crate::store::StoreExt::fail_closed).
     #[must_use]
-    pub fn store<T>(self, store: T) -> RateLimitLayer<L, T, R> {
-        let Self { limits, respond, cancelled, .. } = self;
-        RateLimitLayer { limits, store, respond, cancelled }
+    // The bound stands here rather than on `Layer` alone, so that the sentence about it points at this call.
+    pub fn store<T: Backend<Error: NeverFails>>(self, store: T) -> RateLimitLayer<L, T, R> {
+        let Self {
+            limits,
+            respond,
+            cancelled,
+            ..
+        } = self;
+        RateLimitLayer {
+            limits,
+            store,
+            respond,
+            cancelled,
+        }
     }
 
     /// The same layer, answering otherwise.
     #[must_use]
     pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T> {
-        let Self { limits, store, cancelled, .. } = self;
-        RateLimitLayer { limits, store, respond, cancelled }
+        let Self {
+            limits,
+            store,
+            cancelled,
+            ..
+        } = self;
+        RateLimitLayer {
+            limits,
+            store,
+            respond,
+            cancelled,
+        }
     }
 
     /// The same layer with one more limit, charged together with the others or not at all.
@@ -111,9 +137,19 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     where
         L: Named,
     {
-        let Self { limits, store, respond, cancelled } = self;
+        let Self {
+            limits,
+            store,
+            respond,
+            cancelled,
+        } = self;
         let limits = And::try_new(limits, limit)?;
-        Ok(RateLimitLayer { limits, store, respond, cancelled })
+        Ok(RateLimitLayer {
+            limits,
+            store,
+            respond,
+            cancelled,
+        })
     }
 
     /// How many delayed requests were dropped before their wait was over, and settled back.
@@ -125,8 +161,18 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
 /// Settings of the layer's one limit; those of further ones are set before [`also`](RateLimitLayer::also).
 impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     fn map<M>(self, change: impl FnOnce(Limit<Rule, P, K, C>) -> M) -> RateLimitLayer<M, S, R> {
-        let Self { limits, store, respond, cancelled } = self;
-        RateLimitLayer { limits: change(limits), store, respond, cancelled }
+        let Self {
+            limits,
+            store,
+            respond,
+            cancelled,
+        } = self;
+        RateLimitLayer {
+            limits: change(limits),
+            store,
+            respond,
+            cancelled,
+        }
     }
 
     /// The same layer, keyed by `key`.
@@ -175,8 +221,21 @@ where
     type Service = RateLimit<Svc, L, S, R>;
 
     fn layer(&self, inner: Svc) -> Self::Service {
-        let Self { limits, store, respond, cancelled } = self.clone();
-        RateLimit::new(inner, Arc::new(Config { limits, store, respond, cancelled }))
+        let Self {
+            limits,
+            store,
+            respond,
+            cancelled,
+        } = self.clone();
+        RateLimit::new(
+            inner,
+            Arc::new(Config {
+                limits,
+                store,
+                respond,
+                cancelled,
+            }),
+        )
     }
 }
 

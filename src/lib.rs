@@ -74,6 +74,8 @@
 //!
 //! 1.85 with the default features. `tonic` asks for a newer one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Of the crate itself, not of its tests and examples.
+#![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
 
 pub mod algorithm;
 pub mod clock;

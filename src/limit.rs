@@ -78,23 +78,59 @@ impl<Rule, P, K, C> Limit<Rule, P, K, C> {
     /// The same limit, keyed by `key`.
     #[must_use]
     pub fn key<L>(self, key: L) -> Limit<Rule, P, L, C> {
-        let Self { policy, rule, per_request, cost, .. } = self;
-        Limit { policy, rule, per_request, key, cost }
+        let Self {
+            policy,
+            rule,
+            per_request,
+            cost,
+            ..
+        } = self;
+        Limit {
+            policy,
+            rule,
+            per_request,
+            key,
+            cost,
+        }
     }
 
     /// The same limit with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
     /// `None` is the limit's own rule.
     #[must_use]
     pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C> {
-        let Self { policy, rule, key, cost, .. } = self;
-        Limit { policy, rule, per_request, key, cost }
+        let Self {
+            policy,
+            rule,
+            key,
+            cost,
+            ..
+        } = self;
+        Limit {
+            policy,
+            rule,
+            per_request,
+            key,
+            cost,
+        }
     }
 
     /// The same limit with another cost: a [`Cost`], or a function `Fn(&Req) -> Cost`.
     #[must_use]
     pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D> {
-        let Self { policy, rule, per_request, key, .. } = self;
-        Limit { policy, rule, per_request, key, cost }
+        let Self {
+            policy,
+            rule,
+            per_request,
+            key,
+            ..
+        } = self;
+        Limit {
+            policy,
+            rule,
+            per_request,
+            key,
+            cost,
+        }
     }
 }
 

@@ -61,8 +61,15 @@ impl Policy {
 
     fn of(name: &str) -> Self {
         let hash = blake3::hash(name.as_bytes());
-        let digest = hash.as_bytes()[..8].try_into().map_or(0, u64::from_le_bytes);
-        Self { name: name.into(), digest, unit: Unit::default(), abnormal: false }
+        let digest = hash.as_bytes()[..8]
+            .try_into()
+            .map_or(0, u64::from_le_bytes);
+        Self {
+            name: name.into(),
+            digest,
+            unit: Unit::default(),
+            abnormal: false,
+        }
     }
 
     /// The same policy, counting another unit than requests.
@@ -75,7 +82,10 @@ impl Policy {
     /// `abnormal-usage-detected` instead of `quota-exceeded`.
     #[must_use]
     pub fn marking_abnormal_usage(self) -> Self {
-        Self { abnormal: true, ..self }
+        Self {
+            abnormal: true,
+            ..self
+        }
     }
 
     /// What it counts.
@@ -165,7 +175,9 @@ impl Outcome {
 
     /// The decisions in the order of their limits.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
-        self.entries.iter().map(|(policy, decision)| (policy, decision))
+        self.entries
+            .iter()
+            .map(|(policy, decision)| (policy, decision))
     }
 
     /// The decision of the limit of this name.
@@ -187,7 +199,9 @@ impl Outcome {
 
     /// Whether every limit let the request pass.
     pub fn is_admitted(&self) -> bool {
-        self.entries.iter().all(|(_, decision)| decision.is_admitted())
+        self.entries
+            .iter()
+            .all(|(_, decision)| decision.is_admitted())
     }
 
     /// The decision that leaves the least: a refusal before any admission.

@@ -81,9 +81,7 @@ impl Quota {
                 "the period of the quota is above 2^63 - 1 ns (292 years): expected less; choose a shorter one",
             );
         }
-        if amount.get() as u128 * SECOND as u128
-            > Self::MAX_AMOUNT as u128 * period.get() as u128
-        {
+        if amount.get() as u128 * SECOND as u128 > Self::MAX_AMOUNT as u128 * period.get() as u128 {
             return Err(
                 "the quota is above 2^40 units a second: expected less; choose a smaller amount or a longer period",
             );
@@ -98,7 +96,11 @@ impl Quota {
     /// Where [`try_new`](Self::try_new) fails; meant for literals.
     pub const fn new(amount: u64, period: Duration) -> Self {
         let nanos = period.as_nanos();
-        let nanos = if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 };
+        let nanos = if nanos > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            nanos as u64
+        };
         Self::literal(amount, nanos)
     }
 
@@ -143,6 +145,13 @@ impl Quota {
     /// When the amount is 0 or above 2⁴⁰.
     pub const fn per_day(amount: u64) -> Self {
         Self::literal(amount, 86_400 * SECOND)
+    }
+
+    /// The one of two quotas whose rate is lower.
+    pub(crate) fn slower(self, other: Self) -> Self {
+        let ours = u128::from(self.amount.get()) * u128::from(other.period.get());
+        let theirs = u128::from(other.amount.get()) * u128::from(self.period.get());
+        if ours <= theirs { self } else { other }
     }
 
     /// The amount, in units.
@@ -197,7 +206,10 @@ impl FromStr for Quota {
         let column = amount.len() + 2;
         let period_value = parse_duration(period).map_err(|problem| {
             let (offset, what) = match problem {
-                DurationProblem::Number => (0, format!("`{period}` is not a period of at most 292 years")),
+                DurationProblem::Number => (
+                    0,
+                    format!("`{period}` is not a period of at most 292 years"),
+                ),
                 DurationProblem::Unit(at) => (at, format!("unknown unit `{}`", &period[at..])),
             };
             Error::new(format!(

@@ -55,7 +55,10 @@ impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
 
 impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), config: Arc::clone(&self.config) }
+        Self {
+            inner: self.inner.clone(),
+            config: Arc::clone(&self.config),
+        }
     }
 }
 
@@ -148,7 +151,10 @@ impl Way {
 }
 
 fn outcome<Rule>(asks: &Asks<'_, Rule>, decisions: &Decisions) -> Outcome {
-    Outcome::of(asks.iter().map(|ask| Policy::clone(ask.policy())), decisions)
+    Outcome::of(
+        asks.iter().map(|ask| Policy::clone(ask.policy())),
+        decisions,
+    )
 }
 
 impl<L, S, R> Config<L, S, R> {

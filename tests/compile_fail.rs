@@ -2,21 +2,99 @@
 //!
 //! After a change of a message, or with a new compiler: `TRYBUILD=overwrite cargo test --all-features --test
 //! compile_fail`, and read the difference.
-#![cfg(all(feature = "axum", feature = "serde", feature = "tokio", feature = "tonic", feature = "tracing"))]
+#![cfg(all(
+    feature = "axum",
+    feature = "serde",
+    feature = "tokio",
+    feature = "tonic",
+    feature = "tracing"
+))]
 
-use std::{env, process::Command};
+use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 
 /// The compiler that the `.stderr` files were written with. Others word their messages otherwise.
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
+/// The cases, and the words that put their authors right.
+const REMEDIES: [(&str, &str); 12] = [
+    (
+        "also_of_another_rule",
+        "expected `TokenBucket`, found `AnyRule`",
+    ),
+    (
+        "body_without_text",
+        "`Http::empty()` and `Grpc` need `B: Default`",
+    ),
+    (
+        "error_of_another_type",
+        "`.respond(AsError)` needs the service's error to be `From<Refused>`",
+    ),
+    ("fallible_store", "`.fail_open()` lets requests pass"),
+    (
+        "fallible_store_in_axum",
+        "`.fail_open()` lets requests pass",
+    ),
+    (
+        "key_of_another_request",
+        "expected closure signature `for<'a> fn(&'a http::Request<Body>)",
+    ),
+    ("key_that_is_none", "returns a `Key`"),
+    ("not_a_key", "a key extractor is one of `tollgate::key`"),
+    ("not_a_responder", "`Http` (the default) needs"),
+    (
+        "not_a_rule",
+        "`\"token-bucket 100/1m\".parse::<AnyRule>()?`",
+    ),
+    (
+        "predicate_of_another_request",
+        "a closure `|request: &http::Request<Body>| …`",
+    ),
+    (
+        "store_of_another_rule",
+        "a layer's rule and its store must name the same rule type",
+    ),
+];
+
+/// Holds the messages against the files, and the files against [`REMEDIES`].
 #[test]
 fn messages_name_the_remedy() {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("--version").output().expect("rustc runs");
+    let output = Command::new(rustc)
+        .arg("--version")
+        .output()
+        .expect("rustc runs");
     let version = String::from_utf8_lossy(&output.stdout);
-    if !version.starts_with(WRITTEN_WITH) || version.contains("nightly") {
-        println!("skipped: the messages are those of `{WRITTEN_WITH}x`, and this is `{}`", version.trim());
-        return;
+    if version.starts_with(WRITTEN_WITH) && !version.contains("nightly") {
+        trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+    } else {
+        println!(
+            "skipped: the messages are those of {WRITTEN_WITH}x, and this is {}",
+            version.trim()
+        );
     }
-    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+}
+
+#[test]
+fn remedies_stand_in_the_messages() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile_fail");
+    let files = fs::read_dir(&folder).expect("the cases are there");
+    let cases: BTreeSet<String> = files
+        .map(|file| file.expect("a file").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| {
+            path.file_stem()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    assert_eq!(cases, REMEDIES.map(|(case, _)| case.to_owned()).into());
+    let silent: Vec<_> = REMEDIES
+        .iter()
+        .filter(|(case, remedy)| {
+            let message = fs::read_to_string(folder.join(case).with_extension("stderr"));
+            !message.expect("the case has a message").contains(remedy)
+        })
+        .collect();
+    assert!(silent.is_empty(), "not said: {silent:#?}");
 }

@@ -26,7 +26,13 @@ fn sources() -> Vec<(PathBuf, Vec<String>)> {
         let lines = text
             .lines()
             .take_while(|line| line.trim() != "#[cfg(test)]")
-            .map(|line| line.split("//").next().unwrap_or_default().trim().to_owned())
+            .map(|line| {
+                line.split("//")
+                    .next()
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned()
+            })
             .filter(|line| !line.is_empty())
             .collect();
         (path.strip_prefix(&root).unwrap().to_owned(), lines)
@@ -42,7 +48,10 @@ fn below<'a>(
         .iter()
         .filter(|(path, _)| places.iter().any(|place| path.starts_with(place)))
         .collect();
-    assert!(!found.is_empty(), "nothing below {places:?}: the layout has changed");
+    assert!(
+        !found.is_empty(),
+        "nothing below {places:?}: the layout has changed"
+    );
     found.into_iter()
 }
 
@@ -95,27 +104,57 @@ fn paths_are_flattened() {
     let line = "use crate::{clock::{Clock, Timestamp}, error::Error}; let x = crate::store::Error::new(1);";
     assert_eq!(
         names_of_the_crate(&[line.to_owned()]),
-        ["clock::Clock", "clock::Timestamp", "error::Error", "store::Error::new"]
+        [
+            "clock::Clock",
+            "clock::Timestamp",
+            "error::Error",
+            "store::Error::new"
+        ]
     );
 }
 
 #[test]
 fn algorithms_are_pure() {
-    let allowed = ["quota", "decision", "error", "clock::Timestamp"];
+    let allowed = [
+        "algorithm",
+        "quota",
+        "decision",
+        "error",
+        "clock::Timestamp",
+    ];
     let impure = [
-        "Instant", "SystemTime", "Mutex", "RwLock", "Atomic", "OnceLock", "thread", "rand", "std::io",
-        "std::fs", "std::net", "async ", ".await", "Cell", "static ",
+        "Instant",
+        "SystemTime",
+        "Mutex",
+        "RwLock",
+        "Atomic",
+        "OnceLock",
+        "thread",
+        "rand",
+        "std::io",
+        "std::fs",
+        "std::net",
+        "async ",
+        ".await",
+        "Cell",
+        "static ",
     ];
     let sources = sources();
     for (path, lines) in below(&sources, &["algorithm"]) {
         for name in names_of_the_crate(lines) {
-            let fine = allowed.iter().any(|allowed| name == *allowed || name.starts_with(&format!("{allowed}::")));
+            let fine = allowed
+                .iter()
+                .any(|allowed| name == *allowed || name.starts_with(&format!("{allowed}::")));
             assert!(fine, "{}: uses `crate::{name}`", path.display());
         }
         for line in lines {
             let line = line.replace("&'static ", "");
             for word in impure {
-                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+                assert!(
+                    !line.contains(word),
+                    "{}: `{word}` in `{line}`",
+                    path.display()
+                );
             }
         }
     }
@@ -123,14 +162,43 @@ fn algorithms_are_pure() {
 
 #[test]
 fn the_triad_knows_no_algorithm_and_no_concrete_store() {
-    let concrete = ["Local", "Redis", "Memcached", "Http", "Grpc", "TokenBucket", "AnyRule"];
+    let concrete = [
+        "Local",
+        "Redis",
+        "Memcached",
+        "Http",
+        "Grpc",
+        "TokenBucket",
+        "AnyRule",
+    ];
     let sources = sources();
-    for (path, lines) in below(&sources, &["layer.rs", "service.rs", "future.rs", "delay.rs", "limit.rs"]) {
+    for (path, lines) in below(
+        &sources,
+        &[
+            "layer.rs",
+            "service.rs",
+            "future.rs",
+            "delay.rs",
+            "limit.rs",
+        ],
+    ) {
         for name in names_of_the_crate(lines) {
-            assert!(!name.starts_with("algorithm"), "{}: uses `crate::{name}`", path.display());
-            assert!(!name.starts_with("store::local"), "{}: uses `crate::{name}`", path.display());
+            assert!(
+                !name.starts_with("algorithm"),
+                "{}: uses `crate::{name}`",
+                path.display()
+            );
+            assert!(
+                !name.starts_with("store::local"),
+                "{}: uses `crate::{name}`",
+                path.display()
+            );
             let last = name.rsplit("::").next().unwrap_or_default();
-            assert!(!concrete.contains(&last), "{}: uses `crate::{name}`", path.display());
+            assert!(
+                !concrete.contains(&last),
+                "{}: uses `crate::{name}`",
+                path.display()
+            );
         }
     }
 }
@@ -138,12 +206,27 @@ fn the_triad_knows_no_algorithm_and_no_concrete_store() {
 #[test]
 fn only_answers_and_keys_know_http() {
     for (path, lines) in sources() {
-        if ["respond", "key", "prelude.rs", "lib.rs"].iter().any(|place| path.starts_with(place)) {
+        if ["respond", "key", "prelude.rs", "lib.rs"]
+            .iter()
+            .any(|place| path.starts_with(place))
+        {
             continue;
         }
         for line in lines {
-            for word in ["http::", "Grpc", "StatusCode", "HeaderMap", "HeaderValue", "axum", "tonic"] {
-                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+            for word in [
+                "http::",
+                "Grpc",
+                "StatusCode",
+                "HeaderMap",
+                "HeaderValue",
+                "axum",
+                "tonic",
+            ] {
+                assert!(
+                    !line.contains(word),
+                    "{}: `{word}` in `{line}`",
+                    path.display()
+                );
             }
         }
     }
@@ -157,7 +240,11 @@ fn only_the_clock_reads_time() {
         }
         for line in lines {
             for word in ["Instant::", "SystemTime", "quanta", "_rdtsc", "elapsed()"] {
-                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+                assert!(
+                    !line.contains(word),
+                    "{}: `{word}` in `{line}`",
+                    path.display()
+                );
             }
         }
     }
@@ -171,7 +258,11 @@ fn only_stores_know_where_state_lives() {
         }
         for line in lines {
             for word in ["dashmap", "hashbrown", "DashMap", "HashMap", "BTreeMap"] {
-                assert!(!line.contains(word), "{}: `{word}` in `{line}`", path.display());
+                assert!(
+                    !line.contains(word),
+                    "{}: `{word}` in `{line}`",
+                    path.display()
+                );
             }
         }
     }
@@ -179,13 +270,17 @@ fn only_stores_know_where_state_lives() {
 
 #[test]
 fn the_default_features_bring_no_framework_and_no_runtime() {
-    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let manifest =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
     assert!(manifest.contains("\ndefault = []\n"));
     for framework in ["axum", "tonic", "tokio", "serde", "tracing"] {
         let optional = manifest
             .lines()
             .find(|line| line.starts_with(&format!("{framework} = {{ version")))
             .unwrap_or_default();
-        assert!(optional.contains("optional = true"), "{framework} is not optional");
+        assert!(
+            optional.contains("optional = true"),
+            "{framework} is not optional"
+        );
     }
 }

@@ -31,11 +31,18 @@ struct Program {
 
 impl Program {
     fn start(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let command = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let output = lines(child.stdout.take().expect("its output is piped"));
         let errors = lines(child.stderr.take().expect("its errors are piped"));
-        Self { child, output, errors }
+        Self {
+            child,
+            output,
+            errors,
+        }
     }
 
     fn quickstart(args: &[&str]) -> Self {
@@ -87,9 +94,18 @@ fn binary() -> &'static PathBuf {
             (cfg!(feature = "tracing"), "tracing"),
             (cfg!(feature = "test-util"), "test-util"),
         ];
-        let features: Vec<_> = features.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        let features: Vec<_> = features
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, name)| *name)
+            .collect();
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.args(["build", "--quiet", "--message-format=json", "--example=quickstart"]);
+        cargo.args([
+            "build",
+            "--quiet",
+            "--message-format=json",
+            "--example=quickstart",
+        ]);
         cargo.arg(format!("--features={}", features.join(",")));
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         let this = env::current_exe().expect("this test has a path");
@@ -116,9 +132,17 @@ struct Server {
 impl Server {
     fn start(args: &[&str]) -> Self {
         let program = Program::quickstart(&[&["--listen", "127.0.0.1:0"], args].concat());
-        let line = program.output.recv_timeout(SOON).expect("it says where it listens");
-        let address = line.strip_prefix("listening on http://").expect("it says so first");
-        Self { address: address.parse().expect("an address"), program }
+        let line = program
+            .output
+            .recv_timeout(SOON)
+            .expect("it says where it listens");
+        let address = line
+            .strip_prefix("listening on http://")
+            .expect("it says so first");
+        Self {
+            address: address.parse().expect("an address"),
+            program,
+        }
     }
 
     fn limiting(rule: &str) -> Self {
@@ -142,7 +166,9 @@ impl Server {
         for admitted in 0..1000 {
             let answer = self.get("/");
             if !answer.is_admitted() {
-                let wait = answer.header("retry-after").expect("a refusal says when to retry");
+                let wait = answer
+                    .header("retry-after")
+                    .expect("a refusal says when to retry");
                 return (admitted, wait.parse().expect("whole seconds"));
             }
         }
@@ -154,12 +180,18 @@ impl Server {
 fn get(host: SocketAddr, path: &str, lines: &str) -> Answer {
     let mut stream = TcpStream::connect_timeout(&host, SOON).expect("it listens");
     stream.set_read_timeout(Some(SOON)).expect("a bounded wait");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
-    stream.write_all(request.as_bytes()).expect("it takes a request");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
+    stream
+        .write_all(request.as_bytes())
+        .expect("it takes a request");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it answers");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
     Answer {
         status: status.expect("a status"),
         head: head.to_ascii_lowercase(),
@@ -175,21 +207,29 @@ struct Answer {
 
 impl Answer {
     fn is_admitted(&self) -> bool {
-        assert!(matches!(self.status, 200 | 429), "{}\n{}", self.head, self.body);
+        assert!(
+            matches!(self.status, 200 | 429),
+            "{}\n{}",
+            self.head,
+            self.body
+        );
         self.status == 200
     }
 
     fn header(&self, name: &str) -> Option<&str> {
         let mut fields = self.head.lines().filter_map(|line| line.split_once(':'));
-        fields.find(|(own, _)| *own == name).map(|(_, value)| value.trim())
+        fields
+            .find(|(own, _)| *own == name)
+            .map(|(_, value)| value.trim())
     }
 }
 
 #[test]
 fn admits_at_most_the_burst_and_what_is_refilled() {
-    for (rule, burst, amount, period, seconds) in
-        [("token-bucket 5/10s burst=5", 5, 5, 10, 5), ("token-bucket 2/1s burst=2", 2, 2, 1, 3)]
-    {
+    for (rule, burst, amount, period, seconds) in [
+        ("token-bucket 5/10s burst=5", 5, 5, 10, 5),
+        ("token-bucket 2/1s burst=2", 2, 2, 1, 3),
+    ] {
         let server = Server::limiting(rule);
         let start = now();
         let mut admitted = 0;
@@ -198,19 +238,28 @@ fn admits_at_most_the_burst_and_what_is_refilled() {
             thread::sleep(Duration::from_millis(20));
         }
         let most = burst + start.elapsed().as_nanos() * amount / (period * 1_000_000_000);
-        assert!((burst..=most).contains(&admitted), "{rule}: {admitted} of at most {most}");
+        assert!(
+            (burst..=most).contains(&admitted),
+            "{rule}: {admitted} of at most {most}"
+        );
     }
 }
 
 #[test]
 fn waiting_as_long_as_told_is_admitted() {
-    for (rule, rounds) in [("token-bucket 2/1s burst=2", 4), ("token-bucket 5/10s burst=5", 1)] {
+    for (rule, rounds) in [
+        ("token-bucket 2/1s burst=2", 4),
+        ("token-bucket 5/10s burst=5", 1),
+    ] {
         let server = Server::limiting(rule);
         for _ in 0..rounds {
             let (_, wait) = server.exhaust();
             assert!((1..=2).contains(&wait), "{rule}: {wait} s");
             thread::sleep(Duration::from_secs(wait));
-            assert!(server.get("/").is_admitted(), "{rule}: refused after {wait} s");
+            assert!(
+                server.get("/").is_admitted(),
+                "{rule}: refused after {wait} s"
+            );
         }
     }
 }
@@ -234,10 +283,16 @@ fn clients_behind_a_trusted_proxy_do_not_influence_each_other() {
         (0..4).filter(|_| server.admits_with(&line)).count()
     };
     let server = trusting("forwarded-for:10.0.0.0/8,127.0.0.1");
-    assert_eq!(["192.0.2.1", "192.0.2.2", "6.6.6.6, 192.0.2.1"].map(|it| admissions(&server, it)), [2, 2, 0]);
+    assert_eq!(
+        ["192.0.2.1", "192.0.2.2", "6.6.6.6, 192.0.2.1"].map(|it| admissions(&server, it)),
+        [2, 2, 0]
+    );
     // This peer is nobody's proxy: what it claims does not count.
     let server = trusting("forwarded-for:10.0.0.0/8");
-    assert_eq!(["192.0.2.1", "192.0.2.2"].map(|it| admissions(&server, it)), [2, 0]);
+    assert_eq!(
+        ["192.0.2.1", "192.0.2.2"].map(|it| admissions(&server, it)),
+        [2, 0]
+    );
 }
 
 #[test]
@@ -255,8 +310,14 @@ fn decision_tells_what_the_limit_said() {
     let limit = &json["limits"][0];
     assert_eq!(limit["policy"], "default");
     assert_eq!(limit["verdict"], "allow");
-    assert_eq!((&limit["limit"], &limit["remaining"]), (&5.into(), &4.into()));
-    assert_eq!((&limit["quota"], &limit["retry_after_seconds"]), (&"5/10s".into(), &0.0.into()));
+    assert_eq!(
+        (&limit["limit"], &limit["remaining"]),
+        (&5.into(), &4.into())
+    );
+    assert_eq!(
+        (&limit["quota"], &limit["retry_after_seconds"]),
+        (&"5/10s".into(), &0.0.into())
+    );
     assert_eq!(server.get("/").body, "hello, 3 of 5 left\n");
 }
 
@@ -269,7 +330,11 @@ fn slow_is_bounded() {
     for path in ["/slow?ms=10001", "/slow?ms=-1", "/slow?ms=abc", "/slow?ms="] {
         let answer = server.get(path);
         assert_eq!(answer.status, 400, "{path}");
-        assert!(answer.body.starts_with("`ms` must be a whole number"), "{}", answer.body);
+        assert!(
+            answer.body.starts_with("`ms` must be a whole number"),
+            "{}",
+            answer.body
+        );
     }
 }
 
@@ -300,21 +365,33 @@ fn wrong_flags_are_told_in_a_sentence() {
     for (args, part) in [
         (&["--rule", "token-bucket 5/10x"][..], "unknown unit `x`"),
         (&["--rule", "bucket 5/10s"], "unknown algorithm `bucket`"),
-        (&["--rule=token-bucket 0/1s"], "expected both to be at least 1"),
+        (
+            &["--rule=token-bucket 0/1s"],
+            "expected both to be at least 1",
+        ),
         (&["--rule"], "--rule needs a value"),
         (&["--key", "cookie"], "expected `peer`, `global`"),
-        (&["--key", "header:x api key"], "cannot be the name of a header"),
+        (
+            &["--key", "header:x api key"],
+            "cannot be the name of a header",
+        ),
         (&["--key", "forwarded-for:example.org"], "is not a network"),
         (&["--headers", "draft-99"], "draft-99"),
         (&["--listen", "localhost"], "expected an address and a port"),
-        (&["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"], "given twice"),
+        (
+            &["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"],
+            "given twice",
+        ),
         (&["--burst", "5"], "unknown flag `--burst`"),
         (&["--demo=yes"], "takes no value"),
     ] {
         let (status, output, errors) = Program::quickstart(args).end(SOON);
         assert_eq!(status.code(), Some(2), "{args:?}: {errors}");
         assert_eq!(output, "", "{args:?}");
-        assert!(errors.starts_with("quickstart: ") && errors.contains(part), "{args:?}: {errors}");
+        assert!(
+            errors.starts_with("quickstart: ") && errors.contains(part),
+            "{args:?}: {errors}"
+        );
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 }
@@ -334,7 +411,10 @@ fn address_in_use_is_told_in_a_sentence() {
     let address = taken.local_addr().expect("its address").to_string();
     let (status, _, errors) = Program::quickstart(&["--listen", &address]).end(SOON);
     assert_eq!(status.code(), Some(1));
-    assert!(errors.contains(&address) && errors.contains("in use already"), "{errors}");
+    assert!(
+        errors.contains(&address) && errors.contains("in use already"),
+        "{errors}"
+    );
 }
 
 #[cfg(unix)]
@@ -346,7 +426,9 @@ fn interrupt_lets_requests_finish() {
         let slow = scope.spawn(move || get(address, "/slow?ms=1500", ""));
         thread::sleep(Duration::from_millis(500));
         let pid = server.program.child.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -INT \"$0\"", &pid]).status();
+        let sent = Command::new("sh")
+            .args(["-c", "kill -INT \"$0\"", &pid])
+            .status();
         assert!(sent.expect("a shell").success());
         assert_eq!(slow.join().expect("no panic").body, "slept 1500 ms\n");
     });
@@ -369,14 +451,21 @@ fn demo_shows_the_promise_kept() {
     ] {
         assert!(output.contains(part), "no `{part}` in\n{output}");
     }
-    assert!(!output.contains('\x1b') && !output.contains('\r'), "colours in a pipe\n{output}");
+    assert!(
+        !output.contains('\x1b') && !output.contains('\r'),
+        "colours in a pipe\n{output}"
+    );
 }
 
 #[test]
 fn demo_works_with_other_rules_and_keys() {
     let demos = [
         ["token-bucket 20/1s burst=40", "header:x-api-key", "legacy"],
-        ["token-bucket 3/1s & token-bucket 20/1m", "forwarded-for:127.0.0.0/8", "none"],
+        [
+            "token-bucket 3/1s & token-bucket 20/1m",
+            "forwarded-for:127.0.0.0/8",
+            "none",
+        ],
         ["token-bucket 1/1h", "global", "draft-07"],
     ];
     let demos = demos.map(|[rule, key, headers]| {

@@ -76,7 +76,9 @@ impl Oracle {
 
     fn forgotten(&self, rule: &Setting, now: u64) -> bool {
         rule.initial != rule.burst
-            && self.full_at(rule).is_some_and(|at| at.ceil() + whole(DAY) <= whole(now))
+            && self
+                .full_at(rule)
+                .is_some_and(|at| at.ceil() + whole(DAY) <= whole(now))
     }
 
     /// Tokens, and the instant they are told for.
@@ -164,7 +166,11 @@ fn answer_of(decision: &Decision) -> Answer {
 fn cut(mut answer: Answer) -> Answer {
     let most = BigInt::from(Duration::MAX.as_nanos());
     let limit = |wait: BigInt| {
-        if &wait / 1_000_000_000 > BigInt::from(u64::MAX) { most.clone() } else { wait }
+        if &wait / 1_000_000_000 > BigInt::from(u64::MAX) {
+            most.clone()
+        } else {
+            wait
+        }
     };
     answer.retry = answer.retry.map(limit);
     answer.reset = limit(answer.reset);
@@ -208,7 +214,13 @@ fn settings() -> impl Strategy<Value = Setting> {
             let reduced = setting.amount / num_integer::gcd(setting.amount, setting.period);
             Quota::try_new(setting.amount, Duration::from_nanos(setting.period)).is_ok()
                 && reduced <= 1 << 32
+                && (reduced == 1 || fills_within_146_years(setting))
         })
+}
+
+fn fills_within_146_years(setting: &Setting) -> bool {
+    let most = u128::from(setting.burst.max(setting.initial));
+    most * u128::from(setting.period) / u128::from(setting.amount) < 1 << 62
 }
 
 #[derive(Clone, Debug)]
@@ -466,10 +478,17 @@ fn promise_holds(
 ) -> Result<(), TestCaseError> {
     let passes = |now: u64| {
         let mut state = state;
-        let step = rule.step(&mut state, Timestamp::from_nanos(now), Cost::new(cost).unwrap());
+        let step = rule.step(
+            &mut state,
+            Timestamp::from_nanos(now),
+            Cost::new(cost).unwrap(),
+        );
         step.decision().is_admitted()
     };
-    prop_assert!(!passes(told_at - 1), "admitted a nanosecond before its time");
+    prop_assert!(
+        !passes(told_at - 1),
+        "admitted a nanosecond before its time"
+    );
     prop_assert!(passes(told_at), "refused at its time");
     Ok(())
 }
@@ -482,7 +501,11 @@ fn remaining_is_the_greatest_cost(
 ) -> Result<(), TestCaseError> {
     let passes = |cost: u64| {
         let mut state = state;
-        let step = rule.step(&mut state, Timestamp::from_nanos(now), Cost::new(cost).unwrap());
+        let step = rule.step(
+            &mut state,
+            Timestamp::from_nanos(now),
+            Cost::new(cost).unwrap(),
+        );
         step.decision().is_admitted()
     };
     prop_assert!(remaining == 0 || passes(remaining));
@@ -543,14 +566,21 @@ fn an_initial_fill_above_the_capacity_is_a_burst_for_once() {
         assert!(step(&rule, &mut state, 0, 1).is_admitted());
     }
     assert!(!step(&rule, &mut state, 0, 1).is_admitted());
-    assert_eq!(rule.look(state.as_ref(), at(3600 * SECOND)).remaining(), Some(100));
+    assert_eq!(
+        rule.look(state.as_ref(), at(3600 * SECOND)).remaining(),
+        Some(100)
+    );
 
     let mut half = None;
     for _ in 0..100 {
         step(&rule, &mut half, 0, 1);
     }
     let admitted = (0..300).filter(|_| step(&rule, &mut half, 3600 * SECOND, 1).is_admitted());
-    assert_eq!(admitted.count(), 200, "what is above the capacity stays until spent");
+    assert_eq!(
+        admitted.count(),
+        200,
+        "what is above the capacity stays until spent"
+    );
 }
 
 #[test]
@@ -562,15 +592,25 @@ fn an_empty_start_waits_for_its_first_token_and_is_granted_once_a_day() {
     assert!(state.is_some(), "the key fills from its first sight");
     assert!(!step(&rule, &mut state, SECOND - 1, 1).is_admitted());
     assert!(step(&rule, &mut state, SECOND, 1).is_admitted());
-    assert_eq!(rule.look(state.as_ref(), at(3600 * SECOND)).remaining(), Some(5));
+    assert_eq!(
+        rule.look(state.as_ref(), at(3600 * SECOND)).remaining(),
+        Some(5)
+    );
     // Full six seconds after the start, and a day later like new: empty.
-    assert_eq!(rule.look(state.as_ref(), at(DAY + 6 * SECOND)).remaining(), Some(0));
+    assert_eq!(
+        rule.look(state.as_ref(), at(DAY + 6 * SECOND)).remaining(),
+        Some(0)
+    );
 }
 
 /// TB-5.
 #[test]
 fn asking_often_loses_nothing() {
-    for rule in [TokenBucket::per_minute(1), TokenBucket::per_hour(7).burst(1), TokenBucket::per_second(3).burst(1)] {
+    for rule in [
+        TokenBucket::per_minute(1),
+        TokenBucket::per_hour(7).burst(1),
+        TokenBucket::per_second(3).burst(1),
+    ] {
         let mut state = None;
         assert!(step(&rule, &mut state, 0, 1).is_admitted());
         let period = rule.quota().period_nanos() as u128;
@@ -583,8 +623,12 @@ fn asking_often_loses_nothing() {
         }
         // Each token waits for the next question: at most one pause is lost on each.
         let most = u128::from(now) * u128::from(rule.quota().amount()) / period;
-        let least = u128::from(now) / (period / u128::from(rule.quota().amount()) + u128::from(pause) + 1);
-        assert!((least..=most).contains(&admitted), "{rule}: {admitted} not in {least}..={most}");
+        let least =
+            u128::from(now) / (period / u128::from(rule.quota().amount()) + u128::from(pause) + 1);
+        assert!(
+            (least..=most).contains(&admitted),
+            "{rule}: {admitted} not in {least}..={most}"
+        );
     }
 }
 
@@ -659,9 +703,15 @@ fn knocking_does_not_keep_a_client_out() {
 fn a_clock_an_hour_back_locks_nobody_out_for_longer() {
     let (rule, mut state) = (TokenBucket::per_second(2), None);
     assert!(step(&rule, &mut state, 3600 * SECOND, 1).is_admitted());
-    assert!(step(&rule, &mut state, 0, 1).is_admitted(), "one token is left, and stays");
+    assert!(
+        step(&rule, &mut state, 0, 1).is_admitted(),
+        "one token is left, and stays"
+    );
     let refused = step(&rule, &mut state, 0, 1);
-    assert_eq!(refused.retry_after(), Some(Duration::from_millis(3_600_500)));
+    assert_eq!(
+        refused.retry_after(),
+        Some(Duration::from_millis(3_600_500))
+    );
     assert!(step(&rule, &mut state, 3600 * SECOND + SECOND / 2, 1).is_admitted());
 }
 
@@ -679,18 +729,37 @@ fn the_extremes_neither_overflow_nor_round() {
     let next = slow.look(state.as_ref(), Timestamp::from_nanos(year - 1));
     assert_eq!(next.retry_after(), Some(Duration::from_nanos(1)));
     let end = Timestamp::from_nanos(i64::MAX as u64);
-    assert_eq!(slow.look(state.as_ref(), end).remaining(), Some(i64::MAX as u64 / year));
+    assert_eq!(
+        slow.look(state.as_ref(), end).remaining(),
+        Some(i64::MAX as u64 / year)
+    );
 
     let fast = TokenBucket::per_second(10_000_000_000).burst(most);
     let mut state = None;
-    assert!(fast.step(&mut state, end, units(most)).decision().is_admitted());
+    assert!(
+        fast.step(&mut state, end, units(most))
+            .decision()
+            .is_admitted()
+    );
     let refused = fast.step(&mut state, end, units(10)).decision();
     assert_eq!(refused.retry_after(), Some(Duration::from_nanos(1)));
-    assert_eq!(fast.step(&mut state, end, units(u64::MAX)).decision().retry_after(), None);
+    assert_eq!(
+        fast.step(&mut state, end, units(u64::MAX))
+            .decision()
+            .retry_after(),
+        None
+    );
 
-    let charge = Charge { at: end, class: 0, cost: 1 };
+    let charge = Charge {
+        at: end,
+        class: 0,
+        cost: 1,
+    };
     fast.settle(&mut state, &charge, end, u64::MAX);
-    assert!(!fast.look(state.as_ref(), end).is_admitted(), "a forced debt saturates");
+    assert!(
+        !fast.look(state.as_ref(), end).is_admitted(),
+        "a forced debt saturates"
+    );
 }
 
 /// ALL-4: an amount that stays above 2^32 is rounded in favour of the limit, within 10^-4.
@@ -699,9 +768,15 @@ fn a_rate_that_is_rounded_stays_below_the_limit() {
     let rule = TokenBucket::per_second(9_999_999_999).burst(Quota::MAX_AMOUNT);
     let mut state = None;
     step(&rule, &mut state, 0, Quota::MAX_AMOUNT);
-    let refilled = rule.look(state.as_ref(), at(100 * SECOND)).remaining().unwrap();
+    let refilled = rule
+        .look(state.as_ref(), at(100 * SECOND))
+        .remaining()
+        .unwrap();
     let exact = 999_999_999_900;
-    assert!(refilled <= exact && exact - refilled <= exact / 1_000_000, "{refilled}");
+    assert!(
+        refilled <= exact && exact - refilled <= exact / 1_000_000,
+        "{refilled}"
+    );
 }
 
 /// ALL-7.
@@ -719,9 +794,17 @@ fn an_exhausted_client_stays_exhausted_under_a_new_rule() {
     let mut half = None;
     step(&old, &mut half, 0, 5);
     let roomier = TokenBucket::per_minute(10).burst(100);
-    assert_eq!(roomier.look(half.as_ref(), at(0)).remaining(), Some(5), "no fuller");
+    assert_eq!(
+        roomier.look(half.as_ref(), at(0)).remaining(),
+        Some(5),
+        "no fuller"
+    );
     let tighter = TokenBucket::per_minute(10).burst(2);
-    assert_eq!(tighter.look(half.as_ref(), at(0)).remaining(), Some(2), "cut");
+    assert_eq!(
+        tighter.look(half.as_ref(), at(0)).remaining(),
+        Some(2),
+        "cut"
+    );
 }
 
 #[test]
@@ -735,7 +818,11 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         ("token-bucket 5/10x", 18, "unknown unit `x`"),
         ("token-bucket five/1s", 14, "`five` is not an amount"),
         ("token-bucket +5/1s", 14, "`+5` is not an amount"),
-        ("token-bucket 5/99999999999999999999s", 16, "is not a period of"),
+        (
+            "token-bucket 5/99999999999999999999s",
+            16,
+            "is not a period of",
+        ),
         ("token-bucket 5/1s burst=0", 25, "burst of 0"),
         ("token-bucket 5/1s burst=x", 25, "no value for `burst`"),
         ("token-bucket 5/1s burst=1 burst=2", 27, "set twice"),
@@ -744,7 +831,11 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         ("token-bucket 5/1s &", 20, "no rule"),
         ("token-bucket 1099511627777/1s", 14, "above 2^40"),
         ("token-bucket 5/110000d", 14, "292 years"),
-        ("token-bucket 5/300000d", 16, "not a period of at most 292 years"),
+        (
+            "token-bucket 5/300000d",
+            16,
+            "not a period of at most 292 years",
+        ),
     ] {
         let error = text.parse::<tollgate::AnyRule>().unwrap_err();
         assert_eq!(error.column(), Some(column), "{text}: {error}");
@@ -758,7 +849,9 @@ fn what_cannot_be_is_refused_with_a_sentence() {
 
 #[test]
 fn quotas_print_what_parses_back() {
-    for text in ["100/1m", "5/10s", "10/s", "250/1h", "1/90s", "7/1500us", "3/1ns", "1/7d", "2/500ms"] {
+    for text in [
+        "100/1m", "5/10s", "10/s", "250/1h", "1/90s", "7/1500us", "3/1ns", "1/7d", "2/500ms",
+    ] {
         assert_eq!(text.parse::<Quota>().unwrap().to_string(), text);
     }
     assert_eq!("10/m".parse::<Quota>().unwrap(), Quota::per_minute(10));

@@ -34,7 +34,9 @@ impl Service<Request<Body>> for Spy {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        self.0.send(PeerIp::new().extract(&request).unwrap()).unwrap();
+        self.0
+            .send(PeerIp::new().extract(&request).unwrap())
+            .unwrap();
         std::future::ready(Ok(Response::new(Body::empty())))
     }
 }
@@ -60,14 +62,24 @@ async fn the_peer_is_found_under_tls() {
         .tls_config(tls)
         .unwrap()
         .connect_with_connector(service_fn(move |_| async move {
-            TcpStream::connect(address).await.map(hyper_util::rt::TokioIo::new)
+            TcpStream::connect(address)
+                .await
+                .map(hyper_util::rt::TokioIo::new)
         }))
         .await
         .unwrap();
-    let request = Request::post("https://localhost/spy.Spy/Look").body(Body::empty()).unwrap();
+    let request = Request::post("https://localhost/spy.Spy/Look")
+        .body(Body::empty())
+        .unwrap();
     let call = async { channel.ready().await.unwrap().call(request).await };
-    let response = tokio::time::timeout(Duration::from_secs(30), call).await.unwrap().unwrap();
+    let response = tokio::time::timeout(Duration::from_secs(30), call)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(response.status().is_success());
-    assert_eq!(seen.recv().await, Some(Extracted::Key(Key::from(Ipv4Addr::LOCALHOST))));
+    assert_eq!(
+        seen.recv().await,
+        Some(Extracted::Key(Key::from(Ipv4Addr::LOCALHOST)))
+    );
     server.abort();
 }

@@ -33,13 +33,19 @@ struct Strict {
 
 impl Strict {
     fn new() -> Self {
-        Self { ready: false, calls: Arc::default() }
+        Self {
+            ready: false,
+            calls: Arc::default(),
+        }
     }
 }
 
 impl Clone for Strict {
     fn clone(&self) -> Self {
-        Self { ready: false, calls: self.calls.clone() }
+        Self {
+            ready: false,
+            calls: self.calls.clone(),
+        }
     }
 }
 
@@ -54,7 +60,10 @@ impl Service<Call> for Strict {
     }
 
     fn call(&mut self, _: Call) -> Self::Future {
-        assert!(std::mem::take(&mut self.ready), "called without being ready");
+        assert!(
+            std::mem::take(&mut self.ready),
+            "called without being ready"
+        );
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         std::future::ready(Ok(format!("call {call}")))
     }
@@ -91,9 +100,16 @@ async fn a_refusal_lets_go_of_what_readiness_reserved() {
     let mut service = layer.layer(ConcurrencyLimit::new(Strict::new(), 1));
     let mut other = service.clone();
     assert_eq!(send(&mut service, Call::default()).await, "call 1, 0 left");
-    assert!(send(&mut service, Call::default()).await.starts_with("refused"));
+    assert!(
+        send(&mut service, Call::default())
+            .await
+            .starts_with("refused")
+    );
     // The only permit must be free again, although `service` lives on.
-    tokio::time::timeout(Duration::from_secs(10), other.ready()).await.expect("a permit").unwrap();
+    tokio::time::timeout(Duration::from_secs(10), other.ready())
+        .await
+        .expect("a permit")
+        .unwrap();
     drop(service);
 }
 
@@ -110,11 +126,21 @@ async fn a_missing_key_is_answered_and_an_exempt_request_passes_without_asking()
         .store(store.clone())
         .respond(InWords)
         .layer(ConcurrencyLimit::new(Strict::new(), 1));
-    assert_eq!(send(&mut service, Call::default()).await, "no key: no key in the call");
+    assert_eq!(
+        send(&mut service, Call::default()).await,
+        "no key: no key in the call"
+    );
     assert_eq!(send(&mut service, Call::of("health")).await, "call 1");
     assert_eq!(store.len(), 0);
-    assert_eq!(send(&mut service, Call::of("alice")).await, "call 2, 0 left");
-    assert!(send(&mut service, Call::of("alice")).await.starts_with("refused"));
+    assert_eq!(
+        send(&mut service, Call::of("alice")).await,
+        "call 2, 0 left"
+    );
+    assert!(
+        send(&mut service, Call::of("alice"))
+            .await
+            .starts_with("refused")
+    );
     assert_eq!(send(&mut service, Call::of("bob")).await, "call 3, 0 left");
 }
 
@@ -127,8 +153,14 @@ async fn a_rule_and_a_cost_per_request() {
         .cost(|call: &Call| Cost::new(call.cost).unwrap_or(Cost::ONE))
         .respond(InWords)
         .layer(Strict::new());
-    let call = |key, cost| Call { cost, ..Call::of(key) };
-    assert_eq!(send(&mut service, call("gold", 30)).await, "call 1, 70 left");
+    let call = |key, cost| Call {
+        cost,
+        ..Call::of(key)
+    };
+    assert_eq!(
+        send(&mut service, call("gold", 30)).await,
+        "call 1, 70 left"
+    );
     assert_eq!(send(&mut service, call("iron", 3)).await, "call 2, 7 left");
     assert_eq!(send(&mut service, call("iron", 11)).await, "refused: None");
     assert_eq!(send(&mut service, call("iron", 7)).await, "call 3, 0 left");
@@ -146,11 +178,19 @@ async fn several_limits_charge_together_or_not_at_all() {
     assert_eq!(send(&mut service, Call::of("a")).await, "call 1, 1 left");
     assert_eq!(send(&mut service, Call::of("a")).await, "call 2, 0 left");
     for _ in 0..5 {
-        assert!(send(&mut service, Call::of("a")).await.starts_with("refused"));
+        assert!(
+            send(&mut service, Call::of("a"))
+                .await
+                .starts_with("refused")
+        );
     }
     // What was refused to `a` left the total alone.
     assert_eq!(send(&mut service, Call::of("b")).await, "call 3, 0 left");
-    assert!(send(&mut service, Call::of("b")).await.starts_with("refused"));
+    assert!(
+        send(&mut service, Call::of("b"))
+            .await
+            .starts_with("refused")
+    );
 }
 
 #[test]
@@ -210,16 +250,27 @@ async fn a_store_over_a_network_calls_the_instance_that_was_ready() {
         .respond(InWords)
         .layer(ConcurrencyLimit::new(Strict::new(), 1));
     assert_eq!(send(&mut service, Call::default()).await, "call 1, 0 left");
-    assert!(send(&mut service, Call::default()).await.starts_with("refused"));
+    assert!(
+        send(&mut service, Call::default())
+            .await
+            .starts_with("refused")
+    );
     assert_eq!(store.keys(), 1);
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_tell_is_answered_as_its_user_chose() {
-    for (open, told) in [(true, format!("call 1, {} left", u64::MAX)), (false, "undecided".into())] {
+    for (open, told) in [
+        (true, format!("call 1, {} left", u64::MAX)),
+        (false, "undecided".into()),
+    ] {
         let store = Remote::<TokenBucket>::open();
         store.failing.store(true, Ordering::SeqCst);
-        let safe = if open { store.clone().fail_open() } else { store.clone().fail_closed() };
+        let safe = if open {
+            store.clone().fail_open()
+        } else {
+            store.clone().fail_closed()
+        };
         let mut service = RateLimitLayer::new(TokenBucket::per_day(1))
             .store(safe.clone().boxed())
             .respond(InWords)
@@ -227,7 +278,11 @@ async fn a_store_that_cannot_tell_is_answered_as_its_user_chose() {
         assert_eq!(send(&mut service, Call::default()).await, told);
         assert_eq!(safe.failures(), 1);
         store.failing.store(false, Ordering::SeqCst);
-        assert!(send(&mut service, Call::default()).await.ends_with(", 0 left"));
+        assert!(
+            send(&mut service, Call::default())
+                .await
+                .ends_with(", 0 left")
+        );
         assert_eq!(safe.failures(), 1);
     }
 }
@@ -265,17 +320,25 @@ async fn a_delayed_request_holds_no_capacity_and_then_goes_on() {
 
     // While it waits, the only permit is free.
     let mut other = service.clone();
-    tokio::time::timeout(Duration::from_millis(1), other.ready()).await.expect("a permit").unwrap();
+    tokio::time::timeout(Duration::from_millis(1), other.ready())
+        .await
+        .expect("a permit")
+        .unwrap();
     drop(other);
 
     assert_eq!(delayed.await.unwrap(), "call 2, 0 left");
-    assert!(begun.elapsed() > Duration::ZERO && begun.elapsed() <= Duration::from_secs(1) + Duration::from_millis(2));
+    assert!(
+        begun.elapsed() > Duration::ZERO
+            && begun.elapsed() <= Duration::from_secs(1) + Duration::from_millis(2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropped_while_delayed_is_settled_back_and_counted() {
     let store = LocalBuilder::new().clock(TokioClock::new()).build();
-    let layer = RateLimitLayer::new(PerSecond::waiting(2)).store(store.clone()).respond(InWords);
+    let layer = RateLimitLayer::new(PerSecond::waiting(2))
+        .store(store.clone())
+        .respond(InWords);
     let inner = Strict::new();
     let mut service = layer.layer(inner.clone());
     for _ in 0..2 {
@@ -306,7 +369,10 @@ async fn a_delay_told_by_a_network_is_waited_for_too() {
     let mut delayed = Box::pin(service.ready().await.unwrap().call(Call::default()));
     assert!(futures_util::poll!(delayed.as_mut()).is_pending());
     let mut other = service.clone();
-    tokio::time::timeout(Duration::from_millis(1), other.ready()).await.expect("a permit").unwrap();
+    tokio::time::timeout(Duration::from_millis(1), other.ready())
+        .await
+        .expect("a permit")
+        .unwrap();
     drop(other);
     assert_eq!(delayed.await.unwrap(), "call 2, 0 left");
 
@@ -315,7 +381,10 @@ async fn a_delay_told_by_a_network_is_waited_for_too() {
         tokio::pin!(dropped);
         assert!(futures_util::poll!(dropped.as_mut()).is_pending());
     }
-    assert_eq!((layer.cancelled(), store.settled.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!(
+        (layer.cancelled(), store.settled.load(Ordering::SeqCst)),
+        (1, 1)
+    );
 }
 
 /// An inner service that fails while a delayed request asks it for readiness.
@@ -328,7 +397,11 @@ async fn an_inner_error_after_a_delay_is_told_and_settled_back() {
         type Error = &'static str;
         type Future = std::future::Ready<Result<String, &'static str>>;
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
-            Poll::Ready(if self.0.load(Ordering::SeqCst) { Err("gone") } else { Ok(()) })
+            Poll::Ready(if self.0.load(Ordering::SeqCst) {
+                Err("gone")
+            } else {
+                Ok(())
+            })
         }
         fn call(&mut self, _: Call) -> Self::Future {
             std::future::ready(Ok("fine".into()))
@@ -336,9 +409,17 @@ async fn an_inner_error_after_a_delay_is_told_and_settled_back() {
     }
     let failing = Arc::new(AtomicBool::new(false));
     let store = LocalBuilder::new().clock(TokioClock::new()).build();
-    let layer = RateLimitLayer::new(PerSecond::waiting(1)).store(store).respond(Silent);
+    let layer = RateLimitLayer::new(PerSecond::waiting(1))
+        .store(store)
+        .respond(Silent);
     let mut service = layer.layer(Failing(failing.clone()));
-    service.ready().await.unwrap().call(Call::default()).await.unwrap();
+    service
+        .ready()
+        .await
+        .unwrap()
+        .call(Call::default())
+        .await
+        .unwrap();
     let delayed = service.ready().await.unwrap().call(Call::default());
     failing.store(true, Ordering::SeqCst);
     assert_eq!(delayed.await, Err("gone"));
@@ -358,8 +439,15 @@ async fn the_outcome_reaches_the_inner_service() {
         }
         fn call(&mut self, call: Call) -> Self::Future {
             let outcome = call.outcome.unwrap();
-            let names: Vec<_> = outcome.iter().map(|(policy, _)| policy.name().to_owned()).collect();
-            std::future::ready(Ok(format!("{} {:?}", names.join("+"), outcome.get("b").unwrap().limit())))
+            let names: Vec<_> = outcome
+                .iter()
+                .map(|(policy, _)| policy.name().to_owned())
+                .collect();
+            std::future::ready(Ok(format!(
+                "{} {:?}",
+                names.join("+"),
+                outcome.get("b").unwrap().limit()
+            )))
         }
     }
     let mut service = RateLimitLayer::new(TokenBucket::per_day(5))
@@ -367,5 +455,8 @@ async fn the_outcome_reaches_the_inner_service() {
         .also(Limit::new(TokenBucket::per_day(7)).named("b"))
         .respond(InWords)
         .layer(Reader);
-    assert_eq!(send(&mut service, Call::default()).await, "a+b Some(7), 4 left");
+    assert_eq!(
+        send(&mut service, Call::default()).await,
+        "a+b Some(7), 4 left"
+    );
 }

@@ -80,14 +80,21 @@ impl Command {
             }
         }
         // The demo need not be found by anybody else.
-        let listen = listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], if demo { 0 } else { 3000 })));
+        let listen = listen.unwrap_or(SocketAddr::from((
+            [127, 0, 0, 1],
+            if demo { 0 } else { 3000 },
+        )));
         let args = Args {
             listen,
             rule: or_default(rule, "--rule", "token-bucket 5/10s burst=5")?,
             key: or_default(key, "--key", "peer")?,
             headers: or_default(headers, "--headers", "draft")?,
         };
-        Ok(if demo { Self::Demo(args) } else { Self::Serve(args) })
+        Ok(if demo {
+            Self::Demo(args)
+        } else {
+            Self::Serve(args)
+        })
     }
 }
 
@@ -99,12 +106,16 @@ fn text(arg: OsString) -> Result<String, String> {
 fn set<T>(slot: &mut Option<T>, flag: &str, value: T) -> Result<(), String> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(format!("{flag} is given twice: expected it once; take one out")),
+        Some(_) => Err(format!(
+            "{flag} is given twice: expected it once; take one out"
+        )),
     }
 }
 
 fn parsed<T: FromStr<Err: Display>>(flag: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|error| format!("{flag} \"{value}\": {error}"))
+    value
+        .parse()
+        .map_err(|error| format!("{flag} \"{value}\": {error}"))
 }
 
 fn or_default<T: FromStr<Err: Display>>(

@@ -23,11 +23,17 @@ impl Chart {
     pub(crate) fn of(full: u64) -> Self {
         // Any value but an empty one switches colours off, as no-color.org has it.
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { full, colours: is_live() && !unwanted }
+        Self {
+            full,
+            colours: is_live() && !unwanted,
+        }
     }
 
     pub(crate) fn legend(&self) -> String {
-        let (admitted, refused) = (self.paint(GREEN, "█ admitted"), self.paint(RED, "░ refused"));
+        let (admitted, refused) = (
+            self.paint(GREEN, "█ admitted"),
+            self.paint(RED, "░ refused"),
+        );
         format!("{admitted}   {refused}")
     }
 

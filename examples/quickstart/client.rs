@@ -48,12 +48,18 @@ impl Client {
         stream.set_nodelay(true)?;
         let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(driver);
-        Ok(Self { connection, host: address.to_string(), header })
+        Ok(Self {
+            connection,
+            host: address.to_string(),
+            header,
+        })
     }
 
     /// `GET /`.
     pub(crate) async fn get(&mut self) -> Result<Answer, Box<dyn Error>> {
-        let mut request = Request::get("/").header(header::HOST, &self.host).body(Body::empty())?;
+        let mut request = Request::get("/")
+            .header(header::HOST, &self.host)
+            .body(Body::empty())?;
         if let Some((name, value)) = self.header.clone() {
             request.headers_mut().insert(name, value);
         }
@@ -66,7 +72,11 @@ impl Client {
         let (parts, body) = self.connection.send_request(request).await?.into_parts();
         let received = Instant::now();
         let body = body.collect().await?.to_bytes();
-        Ok(Answer { sent, received, response: Response::from_parts(parts, body) })
+        Ok(Answer {
+            sent,
+            received,
+            response: Response::from_parts(parts, body),
+        })
     }
 }
 
@@ -82,7 +92,13 @@ impl Answer {
 
     /// `Retry-After`, in seconds; none where waiting does not help.
     pub(crate) fn retry_after(&self) -> Option<u64> {
-        self.response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()
+        self.response
+            .headers()
+            .get(header::RETRY_AFTER)?
+            .to_str()
+            .ok()?
+            .parse()
+            .ok()
     }
 
     pub(crate) fn status_line(&self) -> String {
@@ -95,7 +111,11 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {}", self.status_line())?;
         for (name, value) in self.response.headers() {
-            write!(f, "\n  {name}: {}", String::from_utf8_lossy(value.as_bytes()))?;
+            write!(
+                f,
+                "\n  {name}: {}",
+                String::from_utf8_lossy(value.as_bytes())
+            )?;
         }
         let body = String::from_utf8_lossy(self.response.body());
         let mut column = 0;

@@ -37,20 +37,35 @@ pub(crate) async fn run(
     let mut client = Client::connect(server, args.key.example_header()).await?;
     let mut seen = Seen::default();
 
-    writeln!(out, "{}   --key {}\n{promise}\n", chart.heading(&args.rule.to_string()), args.key)?;
-    writeln!(out, "{pace} requests a second, for {SECONDS} seconds   {}\n", chart.legend())?;
+    writeln!(
+        out,
+        "{}   --key {}\n{promise}\n",
+        chart.heading(&args.rule.to_string()),
+        args.key
+    )?;
+    writeln!(
+        out,
+        "{pace} requests a second, for {SECONDS} seconds   {}\n",
+        chart.legend()
+    )?;
     draw(&mut client, &mut seen, &chart, pace, out).await?;
     let admitted = seen.admissions.len();
     let most = promise.most(Duration::from_secs(SECONDS));
     let all = u64::try_from(admitted)? + seen.refused;
-    writeln!(out, "\n{admitted} of {all} admitted; the rule allows at most {most} in this time")?;
+    writeln!(
+        out,
+        "\n{admitted} of {all} admitted; the rule allows at most {most} in this time"
+    )?;
 
     if let Some((before, refusal)) = &seen.first_refusal {
         let title = format!("The first refusal, after {before} admitted");
         writeln!(out, "\n{}\n\n{refusal}", chart.heading(&title))?;
         retry(&mut client, &mut seen, &chart, out).await?;
     } else {
-        writeln!(out, "Nothing was refused: the rule allows more than this demo sends.")?;
+        writeln!(
+            out,
+            "Nothing was refused: the rule allows more than this demo sends."
+        )?;
     }
     match promise.broken_by(&seen.admissions) {
         Some(broken) => Err(format!("the rule broke its promise: {broken}").into()),
@@ -71,7 +86,8 @@ async fn draw(
     for second in 0..SECONDS {
         let (mut admitted, mut refused) = (0, 0);
         for index in 0..pace {
-            let due = Duration::from_secs(second) + Duration::from_nanos(1_000_000_000 * index / pace);
+            let due =
+                Duration::from_secs(second) + Duration::from_nanos(1_000_000_000 * index / pace);
             sleep_until(start + due).await;
             if seen.ask(client).await? {
                 admitted += 1;
@@ -113,10 +129,16 @@ async fn retry(
     };
     writeln!(out, "{}\n", chart.heading("Is Retry-After true?"))?;
     if wait > PATIENCE {
-        writeln!(out, "  The last refusal said {wait} s, which is longer than this demo waits ({PATIENCE} s).\n")?;
+        writeln!(
+            out,
+            "  The last refusal said {wait} s, which is longer than this demo waits ({PATIENCE} s).\n"
+        )?;
         return Ok(());
     }
-    write!(out, "  The last refusal said {wait} s. Exactly that much later: ")?;
+    write!(
+        out,
+        "  The last refusal said {wait} s. Exactly that much later: "
+    )?;
     out.flush()?;
     sleep(Duration::from_secs(wait)).await;
     let admitted = seen.ask(client).await?;
@@ -139,9 +161,14 @@ impl Seen {
         self.refused += 1;
         self.retry_after = match answer.retry_after() {
             Some(seconds @ 1..) => Some(seconds),
-            _ => return Err(format!("a refusal without a Retry-After of at least 1:\n{answer}").into()),
+            _ => {
+                return Err(
+                    format!("a refusal without a Retry-After of at least 1:\n{answer}").into(),
+                );
+            }
         };
-        self.first_refusal.get_or_insert((self.admissions.len(), answer));
+        self.first_refusal
+            .get_or_insert((self.admissions.len(), answer));
         Ok(false)
     }
 }

@@ -58,7 +58,9 @@ impl FromStr for ClientKey {
             None if text == "global" => By::Global,
             Some(("header", name)) => {
                 let header = Header::try_new(name)?;
-                let name = name.parse().map_err(|_| Error::new(format!("`{name}` is no header")))?;
+                let name = name
+                    .parse()
+                    .map_err(|_| Error::new(format!("`{name}` is no header")))?;
                 By::Header(header, name)
             }
             Some(("forwarded-for", networks)) => By::ForwardedFor(ForwardedFor::try_trusting(
@@ -71,7 +73,10 @@ impl FromStr for ClientKey {
                 )));
             }
         };
-        Ok(Self { text: text.to_owned(), by })
+        Ok(Self {
+            text: text.to_owned(),
+            by,
+        })
     }
 }
 

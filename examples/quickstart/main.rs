@@ -65,7 +65,9 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
                 "{listen} is in use already: stop what listens there, or choose another address, \
                  as in --listen 127.0.0.1:0"
             ),
-            _ => format!("cannot listen on {listen}: {error}; choose another address with --listen"),
+            _ => {
+                format!("cannot listen on {listen}: {error}; choose another address with --listen")
+            }
         }
     })?;
     let address = listener.local_addr()?;
@@ -86,8 +88,13 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     writeln!(out, "{} for --key {}; try\n", args.rule, args.key)?;
     writeln!(out, "  curl -i {header}{url}/")?;
     writeln!(out, "  curl {header}{url}/decision")?;
-    writeln!(out, "  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{{http_code}} ' {header}{url}/; done\n")?;
-    axum::serve(listener, app).with_graceful_shutdown(interrupted()).await?;
+    writeln!(
+        out,
+        "  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{{http_code}} ' {header}{url}/; done\n"
+    )?;
+    axum::serve(listener, app)
+        .with_graceful_shutdown(interrupted())
+        .await?;
     Ok(writeln!(out, "stopped")?)
 }
 

@@ -2,8 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use tollgate::{AnyRule, TokenBucket};
 use tokio::time::Instant;
+use tollgate::{AnyRule, TokenBucket};
 
 /// A rule's promise: at most so many admissions within so long a time.
 pub(crate) struct Promise(Vec<Line>);
@@ -21,7 +21,11 @@ impl Promise {
     pub(crate) fn of(rule: &AnyRule) -> Self {
         Self(match rule {
             AnyRule::TokenBucket(bucket) => vec![Line::of(bucket)],
-            AnyRule::All(all) => all.rules().iter().flat_map(|rule| Self::of(rule).0).collect(),
+            AnyRule::All(all) => all
+                .rules()
+                .iter()
+                .flat_map(|rule| Self::of(rule).0)
+                .collect(),
             _ => Vec::new(),
         })
     }
@@ -31,7 +35,9 @@ impl Promise {
         let nanos = time.as_nanos();
         let most = self.0.iter().map(|line| {
             let refilled = nanos * u128::from(line.amount) / line.period.as_nanos();
-            u64::try_from(refilled).unwrap_or(u64::MAX).saturating_add(line.burst)
+            u64::try_from(refilled)
+                .unwrap_or(u64::MAX)
+                .saturating_add(line.burst)
         });
         most.min().unwrap_or(u64::MAX)
     }
@@ -40,14 +46,22 @@ impl Promise {
     ///
     /// An admission is the pair of instants between which it fell; they are in order.
     pub(crate) fn broken_by(&self, admissions: &[(Instant, Instant)]) -> Option<String> {
-        admissions.iter().enumerate().find_map(|(first, (begin, _))| {
-            admissions[first..].iter().zip(1..).find_map(|((_, end), count)| {
-                let time = *end - *begin;
-                // The server's time follows Unix time, so it may run faster than ours by a little.
-                let most = self.most(time + time / 64);
-                (count > most).then(|| format!("{count} admitted within {time:.1?}, at most {most} promised"))
+        admissions
+            .iter()
+            .enumerate()
+            .find_map(|(first, (begin, _))| {
+                admissions[first..]
+                    .iter()
+                    .zip(1..)
+                    .find_map(|((_, end), count)| {
+                        let time = *end - *begin;
+                        // The server's time follows Unix time, so it may run faster than ours by a little.
+                        let most = self.most(time + time / 64);
+                        (count > most).then(|| {
+                            format!("{count} admitted within {time:.1?}, at most {most} promised")
+                        })
+                    })
             })
-        })
     }
 
     /// Requests a second that exhaust the rule within a few seconds.
@@ -60,7 +74,9 @@ impl Promise {
 impl Line {
     fn of(bucket: &TokenBucket) -> Self {
         let text = bucket.to_string();
-        let initial = text.split(' ').find_map(|word| word.strip_prefix("initial=")?.parse().ok());
+        let initial = text
+            .split(' ')
+            .find_map(|word| word.strip_prefix("initial=")?.parse().ok());
         Self {
             burst: bucket.capacity().max(initial.unwrap_or(0)),
             amount: bucket.quota().amount(),

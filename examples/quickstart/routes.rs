@@ -50,7 +50,9 @@ async fn slow(
         }
         _ => Err((
             StatusCode::BAD_REQUEST,
-            format!("`ms` must be a whole number of milliseconds from 0 to {SLOWEST}, as in /slow?ms=500\n"),
+            format!(
+                "`ms` must be a whole number of milliseconds from 0 to {SLOWEST}, as in /slow?ms=500\n"
+            ),
         )),
     }
 }

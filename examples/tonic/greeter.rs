@@ -78,7 +78,9 @@ impl Service<http::Request<Body>> for GreeterServer {
             if request.uri().path() != SAY_HELLO {
                 return Ok(Status::unimplemented("no such method").into_http());
             }
-            Ok(server::Grpc::new(ProstCodec::default()).unary(service, request).await)
+            Ok(server::Grpc::new(ProstCodec::default())
+                .unary(service, request)
+                .await)
         })
     }
 }
@@ -93,10 +95,18 @@ impl GreeterClient {
     }
 
     pub(crate) async fn say_hello(&mut self, name: &str) -> Result<HelloReply, Status> {
-        self.0.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
-        let request = Request::new(HelloRequest { name: name.to_owned() });
+        self.0
+            .ready()
+            .await
+            .map_err(|error| Status::unknown(error.to_string()))?;
+        let request = Request::new(HelloRequest {
+            name: name.to_owned(),
+        });
         let codec = ProstCodec::<HelloRequest, HelloReply>::default();
         let path = http::uri::PathAndQuery::from_static(SAY_HELLO);
-        self.0.unary(request, path, codec).await.map(Response::into_inner)
+        self.0
+            .unary(request, path, codec)
+            .await
+            .map(Response::into_inner)
     }
 }

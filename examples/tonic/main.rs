@@ -37,9 +37,19 @@ async fn main() -> Result<(), Error> {
     for _ in 0..3 {
         println!("gRPC: {}", client.say_hello("world").await?.message);
     }
-    let status = client.say_hello("world").await.err().ok_or("the fourth call was not refused")?;
-    let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
-    println!("gRPC: {:?}, {}; RetryInfo: {retry:?}", status.code(), status.message());
+    let status = client
+        .say_hello("world")
+        .await
+        .err()
+        .ok_or("the fourth call was not refused")?;
+    let retry = status
+        .get_details_retry_info()
+        .and_then(|info| info.retry_delay);
+    println!(
+        "gRPC: {:?}, {}; RetryInfo: {retry:?}",
+        status.code(),
+        status.message()
+    );
     assert_eq!(status.code(), Code::ResourceExhausted);
 
     println!("\nHTTP: {}", get_page(&address.to_string()).await?);

@@ -183,7 +183,9 @@ impl Algorithm for All {
 
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
         let mut states = self.sized(state.take());
-        let all = self.zip(&states).all(|(rule, state)| passes(rule, state, now, cost));
+        let all = self
+            .zip(&states)
+            .all(|(rule, state)| passes(rule, state, now, cost));
         let step = self
             .0
             .iter()
@@ -207,7 +209,13 @@ impl Algorithm for All {
             .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
     }
 
-    fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64) {
+    fn settle(
+        &self,
+        state: &mut Option<Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
         let mut states = self.sized(state.take());
         for (rule, state) in self.0.iter().zip(&mut states) {
             rule.settle(state, charge, now, actual);

@@ -8,8 +8,8 @@ use crate::{
 
 /// Two rules on one key: a cost passes if both let it pass, and is spent on both or on neither.
 ///
-/// One decision answers for both: the numbers are those of the rule nearer to
-/// exhaustion, every wait is the longer one. Nest pairs for more rules.
+/// One decision answers for both: capacity, rate and what remains are the smaller ones, every wait is the
+/// longer one. Nest pairs for more rules.
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket};
@@ -31,7 +31,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
         let (mut a, mut b) = state.take().unwrap_or((None, None));
-        let passes = [passes(&self.0, &a, now, cost), passes(&self.1, &b, now, cost)];
+        let passes = [
+            passes(&self.0, &a, now, cost),
+            passes(&self.1, &b, now, cost),
+        ];
         let all = passes == [true; 2];
         let step = join(
             step_if(&self.0, &mut a, now, cost, all || !passes[0]),
@@ -49,7 +52,13 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         a.and(b)
     }
 
-    fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64) {
+    fn settle(
+        &self,
+        state: &mut Option<Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
         let (mut a, mut b) = state.take().unwrap_or((None, None));
         self.0.settle(&mut a, charge, now, actual);
         self.1.settle(&mut b, charge, now, actual);
@@ -59,8 +68,12 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 
     fn forgettable_at(&self, (a, b): &Self::State) -> Timestamp {
-        let a = a.as_ref().map_or(Timestamp::default(), |a| self.0.forgettable_at(a));
-        let b = b.as_ref().map_or(Timestamp::default(), |b| self.1.forgettable_at(b));
+        let a = a
+            .as_ref()
+            .map_or(Timestamp::default(), |a| self.0.forgettable_at(a));
+        let b = b
+            .as_ref()
+            .map_or(Timestamp::default(), |b| self.1.forgettable_at(b));
         a.max(b)
     }
 }

@@ -2,72 +2,95 @@
 
 use std::time::Duration;
 
-/// A signed span of time in units of 2⁻³² ns, within ±2⁹⁵ ns.
+/// A signed span of time in 96 bits.
 ///
-/// Holds every fraction `m / a` of a nanosecond with `a ≤ 2³²` so that it can be
-/// recovered exactly: [`Credit::from_units`] rounds the fraction up and
-/// [`Credit::units`] down, and the error, below `a / 2³² ≤ 1`, never reaches the next numerator.
-/// So the form depends on no rule, and a rule can change under it: at most 2⁻³² ns are gained.
-// Packed: 16-byte alignment would pad a state of three words to four.
+/// Up to ±2⁶² ns (146 years) with 32 bits behind the point, which hold every fraction `m / a` of a
+/// nanosecond with `a ≤ 2³²` so that it can be recovered exactly: [`Credit::from_units`] rounds the
+/// fraction up and [`Credit::units`] down, and the error, below `a / 2³² ≤ 1`, never reaches the next
+/// numerator. So the form depends on no rule, and a rule can change under it: at most 2⁻³² ns are
+/// gained. From there up to 2⁹⁵ ns in whole nanoseconds, rounded down.
+// Packed: a table of a million keys is read from memory, and a slot of it is half a cache line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(C, packed(8))]
-pub(super) struct Credit(i128);
+#[repr(C, packed(4))]
+pub(super) struct Credit {
+    /// 63 bits of whole nanoseconds in two's complement; or `LONG` and the upper 63 of 95 bits.
+    upper: u64,
+    /// The fraction; or the lower 32 bits.
+    lower: u32,
+}
 
+const LONG: u64 = 1 << 63;
 const FRACTION_BITS: u32 = 32;
-const FRACTION_MASK: i128 = (1 << FRACTION_BITS) - 1;
 
 impl Credit {
     /// The longest credit, in nanoseconds: 1.2·10¹² years.
     pub(super) const MAX_NANOS: u128 = (1 << 95) - 1;
+    /// From here on a credit has no fraction: 146 years.
+    pub(super) const LONG_NANOS: u64 = 1 << 62;
 
-    /// The span that is worth `units` where a nanosecond is worth `per_nano` ≤ 2³² units.
-    #[inline]
-    pub(super) fn from_units(units: i128, per_nano: u64) -> Self {
-        let (whole, fraction) = if per_nano == 1 {
-            (units, 0)
-        } else {
-            let divisor = i128::from(per_nano);
-            let part = units.rem_euclid(divisor) as u64;
-            (units.div_euclid(divisor), (part << FRACTION_BITS).div_ceil(per_nano))
-        };
-        // Only a debt taken by force can be cut here, at 10¹² years.
-        let limit = Self::MAX_NANOS as i128;
-        let whole = whole.clamp(-limit, limit);
-        Self((whole << FRACTION_BITS) | i128::from(fraction))
-    }
-
-    /// The span of so many nanoseconds.
+    /// The span of so many nanoseconds, in ±[`LONG_NANOS`](Self::LONG_NANOS) but for the upper bound itself.
     #[inline]
     pub(super) fn from_whole(nanos: i64) -> Self {
-        Self(i128::from(nanos) << FRACTION_BITS)
+        Self {
+            upper: nanos as u64 & !LONG,
+            lower: 0,
+        }
     }
 
-    /// The span in nanoseconds, if that is a whole number of 64 bits.
+    /// The span in nanoseconds, if that is a whole number below [`LONG_NANOS`](Self::LONG_NANOS).
     #[inline]
     pub(super) fn whole(self) -> Option<i64> {
-        let fine = self.0;
-        let whole = (fine >> FRACTION_BITS) as i64;
-        (i128::from(whole) << FRACTION_BITS == fine).then_some(whole)
+        (self.lower == 0 && self.upper & LONG == 0).then_some(self.short())
+    }
+
+    /// The upper word of a short credit as a number: bit 62 is its sign.
+    #[inline]
+    fn short(self) -> i64 {
+        (self.upper << 1) as i64 >> 1
+    }
+
+    /// The span that is worth `units` where a nanosecond is worth `per_nano` ≤ 2³² units.
+    pub(super) fn from_units(units: i128, per_nano: u64) -> Self {
+        let divisor = i128::from(per_nano);
+        let (whole, part) = (units.div_euclid(divisor), units.rem_euclid(divisor) as u64);
+        let long = i128::from(Self::LONG_NANOS);
+        if whole >= long {
+            let whole = (whole as u128).min(Self::MAX_NANOS);
+            return Self {
+                upper: (whole >> FRACTION_BITS) as u64 | LONG,
+                lower: whole as u32,
+            };
+        }
+        if whole < -long {
+            // A debt that was taken by force ends at 146 years.
+            return Self::from_whole(-long as i64);
+        }
+        let fraction = (part << FRACTION_BITS).div_ceil(per_nano);
+        Self {
+            upper: whole as u64 & !LONG,
+            lower: fraction as u32,
+        }
     }
 
     /// What the span is worth where a nanosecond is worth `per_nano` ≤ 2³² units.
-    #[inline]
     pub(super) fn units(self, per_nano: u64) -> i128 {
-        let fine = self.0;
-        let fraction = (fine & FRACTION_MASK) as u64;
-        let whole = (fine >> FRACTION_BITS).saturating_mul(i128::from(per_nano));
-        if fraction == 0 {
-            return whole;
+        if self.upper & LONG != 0 {
+            let whole = u128::from(self.upper & !LONG) << FRACTION_BITS | u128::from(self.lower);
+            return (whole as i128).saturating_mul(i128::from(per_nano));
         }
-        let part = u128::from(fraction) * u128::from(per_nano);
-        whole.saturating_add((part >> FRACTION_BITS) as i128)
+        let part = u128::from(self.lower) * u128::from(per_nano);
+        i128::from(self.short()) * i128::from(per_nano) + (part >> FRACTION_BITS) as i128
     }
 }
 
 impl std::fmt::Debug for Credit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let fine = self.0;
-        write!(f, "{}+{}/2^32 ns", fine >> FRACTION_BITS, fine & FRACTION_MASK)
+        let (upper, lower) = (self.upper, self.lower);
+        if upper & LONG == 0 {
+            write!(f, "{}+{lower}/2^32 ns", self.short())
+        } else {
+            write!(f, "{} ns", self.units(1))
+        }
     }
 }
 
@@ -104,7 +127,6 @@ pub(super) fn duration(nanos: u128) -> Duration {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +134,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fractions_are_recovered_exactly(units in -(1_i128 << 90)..(1 << 90), per_nano in 1..=1_u64 << 32) {
+        fn fractions_are_recovered_exactly(units in -(1_i128 << 94)..(1 << 94), per_nano in 1..=1_u64 << 32) {
+            let whole = units.div_euclid(i128::from(per_nano));
+            prop_assume!(whole.abs() < i128::from(Credit::LONG_NANOS) || (whole > 0 && per_nano == 1));
             prop_assert_eq!(Credit::from_units(units, per_nano).units(per_nano), units);
         }
 

@@ -118,13 +118,7 @@ pub trait Algorithm {
     ///
     /// Less gives back (0 is a refund), more is taken by force, even into debt. Never restores what
     /// refill has restored already, and never reaches out of the window that was charged.
-    fn settle(
-        &self,
-        state: &mut Option<Self::State>,
-        charge: &Charge,
-        now: Timestamp,
-        actual: u64,
-    );
+    fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64);
 
     /// From when on this state says no more than no state at all.
     ///

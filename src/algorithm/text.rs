@@ -24,9 +24,15 @@ impl<'a> Words<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let words: Vec<_> = text
             .split_ascii_whitespace()
-            .map(|word| Word { text: word, at: word.as_ptr().addr() - text.as_ptr().addr() })
+            .map(|word| Word {
+                text: word,
+                at: word.as_ptr().addr() - text.as_ptr().addr(),
+            })
             .collect();
-        Self { text, words: words.into_iter().peekable() }
+        Self {
+            text,
+            words: words.into_iter().peekable(),
+        }
     }
 
     /// The first word: an algorithm's name, with its column.
@@ -37,8 +43,11 @@ impl<'a> Words<'a> {
 
     fn next(&mut self, expected: &str) -> Result<Word<'a>, Error> {
         self.words.next().ok_or_else(|| {
-            Error::new(format!("the rule `{}` ends too early: expected {expected}", self.text.trim()))
-                .at_column(self.text.trim_end().len() + 1)
+            Error::new(format!(
+                "the rule `{}` ends too early: expected {expected}",
+                self.text.trim()
+            ))
+            .at_column(self.text.trim_end().len() + 1)
         })
     }
 
@@ -47,12 +56,17 @@ impl<'a> Words<'a> {
         if word.text == name {
             return Ok(());
         }
-        Err(Error::new(format!("`{}` where `{name}` was expected", word.text)).at_column(word.at + 1))
+        Err(
+            Error::new(format!("`{}` where `{name}` was expected", word.text))
+                .at_column(word.at + 1),
+        )
     }
 
     pub(super) fn quota(&mut self) -> Result<Quota, Error> {
         let word = self.next("a quota, as in `100/1m`")?;
-        word.text.parse().map_err(|error: Error| error.shifted(word.at))
+        word.text
+            .parse()
+            .map_err(|error: Error| error.shifted(word.at))
     }
 
     /// What follows, as settings `name=value` in any order, each at most once.
@@ -71,9 +85,18 @@ impl<'a> Words<'a> {
                 .at_column(word.at + 1));
             };
             let at = word.at + name.len() + 1;
-            if settings[index].replace(Setting { name: names[index], value, at }).is_some() {
-                return Err(Error::new(format!("`{name}` is set twice: expected it once; take one out"))
-                    .at_column(word.at + 1));
+            if settings[index]
+                .replace(Setting {
+                    name: names[index],
+                    value,
+                    at,
+                })
+                .is_some()
+            {
+                return Err(Error::new(format!(
+                    "`{name}` is set twice: expected it once; take one out"
+                ))
+                .at_column(word.at + 1));
             }
         }
         Ok(settings)
@@ -90,23 +113,27 @@ pub(super) struct Setting<'a> {
 
 impl Setting<'_> {
     fn error(&self, expected: &str) -> Error {
-        Error::new(format!("`{}` is no value for `{}`: expected {expected}", self.value, self.name))
-            .at_column(self.at + 1)
+        Error::new(format!(
+            "`{}` is no value for `{}`: expected {expected}",
+            self.value, self.name
+        ))
+        .at_column(self.at + 1)
     }
 
     pub(super) fn number(&self) -> Result<u64, Error> {
-        parse_number(self.value).ok_or_else(|| {
-            self.error(&format!("a whole number, as in `{}=150`", self.name))
-        })
+        parse_number(self.value)
+            .ok_or_else(|| self.error(&format!("a whole number, as in `{}=150`", self.name)))
     }
 
     pub(super) fn duration(&self) -> Result<Duration, Error> {
-        parse_duration(self.value).map(Duration::from_nanos).map_err(|_| {
-            self.error(&format!(
-                "a duration in ns, us, ms, s, m, h or d, as in `{}=10s`",
-                self.name
-            ))
-        })
+        parse_duration(self.value)
+            .map(Duration::from_nanos)
+            .map_err(|_| {
+                self.error(&format!(
+                    "a duration in ns, us, ms, s, m, h or d, as in `{}=10s`",
+                    self.name
+                ))
+            })
     }
 
     /// What a builder makes of the value; its error points here.

@@ -42,6 +42,11 @@ impl From<Key> for Extracted {
 }
 
 /// What a closure may return as a key.
+#[diagnostic::on_unimplemented(
+    message = "a key function cannot return `{Self}`",
+    note = "it returns a `Key` or what makes one (text, an address, a `u64`), an `Extracted`, \
+            or an `Option` or a `Result<_, MissingKey>` of these"
+)]
 pub trait IntoKey {
     /// The key, an exemption, or what is missing.
     ///
@@ -51,6 +56,7 @@ pub trait IntoKey {
     fn into_key(self) -> Result<Extracted, MissingKey>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Into<Key>> IntoKey for T {
     fn into_key(self) -> Result<Extracted, MissingKey> {
         Ok(Extracted::Key(self.into()))
@@ -78,6 +84,7 @@ impl<T: IntoKey> IntoKey for Result<T, MissingKey> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<F, Req, T> KeyExtractor<Req> for F
 where
     Req: ?Sized,

@@ -24,19 +24,20 @@ use std::{
 /// ```
 #[derive(Clone, Copy)]
 pub struct Key {
-    bytes: [u8; INLINE],
-    len: u8,
-    kind: Kind,
-    digested: bool,
+    /// Kind, length, and content, one behind the other; zero behind the content. Equal bytes are
+    /// equal keys, and no encoding is the beginning of another one.
+    encoding: [u8; HEAD + INLINE],
     labelled: bool,
 }
+
+const HEAD: usize = 2;
 
 const INLINE: usize = 40;
 const DIGEST: usize = 16;
 /// Marks a digest in the byte of the kind.
 const DIGESTED: u8 = 0x80;
 /// What four keys at their longest take up when they are joined.
-const JOINED: usize = 4 * (2 + INLINE);
+const JOINED: usize = 4 * (HEAD + INLINE);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -54,34 +55,29 @@ enum Kind {
 impl Key {
     /// The one key that everybody shares.
     pub const GLOBAL: Self = Self {
-        bytes: [0; INLINE],
-        len: 0,
-        kind: Kind::Global,
-        digested: false,
+        encoding: [0; HEAD + INLINE],
         labelled: false,
     };
 
     #[inline]
     fn new(kind: Kind, input: &[u8]) -> Self {
-        let mut key = Self {
-            kind,
-            ..Self::GLOBAL
-        };
-        if let Some(room) = key.bytes.get_mut(..input.len()) {
-            room.copy_from_slice(input);
-            key.len = input.len() as u8;
-        } else {
-            key.digest(blake3::hash(input));
+        let mut key = Self::GLOBAL;
+        match key.encoding[HEAD..].get_mut(..input.len()) {
+            Some(room) => {
+                room.copy_from_slice(input);
+                key.encoding[0] = kind as u8;
+                key.encoding[1] = input.len() as u8;
+                key
+            }
+            None => Self::digest(kind, input),
         }
-        key
     }
 
     #[cold]
-    fn digest(&mut self, hash: blake3::Hash) {
-        self.bytes = [0; INLINE];
-        self.bytes[..DIGEST].copy_from_slice(&hash.as_bytes()[..DIGEST]);
-        self.len = DIGEST as u8;
-        self.digested = true;
+    fn digest(kind: Kind, input: &[u8]) -> Self {
+        let mut key = Self::new(kind, &blake3::hash(input).as_bytes()[..DIGEST]);
+        key.encoding[0] |= DIGESTED;
+        key
     }
 
     /// A key of bytes, which never equals one of text.
@@ -105,10 +101,7 @@ impl Key {
     {
         let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
         for part in parts {
-            let part = part.into();
-            let (head, content) = part.encoding();
-            joined.extend_from_slice(&head);
-            joined.extend_from_slice(content);
+            joined.extend_from_slice(part.into().encoding());
         }
         Self::new(Kind::Joined, &joined)
     }
@@ -128,22 +121,14 @@ impl Key {
     }
 
     #[inline]
-    fn content(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-
-    /// Kind, length, and content: equal bytes are equal keys, and no encoding is the
-    /// beginning of another one.
-    fn encoding(&self) -> ([u8; 2], &[u8]) {
-        let kind = self.kind as u8 | if self.digested { DIGESTED } else { 0 };
-        ([kind, self.len], self.content())
+    fn encoding(&self) -> &[u8] {
+        &self.encoding[..HEAD + usize::from(self.encoding[1])]
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        // What lies behind `len` is zero in both.
-        self.bytes == other.bytes && self.encoding().0 == other.encoding().0
+        self.encoding == other.encoding
     }
 }
 
@@ -152,9 +137,7 @@ impl Eq for Key {}
 impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (head, content) = self.encoding();
-        state.write_u16(u16::from_le_bytes(head));
-        state.write(content);
+        state.write(self.encoding());
     }
 }
 
@@ -209,11 +192,11 @@ impl From<IpAddr> for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (head, content) = self.encoding();
-        write!(f, "Key({}", self.kind.name())?;
+        let (head, content) = (self.encoding[0], &self.encoding()[HEAD..]);
+        write!(f, "Key({}", Kind::of(head).name())?;
         if self.labelled {
             f.write_str(" ")?;
-            write_content(f, head[0], content)?;
+            write_content(f, head, content)?;
         }
         f.write_str(")")
     }

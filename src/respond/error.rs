@@ -31,6 +31,7 @@ use crate::outcome::Outcome;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsError;
 
+#[diagnostic::do_not_recommend]
 impl<Req, Res, E: From<Refused>> Respond<Req, Res, E> for AsError {
     type Mark = ();
 

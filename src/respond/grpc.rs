@@ -66,6 +66,7 @@ impl Grpc {
     setters!();
 }
 
+#[diagnostic::do_not_recommend]
 impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
     type Mark = Fields;
 

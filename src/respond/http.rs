@@ -96,6 +96,7 @@ impl<B> fmt::Debug for Http<B> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<BIn, BOut, E, M> Respond<Request<BIn>, Response<BOut>, E> for Http<M>
 where
     M: MakeBody<BOut>,

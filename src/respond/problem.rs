@@ -1,6 +1,10 @@
 //! Refusals as problem documents (RFC 9457).
 
-use http::{HeaderValue, header::CONTENT_TYPE, response::Parts};
+use http::{
+    HeaderValue,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+    response::Parts,
+};
 
 use super::refusal::{Cause, Form, Refusal};
 
@@ -43,10 +47,18 @@ impl ProblemBody {
             let json = HeaderValue::from_static("application/problem+json");
             parts.headers.insert(CONTENT_TYPE, json);
         }
-        if refusal.is_bodiless() {
-            return String::new();
+        match refusal.form() {
+            Form::Full => document(refusal, parts),
+            Form::Head => {
+                // What GET would say (RFC 9110 §8.6), where a framework would count the empty body.
+                let length = document(refusal, parts).len();
+                parts
+                    .headers
+                    .insert(CONTENT_LENGTH, HeaderValue::from(length));
+                String::new()
+            }
+            Form::Grpc => String::new(),
         }
-        document(refusal, parts)
     }
 }
 

@@ -28,12 +28,22 @@ impl<'a, Rule> Ask<'a, Rule> {
     /// Asks for `cost` of `key` under a `rule` that outlives the call.
     #[inline]
     pub fn new(policy: &'a Policy, rule: &'a Rule, key: Key, cost: Cost) -> Self {
-        Self { policy, rule: RuleRef::Fixed(rule), key, cost }
+        Self {
+            policy,
+            rule: RuleRef::Fixed(rule),
+            key,
+            cost,
+        }
     }
 
     /// Asks for `cost` of `key` under a `rule` that was made for this request.
     pub fn with_own_rule(policy: &'a Policy, rule: Rule, key: Key, cost: Cost) -> Self {
-        Self { policy, rule: RuleRef::Made(rule), key, cost }
+        Self {
+            policy,
+            rule: RuleRef::Made(rule),
+            key,
+            cost,
+        }
     }
 
     /// The name of the limit; with [`key`](Self::key) it is the store's key.

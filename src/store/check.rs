@@ -39,7 +39,9 @@ impl<F: Future> IntoFuture for Check<F> {
     fn into_future(self) -> CheckFuture<F> {
         CheckFuture {
             state: match self {
-                Self::Ready(output) => State::Ready { output: Some(output) },
+                Self::Ready(output) => State::Ready {
+                    output: Some(output),
+                },
                 Self::Pending(future) => State::Pending { future },
             },
         }

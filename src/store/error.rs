@@ -26,22 +26,34 @@ enum Kind {
 impl Error {
     /// No answer came within the deadline.
     pub fn timeout() -> Self {
-        Self { kind: Kind::Timeout, source: None }
+        Self {
+            kind: Kind::Timeout,
+            source: None,
+        }
     }
 
     /// Every attempt lost its race against another writer: neither a refusal nor an outage.
     pub fn contended() -> Self {
-        Self { kind: Kind::Contended, source: None }
+        Self {
+            kind: Kind::Contended,
+            source: None,
+        }
     }
 
     /// The store cannot be reached.
     pub fn unavailable(source: impl Into<Source>) -> Self {
-        Self { kind: Kind::Unavailable, source: Some(source.into()) }
+        Self {
+            kind: Kind::Unavailable,
+            source: Some(source.into()),
+        }
     }
 
     /// Anything else that kept the store from deciding.
     pub fn other(source: impl Into<Source>) -> Self {
-        Self { kind: Kind::Other, source: Some(source.into()) }
+        Self {
+            kind: Kind::Other,
+            source: Some(source.into()),
+        }
     }
 
     /// Whether no answer came within the deadline.

@@ -60,7 +60,11 @@ pub struct OnFailure<S> {
 
 impl<S> OnFailure<S> {
     pub(super) fn new(store: S, admitted: bool) -> Self {
-        Self { store, admitted, failures: Arc::default() }
+        Self {
+            store,
+            admitted,
+            failures: Arc::default(),
+        }
     }
 
     /// How often the store could not do what was asked of it, all clones together.
@@ -69,11 +73,17 @@ impl<S> OnFailure<S> {
     }
 
     fn fallback<T>(&self, otherwise: T) -> Fallback<T> {
-        Fallback { failures: Arc::clone(&self.failures), otherwise: Some(otherwise) }
+        Fallback {
+            failures: Arc::clone(&self.failures),
+            otherwise: Some(otherwise),
+        }
     }
 
     fn undecided(&self, count: usize) -> Fallback<Undecided> {
-        self.fallback(Undecided { admitted: self.admitted, count })
+        self.fallback(Undecided {
+            admitted: self.admitted,
+            count,
+        })
     }
 }
 
@@ -119,7 +129,10 @@ impl<T> Fallback<T> {
     {
         match check {
             Check::Ready(result) => Check::Ready(self.or_else(result)),
-            Check::Pending(future) => Check::Pending(OnFailureFuture { future, fallback: self }),
+            Check::Pending(future) => Check::Pending(OnFailureFuture {
+                future,
+                fallback: self,
+            }),
         }
     }
 }

@@ -34,11 +34,17 @@ pub const SECOND: u64 = 1_000_000_000;
 
 impl PerSecond {
     pub fn new(limit: u64) -> Self {
-        Self { limit: NonZeroU64::new(limit).unwrap(), waits: false }
+        Self {
+            limit: NonZeroU64::new(limit).unwrap(),
+            waits: false,
+        }
     }
 
     pub fn waiting(limit: u64) -> Self {
-        Self { waits: true, ..Self::new(limit) }
+        Self {
+            waits: true,
+            ..Self::new(limit)
+        }
     }
 
     fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, count: u64) -> Decision {
@@ -86,9 +92,17 @@ impl Algorithm for PerSecond {
 
     fn look(&self, state: Option<&(u64, u64)>, now: Timestamp) -> Decision {
         let (_, count) = self.count(state, now);
-        let verdict = if count < self.limit.get() || self.waits { Verdict::Allow } else { Verdict::Refuse };
+        let verdict = if count < self.limit.get() || self.waits {
+            Verdict::Allow
+        } else {
+            Verdict::Refuse
+        };
         let look = self.answer(verdict, now, 0, count);
-        if self.waits { look.with_remaining(self.limit.get()) } else { look }
+        if self.waits {
+            look.with_remaining(self.limit.get())
+        } else {
+            look
+        }
     }
 
     fn settle(&self, state: &mut Option<(u64, u64)>, charge: &Charge, _: Timestamp, actual: u64) {
@@ -168,7 +182,14 @@ where
     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
         let asks: Vec<_> = asks
             .iter()
-            .map(|ask| (ask.policy().name().to_owned(), *ask.key(), ask.rule().clone(), ask.cost()))
+            .map(|ask| {
+                (
+                    ask.policy().name().to_owned(),
+                    *ask.key(),
+                    ask.rule().clone(),
+                    ask.cost(),
+                )
+            })
             .collect();
         let store = self.clone();
         Check::Pending(Box::pin(async move {
@@ -195,18 +216,25 @@ where
         let now = Timestamp::from_nanos(self.now.load(Ordering::SeqCst));
         let states = self.states.lock().unwrap();
         let look = |ask: &Ask<'_, A>| {
-            ask.rule().look(states.get(&(ask.policy().name().to_owned(), *ask.key())), now)
+            ask.rule().look(
+                states.get(&(ask.policy().name().to_owned(), *ask.key())),
+                now,
+            )
         };
         Check::Ready(Ok(asks.iter().map(look).collect()))
     }
 
     fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
-        self.settled.fetch_add(settlements.len() as u64, Ordering::SeqCst);
+        self.settled
+            .fetch_add(settlements.len() as u64, Ordering::SeqCst);
         Check::Ready(Ok(()))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.states.lock().unwrap().remove(&(policy.name().to_owned(), *key));
+        self.states
+            .lock()
+            .unwrap()
+            .remove(&(policy.name().to_owned(), *key));
         Check::Ready(Ok(()))
     }
 }
@@ -224,7 +252,11 @@ pub struct Call {
 
 impl Call {
     pub fn of(key: &'static str) -> Self {
-        Self { key: Some(key), cost: 1, outcome: None }
+        Self {
+            key: Some(key),
+            cost: 1,
+            outcome: None,
+        }
     }
 }
 
@@ -236,7 +268,9 @@ impl Respond<Call, String, Infallible> for InWords {
     }
 
     fn admit(&self, call: &mut Call, outcome: Outcome) -> u64 {
-        let remaining = outcome.nearest().and_then(|(_, decision)| decision.remaining());
+        let remaining = outcome
+            .nearest()
+            .and_then(|(_, decision)| decision.remaining());
         call.outcome = Some(outcome);
         remaining.unwrap_or(u64::MAX)
     }

@@ -1,12 +1,14 @@
 //! A store that can fail, without a word on what happens then.
 
-#[path = "../compile_fail_parts/mod.rs"]
 mod parts;
+
+use std::convert::Infallible;
 
 use tollgate::{RateLimitLayer, TokenBucket};
 use tower::ServiceBuilder;
 
 fn main() {
     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(parts::Fallible);
-    let _ = ServiceBuilder::new().layer(layer).service(parts::hello());
+    let service = parts::service::<String, Infallible>();
+    let _ = ServiceBuilder::new().layer(layer).service(service);
 }

@@ -21,8 +21,9 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 /// A full bucket that was left alone always has its whole burst.
 ///
 /// All arithmetic is exact: `3/s` has all its three tokens back after a second, not a nanosecond
-/// later. Only an amount that stays above 2³² after reducing it by the period
-/// (9,999,999,999/s) is rounded, in favour of the limit, by at most 3·10⁻⁷ of the rate.
+/// later. Two kinds of rule are rounded, in favour of the limit: an amount that stays above 2³² after reducing
+/// it by the period (9,999,999,999/s), by at most 3·10⁻⁷ of the rate; and a burst that takes more
+/// than 146 years to fill at an interval that is no whole number of nanoseconds, by a nanosecond a call.
 ///
 /// # When the rule changes
 ///
@@ -61,7 +62,9 @@ pub struct TokenBucket {
 }
 
 /// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write.
+// Packed: 20 bytes, and the four that a slot dates itself with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
 pub struct TokenBucketState {
     written_at: Timestamp,
     credit: Credit,
@@ -84,8 +87,15 @@ impl TokenBucket {
         let Some(burst) = NonZeroU64::new(amount) else {
             unreachable!()
         };
-        let bucket =
-            Self { quota, burst, initial: amount, keep: DAY, per_token, per_nano, full_nanos: None };
+        let bucket = Self {
+            quota,
+            burst,
+            initial: amount,
+            keep: DAY,
+            per_token,
+            per_nano,
+            full_nanos: None,
+        };
         bucket.measured()
     }
 
@@ -133,7 +143,8 @@ impl TokenBucket {
     #[must_use]
     #[track_caller]
     pub fn burst(self, tokens: u64) -> Self {
-        self.try_burst(tokens).unwrap_or_else(|error| panic!("{error}"))
+        self.try_burst(tokens)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The same bucket with room for `tokens` tokens, and as many in it at first.
@@ -146,7 +157,12 @@ impl TokenBucket {
             Error::new("a burst of 0: expected at least 1; nothing could ever pass")
         })?;
         self.fits(tokens, "burst")?;
-        Ok(Self { burst, initial: tokens, ..self }.measured())
+        Ok(Self {
+            burst,
+            initial: tokens,
+            ..self
+        }
+        .measured())
     }
 
     /// The same bucket with `tokens` tokens in it at first.
@@ -160,7 +176,8 @@ impl TokenBucket {
     #[must_use]
     #[track_caller]
     pub fn initial(self, tokens: u64) -> Self {
-        self.try_initial(tokens).unwrap_or_else(|error| panic!("{error}"))
+        self.try_initial(tokens)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The same bucket with `tokens` tokens in it at first.
@@ -170,7 +187,11 @@ impl TokenBucket {
     /// When `tokens` is above 2⁴⁰, or takes more than 2⁹⁵ ns to refill.
     pub fn try_initial(self, tokens: u64) -> Result<Self, Error> {
         self.fits(tokens, "initial fill")?;
-        Ok(Self { initial: tokens, ..self }.measured())
+        Ok(Self {
+            initial: tokens,
+            ..self
+        }
+        .measured())
     }
 
     /// The same bucket that grants its initial fill again to a key that was full and unused for `time`.
@@ -185,7 +206,9 @@ impl TokenBucket {
     /// With the time that it takes to fill, where the rule can be counted in words.
     const fn measured(mut self) -> Self {
         self.full_nanos = match self.burst.get().checked_mul(self.per_token) {
-            Some(nanos) if self.per_nano == 1 && self.starts_at_rest() && nanos <= 1 << 62 => {
+            Some(nanos)
+                if self.per_nano == 1 && self.starts_at_rest() && nanos < Credit::LONG_NANOS =>
+            {
                 NonZeroU64::new(nanos)
             }
             _ => None,

@@ -30,14 +30,22 @@ impl<'a> Narrow<'a> {
     ) -> Option<Self> {
         let full = i64::try_from(rule.full_nanos?.get()).ok()?;
         let Some(state) = state else {
-            return Some(Self { rule, level: full, at: now });
+            return Some(Self {
+                rule,
+                level: full,
+                at: now,
+            });
         };
         let credit = state.credit.whole().filter(|credit| *credit <= full)?;
         let at = now.max(state.written_at);
         let elapsed = at.as_nanos() - state.written_at.as_nanos();
         // The first operand is at most 2^62, the second at most 2^63 - 1.
         let elapsed = i64::try_from(elapsed).unwrap_or(i64::MAX);
-        Some(Self { rule, level: credit.saturating_add(elapsed).min(full), at })
+        Some(Self {
+            rule,
+            level: credit.saturating_add(elapsed).min(full),
+            at,
+        })
     }
 
     /// Spends `cost` if the bucket holds it.
@@ -50,11 +58,18 @@ impl<'a> Narrow<'a> {
     ) -> Step {
         let possible = cost.get() <= self.rule.burst.get();
         // A possible price is at most that of a full bucket.
-        let price = if possible { cost.get() * self.rule.per_token } else { 0 };
+        let price = if possible {
+            cost.get() * self.rule.per_token
+        } else {
+            0
+        };
         if possible && self.level >= price as i64 {
             self.level -= price as i64;
             let credit = Credit::from_whole(self.level);
-            *state = Some(TokenBucketState { written_at: self.at, credit });
+            *state = Some(TokenBucketState {
+                written_at: self.at,
+                credit,
+            });
             let decision = self.answer(Verdict::Allow, now, cost.get());
             return Step::Wrote(decision.with_retry_after(Some(Duration::ZERO)));
         }

@@ -20,7 +20,11 @@ impl TokenBucket {
     }
 
     fn initial_fill(&self, now: Timestamp) -> Fill {
-        Fill { level: self.price(self.initial), at: now, known: false }
+        Fill {
+            level: self.price(self.initial),
+            at: now,
+            known: false,
+        }
     }
 
     /// What is in the bucket.
@@ -33,7 +37,10 @@ impl TokenBucket {
             return self.initial_fill(now);
         }
         let at = now.max(state.written_at);
-        let (level, full) = (state.credit.units(self.per_nano), self.price(self.burst.get()));
+        let (level, full) = (
+            state.credit.units(self.per_nano),
+            self.price(self.burst.get()),
+        );
         let level = if level > full {
             level.min(full.max(self.price(self.initial)))
         } else {
@@ -41,11 +48,18 @@ impl TokenBucket {
             let refill = i128::from(elapsed) * i128::from(self.per_nano);
             level.saturating_add(refill).min(full)
         };
-        Fill { level, at, known: true }
+        Fill {
+            level,
+            at,
+            known: true,
+        }
     }
 
     fn state(&self, level: i128, at: Timestamp) -> TokenBucketState {
-        TokenBucketState { written_at: at, credit: Credit::from_units(level, self.per_nano) }
+        TokenBucketState {
+            written_at: at,
+            credit: Credit::from_units(level, self.per_nano),
+        }
     }
 
     /// Nanoseconds until a bucket at `level` is at `target`.
@@ -94,12 +108,7 @@ impl TokenBucket {
     }
 
     /// Any rule and any state.
-    fn step_wide(
-        &self,
-        state: &mut Option<TokenBucketState>,
-        now: Timestamp,
-        cost: Cost,
-    ) -> Step {
+    fn step_wide(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref(), now);
         if cost.get() <= self.burst.get() {
             let price = self.price(cost.get());
@@ -167,7 +176,7 @@ impl Algorithm for TokenBucket {
         }
         let full = self.price(self.burst.get());
         let overfull = full.max(self.price(self.initial));
-        let untouched = state.filter(|state| state.written_at == charge.at);
+        let untouched = state.filter(|state| { state.written_at } == charge.at);
         let (level, at, most) = match untouched {
             // Refill is still to come, and will be cut as it always is.
             Some(state) => (state.credit.units(self.per_nano), charge.at, overfull),

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
-
-use super::{Inner, Local, stats::Counters, table::Table};
+use super::{Inner, Local, seed::Seed, stats::Counters, table::Table};
 use crate::{
     algorithm::Algorithm,
     clock::{Clock, SystemClock},
@@ -66,28 +64,42 @@ impl<C> LocalBuilder<C> {
     /// A token bucket's key takes 56 bytes at the table's load, which is between 7/16 and 7/8.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
-        Self { capacity: keys, ..self }
+        Self {
+            capacity: keys,
+            ..self
+        }
     }
 
     /// What happens to a new key when the store is full.
     #[must_use]
     pub fn at_capacity(self, choice: AtCapacity) -> Self {
-        Self { at_capacity: choice, ..self }
+        Self {
+            at_capacity: choice,
+            ..self
+        }
     }
 
     /// Another clock than the system's.
     #[must_use]
     pub fn clock<D: Clock>(self, clock: D) -> LocalBuilder<D> {
-        LocalBuilder { capacity: self.capacity, at_capacity: self.at_capacity, clock }
+        LocalBuilder {
+            capacity: self.capacity,
+            at_capacity: self.at_capacity,
+            clock,
+        }
     }
 
     /// The store, empty.
-    pub fn build<A: Algorithm>(self) -> Local<A, C> {
+    pub fn build<A: Algorithm>(self) -> Local<A, C>
+    where
+        C: Clock,
+    {
+        let now = self.clock.now();
         Local {
             inner: Arc::new(Inner {
-                table: Table::new(self.capacity),
+                table: Table::new(self.capacity, now),
                 clock: self.clock,
-                seed: RandomState::default(),
+                seed: Seed::random(),
                 at_capacity: self.at_capacity,
                 counters: Counters::default(),
             }),

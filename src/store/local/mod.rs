@@ -1,13 +1,12 @@
 //! The store in memory.
 
 mod builder;
+mod seed;
 mod several;
 mod stats;
 mod table;
 
 use std::{convert::Infallible, fmt, sync::Arc};
-
-use foldhash::quality::RandomState;
 
 use super::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 use crate::{
@@ -24,6 +23,7 @@ pub use self::{
 };
 
 use self::{
+    seed::Seed,
     stats::Counters,
     table::{Place, Slot, Table},
 };
@@ -67,7 +67,7 @@ pub struct Local<A: Algorithm, C = SystemClock> {
 struct Inner<S, C> {
     table: Table<S>,
     clock: C,
-    seed: RandomState,
+    seed: Seed,
     at_capacity: AtCapacity,
     counters: Counters,
 }
@@ -87,7 +87,9 @@ impl<A: Algorithm> Default for Local<A> {
 
 impl<A: Algorithm, C> Clone for Local<A, C> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
     }
 }
 
@@ -113,7 +115,9 @@ impl<A: Algorithm, C> Local<A, C> {
     /// What the store did since it was built, all clones together.
     pub fn stats(&self) -> Stats {
         let inner = &*self.inner;
-        inner.counters.read(inner.table.len(), inner.table.capacity())
+        inner
+            .counters
+            .read(inner.table.len(), inner.table.capacity())
     }
 
     /// Forgets a key: it is like one that was never seen.
@@ -131,8 +135,7 @@ impl<S, C> Inner<S, C> {
     /// What is kept of a key.
     #[inline]
     fn fingerprint(&self, policy: &Policy, key: &Key) -> u64 {
-        use std::hash::BuildHasher;
-        self.seed.hash_one((policy.digest(), key))
+        self.seed.fingerprint(policy, key)
     }
 
     /// The answer to a newcomer that finds the store full.
@@ -163,7 +166,7 @@ impl<S, C> Inner<S, C> {
             Counters::add(&self.counters.restarted, 1);
         }
         if !matches!(step, Step::Kept(_)) {
-            slot.date(ask.rule());
+            self.table.date(slot, ask.rule());
         }
         step.decision()
     }
@@ -175,7 +178,9 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
         let inner = &*self.inner;
         let now = inner.clock.now();
-        let place = inner.table.place(inner.fingerprint(ask.policy(), ask.key()));
+        let place = inner
+            .table
+            .place(inner.fingerprint(ask.policy(), ask.key()));
         let mut shard = inner.table.lock(place);
         match shard.get_mut(place) {
             Some(slot) => inner.step(slot, ask, now),
@@ -238,18 +243,24 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
 
     fn settle_one(&self, settlement: &Settlement<'_, A>, now: Timestamp) {
         let inner = &*self.inner;
-        let Settlement { policy, rule, key, charge, actual } = settlement;
+        let Settlement {
+            policy,
+            rule,
+            key,
+            charge,
+            actual,
+        } = settlement;
         let place = inner.table.place(inner.fingerprint(policy, key));
         let mut shard = inner.table.lock(place);
         if let Some(slot) = shard.get_mut(place) {
             rule.settle(&mut slot.state, charge, now, *actual);
-            slot.date(*rule);
+            inner.table.date(slot, *rule);
             return;
         }
         let mut slot = Slot::default();
         rule.settle(&mut slot.state, charge, now, *actual);
         if slot.state.is_some() {
-            slot.date(*rule);
+            inner.table.date(&mut slot, *rule);
             match shard.insert(place, slot, now) {
                 Ok(forgotten) => inner.counters.grew(forgotten),
                 Err(_) => Counters::add(&inner.counters.turned_away, 1),

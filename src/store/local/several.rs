@@ -19,14 +19,21 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let inner = &*self.inner;
         let places: SmallVec<[Place; 4]> = asks
             .iter()
-            .map(|ask| inner.table.place(inner.fingerprint(ask.policy(), ask.key())))
+            .map(|ask| {
+                inner
+                    .table
+                    .place(inner.fingerprint(ask.policy(), ask.key()))
+            })
             .collect();
         let mut numbers: SmallVec<[usize; 4]> = places.iter().map(|place| place.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
         // The time is read under the locks: one instant for all asks.
         let mut locked = Locked {
-            shards: numbers.iter().map(|number| inner.table.lock_shard(*number)).collect(),
+            shards: numbers
+                .iter()
+                .map(|number| inner.table.lock_shard(*number))
+                .collect(),
             numbers,
         };
         let now = inner.clock.now();
@@ -36,11 +43,13 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             .zip(&places)
             .map(|(ask, place)| {
                 let slot = locked.shard(*place).get_mut(*place);
-                ask.rule().look(slot.and_then(|slot| slot.state.as_ref()), now)
+                ask.rule()
+                    .look(slot.and_then(|slot| slot.state.as_ref()), now)
             })
             .collect();
         let passes = |ask: &Ask<'_, A>, look: &Decision| {
-            look.remaining().is_some_and(|units| units >= ask.cost().get())
+            look.remaining()
+                .is_some_and(|units| units >= ask.cost().get())
         };
         let all = asks.iter().zip(&looks).all(|(ask, look)| passes(ask, look));
 
@@ -59,7 +68,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 let rest: SmallVec<[Decision; 4]> = rest
                     .map(|(ask, place)| {
                         let slot = locked.shard(*place).get_mut(*place);
-                        ask.rule().look(slot.and_then(|slot| slot.state.as_ref()), now)
+                        ask.rule()
+                            .look(slot.and_then(|slot| slot.state.as_ref()), now)
                     })
                     .collect();
                 decisions.extend(rest);
@@ -110,7 +120,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             };
             if let Some(slot) = locked.shard(*place).get_mut(*place) {
                 ask.rule().settle(&mut slot.state, &charge, now, 0);
-                slot.date(ask.rule());
+                self.inner.table.date(slot, ask.rule());
                 *decision = ask.rule().look(slot.state.as_ref(), now);
             }
         }

@@ -28,23 +28,37 @@ use crate::{algorithm::Algorithm, clock::Timestamp};
 pub(super) struct Slot<S> {
     pub(super) state: Option<S>,
     /// By the rule that wrote last.
-    forgettable_at: Timestamp,
+    forgettable_at: Coarse,
 }
 
 impl<S> Default for Slot<S> {
     fn default() -> Self {
-        Self { state: None, forgettable_at: Timestamp::default() }
+        Self {
+            state: None,
+            forgettable_at: Coarse(0),
+        }
     }
 }
 
-impl<S> Slot<S> {
-    /// Notes until when the slot matters, after a write by `rule`.
+/// An instant in units of 2²⁷ ns (134 ms) since the table was made, rounded up: forgetting may come
+/// late, never early. The last one, 18 years on, is never.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Coarse(u32);
+
+impl Coarse {
+    const SHIFT: u32 = 27;
+    const NEVER: Self = Self(u32::MAX);
+
     #[inline]
-    pub(super) fn date<A: Algorithm<State = S>>(&mut self, rule: &A) {
-        self.forgettable_at = match &self.state {
-            Some(state) => rule.forgettable_at(state),
-            None => Timestamp::default(),
-        };
+    fn until(instant: Timestamp, base: Timestamp) -> Self {
+        let since = instant.as_nanos().saturating_sub(base.as_nanos());
+        let units = (since >> Self::SHIFT) + 1;
+        Self(u32::try_from(units).unwrap_or(u32::MAX))
+    }
+
+    fn is_past(self, now: Timestamp, base: Timestamp) -> bool {
+        let since = now.as_nanos().saturating_sub(base.as_nanos()) >> Self::SHIFT;
+        self < Self::NEVER && u64::from(self.0) <= since
     }
 }
 
@@ -60,6 +74,8 @@ pub(super) struct Table<S> {
     queues: Box<[Mutex<VecDeque<u64>>]>,
     len: AtomicUsize,
     capacity: usize,
+    /// When the table was made.
+    base: Timestamp,
     /// The shard at which the next search for room begins.
     next: AtomicUsize,
 }
@@ -73,7 +89,7 @@ const SEARCHED_SHARDS: usize = 4;
 const SEARCHED_SLOTS: usize = 4;
 
 impl<S> Table<S> {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize, base: Timestamp) -> Self {
         let map = DashMap::with_capacity_and_hasher_and_shard_amount(
             0,
             BuildHasherDefault::default(),
@@ -84,12 +100,22 @@ impl<S> Table<S> {
             queues: (0..SHARDS).map(|_| Mutex::default()).collect(),
             len: AtomicUsize::new(0),
             capacity,
+            base,
             next: AtomicUsize::new(0),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
+    }
+
+    /// Notes until when a slot matters, after a write by `rule`.
+    #[inline]
+    pub(super) fn date<A: Algorithm<State = S>>(&self, slot: &mut Slot<S>, rule: &A) {
+        slot.forgettable_at = match &slot.state {
+            Some(state) => Coarse::until(rule.forgettable_at(state), self.base),
+            None => Coarse(0),
+        };
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -114,7 +140,11 @@ impl<S> Table<S> {
 
     #[inline]
     pub(super) fn lock_shard(&self, shard: usize) -> Shard<'_, S> {
-        Shard { map: self.map.shards()[shard].write(), table: self, shard }
+        Shard {
+            map: self.map.shards()[shard].write(),
+            table: self,
+            shard,
+        }
     }
 
     /// Locks the shard of a place for reading.
@@ -205,8 +235,11 @@ impl<S> Shard<'_, S> {
             return Err(slot);
         }
         let fingerprint = place.fingerprint;
-        self.map
-            .insert(fingerprint, (fingerprint, SharedValue::new(slot)), |(stored, _)| *stored);
+        self.map.insert(
+            fingerprint,
+            (fingerprint, SharedValue::new(slot)),
+            |(stored, _)| *stored,
+        );
         self.queue().push_back(fingerprint);
         Ok(forgotten)
     }
@@ -218,7 +251,9 @@ impl<S> Shard<'_, S> {
             let Some(fingerprint) = self.queue().pop_front() else {
                 break;
             };
-            let matters = find(&self.map, fingerprint).is_some_and(|slot| slot.forgettable_at > now);
+            let base = self.table.base;
+            let matters = find(&self.map, fingerprint)
+                .is_some_and(|slot| !slot.forgettable_at.is_past(now, base));
             if matters {
                 self.queue().push_back(fingerprint);
             } else {
@@ -230,7 +265,9 @@ impl<S> Shard<'_, S> {
 
     /// Takes a slot out of the map, but not out of the queue.
     fn take(&mut self, fingerprint: u64) -> bool {
-        let taken = self.map.remove_entry(fingerprint, |(stored, _)| *stored == fingerprint);
+        let taken = self
+            .map
+            .remove_entry(fingerprint, |(stored, _)| *stored == fingerprint);
         if taken.is_some() {
             self.table.len.fetch_sub(1, Ordering::Relaxed);
         }
@@ -239,7 +276,9 @@ impl<S> Shard<'_, S> {
 
     fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
         // A panic while the lock was held leaves at worst a fingerprint that is not looked at.
-        self.table.queues[self.shard].lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.queues[self.shard]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

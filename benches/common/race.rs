@@ -1,0 +1,182 @@
+//! Contenders take turns (A B C, B C A, …), and each round gives one ratio for each peer.
+
+use std::env;
+
+use super::timing::Cost;
+
+/// How thorough a run is.
+pub(crate) struct Mode {
+    /// `cargo bench`; otherwise a smoke test that only shows that everything runs.
+    pub(crate) full: bool,
+    filters: Vec<String>,
+}
+
+impl Mode {
+    /// `cargo bench -- NAME…` runs the races whose names contain one of the words; `--test`,
+    /// or the lack of `--bench`, runs everything once and briefly.
+    pub(crate) fn from_args() -> Self {
+        let args: Vec<String> = env::args().skip(1).collect();
+        let has = |flag: &str| args.iter().any(|arg| arg == flag);
+        Self {
+            full: has("--bench") && !has("--test"),
+            filters: args
+                .iter()
+                .filter(|arg| !arg.starts_with("--"))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    pub(crate) fn runs(&self, race: &str) -> bool {
+        self.filters.is_empty()
+            || self
+                .filters
+                .iter()
+                .any(|filter| race.contains(filter.as_str()))
+    }
+
+    pub(crate) fn pick<T>(&self, full: T, brief: T) -> T {
+        if self.full { full } else { brief }
+    }
+}
+
+/// Takes a turn in round `n`, and tells what an operation cost.
+type Turn<'a> = Box<dyn FnMut(usize) -> Cost + 'a>;
+
+/// One who takes part.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: &'static str,
+    /// Heap allocations of one operation on a known key.
+    pub(crate) allocations: f64,
+    pub(crate) turn: Turn<'a>,
+}
+
+/// Which way a ratio reads.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Reads {
+    /// Our operations per second over the peer's: more is better.
+    Rate,
+    /// Our time over the peer's, each above the time of the bare call: less is better.
+    TimeAboveBare,
+}
+
+/// The first contender is ours, the others are its peers; a bare call may stand in front.
+pub(crate) struct Race<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) bare: Option<Contender<'a>>,
+    pub(crate) contenders: Vec<Contender<'a>>,
+    /// What is aimed at, by the peer's name.
+    pub(crate) targets: &'static [(&'static str, f64)],
+}
+
+/// Rows of results, to be pasted.
+pub(crate) struct Table {
+    reads: Reads,
+    rows: Vec<String>,
+}
+
+impl Table {
+    pub(crate) fn new(reads: Reads) -> Self {
+        Self {
+            reads,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Lets the contenders run against each other, and notes how it went.
+    pub(crate) fn race(&mut self, mode: &Mode, rounds: usize, race: Race<'_>) {
+        let Race {
+            name,
+            bare,
+            contenders,
+            targets,
+        } = race;
+        let first = usize::from(bare.is_some());
+        let mut all: Vec<_> = bare.into_iter().chain(contenders).collect();
+        let count = all.len();
+        let mut costs = vec![Vec::with_capacity(rounds); count];
+        // The first round warms up and is not counted.
+        let (warm_up, rounds) = if mode.full { (1, rounds) } else { (0, 1) };
+        for round in 0..warm_up + rounds {
+            for turn in 0..count {
+                let who = (round + turn) % count;
+                let cost = (all[who].turn)(round);
+                if round >= warm_up {
+                    costs[who].push(cost);
+                }
+            }
+        }
+        let above = |who: usize, of: fn(&Cost) -> f64| -> Vec<f64> {
+            let bare = |round: usize| {
+                if first == 1 {
+                    of(&costs[0][round])
+                } else {
+                    0.0
+                }
+            };
+            (0..rounds)
+                .map(|round| of(&costs[who][round]) - bare(round))
+                .collect()
+        };
+        for peer in first + 1..count {
+            let ratios = |of: fn(&Cost) -> f64| {
+                let pairs = above(first, of).into_iter().zip(above(peer, of));
+                spread(pairs.map(|(ours, theirs)| match self.reads {
+                    Reads::Rate => theirs / ours,
+                    Reads::TimeAboveBare => ours / theirs,
+                }))
+            };
+            let [low, wall, high] = ratios(|cost| cost.wall);
+            let [_, cpu, _] = ratios(|cost| cost.cpu);
+            let nanos = |who| spread(above(who, |cost| cost.wall).into_iter())[1];
+            let them = &all[peer];
+            let target = targets.iter().find(|(name, _)| *name == them.name);
+            let target = target.map_or(String::from("–"), |(_, target)| match self.reads {
+                Reads::Rate => format!("≥ {target}"),
+                Reads::TimeAboveBare => format!("≤ {target}"),
+            });
+            let row = format!(
+                "| {name} | {} | **{wall:.2}** ({low:.2}–{high:.2}) | {cpu:.2} | {target} | {:.0} : {:.0} | {} : {} |",
+                them.name,
+                nanos(first),
+                nanos(peer),
+                all[first].allocations,
+                them.allocations,
+            );
+            if mode.full {
+                eprintln!("{row}");
+                self.rows.push(row);
+            }
+        }
+    }
+
+    /// Prints all rows as a table in Markdown.
+    pub(crate) fn print(&self, mode: &Mode, rounds: usize) {
+        if !mode.full {
+            println!("smoke test: all contenders decide as they should; nothing was measured");
+            return;
+        }
+        let what = match self.reads {
+            Reads::Rate => "decisions per second, ours over theirs: more is better",
+            Reads::TimeAboveBare => "time above the bare call, ours over theirs: less is better",
+        };
+        println!("\nRatios of {what}. Median of {rounds} rounds (least–greatest), by the wall;");
+        println!(
+            "then by processor time. Nanoseconds and allocations per request: ours : theirs.\n"
+        );
+        println!("| | against | ratio | by cpu | aim | ns | allocations |");
+        println!("|---|---|---|---|---|---|---|");
+        self.rows.iter().for_each(|row| println!("{row}"));
+    }
+}
+
+/// Least, median, greatest.
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    [
+        values[0],
+        values[values.len() / 2],
+        values[values.len() - 1],
+    ]
+}

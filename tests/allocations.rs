@@ -1,0 +1,183 @@
+//! What a request costs on the heap, once its key is known.
+//!
+//! Allocations are counted by thread, so tests may run beside each other.
+
+#[allow(dead_code)]
+#[path = "../benches/common/counting.rs"]
+mod counting;
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    task::{Context, Poll, Waker},
+};
+
+use counting::{Counting, allocations};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use tollgate::{
+    Cost, Policy, RateLimitLayer, TokenBucket,
+    key::{Key, PeerIp},
+    respond::{Headers, Http},
+    store::{Ask, Local},
+};
+use tower::{Layer, Service};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A rule that admits `burst` requests of a key in all that a test lasts.
+fn rule(burst: u64) -> TokenBucket {
+    TokenBucket::per_hour(1).burst(burst)
+}
+
+fn decisions_allocate_nothing(key: impl Fn() -> Key, burst: u64) {
+    let (policy, rule, store) = (Policy::new("test"), rule(burst), Local::new());
+    let decide = || {
+        store
+            .decide(&Ask::new(&policy, &rule, key(), Cost::ONE))
+            .is_admitted()
+    };
+    assert!(decide());
+    let (count, admitted) = allocations(|| (1..100).filter(|_| decide()).count());
+    assert_eq!(admitted as u64, burst.min(100) - 1);
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn a_decision_on_a_known_address() {
+    for burst in [1, 100] {
+        decisions_allocate_nothing(|| IpAddr::from([192, 0, 2, 1]).into(), burst);
+        decisions_allocate_nothing(
+            || IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]).into(),
+            burst,
+        );
+    }
+}
+
+#[test]
+fn a_decision_on_a_known_string() {
+    for length in [0, 24, 40, 41, 4096] {
+        let text = "k".repeat(length);
+        for burst in [1, 100] {
+            decisions_allocate_nothing(|| text.as_str().into(), burst);
+        }
+    }
+}
+
+#[test]
+fn a_decision_on_joined_keys_of_a_few_bytes() {
+    decisions_allocate_nothing(|| Key::join(["tenant-7", "alice"]), 100);
+}
+
+/// Answers at once, without an allocation.
+#[derive(Clone)]
+struct Inner;
+
+impl Service<Request<()>> for Inner {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new(())))
+    }
+}
+
+fn request() -> Request<()> {
+    let mut request = Request::new(());
+    request
+        .extensions_mut()
+        .insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 4711)));
+    request
+}
+
+/// The allocations of each of ten requests on a known key, all alike, and the last answer.
+fn of_a_request(
+    mut service: impl Service<Request<()>, Response = Response<()>>,
+) -> (u64, Response<()>) {
+    let mut answer = |request| {
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(service.poll_ready(&mut cx).is_ready());
+        match service.call(request).now_or_never() {
+            Some(Ok(response)) => response,
+            _ => panic!("the service is ready at once, and cannot fail"),
+        }
+    };
+    assert_eq!(answer(request()).status(), StatusCode::OK);
+    let counts: Vec<(u64, Response<()>)> = (0..10)
+        .map(|_| {
+            let request = request();
+            allocations(|| answer(request))
+        })
+        .collect();
+    assert!(
+        counts.iter().all(|(count, _)| *count == counts[0].0),
+        "not alike"
+    );
+    counts.into_iter().next_back().expect("ten of them")
+}
+
+/// What a map needs for so many headers whose names and values need nothing.
+fn of_the_map(headers: usize) -> u64 {
+    let names = [
+        "ratelimit",
+        "ratelimit-policy",
+        "retry-after",
+        "cache-control",
+        "another",
+    ];
+    allocations(|| {
+        let mut map = HeaderMap::new();
+        for name in &names[..headers] {
+            map.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        map
+    })
+    .0
+}
+
+#[test]
+fn an_admitted_request_without_headers() {
+    let respond = Http::empty().headers(Headers::None);
+    let layer = RateLimitLayer::new(rule(100))
+        .key(PeerIp::new())
+        .respond(respond);
+    let (count, response) = of_a_request(layer.layer(Inner));
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.headers().is_empty());
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn an_admitted_request_with_headers() {
+    let respond = Http::empty().headers(Headers::Draft);
+    let layer = RateLimitLayer::new(rule(100))
+        .key(PeerIp::new())
+        .respond(respond);
+    let (count, response) = of_a_request(layer.layer(Inner));
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.headers().contains_key("ratelimit"));
+    let map = of_the_map(response.headers().len());
+    assert!(
+        count <= map + 2,
+        "{count} allocations, {map} of them the map's"
+    );
+}
+
+#[test]
+fn a_refusal_with_headers_and_an_empty_body() {
+    let respond = Http::empty().headers(Headers::Draft);
+    let layer = RateLimitLayer::new(rule(1))
+        .key(PeerIp::new())
+        .respond(respond);
+    let (count, response) = of_a_request(layer.layer(Inner));
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(response.headers().contains_key("retry-after"));
+    assert!(count <= 5, "{count} allocations");
+}

@@ -1,0 +1,14 @@
+//! A service's error that no refusal can become.
+
+mod parts;
+
+use std::io;
+
+use tollgate::{RateLimitLayer, TokenBucket, respond::AsError};
+use tower::ServiceBuilder;
+
+fn main() {
+    let layer = RateLimitLayer::new(TokenBucket::per_second(10)).respond(AsError);
+    let service = parts::service::<String, io::Error>();
+    parts::serve(ServiceBuilder::new().layer(layer).service(service));
+}

@@ -1,0 +1,11 @@
+//! A store that can fail, without a word on what happens then, where most layers are added.
+
+mod parts;
+
+use axum::Router;
+use tollgate::{RateLimitLayer, TokenBucket};
+
+fn main() {
+    let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(parts::Fallible);
+    let _: Router = Router::new().layer(layer);
+}

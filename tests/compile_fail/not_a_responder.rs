@@ -1,0 +1,9 @@
+//! The name of a shape of headers where an answer is expected.
+
+use axum::Router;
+use tollgate::{RateLimitLayer, TokenBucket, respond::Headers};
+
+fn main() {
+    let layer = RateLimitLayer::new(TokenBucket::per_second(10)).respond(Headers::Legacy);
+    let _: Router = Router::new().layer(layer);
+}

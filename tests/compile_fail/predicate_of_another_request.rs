@@ -1,0 +1,11 @@
+//! An exemption of another request type than the service's.
+
+use axum::Router;
+use http::Request;
+use tollgate::{prelude::*, RateLimitLayer, TokenBucket};
+
+fn main() {
+    let key = PeerIp::new().exempting(|request: &Request<()>| request.uri().path() == "/health");
+    let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(key);
+    let _: Router = Router::new().layer(layer);
+}

@@ -1,0 +1,621 @@
+//! The traits are wide enough: a second algorithm and a second store, written without any privilege, in all
+//! combinations with what is built in.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![cfg(feature = "test-util")]
+
+mod common;
+
+use std::{convert::Infallible, fmt, sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use common::{PerSecond, Remote, SECOND};
+use http::{Request, Response};
+use proptest::prelude::*;
+use tollgate::{
+    AnyRule, Charge, Cost, Decision, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket,
+    Verdict,
+    algorithm::{Algorithm, Step},
+    clock::{Clock, ManualClock},
+    key::{Header, Key},
+    respond::Http,
+    store::{Ask, Check, Local, LocalBuilder, NeverFails, Settlement, Store, StoreExt},
+};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+fn cost(units: u64) -> Cost {
+    Cost::new(units).unwrap()
+}
+
+/// What every store does with a rule of 3 a second and 3 at once, seen through the trait alone.
+///
+/// Returns what remains after a charge of 1 was settled back.
+async fn exercise<S, R>(store: &S, rule: &R) -> Option<u64>
+where
+    S: Store<R, Error: fmt::Debug>,
+{
+    let (policy, other) = (Policy::new("exercise"), Policy::new("other"));
+    let (alice, bob) = (Key::from("alice"), Key::from("bob"));
+    let acquire = async |policy: &Policy, key: Key, units: u64| {
+        let decisions = store
+            .acquire(&[Ask::new(policy, rule, key, cost(units))])
+            .await
+            .unwrap();
+        let [decision] = decisions.as_slice() else {
+            panic!("{decisions:?}")
+        };
+        *decision
+    };
+    let remaining = async |policy: &Policy, key: Key| {
+        let decisions = store
+            .look(&[Ask::new(policy, rule, key, Cost::ONE)])
+            .await
+            .unwrap();
+        let [look] = decisions.as_slice() else {
+            panic!("{decisions:?}")
+        };
+        assert_eq!(look.charge(), None);
+        look.remaining()
+    };
+
+    // Looking changes nothing, and asks for nothing.
+    for _ in 0..3 {
+        assert_eq!(remaining(&policy, alice).await, Some(3));
+    }
+    let first = acquire(&policy, alice, 1).await;
+    assert_eq!(
+        (first.verdict(), first.remaining(), first.limit()),
+        (Verdict::Allow, Some(2), Some(3))
+    );
+    // A refusal spends nothing; one for ever tells no wait.
+    let refused = acquire(&policy, alice, 3).await;
+    assert_eq!(
+        (refused.verdict(), refused.remaining(), refused.charge()),
+        (Verdict::Refuse, Some(2), None)
+    );
+    assert!(refused.retry_after().is_some_and(|wait| !wait.is_zero()));
+    assert_eq!(acquire(&policy, alice, 4).await.retry_after(), None);
+    assert_eq!(remaining(&policy, alice).await, Some(2));
+    // Other keys and other policies are others.
+    assert_eq!(acquire(&policy, bob, 3).await.remaining(), Some(0));
+    assert_eq!(acquire(&other, alice, 2).await.remaining(), Some(1));
+
+    let charge = first.charge().expect("it was admitted");
+    assert_eq!((charge.cost, charge.at), (1, first.at()));
+    let back = Settlement {
+        policy: &policy,
+        rule,
+        key: alice,
+        charge,
+        actual: 0,
+    };
+    store.settle(&[back]).await.unwrap();
+    let settled = remaining(&policy, alice).await;
+
+    store.reset(&policy, &alice).await.unwrap();
+    assert_eq!(remaining(&policy, alice).await, Some(3));
+    assert_eq!(remaining(&policy, bob).await, Some(0));
+    assert_eq!(remaining(&other, alice).await, Some(1));
+    settled
+}
+
+fn still<R: Algorithm>() -> Local<R, ManualClock> {
+    LocalBuilder::new().clock(ManualClock::default()).build()
+}
+
+/// Each rule on each store, plain and wrapped in everything that stores can be wrapped in.
+async fn exercise_all<R>(rule: R)
+where
+    R: Algorithm<State: Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    // `Local` settles, and `Remote` says nothing of what it does with settlements.
+    assert_eq!(exercise(&still(), &rule).await, Some(3));
+    assert_eq!(exercise(&Arc::new(still()), &rule).await, Some(3));
+    assert_eq!(exercise(&still().boxed(), &rule).await, Some(3));
+    assert_eq!(exercise(&still().fail_open(), &rule).await, Some(3));
+    assert_eq!(
+        exercise(&Arc::new(still().boxed().fail_closed()).boxed(), &rule).await,
+        Some(3)
+    );
+    exercise(&Remote::open(), &rule).await;
+    exercise(&Remote::open().boxed(), &rule).await;
+    exercise(&Remote::open().fail_closed(), &rule).await;
+    exercise(&Arc::new(Remote::open()).boxed().fail_open().boxed(), &rule).await;
+}
+
+#[tokio::test]
+async fn every_rule_runs_on_every_store() {
+    let (bucket, window) = (TokenBucket::per_second(3), PerSecond::new(3));
+    exercise_all(bucket).await;
+    exercise_all(window.clone()).await;
+    exercise_all("token-bucket 3/1s".parse::<AnyRule>().unwrap()).await;
+    exercise_all(
+        "token-bucket 3/1s & token-bucket 9/1m"
+            .parse::<AnyRule>()
+            .unwrap(),
+    )
+    .await;
+    exercise_all((bucket, window.clone())).await;
+    exercise_all((window, (bucket, TokenBucket::per_hour(100)))).await;
+}
+
+/// The layer in front of a service, generic over rule and store: what a library of somebody else may do.
+fn limited<R, S>(
+    rule: R,
+    store: S,
+) -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone
+where
+    R: Algorithm + Clone,
+    S: Store<R, Error: NeverFails> + Clone,
+{
+    let hello = service_fn(async |_: Request<()>| Ok(Response::new("hello".to_owned())));
+    RateLimitLayer::new(rule)
+        .store(store)
+        .key(Header::new("x-api-key"))
+        .respond(Http::new())
+        .layer(hello)
+}
+
+async fn get<S>(service: &S, key: &str) -> Response<String>
+where
+    S: Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone,
+{
+    let request = Request::builder()
+        .header("x-api-key", key)
+        .body(())
+        .unwrap();
+    service
+        .clone()
+        .oneshot(request)
+        .await
+        .unwrap_or_else(|never| match never {})
+}
+
+async fn statuses<S>(service: &S, key: &str, count: usize) -> Vec<u16>
+where
+    S: Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone,
+{
+    let mut statuses = Vec::new();
+    for _ in 0..count {
+        statuses.push(get(service, key).await.status().as_u16());
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn a_second_algorithm_behind_the_layer() {
+    let clock = ManualClock::default();
+    let store = LocalBuilder::new().clock(clock.clone()).build();
+    let service = limited(PerSecond::new(2), store);
+    for _ in 0..3 {
+        assert_eq!(statuses(&service, "a", 4).await, [200, 200, 429, 429]);
+        assert_eq!(statuses(&service, "b", 1).await, [200]);
+        let refused = get(&service, "a").await;
+        assert_eq!(refused.headers()["retry-after"], "1");
+        assert_eq!(refused.headers()["ratelimit"], "\"default\";r=0;t=1");
+        assert_eq!(refused.headers()["ratelimit-policy"], "\"default\";q=2;w=1");
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
+#[tokio::test]
+async fn a_pair_of_both_algorithms_behind_the_layer() {
+    let clock = ManualClock::default();
+    let store = LocalBuilder::new().clock(clock.clone()).build();
+    let service = limited((TokenBucket::per_minute(5), PerSecond::new(2)), store);
+    assert_eq!(statuses(&service, "a", 3).await, [200, 200, 429]);
+    assert_eq!(get(&service, "a").await.headers()["retry-after"], "1");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(statuses(&service, "a", 3).await, [200, 200, 429]);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(statuses(&service, "a", 3).await, [200, 429, 429]);
+    // Now the bucket: a token in 12 seconds, two of which have passed.
+    assert_eq!(get(&service, "a").await.headers()["retry-after"], "10");
+}
+
+/// `r` in every `t` seconds must stay within the rate of both rules.
+#[tokio::test]
+async fn a_pair_promises_no_more_than_its_slower_rule_sustains() {
+    let (fast, slow) = (TokenBucket::per_second(10), TokenBucket::per_hour(10));
+    for service in [
+        limited((fast, slow), still()),
+        limited((slow, fast), still()),
+    ] {
+        for _ in 0..9 {
+            let answer = get(&service, "a").await;
+            let told = answer.headers()["ratelimit"].to_str().unwrap();
+            let number = |name: &str| -> u64 {
+                let value = told.split(';').find_map(|part| part.strip_prefix(name));
+                value
+                    .and_then(|value| value.parse().ok())
+                    .unwrap_or_else(|| panic!("no {name} in {told}"))
+            };
+            assert!(number("r=") * 3600 <= number("t=") * 10, "{told}");
+        }
+    }
+}
+
+/// A pair that waits, in a second's rhythm, for what its bucket lets pass.
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn a_pair_delays_as_the_one_of_them_that_does() {
+    let store = LocalBuilder::new()
+        .clock(tollgate::clock::TokioClock::new())
+        .build();
+    let service = limited((PerSecond::waiting(1), TokenBucket::per_day(2)), store);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(statuses(&service, "a", 1).await, [200]);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(statuses(&service, "a", 1).await, [200]);
+    let waited = begun.elapsed();
+    assert!(
+        waited > Duration::ZERO && waited <= Duration::from_millis(1002),
+        "{waited:?}"
+    );
+    assert_eq!(statuses(&service, "a", 1).await, [429]);
+}
+
+async fn exercise_over_http<R, S>(rule: R, store: S, remote: &Remote<R>)
+where
+    R: Algorithm<State: Send + 'static> + Clone + Send + Sync + 'static,
+    S: Store<R, Error: NeverFails> + Clone,
+{
+    let service = limited(rule, store);
+    assert_eq!(statuses(&service, "a", 4).await, [200, 200, 200, 429]);
+    assert_eq!(statuses(&service, "b", 1).await, [200]);
+    assert_eq!(remote.keys(), 2);
+    remote.failing.store(true, Ordering::SeqCst);
+    let answer = get(&service, "a").await;
+    assert_eq!(answer.status(), 503);
+    assert!(!answer.headers().contains_key("ratelimit"));
+    assert!(answer.body().contains("#temporary-reduced-capacity"));
+    remote.failing.store(false, Ordering::SeqCst);
+    assert_eq!(statuses(&service, "a", 1).await, [429]);
+    remote.now.fetch_add(SECOND, Ordering::SeqCst);
+    assert_eq!(statuses(&service, "a", 1).await, [200]);
+}
+
+#[tokio::test]
+async fn a_second_store_behind_the_layer() {
+    let bucket = TokenBucket::per_second(3);
+    let remote = Remote::open();
+    exercise_over_http(bucket, remote.clone().fail_closed(), &remote).await;
+    let remote = Remote::open();
+    exercise_over_http(bucket, remote.clone().fail_closed().boxed(), &remote).await;
+    let remote = Remote::open();
+    let rule: AnyRule = "token-bucket 3/1s".parse().unwrap();
+    exercise_over_http(rule, remote.clone().boxed().fail_closed(), &remote).await;
+    let remote = Remote::open();
+    exercise_over_http(
+        PerSecond::new(3),
+        Arc::new(remote.clone().fail_closed()),
+        &remote,
+    )
+    .await;
+    let remote = Remote::open();
+    let pair = (bucket, PerSecond::new(3));
+    exercise_over_http(pair, remote.clone().fail_closed(), &remote).await;
+}
+
+/// Configuration chooses the store: one type for all of them.
+#[tokio::test]
+async fn stores_of_several_kinds_in_one_list() {
+    let bucket = TokenBucket::per_second(3);
+    let stores = [
+        still().boxed(),
+        Remote::open().fail_closed().boxed(),
+        still().fail_open().boxed(),
+    ];
+    for store in stores {
+        assert_eq!(
+            statuses(&limited(bucket, store), "a", 4).await,
+            [200, 200, 200, 429]
+        );
+    }
+}
+
+/// One thing that happens to a key.
+#[derive(Clone, Debug)]
+enum Event {
+    Pass(u64),
+    Call(u64),
+    /// Settles one of the admitted calls, by its place among them.
+    Settle(prop::sample::Index, u64),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        3 => (0..3 * SECOND).prop_map(Event::Pass),
+        1 => (0..3u64).prop_map(|seconds| Event::Pass(seconds * SECOND)),
+        8 => (1..12u64).prop_map(Event::Call),
+        1 => (any::<prop::sample::Index>(), 0..12u64).prop_map(|(which, actual)| Event::Settle(which, actual)),
+    ];
+    prop::collection::vec(event, 1..60)
+}
+
+fn bucket() -> impl Strategy<Value = TokenBucket> {
+    (1..20u64, 1..5_000u64, 1..12u64).prop_map(|(amount, millis, burst)| {
+        TokenBucket::new(Quota::new(amount, Duration::from_millis(millis))).burst(burst)
+    })
+}
+
+fn window() -> impl Strategy<Value = PerSecond> {
+    (1..12u64).prop_map(PerSecond::new)
+}
+
+/// Two rules, each with a state of its own, of which both spend or none does: by trying on copies.
+struct Apart<A: Algorithm, B: Algorithm> {
+    rules: (A, B),
+    states: (Option<A::State>, Option<B::State>),
+}
+
+impl<A: Algorithm, B: Algorithm> Apart<A, B> {
+    /// The decisions of each, as if it stood alone.
+    fn call(&mut self, now: Timestamp, units: u64) -> (Decision, Decision) {
+        let mut tried = self.states.clone();
+        let a = self.rules.0.step(&mut tried.0, now, cost(units)).decision();
+        let b = self.rules.1.step(&mut tried.1, now, cost(units)).decision();
+        if a.is_admitted() && b.is_admitted() {
+            self.states = tried;
+        }
+        (a, b)
+    }
+
+    /// The greatest cost that both let pass.
+    fn remaining(&self, now: Timestamp) -> u64 {
+        let a = self.rules.0.look(self.states.0.as_ref(), now).remaining();
+        let b = self.rules.1.look(self.states.1.as_ref(), now).remaining();
+        a.unwrap().min(b.unwrap())
+    }
+
+    fn settle(&mut self, charge: &Charge, now: Timestamp, actual: u64) {
+        self.rules.0.settle(&mut self.states.0, charge, now, actual);
+        self.rules.1.settle(&mut self.states.1, charge, now, actual);
+    }
+}
+
+/// Runs a pair beside its parts, which must agree at each event.
+fn together_as_apart<A, B>(a: A, b: B, events: Vec<Event>) -> Result<(), TestCaseError>
+where
+    A: Algorithm + Clone,
+    B: Algorithm + Clone,
+{
+    let pair = (a.clone(), b.clone());
+    let mut apart = Apart {
+        rules: (a, b),
+        states: (None, None),
+    };
+    let mut state = None;
+    let mut now = Timestamp::from_nanos(1_800_000_000 * SECOND);
+    let mut charges = Vec::new();
+    for event in events {
+        match event {
+            Event::Pass(nanos) => now = now.saturating_add(Duration::from_nanos(nanos)),
+            Event::Settle(which, actual) if !charges.is_empty() => {
+                let charge = charges.swap_remove(which.index(charges.len()));
+                pair.settle(&mut state, &charge, now, actual);
+                apart.settle(&charge, now, actual);
+            }
+            Event::Settle(..) => {}
+            Event::Call(units) => {
+                let before = state.clone();
+                let step = pair.step(&mut state, now, cost(units));
+                let decision = step.decision();
+                let (a, b) = apart.call(now, units);
+                let passes = a.is_admitted() && b.is_admitted();
+                prop_assert_eq!(
+                    decision.is_admitted(),
+                    passes,
+                    "{:?} of {:?} and {:?}",
+                    decision,
+                    a,
+                    b
+                );
+                prop_assert_eq!(matches!(step, Step::Wrote(_)), passes);
+                prop_assert_eq!(decision.remaining(), Some(apart.remaining(now)));
+                prop_assert_eq!(
+                    decision.charge().map(|charge| charge.cost),
+                    passes.then_some(units)
+                );
+                charges.extend(decision.charge());
+                if !passes {
+                    check_retry(&pair, &before, now, units, decision.retry_after())?;
+                }
+            }
+        }
+        let look = pair.look(state.as_ref(), now);
+        prop_assert_eq!(look.remaining(), Some(apart.remaining(now)));
+        prop_assert_eq!(look.is_admitted(), apart.remaining(now) > 0);
+    }
+    Ok(())
+}
+
+/// A wait is enough, and nothing less is.
+fn check_retry<R: Algorithm>(
+    rule: &R,
+    state: &Option<R::State>,
+    now: Timestamp,
+    units: u64,
+    wait: Option<Duration>,
+) -> Result<(), TestCaseError> {
+    let passes = |wait: Duration| {
+        let mut state = state.clone();
+        rule.step(&mut state, now.saturating_add(wait), cost(units))
+            .decision()
+            .is_admitted()
+    };
+    match wait {
+        Some(wait) => {
+            prop_assert!(passes(wait), "{units} do not pass after {wait:?}");
+            prop_assert!(
+                !passes(wait - Duration::from_nanos(1)),
+                "{units} pass before {wait:?}"
+            );
+        }
+        None => prop_assert!(
+            !passes(Duration::from_secs(1_000_000_000)),
+            "{units} pass after all"
+        ),
+    }
+    Ok(())
+}
+
+/// The wait until more remains is enough, and nothing less is; none is told where none is.
+fn check_more<R: Algorithm>(
+    rule: &R,
+    state: &Option<R::State>,
+    look: &Decision,
+) -> Result<(), TestCaseError> {
+    let remaining = |at| rule.look(state.as_ref(), at).remaining();
+    let (now, wait) = (look.at(), look.more_after());
+    if wait.is_zero() {
+        let late = now.saturating_add(Duration::from_secs(1_000_000));
+        prop_assert!(
+            remaining(late) <= look.remaining(),
+            "it grows after all: {look:?}"
+        );
+        return Ok(());
+    }
+    let more = remaining(now.saturating_add(wait));
+    prop_assert!(
+        more > look.remaining(),
+        "still {more:?} after {wait:?}: {look:?}"
+    );
+    let before = remaining(now.saturating_add(wait - Duration::from_nanos(1)));
+    prop_assert!(
+        before <= look.remaining(),
+        "{before:?} before {wait:?}: {look:?}"
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_pair_decides_as_its_parts(a in bucket(), b in window(), events in events()) {
+        together_as_apart(a, b.clone(), events.clone())?;
+        together_as_apart(b, a, events)?;
+    }
+
+    #[test]
+    fn a_pair_of_buckets_decides_as_its_parts(a in bucket(), b in bucket(), events in events()) {
+        together_as_apart(a, b, events)?;
+    }
+
+    #[test]
+    fn a_nested_pair_decides_as_its_parts(a in bucket(), b in bucket(), c in window(), events in events()) {
+        together_as_apart((a, c), b, events)?;
+    }
+
+    /// `limit` is the greatest cost that could ever pass.
+    #[test]
+    fn the_limit_of_a_pair_is_what_could_ever_pass(a in bucket(), b in bucket(), units in 1..12u64) {
+        let pair = (a, b);
+        let now = Timestamp::from_nanos(1_800_000_000 * SECOND);
+        let look = pair.look(None, now);
+        prop_assert_eq!(look.limit(), Some(a.capacity().min(b.capacity())), "{:?}", look);
+        let step = pair.step(&mut None, now, cost(units)).decision();
+        prop_assert_eq!(step.is_admitted(), units <= look.limit().unwrap());
+        prop_assert_eq!(step.limit(), look.limit());
+    }
+
+    /// `more_after` is the least wait after which more remains.
+    #[test]
+    fn a_pair_tells_when_there_is_more(a in bucket(), b in bucket(), events in events()) {
+        let pair = (a, b);
+        let mut state = None;
+        let mut now = Timestamp::from_nanos(1_800_000_000 * SECOND);
+        for event in events {
+            match event {
+                Event::Pass(nanos) => now = now.saturating_add(Duration::from_nanos(nanos)),
+                Event::Call(units) => {
+                    pair.step(&mut state, now, cost(units));
+                }
+                Event::Settle(..) => {}
+            }
+            check_more(&pair, &state, &pair.look(state.as_ref(), now))?;
+        }
+    }
+
+    /// Two stores with a rule each, and one with the pair.
+    #[test]
+    fn a_store_of_pairs_is_as_good_as_two_stores(a in bucket(), b in window(), events in events()) {
+        let clock = ManualClock::default();
+        let builder = || LocalBuilder::new().clock(clock.clone());
+        let both: Local<(TokenBucket, PerSecond), _> = builder().build();
+        let (left, right) = (builder().build(), builder().build());
+        let (policy, pair) = (Policy::default(), (a, b.clone()));
+        for event in events {
+            match event {
+                Event::Pass(nanos) => clock.advance(Duration::from_nanos(nanos)),
+                Event::Settle(..) => {}
+                Event::Call(units) => {
+                    let decision = both.decide(&Ask::new(&policy, &pair, Key::GLOBAL, cost(units)));
+                    let alone = left.decide(&Ask::new(&policy, &a, Key::GLOBAL, cost(units)));
+                    let other = right.decide(&Ask::new(&policy, &b, Key::GLOBAL, cost(units)));
+                    prop_assert_eq!(decision.is_admitted(), alone.is_admitted() && other.is_admitted());
+                    // What only one of them spent, it gets back at once.
+                    if !decision.is_admitted() {
+                        if let Some(charge) = alone.charge() {
+                            settle(&left, &policy, &a, charge);
+                        }
+                        if let Some(charge) = other.charge() {
+                            settle(&right, &policy, &b, charge);
+                        }
+                    }
+                    let remaining = [
+                        left.look(&policy, &a, &Key::GLOBAL).remaining(),
+                        right.look(&policy, &b, &Key::GLOBAL).remaining(),
+                    ];
+                    prop_assert_eq!(decision.remaining(), remaining.into_iter().min().flatten());
+                }
+            }
+        }
+    }
+
+    /// Both rules in one text, and two limits with a rule each: the same to a client.
+    #[test]
+    fn one_rule_of_two_is_two_limits(a in bucket(), b in bucket(), events in events()) {
+        let clock = ManualClock::default();
+        let builder = || LocalBuilder::new().clock(clock.clone());
+        let (one, two): (Local<AnyRule, _>, Local<AnyRule, _>) = (builder().build(), builder().build());
+        let all: AnyRule = format!("{a} & {b}").parse().unwrap();
+        let (a, b) = (AnyRule::TokenBucket(a), AnyRule::TokenBucket(b));
+        let (policy, first, second) = (Policy::default(), Policy::new("first"), Policy::new("second"));
+        for event in events {
+            match event {
+                Event::Pass(nanos) => clock.advance(Duration::from_nanos(nanos)),
+                Event::Settle(..) => {}
+                Event::Call(units) => {
+                    let ask = |policy, rule| Ask::new(policy, rule, Key::GLOBAL, cost(units));
+                    let decision = one.decide(&ask(&policy, &all));
+                    let Check::Ready(Ok(decisions)) = two.acquire(&[ask(&first, &a), ask(&second, &b)]) else {
+                        panic!("memory answers at once");
+                    };
+                    prop_assert_eq!(decision.is_admitted(), decisions.is_admitted());
+                    let each = decisions.as_slice().iter();
+                    prop_assert_eq!(decision.remaining(), each.clone().filter_map(Decision::remaining).min());
+                    prop_assert_eq!(decision.reset_after(), each.clone().map(Decision::reset_after).max().unwrap());
+                    if !decision.is_admitted() {
+                        let waits: Option<Vec<_>> = each.map(Decision::retry_after).collect();
+                        let longest = waits.and_then(|waits| waits.into_iter().max());
+                        prop_assert_eq!(decision.retry_after(), longest);
+                    }
+                    prop_assert_eq!(decision.at(), clock.now());
+                }
+            }
+        }
+    }
+}
+
+fn settle<R: Algorithm>(store: &Local<R, ManualClock>, policy: &Policy, rule: &R, charge: Charge) {
+    let back = Settlement {
+        policy,
+        rule,
+        key: Key::GLOBAL,
+        charge,
+        actual: 0,
+    };
+    let Check::Ready(Ok(())) = Store::settle(store, &[back]) else {
+        panic!("memory settles at once");
+    };
+}
