@@ -121,7 +121,7 @@ impl Algorithm for PerSecond {
 
 /// A store as a network has it: answers when its gate is opened, and can fail.
 pub struct Remote<A: Algorithm> {
-    states: Arc<Mutex<HashMap<(String, Key), A::State>>>,
+    states: Arc<Mutex<States<A>>>,
     pub now: Arc<AtomicU64>,
     pub failing: Arc<AtomicBool>,
     pub settled: Arc<AtomicU64>,
@@ -165,6 +165,8 @@ impl<A: Algorithm> Remote<A> {
         self.states.lock().unwrap().len()
     }
 }
+
+type States<A> = HashMap<(String, Key), <A as Algorithm>::State>;
 
 type Later<T> = Pin<Box<dyn Future<Output = Result<T, store::Error>> + Send>>;
 
