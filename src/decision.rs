@@ -78,15 +78,25 @@ pub enum Verdict {
 /// | [`more_after`](Self::more_after) | the least wait after which `remaining` has grown |
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
-    verdict: Verdict,
+    kind: Kind,
     class: u8,
     at: Timestamp,
     cost: u64,
     remaining: u64,
     limit: Option<Limit>,
-    retry_after: Option<Duration>,
+    /// How long a delay is; else when to come again.
+    wait: Option<Duration>,
     reset_after: Duration,
     more_after: Duration,
+}
+
+/// A [`Verdict`] whose delay lies elsewhere: a decision is copied often, and this makes it shorter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Allow,
+    Delay,
+    Refuse,
+    Undecided { admitted: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,14 +111,20 @@ impl Decision {
     /// Algorithms fill it with the `with_` methods.
     #[inline]
     pub const fn new(verdict: Verdict, at: Timestamp, cost: u64) -> Self {
+        let (kind, wait) = match verdict {
+            Verdict::Allow => (Kind::Allow, Some(Duration::ZERO)),
+            Verdict::Delay(wait) => (Kind::Delay, Some(wait)),
+            Verdict::Refuse => (Kind::Refuse, None),
+            Verdict::Undecided { admitted } => (Kind::Undecided { admitted }, None),
+        };
         Self {
-            verdict,
+            kind,
             class: 0,
             at,
             cost,
             remaining: 0,
             limit: None,
-            retry_after: None,
+            wait,
             reset_after: Duration::ZERO,
             more_after: Duration::ZERO,
         }
@@ -119,7 +135,7 @@ impl Decision {
     /// `retry_after` is when it will try again, where it knows.
     pub const fn undecided(admitted: bool, at: Timestamp, retry_after: Option<Duration>) -> Self {
         let mut decision = Self::new(Verdict::Undecided { admitted }, at, 0);
-        decision.retry_after = retry_after;
+        decision.wait = retry_after;
         decision
     }
 
@@ -140,10 +156,14 @@ impl Decision {
     }
 
     /// With the least wait after which the same call passes; `None` is never.
+    ///
+    /// For what is refused; an admission has no wait, and a delay its own.
     #[inline]
     #[must_use]
     pub const fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
-        self.retry_after = wait;
+        if !self.is_spent() {
+            self.wait = wait;
+        }
         self
     }
 
@@ -172,22 +192,40 @@ impl Decision {
     }
 
     /// Allow, delay, refuse, or undecided.
+    #[inline]
     pub const fn verdict(&self) -> Verdict {
-        self.verdict
+        match (self.kind, self.wait) {
+            (Kind::Allow, _) | (Kind::Delay, None) => Verdict::Allow,
+            (Kind::Delay, Some(wait)) => Verdict::Delay(wait),
+            (Kind::Refuse, _) => Verdict::Refuse,
+            (Kind::Undecided { admitted }, _) => Verdict::Undecided { admitted },
+        }
     }
 
     /// Whether the request goes on, at once or after a delay.
     #[inline]
     pub const fn is_admitted(&self) -> bool {
         matches!(
-            self.verdict,
-            Verdict::Allow | Verdict::Delay(_) | Verdict::Undecided { admitted: true }
+            self.kind,
+            Kind::Allow | Kind::Delay | Kind::Undecided { admitted: true }
         )
+    }
+
+    /// Whether the rule let it pass, and so was charged.
+    #[inline]
+    const fn is_spent(&self) -> bool {
+        matches!(self.kind, Kind::Allow | Kind::Delay)
+    }
+
+    /// How long the request has to wait before it goes on.
+    #[inline]
+    pub(crate) fn delay(&self) -> Option<Duration> {
+        self.wait.filter(|_| self.kind == Kind::Delay)
     }
 
     /// Whether the store could not tell.
     pub const fn is_undecided(&self) -> bool {
-        matches!(self.verdict, Verdict::Undecided { .. })
+        matches!(self.kind, Kind::Undecided { .. })
     }
 
     /// The capacity in units: the greatest cost that could ever pass. `None` when undecided.
@@ -220,7 +258,10 @@ impl Decision {
     /// Zero for what was admitted; `None` when it could never pass. For a look it is
     /// the wait for one unit. A wait above 2⁶⁴ s is cut to [`Duration::MAX`].
     pub const fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        match self.kind {
+            Kind::Delay => Some(Duration::ZERO),
+            _ => self.wait,
+        }
     }
 
     /// The least wait after which the key cannot be told from an unused one.
@@ -247,14 +288,14 @@ impl Decision {
 
     /// What was taken, for a later `settle`; `None` when nothing was.
     pub const fn charge(&self) -> Option<Charge> {
-        match self.verdict {
-            Verdict::Allow | Verdict::Delay(_) if self.cost > 0 => Some(Charge {
-                at: self.at,
-                class: self.class,
-                cost: self.cost,
-            }),
-            _ => None,
+        if !self.is_spent() || self.cost == 0 {
+            return None;
         }
+        Some(Charge {
+            at: self.at,
+            class: self.class,
+            cost: self.cost,
+        })
     }
 
     /// Whether this one leaves less than `other`, as a share of what each allows at most.
@@ -266,11 +307,11 @@ impl Decision {
 
     /// Orders decisions by how near to exhaustion they are, the nearest first.
     pub(crate) fn nearness(&self, other: &Self) -> Ordering {
-        let rank = |decision: &Self| match decision.verdict {
-            Verdict::Refuse => 0,
-            Verdict::Undecided { admitted: false } => 1,
-            Verdict::Allow | Verdict::Delay(_) => 2,
-            Verdict::Undecided { admitted: true } => 3,
+        let rank = |decision: &Self| match decision.kind {
+            Kind::Refuse => 0,
+            Kind::Undecided { admitted: false } => 1,
+            Kind::Allow | Kind::Delay => 2,
+            Kind::Undecided { admitted: true } => 3,
         };
         let share = |this: &Self, that: &Self| {
             u128::from(this.remaining) * u128::from(that.limit().unwrap_or(1))
@@ -280,11 +321,10 @@ impl Decision {
             .then_with(|| share(self, other).cmp(&share(other, self)))
     }
 
-    /// The refusal that stands for a delay where nothing can wait.
+    /// The refusal that stands for a delay where nothing can wait: its retry time is the delay.
     pub(crate) fn without_delay(mut self) -> Self {
-        if let Verdict::Delay(wait) = self.verdict {
-            self.verdict = Verdict::Refuse;
-            self.retry_after = Some(wait);
+        if self.kind == Kind::Delay {
+            self.kind = Kind::Refuse;
         }
         self
     }
@@ -298,10 +338,10 @@ impl Decision {
         } else {
             (self, other)
         };
-        let verdict = match (near.verdict, far.verdict) {
-            (Verdict::Delay(a), Verdict::Delay(b)) => Verdict::Delay(a.max(b)),
-            (Verdict::Allow, delay @ Verdict::Delay(_)) => delay,
-            (verdict, _) => verdict,
+        // An allowed one waits for nothing, so the longer wait is the delay of both.
+        let kind = match (near.kind, far.kind) {
+            (Kind::Allow, Kind::Delay) => Kind::Delay,
+            (kind, _) => kind,
         };
         let more_after = match near.remaining.cmp(&far.remaining) {
             Ordering::Less => near.more_after,
@@ -313,7 +353,7 @@ impl Decision {
             Ordering::Equal => near.more_after.max(far.more_after),
         };
         Self {
-            verdict,
+            kind,
             class: near.class.max(far.class),
             at: near.at.max(far.at),
             cost: near.cost,
@@ -325,7 +365,7 @@ impl Decision {
                 }),
                 _ => None,
             },
-            retry_after: match (near.retry_after, far.retry_after) {
+            wait: match (near.wait, far.wait) {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
@@ -338,10 +378,10 @@ impl Decision {
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
-            .field("verdict", &self.verdict)
+            .field("verdict", &self.verdict())
             .field("limit", &self.limit())
             .field("remaining", &self.remaining())
-            .field("retry_after", &self.retry_after)
+            .field("retry_after", &self.retry_after())
             .field("reset_after", &self.reset_after)
             .field("class", &self.class)
             .field("at", &self.at)

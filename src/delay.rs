@@ -9,7 +9,7 @@ use std::{
 use tower_service::Service;
 
 use crate::{
-    decision::Verdict,
+    decision::Decision,
     future::{Bill, Inside, Parked, ResponseFuture},
     limit::Limits,
     respond::{Refusal, Respond},
@@ -55,18 +55,16 @@ where
     ) -> ResponseFuture<Svc, Req, L, S, R> {
         let Inside {
             service,
-            req,
+            mut req,
             config,
             bill,
         } = parked.open();
         let wait = decisions
             .as_slice()
             .iter()
-            .map(|decision| match decision.verdict() {
-                Verdict::Delay(wait) => wait,
-                _ => Duration::ZERO,
-            });
-        let Some(sleep) = Sleep::start(wait.max().unwrap_or_default()) else {
+            .filter_map(Decision::delay)
+            .max();
+        let Some(sleep) = Sleep::start(wait.unwrap_or_default()) else {
             bill.settle_back(&config.store, &decisions);
             let refused: Decisions = decisions
                 .as_slice()
@@ -76,7 +74,7 @@ where
             let refusal = Refusal::new(bill.outcome(&refused));
             return ResponseFuture::answered(config.respond.refuse(req, refusal));
         };
-        let (req, mark) = config.admit(req, || bill.outcome(&decisions));
+        let mark = config.admit(&mut req, || bill.outcome(&decisions));
         let call = Some((service, req, mark));
         ResponseFuture::delayed(Self(Box::new(Waiting {
             sleep: Some(sleep),

@@ -194,11 +194,11 @@ where
             Way::Pass => {
                 let Inside {
                     mut service,
-                    req,
+                    mut req,
                     config,
                     bill,
                 } = self.open();
-                let (req, mark) = config.admit(req, || bill.outcome(&decisions));
+                let mark = config.admit(&mut req, || bill.outcome(&decisions));
                 ResponseFuture::calling(service.call(req), mark)
             }
             Way::Refuse => {

@@ -9,7 +9,6 @@ use std::{
 use tower_service::Service;
 
 use crate::{
-    decision::Verdict,
     delay::Delayed,
     future::{Parked, ResponseFuture},
     limit::{Asks, Limits},
@@ -85,7 +84,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, req: Req) -> Self::Future {
+    fn call(&mut self, mut req: Req) -> Self::Future {
         let Self { inner, config } = self;
         let mut asks = Asks::new();
         if let Err(missing) = config.limits.ask(&req, &mut asks) {
@@ -104,7 +103,7 @@ where
         };
         match Way::of(&decisions) {
             Way::Pass => {
-                let (req, mark) = config.admit(req, || outcome(&asks, &decisions));
+                let mark = config.admit(&mut req, || outcome(&asks, &decisions));
                 ResponseFuture::calling(inner.call(req), mark)
             }
             Way::Refuse => {
@@ -142,7 +141,7 @@ impl Way {
             if !decision.is_admitted() {
                 return Self::Refuse;
             }
-            if matches!(decision.verdict(), Verdict::Delay(_)) {
+            if decision.delay().is_some() {
                 way = Self::Wait;
             }
         }
@@ -162,16 +161,13 @@ impl<L, S, R> Config<L, S, R> {
     #[inline]
     pub(crate) fn admit<Req, Res, Err>(
         &self,
-        mut req: Req,
+        req: &mut Req,
         outcome: impl FnOnce() -> Outcome,
-    ) -> (Req, Option<R::Mark>)
+    ) -> Option<R::Mark>
     where
         R: Respond<Req, Res, Err>,
     {
-        let mark = self
-            .respond
-            .wants_outcome()
-            .then(|| self.respond.admit(&mut req, outcome()));
-        (req, mark)
+        let wanted = self.respond.wants_outcome();
+        wanted.then(|| self.respond.admit(req, outcome()))
     }
 }

@@ -75,8 +75,11 @@ impl Standing {
         };
         let within = within.map(|seconds| seconds.max(1));
         let available = match within {
-            Some(seconds) => remaining.min(number::units_within(seconds, quota)),
-            None => remaining,
+            // An admission's `t` is long enough for its `r`, unless it was clamped.
+            Some(seconds) if decision.verdict() == Verdict::Refuse || seconds == number::MAX => {
+                remaining.min(number::units_within(seconds, quota))
+            }
+            _ => remaining,
         };
         Self { available, within }
     }

@@ -96,8 +96,8 @@ impl Fields {
         if headers == Headers::None {
             return Self(Shape::Nothing);
         }
-        let entries: SmallVec<[Entry<'_>; 2]> = outcome
-            .by_nearness()
+        let mut entries: SmallVec<[Entry<'_>; 2]> = outcome
+            .iter()
             .filter(|(_, decision)| !decision.is_undecided())
             .filter_map(|(policy, decision)| {
                 let (limit, quota) = (decision.limit()?, decision.quota()?);
@@ -109,6 +109,9 @@ impl Fields {
                 })
             })
             .collect();
+        if entries.len() > 1 {
+            entries.sort_by(|a, b| a.decision.nearness(b.decision));
+        }
         Self(Shape::of(&entries, headers, cache).unwrap_or(Shape::Nothing))
     }
 
@@ -140,7 +143,7 @@ impl Fields {
 
 impl Shape {
     fn of(entries: &[Entry<'_>], headers: Headers, cache: &Cache) -> Option<Self> {
-        let numbers = Numbers::of(entries.first()?.decision, headers);
+        let nearest = entries.first()?.decision;
         Some(match headers {
             Headers::Draft => {
                 let standing = list(entries, |buffer, entry| {
@@ -151,20 +154,19 @@ impl Shape {
                 })?;
                 Self::Draft { standing, policies }
             }
-            Headers::Draft07 => Self::Draft07 {
-                remaining: numbers.remaining,
-                standing: numbers.dictionary()?,
-                policies: policies(entries, cache, |buffer, entry| {
-                    older::push_policy(buffer, entry.limit, &entry.quota);
-                })?,
-            },
-            Headers::Draft06 => Self::Triple {
-                prefixed: false,
-                numbers,
-            },
-            Headers::Legacy | Headers::LegacyDelta => Self::Triple {
-                prefixed: true,
-                numbers,
+            Headers::Draft07 => {
+                let numbers = Numbers::of(nearest, headers);
+                Self::Draft07 {
+                    remaining: numbers.remaining,
+                    standing: numbers.dictionary()?,
+                    policies: policies(entries, cache, |buffer, entry| {
+                        older::push_policy(buffer, entry.limit, &entry.quota);
+                    })?,
+                }
+            }
+            Headers::Draft06 | Headers::Legacy | Headers::LegacyDelta => Self::Triple {
+                prefixed: headers != Headers::Draft06,
+                numbers: Numbers::of(nearest, headers),
             },
             Headers::None => Self::Nothing,
         })

@@ -63,7 +63,8 @@ pub(super) fn clamp(number: u128) -> u64 {
 
 /// Whole seconds, rounded up.
 pub(super) fn seconds(wait: Duration) -> u64 {
-    clamp(wait.as_nanos().div_ceil(NANOS))
+    let begun = u64::from(wait.subsec_nanos() > 0);
+    wait.as_secs().saturating_add(begun).min(MAX)
 }
 
 /// The Unix second, rounded up, of an instant in nanoseconds and a wait from then on.
@@ -75,7 +76,15 @@ pub(super) fn second_after(nanos: u64, wait: Duration) -> u64 {
 pub(super) fn seconds_for(units: u64, quota: &Quota) -> u64 {
     // Below 2^64 · 2^63.
     let product = u128::from(units) * u128::from(quota.period_nanos());
-    clamp(product.div_ceil(u128::from(quota.amount()) * NANOS))
+    clamp(div_ceil(product, u128::from(quota.amount()) * NANOS))
+}
+
+/// Most numbers fit into a word, where a division takes a fraction of the time.
+fn div_ceil(number: u128, divisor: u128) -> u128 {
+    match (u64::try_from(number), u64::try_from(divisor)) {
+        (Ok(number), Ok(divisor)) => number.div_ceil(divisor).into(),
+        _ => number.div_ceil(divisor),
+    }
 }
 
 /// The units that `quota` grants within `seconds`, rounded down.

@@ -71,7 +71,7 @@ impl<'a> Narrow<'a> {
                 credit,
             });
             let decision = self.answer(Verdict::Allow, now, cost.get());
-            return Step::Wrote(decision.with_retry_after(Some(Duration::ZERO)));
+            return Step::Wrote(decision);
         }
         let retry_after = possible.then(|| self.wait(now, price));
         let decision = self.answer(Verdict::Refuse, now, cost.get());

@@ -1,7 +1,5 @@
 //! What a bucket holds, and the decisions that follow from it.
 
-use std::time::Duration;
-
 use super::{TokenBucket, TokenBucketState, narrow::Narrow};
 use crate::{
     algorithm::{
@@ -117,7 +115,7 @@ impl TokenBucket {
                 fill.known = true;
                 *state = Some(self.state(fill.level, fill.at));
                 let decision = self.answer(Verdict::Allow, now, cost.get(), &fill);
-                return Step::Wrote(decision.with_retry_after(Some(Duration::ZERO)));
+                return Step::Wrote(decision);
             }
             if !fill.known && !self.starts_at_rest() {
                 // From here on the key fills up: the one refusal that must be remembered.
@@ -152,7 +150,6 @@ impl Algorithm for TokenBucket {
         let fill = self.fill(state, now);
         if fill.level >= self.price(1) {
             self.answer(Verdict::Allow, now, 0, &fill)
-                .with_retry_after(Some(Duration::ZERO))
         } else {
             self.refuse(now, 0, 1, &fill)
         }
