@@ -369,6 +369,15 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(charge, Charge { at: at(idle), class: 0, cost });
+        let held = state.unwrap();
+        if actual > cost && at(idle + gap) >= rule.forgettable_at(&held) {
+            // Like a key that was forgotten: the debt is taken now.
+            let mut forgotten = None;
+            rule.settle(&mut state, &charge, at(idle + gap), actual);
+            rule.settle(&mut forgotten, &charge, at(idle + gap), actual);
+            prop_assert_eq!(state, forgotten);
+            return Ok(());
+        }
         rule.settle(&mut state, &charge, at(idle + gap), actual);
 
         match Cost::new(actual) {

@@ -157,8 +157,9 @@ impl Algorithm for TokenBucket {
 
     /// Gives back at most what keeps the bucket from overflowing.
     ///
-    /// As long as no other call has written since the charge, the key is left exactly as if the call
-    /// had cost `actual` from the beginning.
+    /// As long as no other call has written since the charge, and the bucket has not filled up since, the key
+    /// is left exactly as if the call had cost `actual` from the beginning. A full bucket is given nothing
+    /// back, and what is taken by force is taken from it now: it is like one that was forgotten.
     fn settle(
         &self,
         state: &mut Option<TokenBucketState>,
@@ -173,7 +174,10 @@ impl Algorithm for TokenBucket {
         }
         let full = self.price(self.burst.get());
         let overfull = full.max(self.price(self.initial));
-        let untouched = state.filter(|state| { state.written_at } == charge.at);
+        let untouched = state.filter(|state| {
+            let written_at = state.written_at;
+            written_at == charge.at && now < self.forgettable_at(state)
+        });
         let (level, at, most) = match untouched {
             // Refill is still to come, and will be cut as it always is.
             Some(state) => (state.credit.units(self.per_nano), charge.at, overfull),
