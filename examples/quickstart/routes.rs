@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     extract::{Query, rejection::QueryRejection},
     http::StatusCode,
     routing::get,
@@ -27,7 +27,7 @@ pub(crate) fn app(args: &Args) -> Router {
         .layer(limit)
 }
 
-async fn hello(Extension(outcome): Extension<Outcome>) -> String {
+async fn hello(outcome: Outcome) -> String {
     let Some((_, decision)) = outcome.nearest() else {
         return "hello\n".to_owned();
     };
@@ -58,7 +58,7 @@ async fn slow(
 }
 
 /// What the limit said of this very request.
-async fn decision(Extension(outcome): Extension<Outcome>) -> Json<Value> {
+async fn decision(outcome: Outcome) -> Json<Value> {
     let limits: Vec<_> = outcome.iter().map(told).collect();
     Json(json!({ "admitted": outcome.is_admitted(), "limits": limits }))
 }

@@ -1,5 +1,7 @@
 //! What derives a key from a request.
 
+use std::sync::Arc;
+
 use super::{Key, MissingKey};
 
 /// Derives the key of a request.
@@ -9,8 +11,20 @@ use super::{Key, MissingKey};
 /// from where [`Extension`](super::Extension) takes it.
 ///
 /// Implemented for functions `Fn(&Req) -> T` of everything that is
-/// [`IntoKey`], and for tuples of extractors, whose keys are joined. An extractor chosen
-/// at run time is a boxed function: `Box<dyn Fn(&Req) -> Result<Extracted, MissingKey> + Send + Sync>`.
+/// [`IntoKey`], and for tuples of extractors, whose keys are joined. One that is chosen at run
+/// time is shared:
+///
+/// ```
+/// use std::sync::Arc;
+/// use http::Request;
+/// use tollgate::{RateLimitLayer, TokenBucket, key::{Global, Header, KeyExtractor}};
+///
+/// type AnyKey = Arc<dyn KeyExtractor<Request<String>> + Send + Sync>;
+/// let per_client = true;
+/// let key: AnyKey = if per_client { Arc::new(Header::new("x-api-key")) } else { Arc::new(Global) };
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(key);
+/// # let _ = layer;
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not derive a key from `{Req}`",
     note = "a key extractor is one of `tollgate::key` (most of them read an `http::Request`), \
@@ -93,6 +107,13 @@ where
 {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
         self(req).into_key()
+    }
+}
+
+/// A shared extractor, perhaps one that was chosen at run time.
+impl<Req: ?Sized, K: KeyExtractor<Req> + ?Sized> KeyExtractor<Req> for Arc<K> {
+    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
+        (**self).extract(req)
     }
 }
 
