@@ -10,7 +10,7 @@
 //! # Example
 //!
 #![cfg_attr(feature = "axum", doc = "```no_run")]
-#![cfg_attr(not(feature = "axum"), doc = "```ignore")]
+#![cfg_attr(not(feature = "axum"), doc = "```text")]
 //! use axum::{Router, routing::get};
 //! use std::net::SocketAddr;
 //! use tollgate::prelude::*;
@@ -72,7 +72,7 @@
 //!
 //! # Minimum supported Rust version
 //!
-//! 1.85 with the default features. `tonic` asks for a newer one.
+//! 1.85 with the default features. Newer versions of the optional frameworks may ask for more.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Of the crate itself, not of its tests and examples.
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
