@@ -4,6 +4,11 @@ use std::{cmp::Ordering, fmt, num::NonZeroU64, time::Duration};
 
 use crate::{clock::Timestamp, quota::Quota};
 
+mod standing;
+
+pub(crate) use self::standing::Filling;
+use self::standing::{Standing, Told};
+
 /// What one request spends, in units: at least 1.
 ///
 /// Looking without spending is `look`, never a cost of 0. A cost above a rule's
@@ -82,12 +87,10 @@ pub struct Decision {
     class: u8,
     at: Timestamp,
     cost: u64,
-    remaining: u64,
     limit: Option<Limit>,
     /// How long a delay is; else when to come again.
     wait: Option<Duration>,
-    reset_after: Duration,
-    more_after: Duration,
+    standing: Standing,
 }
 
 /// A [`Verdict`] whose delay lies elsewhere: a decision is copied often, and this makes it shorter.
@@ -122,11 +125,9 @@ impl Decision {
             class: 0,
             at,
             cost,
-            remaining: 0,
             limit: None,
             wait,
-            reset_after: Duration::ZERO,
-            more_after: Duration::ZERO,
+            standing: Standing::NONE,
         }
     }
 
@@ -151,7 +152,10 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_remaining(mut self, units: u64) -> Self {
-        self.remaining = units;
+        self.standing = Standing::Told(Told {
+            remaining: units,
+            ..self.standing.told()
+        });
         self
     }
 
@@ -171,7 +175,10 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_reset_after(mut self, wait: Duration) -> Self {
-        self.reset_after = wait;
+        self.standing = Standing::Told(Told {
+            reset_after: wait,
+            ..self.standing.told()
+        });
         self
     }
 
@@ -179,7 +186,18 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_more_after(mut self, wait: Duration) -> Self {
-        self.more_after = wait;
+        self.standing = Standing::Told(Told {
+            more_after: wait,
+            ..self.standing.told()
+        });
+        self
+    }
+
+    /// With what a bucket of the common kind holds; the numbers are worked out when they are read.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn with_filling(mut self, filling: Filling) -> Self {
+        self.standing = Standing::Filling(filling);
         self
     }
 
@@ -248,7 +266,7 @@ impl Decision {
     /// `None` when undecided.
     pub const fn remaining(&self) -> Option<u64> {
         match self.limit {
-            Some(_) => Some(self.remaining),
+            Some(_) => Some(self.standing.told().remaining),
             None => None,
         }
     }
@@ -268,12 +286,12 @@ impl Decision {
     ///
     /// Cut to [`Duration::MAX`] above it.
     pub const fn reset_after(&self) -> Duration {
-        self.reset_after
+        self.standing.told().reset_after
     }
 
     /// The least wait after which [`remaining`](Self::remaining) has grown; zero when it cannot.
     pub const fn more_after(&self) -> Duration {
-        self.more_after
+        self.standing.told().more_after
     }
 
     /// The class of the admission: 0 is the best, higher ones were demoted.
@@ -314,7 +332,7 @@ impl Decision {
             Kind::Undecided { admitted: true } => 3,
         };
         let share = |this: &Self, that: &Self| {
-            u128::from(this.remaining) * u128::from(that.limit().unwrap_or(1))
+            u128::from(this.standing.told().remaining) * u128::from(that.limit().unwrap_or(1))
         };
         rank(self)
             .cmp(&rank(other))
@@ -343,21 +361,19 @@ impl Decision {
             (Kind::Allow, Kind::Delay) => Kind::Delay,
             (kind, _) => kind,
         };
-        let more_after = match near.remaining.cmp(&far.remaining) {
-            Ordering::Less => near.more_after,
-            Ordering::Greater => far.more_after,
+        let (a, b) = (near.standing.told(), far.standing.told());
+        let more_after = match a.remaining.cmp(&b.remaining) {
+            Ordering::Less => a.more_after,
+            Ordering::Greater => b.more_after,
             // Both must grow, and one that is full cannot.
-            Ordering::Equal if near.more_after.is_zero() || far.more_after.is_zero() => {
-                Duration::ZERO
-            }
-            Ordering::Equal => near.more_after.max(far.more_after),
+            Ordering::Equal if a.more_after.is_zero() || b.more_after.is_zero() => Duration::ZERO,
+            Ordering::Equal => a.more_after.max(b.more_after),
         };
         Self {
             kind,
             class: near.class.max(far.class),
             at: near.at.max(far.at),
             cost: near.cost,
-            remaining: near.remaining.min(far.remaining),
             limit: match (near.limit, far.limit) {
                 (Some(a), Some(b)) => Some(Limit {
                     capacity: a.capacity.min(b.capacity),
@@ -369,8 +385,11 @@ impl Decision {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
-            reset_after: near.reset_after.max(far.reset_after),
-            more_after,
+            standing: Standing::Told(Told {
+                remaining: a.remaining.min(b.remaining),
+                reset_after: a.reset_after.max(b.reset_after),
+                more_after,
+            }),
         }
     }
 }
@@ -382,7 +401,7 @@ impl fmt::Debug for Decision {
             .field("limit", &self.limit())
             .field("remaining", &self.remaining())
             .field("retry_after", &self.retry_after())
-            .field("reset_after", &self.reset_after)
+            .field("reset_after", &self.reset_after())
             .field("class", &self.class)
             .field("at", &self.at)
             .finish_non_exhaustive()

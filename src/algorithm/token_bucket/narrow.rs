@@ -3,13 +3,11 @@
 //!
 //! Decides as `step.rs` does, in a fraction of its time; the oracle of `tests/token_bucket.rs` meets both.
 
-use std::time::Duration;
-
 use super::{TokenBucket, TokenBucketState};
 use crate::{
     algorithm::{Step, credit::Credit},
     clock::Timestamp,
-    decision::{Cost, Decision, Verdict},
+    decision::{Cost, Decision, Filling, Verdict},
 };
 
 /// A bucket of this rule, if both can be counted in words.
@@ -73,32 +71,26 @@ impl<'a> Narrow<'a> {
             let decision = self.answer(Verdict::Allow, now, cost.get());
             return Step::Wrote(decision);
         }
-        let retry_after = possible.then(|| self.wait(now, price));
+        let filling = self.filling(now);
+        let retry_after = possible.then(|| filling.wait(price));
         let decision = self.answer(Verdict::Refuse, now, cost.get());
         Step::Kept(decision.with_retry_after(retry_after))
     }
 
-    /// The wait until the bucket holds `target` nanoseconds of filling, which it does not yet.
     #[inline]
-    fn wait(&self, now: Timestamp, target: u64) -> Duration {
-        let stalled = self.at.as_nanos() - now.as_nanos();
-        let lacking = target.wrapping_sub(self.level as u64);
-        Duration::from_nanos(stalled.saturating_add(lacking))
+    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64) -> Decision {
+        Decision::new(verdict, now, cost)
+            .with_limit(self.rule.burst, self.rule.quota)
+            .with_filling(self.filling(now))
     }
 
     #[inline]
-    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64) -> Decision {
-        let rule = self.rule;
-        let full = rule.full_nanos.map_or(0, |full| full.get());
-        let remaining = u64::try_from(self.level).unwrap_or(0) / rule.per_token;
-        let decision = Decision::new(verdict, now, cost)
-            .with_limit(rule.burst, rule.quota)
-            .with_remaining(remaining);
-        if self.level as u64 == full {
-            return decision;
+    fn filling(&self, now: Timestamp) -> Filling {
+        Filling {
+            level: self.level,
+            interval: self.rule.per_token,
+            full: self.rule.full_nanos.map_or(0, |full| full.get()),
+            stalled: self.at.as_nanos() - now.as_nanos(),
         }
-        decision
-            .with_more_after(self.wait(now, (remaining + 1) * rule.per_token))
-            .with_reset_after(self.wait(now, full))
     }
 }
