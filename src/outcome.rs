@@ -159,8 +159,11 @@ impl Outcome {
 
     /// The decisions of a store, each under the policy that asked.
     pub(crate) fn of(policies: impl Iterator<Item = Policy>, decisions: &Decisions) -> Self {
-        let entries = policies.zip(decisions.as_slice().iter().copied()).collect();
-        Self { entries }
+        let mut outcome = Self::new();
+        for (policy, decision) in policies.zip(decisions.as_slice()) {
+            outcome.push(policy, *decision);
+        }
+        outcome
     }
 
     /// Appends what one more limit said.

@@ -13,7 +13,7 @@ use super::{
     fields::Fields,
     headers::Headers,
     number::{self, Buffer},
-    refusal::{Cause, Form, Refusal},
+    refusal::{Cause, Refusal},
     reuse::Reuse,
     settings::{Settings, setters},
     status_details,
@@ -88,7 +88,7 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         let content_type = answer.content_type.take().and_then(content_type_of);
         let content_type = content_type.unwrap_or(ContentType::Grpc);
         write(&self.settings, &refusal, content_type, &mut answer.parts);
-        Ok(answer.finish(refusal.in_form(Form::Grpc), BOut::default()))
+        Ok(answer.finish(refusal, BOut::default()))
     }
 }
 

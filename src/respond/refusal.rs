@@ -85,9 +85,8 @@ impl Refusal {
         self.form
     }
 
-    pub(super) fn in_form(mut self, form: Form) -> Self {
+    pub(super) fn set_form(&mut self, form: Form) {
         self.form = form;
-        self
     }
 
     /// Whether the same request can never pass, however long its client waits.

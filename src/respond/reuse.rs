@@ -41,9 +41,13 @@ impl Reuse {
         let inner = refusal.into_outcome();
         // A missing key leaves no outcome.
         if !inner.is_empty() {
-            let mut outcome = outer.unwrap_or_default();
-            outcome.append(inner);
-            parts.extensions.insert(outcome);
+            parts.extensions.insert(match outer {
+                Some(mut outer) => {
+                    outer.append(inner);
+                    outer
+                }
+                None => inner,
+            });
         }
         Response::from_parts(parts, body)
     }
