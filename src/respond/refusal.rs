@@ -52,6 +52,10 @@ impl Refusal {
 
     /// A refusal for want of a key.
     pub fn missing(key: MissingKey) -> Self {
+        #[cfg(feature = "tracing")]
+        if key.is_server_fault() {
+            log_first(&key);
+        }
         Self {
             cause: Cause::MissingKey(key),
             outcome: Outcome::new(),
@@ -126,4 +130,17 @@ impl fmt::Display for Refusal {
             Cause::MissingKey(missing) => missing.fmt(f),
         }
     }
+}
+
+/// A server that was set up wrongly refuses every request: one line says why.
+#[cfg(feature = "tracing")]
+#[cold]
+fn log_first(missing: &MissingKey) {
+    static LOGGED: std::sync::Once = std::sync::Once::new();
+    LOGGED.call_once(|| {
+        tracing::error!(
+            "{missing} (answered with {}, logged once)",
+            missing.status()
+        )
+    });
 }
