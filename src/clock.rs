@@ -2,6 +2,7 @@
 
 #[cfg(any(test, feature = "test-util"))]
 mod manual;
+mod published;
 mod slew;
 mod system;
 #[cfg(feature = "tokio")]

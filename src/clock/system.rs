@@ -2,16 +2,14 @@
 
 use std::{
     fmt,
-    sync::{
-        Mutex, OnceLock, TryLockError,
-        atomic::{AtomicU64, Ordering, fence},
-    },
+    sync::{Mutex, OnceLock, TryLockError},
     time::{Instant, SystemTime},
 };
 
 use super::{
     Clock, Timestamp,
-    slew::{self, Curve, Pace, Sample, Segment},
+    published::Published,
+    slew::{self, Pace, Sample, Segment},
 };
 
 /// The clock of this process, and the default of local stores: fast, monotone, near Unix time.
@@ -217,104 +215,16 @@ impl<S: Source> Steered<S> {
     }
 }
 
-/// A curve that one thread at a time replaces while any number read it, none waiting.
-///
-/// Two slots take turns: generation g lives in slot g mod 2, and the next curve is
-/// written to the other one. Invariants:
-///
-/// 1. Slot g mod 2 is whole before `generation` says g.
-/// 2. It is overwritten only after `generation` has said g + 1, so a reader that finds g
-///    before and after its loads has loaded generation g and nothing else.
-/// 3. A thread never sees generations fall, and curves only rise ([`slew`]): no thread
-///    sees time fall, however late it reads the counter after the curve.
-struct Published {
-    generation: AtomicU64,
-    slots: [Slot; 2],
-}
-
-#[derive(Default)]
-#[repr(align(64))]
-struct Slot {
-    last: [AtomicU64; 3],
-    first: [AtomicU64; 3],
-}
-
-impl Published {
-    fn new(curve: &Curve) -> Self {
-        let published = Self {
-            generation: AtomicU64::new(0),
-            slots: <[Slot; 2]>::default(),
-        };
-        published.publish(curve);
-        published
-    }
-
-    #[inline]
-    fn last(&self) -> Segment {
-        self.read(|slot| load(&slot.last))
-    }
-
-    fn curve(&self) -> Curve {
-        self.read(|slot| Curve {
-            first: load(&slot.first),
-            last: load(&slot.last),
-        })
-    }
-
-    #[inline]
-    fn read<T>(&self, load: impl Fn(&Slot) -> T) -> T {
-        loop {
-            // Acquire, with the Release store of this generation: invariant 1.
-            let generation = self.generation.load(Ordering::Acquire);
-            let loaded = load(&self.slots[(generation & 1) as usize]);
-            // If a load above saw a later write, this fence meets the one before that write,
-            // and the load below sees the generation stored earlier still: invariant 2.
-            fence(Ordering::Acquire);
-            // Relaxed: the fence orders it.
-            if self.generation.load(Ordering::Relaxed) == generation {
-                return loaded;
-            }
-        }
-    }
-
-    /// Replaces the curve. Callers exclude each other, by a lock or by being the first.
-    fn publish(&self, curve: &Curve) {
-        // Relaxed: only callers write it, and what excludes them also orders them.
-        let next = self.generation.load(Ordering::Relaxed).wrapping_add(1);
-        let slot = &self.slots[(next & 1) as usize];
-        // The store of the present generation happens before the writes below: invariant 2.
-        fence(Ordering::Release);
-        store(&slot.first, curve.first);
-        store(&slot.last, curve.last);
-        // Release: the writes above happen before: invariant 1.
-        self.generation.store(next, Ordering::Release);
-    }
-}
-
-/// Loads a segment. Relaxed: [`Published::read`] tells whether the words belong together.
-#[inline]
-fn load(words: &[AtomicU64; 3]) -> Segment {
-    let [begin, unix, slope] = words;
-    Segment {
-        begin: begin.load(Ordering::Relaxed),
-        unix: unix.load(Ordering::Relaxed),
-        slope: slope.load(Ordering::Relaxed),
-    }
-}
-
-/// Stores a segment. Relaxed: [`Published::publish`] orders it.
-fn store(words: &[AtomicU64; 3], segment: Segment) {
-    let [begin, unix, slope] = words;
-    begin.store(segment.begin, Ordering::Relaxed);
-    unix.store(segment.unix, Ordering::Relaxed);
-    slope.store(segment.slope, Ordering::Relaxed);
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::AtomicBool, thread, time::Duration};
+    use std::{
+        sync::atomic::{AtomicBool, AtomicU64, Ordering},
+        thread,
+        time::Duration,
+    };
 
     use super::*;
+    use crate::clock::slew::Curve;
 
     /// The machine's counter with a rate that is 10 000 times too high and a Unix time that
     /// swings: tens of thousands of comparisons in a test of a second.
@@ -413,7 +323,7 @@ mod tests {
         thread::sleep(Duration::from_millis(1100));
         let before = clock.now();
         assert!(clock.now() >= before);
-        let generation = || clock.published.generation.load(Ordering::Relaxed);
+        let generation = || clock.published.generation();
         assert_eq!(generation(), 1);
         drop(held);
         assert!(clock.now() >= before);
