@@ -316,6 +316,11 @@ impl Decision {
         })
     }
 
+    /// Whether `cost` would pass after this look: by the definition of `remaining`.
+    pub(crate) fn would_admit(&self, cost: Cost) -> bool {
+        self.remaining().is_some_and(|units| units >= cost.get())
+    }
+
     /// Whether this one leaves less than `other`, as a share of what each allows at most.
     ///
     /// A refusal comes before every admission, and an undecided answer last.

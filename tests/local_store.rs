@@ -238,6 +238,24 @@ fn several_asks_at_the_cap_spend_nothing() {
     assert_eq!(store.look(&known, &rule, &"a".into()).remaining(), Some(4));
 }
 
+/// A table full of what can be forgotten has room for several asks as it has for one.
+#[test]
+fn several_asks_find_room_in_other_shards() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    let rule = TokenBucket::per_second(1);
+    for key in 0..100 {
+        spend(&store, &rule, key);
+    }
+    clock.advance(Duration::from_secs(5));
+    let (a, b) = (Policy::new("a"), Policy::new("b"));
+    let admitted = (1_000..1_040_u64).filter(|key| {
+        let asks = [&a, &b].map(|policy| Ask::new(policy, &rule, (*key).into(), Cost::ONE));
+        acquire(&store, &asks).is_admitted()
+    });
+    assert!(admitted.count() > 20);
+}
+
 #[test]
 fn one_key_asked_twice_is_charged_twice_or_not() {
     let store = store(&ManualClock::default(), 10);

@@ -479,26 +479,22 @@ proptest! {
     }
 }
 
+fn passes(rule: &TokenBucket, mut state: Option<TokenBucketState>, now: u64, cost: u64) -> bool {
+    let (now, cost) = (Timestamp::from_nanos(now), Cost::new(cost).unwrap());
+    rule.step(&mut state, now, cost).decision().is_admitted()
+}
+
 fn promise_holds(
     rule: &TokenBucket,
     state: Option<TokenBucketState>,
     told_at: u64,
     cost: u64,
 ) -> Result<(), TestCaseError> {
-    let passes = |now: u64| {
-        let mut state = state;
-        let step = rule.step(
-            &mut state,
-            Timestamp::from_nanos(now),
-            Cost::new(cost).unwrap(),
-        );
-        step.decision().is_admitted()
-    };
     prop_assert!(
-        !passes(told_at - 1),
+        !passes(rule, state, told_at - 1, cost),
         "admitted a nanosecond before its time"
     );
-    prop_assert!(passes(told_at), "refused at its time");
+    prop_assert!(passes(rule, state, told_at, cost), "refused at its time");
     Ok(())
 }
 
@@ -508,17 +504,8 @@ fn remaining_is_the_greatest_cost(
     now: u64,
     remaining: u64,
 ) -> Result<(), TestCaseError> {
-    let passes = |cost: u64| {
-        let mut state = state;
-        let step = rule.step(
-            &mut state,
-            Timestamp::from_nanos(now),
-            Cost::new(cost).unwrap(),
-        );
-        step.decision().is_admitted()
-    };
-    prop_assert!(remaining == 0 || passes(remaining));
-    prop_assert!(!passes(remaining + 1));
+    prop_assert!(remaining == 0 || passes(rule, state, now, remaining));
+    prop_assert!(!passes(rule, state, now, remaining + 1));
     Ok(())
 }
 

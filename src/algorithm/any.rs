@@ -60,6 +60,14 @@ enum Inner {
 }
 
 impl AnyState {
+    fn of_token_bucket(state: TokenBucketState) -> Self {
+        Self(Inner::TokenBucket(state))
+    }
+
+    fn of_all(states: Box<[Option<Self>]>) -> Self {
+        Self(Inner::All(states))
+    }
+
     fn token_bucket(self) -> Result<TokenBucketState, Self> {
         match self.0 {
             Inner::TokenBucket(state) => Ok(state),
@@ -84,15 +92,12 @@ impl Algorithm for AnyRule {
             Self::TokenBucket(rule) => with_own(
                 state,
                 AnyState::token_bucket,
-                |state| AnyState(Inner::TokenBucket(state)),
+                AnyState::of_token_bucket,
                 |own| rule.step(own, now, cost),
             ),
-            Self::All(rule) => with_own(
-                state,
-                AnyState::all,
-                |states| AnyState(Inner::All(states)),
-                |own| rule.step(own, now, cost),
-            ),
+            Self::All(rule) => with_own(state, AnyState::all, AnyState::of_all, |own| {
+                rule.step(own, now, cost)
+            }),
         }
     }
 
@@ -109,31 +114,22 @@ impl Algorithm for AnyRule {
 
     /// A charge that another algorithm made stays as it is.
     fn settle(&self, state: &mut Option<AnyState>, charge: &Charge, now: Timestamp, actual: u64) {
-        let taken = state.take().map(|state| state.0);
-        *state = match (self, taken) {
-            (Self::TokenBucket(rule), None) => {
-                let mut own = None;
-                rule.settle(&mut own, charge, now, actual);
-                own.map(Inner::TokenBucket)
+        match self {
+            Self::TokenBucket(rule) => {
+                let (mut own, foreign) = split(state, AnyState::token_bucket);
+                if foreign.is_none() {
+                    rule.settle(&mut own, charge, now, actual);
+                }
+                *state = own.map(AnyState::of_token_bucket).or(foreign);
             }
-            (Self::TokenBucket(rule), Some(Inner::TokenBucket(state))) => {
-                let mut own = Some(state);
-                rule.settle(&mut own, charge, now, actual);
-                own.map(Inner::TokenBucket)
+            Self::All(rule) => {
+                let (mut own, foreign) = split(state, AnyState::all);
+                if foreign.is_none() {
+                    rule.settle(&mut own, charge, now, actual);
+                }
+                *state = own.map(AnyState::of_all).or(foreign);
             }
-            (Self::All(rule), None) => {
-                let mut own = None;
-                rule.settle(&mut own, charge, now, actual);
-                own.map(Inner::All)
-            }
-            (Self::All(rule), Some(Inner::All(states))) => {
-                let mut own = Some(states);
-                rule.settle(&mut own, charge, now, actual);
-                own.map(Inner::All)
-            }
-            (_, foreign) => foreign,
         }
-        .map(AnyState);
     }
 
     /// A state of another algorithm says nothing to this rule: it can be forgotten at once.
@@ -147,6 +143,19 @@ impl Algorithm for AnyRule {
     }
 }
 
+/// Takes the state: the algorithm's own one, or that of another algorithm.
+#[inline]
+fn split<S>(
+    state: &mut Option<AnyState>,
+    own: impl FnOnce(AnyState) -> Result<S, AnyState>,
+) -> (Option<S>, Option<AnyState>) {
+    match state.take().map(own) {
+        None => (None, None),
+        Some(Ok(own)) => (Some(own), None),
+        Some(Err(foreign)) => (None, Some(foreign)),
+    }
+}
+
 /// Runs a step on the state if it is of the step's algorithm, and on none otherwise.
 #[inline]
 fn with_own<S>(
@@ -155,11 +164,7 @@ fn with_own<S>(
     any: impl FnOnce(S) -> AnyState,
     step: impl FnOnce(&mut Option<S>) -> Step,
 ) -> Step {
-    let (mut own, foreign) = match state.take().map(own) {
-        None => (None, None),
-        Some(Ok(own)) => (Some(own), None),
-        Some(Err(foreign)) => (None, Some(foreign)),
-    };
+    let (mut own, foreign) = split(state, own);
     let step = step(&mut own);
     match (own, foreign) {
         (Some(own), None) => {

@@ -78,15 +78,14 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 }
 
-/// Whether a rule lets a cost pass: by the definition of `remaining`, without spending.
+/// Whether a rule lets a cost pass, without spending.
 pub(super) fn passes<R: Algorithm>(
     rule: &R,
     state: &Option<R::State>,
     now: Timestamp,
     cost: Cost,
 ) -> bool {
-    let look = rule.look(state.as_ref(), now);
-    look.remaining().is_some_and(|units| units >= cost.get())
+    rule.look(state.as_ref(), now).would_admit(cost)
 }
 
 /// Steps, to spend or to hear the refusal; or only looks, where another rule refuses.

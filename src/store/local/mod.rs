@@ -25,7 +25,7 @@ pub use self::{
 use self::{
     seed::Seed,
     stats::Counters,
-    table::{Place, Slot, Table},
+    table::{Place, Shard, Slot, Table},
 };
 
 /// Remembers keys in this process: bounded, exact, and decided within the call.
@@ -122,7 +122,7 @@ impl<A: Algorithm, C> Local<A, C> {
 
     /// Forgets a key: it is like one that was never seen.
     pub fn reset(&self, policy: &Policy, key: &Key) {
-        self.inner.table.remove(self.inner.fingerprint(policy, key));
+        self.inner.table.remove(self.inner.place(policy, key));
     }
 
     /// Forgets all keys.
@@ -132,10 +132,33 @@ impl<A: Algorithm, C> Local<A, C> {
 }
 
 impl<S, C> Inner<S, C> {
-    /// What is kept of a key.
+    /// Where a key is kept.
     #[inline]
-    fn fingerprint(&self, policy: &Policy, key: &Key) -> u64 {
-        self.seed.fingerprint(policy, key)
+    fn place(&self, policy: &Policy, key: &Key) -> Place {
+        self.table.place(self.seed.fingerprint(policy, key))
+    }
+
+    /// Inserts a newcomer, and counts it and what was forgotten on the way.
+    ///
+    /// # Errors
+    ///
+    /// Gives the slot back when the table is full.
+    fn insert(
+        &self,
+        shard: &mut Shard<'_, S>,
+        place: Place,
+        slot: Slot<S>,
+        now: Timestamp,
+    ) -> Result<(), Slot<S>> {
+        shard
+            .insert(place, slot, now)
+            .map(|forgotten| self.counters.grew(forgotten))
+    }
+
+    /// Looks for room elsewhere than in a newcomer's own shard; no shard may be locked.
+    fn make_room(&self, now: Timestamp) {
+        let forgotten = self.table.make_room(now);
+        Counters::add(&self.counters.forgotten, forgotten);
     }
 
     /// The answer to a newcomer that finds the store full.
@@ -178,9 +201,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
         let inner = &*self.inner;
         let now = inner.clock.now();
-        let place = inner
-            .table
-            .place(inner.fingerprint(ask.policy(), ask.key()));
+        let place = inner.place(ask.policy(), ask.key());
         let mut shard = inner.table.lock(place);
         match shard.get_mut(place) {
             Some(slot) => inner.step(slot, ask, now),
@@ -190,11 +211,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 if slot.state.is_none() {
                     return decision;
                 }
-                match shard.insert(place, slot, now) {
-                    Ok(forgotten) => {
-                        inner.counters.grew(forgotten);
-                        decision
-                    }
+                match inner.insert(&mut shard, place, slot, now) {
+                    Ok(()) => decision,
                     Err(slot) => {
                         drop(shard);
                         self.insert_late(place, slot, ask, now, decision)
@@ -215,18 +233,14 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         decision: Decision,
     ) -> Decision {
         let inner = &*self.inner;
-        let forgotten = inner.table.make_room(now);
-        Counters::add(&inner.counters.forgotten, forgotten);
+        inner.make_room(now);
         let mut shard = inner.table.lock(place);
         if let Some(known) = shard.get_mut(place) {
             // Another thread brought the key meanwhile: what was decided alone does not count.
             return inner.step(known, ask, now);
         }
-        match shard.insert(place, slot, now) {
-            Ok(forgotten) => {
-                inner.counters.grew(forgotten);
-                decision
-            }
+        match inner.insert(&mut shard, place, slot, now) {
+            Ok(()) => decision,
             Err(_) => inner.full(now),
         }
     }
@@ -235,7 +249,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
         let inner = &*self.inner;
         let now = inner.clock.now();
-        let place = inner.table.place(inner.fingerprint(policy, key));
+        let place = inner.place(policy, key);
         let shard = inner.table.read(place);
         let slot = shard.get(place);
         rule.look(slot.and_then(|slot| slot.state.as_ref()), now)
@@ -250,7 +264,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             charge,
             actual,
         } = settlement;
-        let place = inner.table.place(inner.fingerprint(policy, key));
+        let place = inner.place(policy, key);
         let mut shard = inner.table.lock(place);
         if let Some(slot) = shard.get_mut(place) {
             rule.settle(&mut slot.state, charge, now, *actual);
@@ -261,9 +275,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         rule.settle(&mut slot.state, charge, now, *actual);
         if slot.state.is_some() {
             inner.table.date(&mut slot, *rule);
-            match shard.insert(place, slot, now) {
-                Ok(forgotten) => inner.counters.grew(forgotten),
-                Err(_) => Counters::add(&inner.counters.turned_away, 1),
+            if inner.insert(&mut shard, place, slot, now).is_err() {
+                Counters::add(&inner.counters.turned_away, 1);
             }
         }
     }

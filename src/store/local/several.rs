@@ -17,13 +17,13 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Decides all asks under the locks of all their shards, taken in ascending order.
     pub(super) fn decide_all(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
+        if inner.table.is_full() {
+            // Later, with shards locked, room could only be found in those.
+            inner.make_room(inner.clock.now());
+        }
         let places: SmallVec<[Place; 4]> = asks
             .iter()
-            .map(|ask| {
-                inner
-                    .table
-                    .place(inner.fingerprint(ask.policy(), ask.key()))
-            })
+            .map(|ask| inner.place(ask.policy(), ask.key()))
             .collect();
         let mut numbers: SmallVec<[usize; 4]> = places.iter().map(|place| place.shard).collect();
         numbers.sort_unstable();
@@ -41,21 +41,14 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let looks: SmallVec<[Decision; 4]> = asks
             .iter()
             .zip(&places)
-            .map(|(ask, place)| {
-                let slot = locked.shard(*place).get_mut(*place);
-                ask.rule()
-                    .look(slot.and_then(|slot| slot.state.as_ref()), now)
-            })
+            .map(|(ask, place)| locked.look(ask, *place, now))
             .collect();
-        let passes = |ask: &Ask<'_, A>, look: &Decision| {
-            look.remaining()
-                .is_some_and(|units| units >= ask.cost().get())
-        };
-        let all = asks.iter().zip(&looks).all(|(ask, look)| passes(ask, look));
+        let mut pairs = asks.iter().zip(&looks);
+        let all = pairs.all(|(ask, look)| look.would_admit(ask.cost()));
 
         let mut decisions = SmallVec::<[Decision; 4]>::new();
         for ((ask, place), look) in asks.iter().zip(&places).zip(looks) {
-            if !all && passes(ask, &look) {
+            if !all && look.would_admit(ask.cost()) {
                 decisions.push(look);
                 continue;
             }
@@ -66,11 +59,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 self.give_back(&mut locked, asks, &places, &mut decisions, now);
                 let rest = asks.iter().zip(&places).skip(decisions.len());
                 let rest: SmallVec<[Decision; 4]> = rest
-                    .map(|(ask, place)| {
-                        let slot = locked.shard(*place).get_mut(*place);
-                        ask.rule()
-                            .look(slot.and_then(|slot| slot.state.as_ref()), now)
-                    })
+                    .map(|(ask, place)| locked.look(ask, *place, now))
                     .collect();
                 decisions.extend(rest);
                 break;
@@ -96,11 +85,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         if slot.state.is_none() {
             return decision;
         }
-        match shard.insert(place, slot, now) {
-            Ok(forgotten) => {
-                inner.counters.grew(forgotten);
-                decision
-            }
+        match inner.insert(shard, place, slot, now) {
+            Ok(()) => decision,
             Err(_) => inner.full(now),
         }
     }
@@ -137,5 +123,16 @@ impl<'a, S> Locked<'a, S> {
     fn shard(&mut self, place: Place) -> &mut Shard<'a, S> {
         let index = self.numbers.partition_point(|number| *number < place.shard);
         &mut self.shards[index]
+    }
+
+    fn look<A: Algorithm<State = S>>(
+        &mut self,
+        ask: &Ask<'_, A>,
+        place: Place,
+        now: Timestamp,
+    ) -> Decision {
+        let slot = self.shard(place).get_mut(place);
+        ask.rule()
+            .look(slot.and_then(|slot| slot.state.as_ref()), now)
     }
 }

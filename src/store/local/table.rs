@@ -118,6 +118,10 @@ impl<S> Table<S> {
         };
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
@@ -152,8 +156,8 @@ impl<S> Table<S> {
         ReadShard(self.map.shards()[place.shard].read())
     }
 
-    pub(super) fn remove(&self, fingerprint: u64) {
-        let place = self.place(fingerprint);
+    pub(super) fn remove(&self, place: Place) {
+        let fingerprint = place.fingerprint;
         let mut shard = self.lock(place);
         if shard.take(fingerprint) {
             shard.queue().retain(|queued| *queued != fingerprint);
