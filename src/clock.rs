@@ -80,21 +80,36 @@ impl fmt::Debug for Timestamp {
 /// Tells a store the time.
 ///
 /// A clock should be monotone and near Unix time. Where it steps back all the same,
-/// time stands still for a key at its last write: nothing is minted, and nobody is
-/// locked out for longer than the step.
+/// time stands still for a store until the clock has caught up: nothing is minted, and
+/// nobody is locked out for longer than the step.
 pub trait Clock {
     /// The instant it is now.
     fn now(&self) -> Timestamp;
+
+    /// Whether no thread ever sees this clock step back.
+    ///
+    /// A store then need not look for steps. `false`, the default, is always right.
+    fn is_monotone(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now(&self) -> Timestamp {
         (**self).now()
     }
+
+    fn is_monotone(&self) -> bool {
+        (**self).is_monotone()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for &C {
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+
+    fn is_monotone(&self) -> bool {
+        (**self).is_monotone()
     }
 }

@@ -93,6 +93,7 @@ mod quota;
 pub mod respond;
 mod service;
 pub mod store;
+mod sync;
 
 pub use self::{
     algorithm::{AnyRule, TokenBucket},

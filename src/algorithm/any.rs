@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Algorithm, Step,
+    Algorithm, Mark, Meter, Moment, Step,
     both::{join, passes, step_if},
     text::Words,
     token_bucket::{TokenBucket, TokenBucketState},
@@ -140,6 +140,30 @@ impl Algorithm for AnyRule {
             (Self::All(rule), Inner::All(states)) => rule.forgettable_at(states),
             _ => Timestamp::default(),
         }
+    }
+
+    #[inline]
+    fn meter(&self) -> Option<&Meter> {
+        match self {
+            Self::TokenBucket(rule) => rule.meter(),
+            Self::All(_) => None,
+        }
+    }
+
+    fn mark_of(&self, state: &AnyState, now: Moment) -> Option<Mark> {
+        match (self, &state.0) {
+            (Self::TokenBucket(rule), Inner::TokenBucket(state)) => rule.mark_of(state, now),
+            _ => None,
+        }
+    }
+
+    /// All marks are those of token buckets.
+    fn state_of(&self, mark: Mark, now: Moment) -> Option<AnyState> {
+        let state = match self {
+            Self::TokenBucket(rule) => rule.state_of(mark, now)?,
+            Self::All(_) => TokenBucketState::holding(now.mark().since(mark), now.at()),
+        };
+        Some(AnyState::of_token_bucket(state))
     }
 }
 

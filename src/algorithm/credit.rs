@@ -21,6 +21,8 @@ pub(super) struct Credit {
 
 const LONG: u64 = 1 << 63;
 const FRACTION_BITS: u32 = 32;
+/// No, one and two thirds, rounded up as all fractions are.
+const THIRDS: [u32; 3] = [0, 0x5555_5556, 0xaaaa_aaab];
 
 impl Credit {
     /// The longest credit, in nanoseconds: 1.2·10¹² years.
@@ -30,17 +32,32 @@ impl Credit {
 
     /// The span of so many nanoseconds, in ±[`LONG_NANOS`](Self::LONG_NANOS) but for the upper bound itself.
     #[inline]
-    pub(super) fn from_whole(nanos: i64) -> Self {
+    fn from_whole(nanos: i64) -> Self {
         Self {
             upper: nanos as u64 & !LONG,
             lower: 0,
         }
     }
 
-    /// The span in nanoseconds, if that is a whole number below [`LONG_NANOS`](Self::LONG_NANOS).
+    /// The span of so many thirds of a nanosecond.
     #[inline]
-    pub(super) fn whole(self) -> Option<i64> {
-        (self.lower == 0 && self.upper & LONG == 0).then_some(self.short())
+    pub(super) fn from_thirds(thirds: i64) -> Self {
+        // A third of any number of 64 bits is short.
+        Self {
+            upper: thirds.div_euclid(3) as u64 & !LONG,
+            lower: THIRDS[thirds.rem_euclid(3) as usize],
+        }
+    }
+
+    /// The span in thirds of a nanosecond, if that is a whole number of 64 bits.
+    #[inline]
+    pub(super) fn thirds(self) -> Option<i64> {
+        if self.upper & LONG != 0 {
+            return None;
+        }
+        let lower = self.lower;
+        let part = THIRDS.iter().position(|third| *third == lower)?;
+        self.short().checked_mul(3)?.checked_add(part as i64)
     }
 
     /// The upper word of a short credit as a number: bit 62 is its sign.

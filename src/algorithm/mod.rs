@@ -6,6 +6,8 @@
 mod any;
 mod both;
 mod credit;
+mod mark;
+mod meter;
 mod text;
 mod token_bucket;
 
@@ -16,6 +18,8 @@ use crate::{
 
 pub use self::{
     any::{All, AnyRule, AnyState},
+    mark::{Mark, Moment},
+    meter::Meter,
     token_bucket::{TokenBucket, TokenBucketState},
 };
 
@@ -124,6 +128,27 @@ pub trait Algorithm {
     ///
     /// Stores derive expiry and eviction from it.
     fn forgettable_at(&self, state: &Self::State) -> Timestamp;
+
+    /// This rule as a [`Meter`], where it decides as one does: stores then keep its states in a word each.
+    ///
+    /// `None`, the default, is always right. A rule that has a meter also says how its states and
+    /// [`Mark`]s become each other.
+    #[inline]
+    fn meter(&self) -> Option<&Meter> {
+        None
+    }
+
+    /// A state as a mark of its [`meter`](Self::meter), exactly; `None` where it takes more than that.
+    fn mark_of(&self, state: &Self::State, now: Moment) -> Option<Mark> {
+        let _ = (state, now);
+        None
+    }
+
+    /// A mark, whichever rule of this type made it, as a state; `None` where this type has no marks.
+    fn state_of(&self, mark: Mark, now: Moment) -> Option<Self::State> {
+        let _ = (mark, now);
+        None
+    }
 }
 
 /// What [`Algorithm::step`] did.

@@ -172,10 +172,10 @@ pub(super) fn rate_between(from: &Sample, to: &Sample, rate: u64) -> u64 {
     narrow(seen).clamp(rate - rate / 2048, rate + rate / 2048)
 }
 
-/// Nanoseconds for so many units, rounded down.
+/// Nanoseconds for so many units, rounded down; of a span that is below 2⁶⁴ ns.
 #[inline]
 pub(super) fn scale(units: u64, slope: u64) -> u64 {
-    narrow(product(units, slope) >> POINT)
+    (product(units, slope) >> POINT) as u64
 }
 
 #[inline]

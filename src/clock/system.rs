@@ -79,6 +79,11 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.shared.now())
     }
+
+    #[inline]
+    fn is_monotone(&self) -> bool {
+        true
+    }
 }
 
 /// Nanoseconds since the Unix epoch, 0 to 2⁶³ − 1, as the operating system has it.

@@ -44,4 +44,8 @@ impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         self.at.saturating_add(self.started.elapsed())
     }
+
+    fn is_monotone(&self) -> bool {
+        true
+    }
 }

@@ -19,7 +19,7 @@ pub(super) struct Told {
     pub(super) more_after: Duration,
 }
 
-/// A bucket that gains a token every `interval`, in nanoseconds of filling.
+/// A bucket that gains a token every `interval`, in thirds of a nanosecond of filling.
 #[derive(Clone, Copy)]
 pub(crate) struct Filling {
     /// Below zero in debt, at most `full`.
@@ -28,7 +28,7 @@ pub(crate) struct Filling {
     pub(crate) interval: u64,
     /// Below 2⁶².
     pub(crate) full: u64,
-    /// Until the clock has caught up with the last write.
+    /// Nanoseconds until the clock has caught up with the last write.
     pub(crate) stalled: u64,
 }
 
@@ -69,7 +69,7 @@ impl Filling {
     /// The wait until the level is at `target`, below 2⁶² and above it.
     pub(crate) const fn wait(&self, target: u64) -> Duration {
         // Two's complement: a debt of up to 2^63 is added.
-        let lacking = target.wrapping_sub(self.level as u64);
+        let lacking = target.wrapping_sub(self.level as u64).div_ceil(3);
         Duration::from_nanos(self.stalled.saturating_add(lacking))
     }
 }

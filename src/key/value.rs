@@ -24,15 +24,19 @@ use std::{
 /// ```
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// Kind, length, and content, one behind the other; zero behind the content. Equal bytes are
-    /// equal keys, and no encoding is the beginning of another one.
-    encoding: [u8; HEAD + INLINE],
+    /// The content, zero behind its end. In words, because a hash reads words: what was written
+    /// in bytes an instant before would be slow to read so.
+    words: [u64; INLINE / 8],
+    /// A [`Kind`], and whether the content is a digest.
+    kind: u8,
+    /// Bytes of content.
+    len: u8,
     labelled: bool,
 }
 
-const HEAD: usize = 2;
-
 const INLINE: usize = 40;
+/// What a part has in front of its content when keys are joined: kind and length.
+const HEAD: usize = 2;
 const DIGEST: usize = 16;
 /// Marks a digest in the byte of the kind.
 const DIGESTED: u8 = 0x80;
@@ -55,28 +59,53 @@ enum Kind {
 impl Key {
     /// The one key that everybody shares.
     pub const GLOBAL: Self = Self {
-        encoding: [0; HEAD + INLINE],
+        words: [0; INLINE / 8],
+        kind: Kind::Global as u8,
+        len: 0,
         labelled: false,
     };
 
     #[inline]
     fn new(kind: Kind, input: &[u8]) -> Self {
-        let mut key = Self::GLOBAL;
-        match key.encoding[HEAD..].get_mut(..input.len()) {
-            Some(room) => {
-                room.copy_from_slice(input);
-                key.encoding[0] = kind as u8;
-                key.encoding[1] = input.len() as u8;
-                key
-            }
-            None => Self::digest(kind, input),
+        if input.len() > INLINE {
+            return Self::digest(kind, input);
         }
+        let mut words = Self::GLOBAL.words;
+        let mut chunks = input.chunks_exact(8);
+        for (word, chunk) in words.iter_mut().zip(&mut chunks) {
+            *word = chunk
+                .iter()
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        if let Some(word) = words.get_mut(input.len() / 8) {
+            let rest = chunks.remainder().iter();
+            *word = rest
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        Self {
+            words,
+            kind: kind as u8,
+            len: input.len() as u8,
+            labelled: false,
+        }
+    }
+
+    /// A key of up to 16 bytes of content.
+    #[inline]
+    fn short(kind: Kind, len: u8, content: u128) -> Self {
+        let mut key = Self::GLOBAL;
+        (key.kind, key.len) = (kind as u8, len);
+        key.words[0] = content as u64;
+        key.words[1] = (content >> 64) as u64;
+        key
     }
 
     #[cold]
     fn digest(kind: Kind, input: &[u8]) -> Self {
         let mut key = Self::new(kind, &blake3::hash(input).as_bytes()[..DIGEST]);
-        key.encoding[0] |= DIGESTED;
+        key.kind |= DIGESTED;
         key
     }
 
@@ -101,7 +130,9 @@ impl Key {
     {
         let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
         for part in parts {
-            joined.extend_from_slice(part.into().encoding());
+            let part: Self = part.into();
+            joined.extend_from_slice(&[part.kind, part.len]);
+            joined.extend_from_slice(part.content(&mut [0; INLINE]));
         }
         Self::new(Kind::Joined, &joined)
     }
@@ -120,15 +151,18 @@ impl Key {
         self.labelled
     }
 
-    #[inline]
-    fn encoding(&self) -> &[u8] {
-        &self.encoding[..HEAD + usize::from(self.encoding[1])]
+    /// The content in bytes.
+    fn content<'a>(&self, room: &'a mut [u8; INLINE]) -> &'a [u8] {
+        for (bytes, word) in room.chunks_exact_mut(8).zip(self.words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        &room[..usize::from(self.len)]
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        self.encoding == other.encoding
+        (self.words, self.kind, self.len) == (other.words, other.kind, other.len)
     }
 }
 
@@ -137,7 +171,14 @@ impl Eq for Key {}
 impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(self.encoding());
+        // The length says how many words follow: no key is the beginning of another one.
+        state.write_u16(u16::from_le_bytes([self.kind, self.len]));
+        for (index, word) in self.words.iter().enumerate() {
+            if index * 8 >= usize::from(self.len) {
+                break;
+            }
+            state.write_u64(*word);
+        }
     }
 }
 
@@ -161,21 +202,21 @@ impl From<String> for Key {
 
 impl From<u64> for Key {
     fn from(number: u64) -> Self {
-        Self::new(Kind::Number, &number.to_be_bytes())
+        Self::short(Kind::Number, 8, number.into())
     }
 }
 
 impl From<Ipv4Addr> for Key {
     #[inline]
     fn from(address: Ipv4Addr) -> Self {
-        Self::new(Kind::V4, &address.octets())
+        Self::short(Kind::V4, 4, u32::from_le_bytes(address.octets()).into())
     }
 }
 
 impl From<Ipv6Addr> for Key {
     #[inline]
     fn from(address: Ipv6Addr) -> Self {
-        Self::new(Kind::V6, &address.octets())
+        Self::short(Kind::V6, 16, u128::from_le_bytes(address.octets()))
     }
 }
 
@@ -192,11 +233,10 @@ impl From<IpAddr> for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (head, content) = (self.encoding[0], &self.encoding()[HEAD..]);
-        write!(f, "Key({}", Kind::of(head).name())?;
+        write!(f, "Key({}", Kind::of(self.kind).name())?;
         if self.labelled {
             f.write_str(" ")?;
-            write_content(f, head, content)?;
+            write_content(f, self.kind, self.content(&mut [0; INLINE]))?;
         }
         f.write_str(")")
     }
@@ -235,7 +275,7 @@ fn write_content(f: &mut fmt::Formatter<'_>, head: u8, content: &[u8]) -> fmt::R
     }
     match Kind::of(head) {
         Kind::Number => {
-            let number = content.try_into().map_or(0, u64::from_be_bytes);
+            let number = content.try_into().map_or(0, u64::from_le_bytes);
             write!(f, "{number}")
         }
         Kind::V4 => {

@@ -1,12 +1,11 @@
 //! Tokens at a constant rate, spent as requests come.
 
-mod narrow;
 mod step;
 mod text;
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::credit::Credit;
+use super::{credit::Credit, meter::Meter};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
 /// A token bucket: refills at the quota's rate up to its burst, and a request takes its cost.
@@ -57,8 +56,8 @@ pub struct TokenBucket {
     /// What a token costs, and what a nanosecond brings, in the smallest unit that makes both whole.
     per_token: u64,
     per_nano: u64,
-    /// Nanoseconds to fill it, where all of it can be counted in words of 64 bits.
-    full_nanos: Option<NonZeroU64>,
+    /// The same in words of 64 bits, where it can be counted in those.
+    meter: Option<Meter>,
 }
 
 /// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write.
@@ -94,7 +93,7 @@ impl TokenBucket {
             keep: DAY,
             per_token,
             per_nano,
-            full_nanos: None,
+            meter: None,
         };
         bucket.measured()
     }
@@ -203,15 +202,12 @@ impl TokenBucket {
         Self { keep, ..self }
     }
 
-    /// With the time that it takes to fill, where the rule can be counted in words.
+    /// With its meter, where it has one.
     const fn measured(mut self) -> Self {
-        self.full_nanos = match self.burst.get().checked_mul(self.per_token) {
-            Some(nanos)
-                if self.per_nano == 1 && self.starts_at_rest() && nanos < Credit::LONG_NANOS =>
-            {
-                NonZeroU64::new(nanos)
-            }
-            _ => None,
+        self.meter = if self.starts_at_rest() {
+            Meter::new(self.quota, self.burst, self.per_token, self.per_nano)
+        } else {
+            None
         };
         self
     }

@@ -1,10 +1,12 @@
 //! What a bucket holds, and the decisions that follow from it.
 
-use super::{TokenBucket, TokenBucketState, narrow::Narrow};
+use super::{TokenBucket, TokenBucketState};
 use crate::{
     algorithm::{
         Algorithm, Step,
         credit::{Credit, div_ceil, div_floor, duration},
+        mark::{Mark, Moment},
+        meter::Meter,
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Verdict},
@@ -105,6 +107,34 @@ impl TokenBucket {
             .with_retry_after(retry_after)
     }
 
+    /// Rule and state counted in words of 64 bits, if both can be.
+    #[inline]
+    fn step_metered(
+        &self,
+        state: &mut Option<TokenBucketState>,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Option<Step> {
+        let meter = self.meter.as_ref()?;
+        let (level, at) = match state {
+            None => (meter.full(), now),
+            Some(state) => {
+                let at = now.max(state.written_at);
+                let elapsed = at.as_nanos() - state.written_at.as_nanos();
+                (meter.level(state.credit.thirds()?, elapsed)?, at)
+            }
+        };
+        let stalled = at.as_nanos() - now.as_nanos();
+        let (level, decision) = meter.decide(level, now, stalled, cost);
+        Some(match level {
+            None => Step::Kept(decision),
+            Some(level) => {
+                *state = Some(TokenBucketState::holding(level, at));
+                Step::Wrote(decision)
+            }
+        })
+    }
+
     /// Any rule and any state.
     fn step_wide(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref(), now);
@@ -140,10 +170,8 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
-        match Narrow::of(self, state.as_ref(), now) {
-            Some(narrow) => narrow.step(state, now, cost),
-            None => self.step_wide(state, now, cost),
-        }
+        self.step_metered(state, now, cost)
+            .unwrap_or_else(|| self.step_wide(state, now, cost))
     }
 
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
@@ -192,9 +220,10 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
-        if let (Some(full), Some(credit)) = (self.full_nanos, state.credit.whole()) {
-            // At most 2^62 less at least -2^63.
-            let wait = (i128::from(full.get()) - i128::from(credit)).max(0) as u64;
+        if let (Some(meter), Some(credit)) = (&self.meter, state.credit.thirds()) {
+            // At most 2^58 less at least -2^63.
+            let wait = (i128::from(meter.full()) - i128::from(credit)).max(0) as u64;
+            let wait = wait.div_ceil(Mark::PER_NANO);
             return Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait));
         }
         let level = state.credit.units(self.per_nano);
@@ -204,5 +233,40 @@ impl Algorithm for TokenBucket {
         }
         let wait = u64::try_from(wait).unwrap_or(u64::MAX);
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+
+    #[inline]
+    fn meter(&self) -> Option<&Meter> {
+        self.meter.as_ref()
+    }
+
+    fn mark_of(&self, state: &TokenBucketState, now: Moment) -> Option<Mark> {
+        let credit = state.credit.thirds().filter(|_| self.meter.is_some())?;
+        // Where the clock has stepped back, the state lies ahead of it.
+        let since = i128::from(state.written_at.as_nanos()) - i128::from(now.at().as_nanos());
+        let shift = since * i128::from(Mark::PER_NANO) - i128::from(credit);
+        let mark = i128::from(now.mark().get()) + shift;
+        u64::try_from(mark).ok().map(Mark::new)
+    }
+
+    fn state_of(&self, mark: Mark, now: Moment) -> Option<TokenBucketState> {
+        let (level, full) = (now.mark().since(mark), self.price(self.burst.get()));
+        let units = i128::from(level) * i128::from(self.per_nano);
+        Some(if units >= full * i128::from(Mark::PER_NANO) {
+            self.state(full, now.at())
+        } else {
+            TokenBucketState::holding(level, now.at())
+        })
+    }
+}
+
+impl TokenBucketState {
+    /// A bucket that holds what comes in so many thirds of a nanosecond.
+    #[inline]
+    pub(in crate::algorithm) fn holding(thirds: i64, at: Timestamp) -> Self {
+        Self {
+            written_at: at,
+            credit: Credit::from_thirds(thirds),
+        }
     }
 }

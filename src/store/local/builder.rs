@@ -1,8 +1,8 @@
 //! How a local store is set up.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
-use super::{Inner, Local, seed::Seed, stats::Counters, table::Table};
+use super::{Inner, Local, map::Map, room::Room, seed::Seed, stats::Counters, table::Table};
 use crate::{
     algorithm::Algorithm,
     clock::{Clock, SystemClock},
@@ -28,15 +28,22 @@ pub struct LocalBuilder<C = SystemClock> {
 
 /// What happens to a new key when the store is full of keys that still matter.
 ///
-/// Either way the decision is [undecided](crate::Verdict::Undecided): the client did not exceed its
-/// quota. Keys that are known stay limited.
+/// Keys that are known stay limited, whatever is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtCapacity {
-    /// Newcomers are turned away, over HTTP with 503: the gate stays shut. The default.
+    /// A newcomer takes the place of the smallest debt among sixteen and inherits the largest
+    /// debt that was ever pushed out there: no key is ever admitted above its limit,
+    /// also by leaving and coming back, and newcomers are served as far as their burst exceeds what they
+    /// inherit. The default.
+    ///
+    /// Keys whose state is no [`Mark`](crate::algorithm::Mark) can inherit nothing: they are turned away.
     #[default]
+    InheritDebts,
+    /// Newcomers are turned away, over HTTP with 503: the gate stays shut, and nobody is pushed out. The
+    /// decision is [undecided](crate::Verdict::Undecided), for the client did not exceed its quota.
     RefuseNewcomers,
-    /// Newcomers pass without being counted: the service stays up, and a flood of new keys
+    /// Newcomers pass without being counted, undecided: the service stays up, and a flood of new keys
     /// passes too.
     AdmitNewcomers,
 }
@@ -48,7 +55,7 @@ impl Default for LocalBuilder {
 }
 
 impl LocalBuilder {
-    /// A million keys, newcomers turned away beyond, and the system's clock.
+    /// A million keys, debts inherited beyond, and the system's clock.
     pub fn new() -> Self {
         Self {
             capacity: 1_000_000,
@@ -61,13 +68,20 @@ impl LocalBuilder {
 impl<C> LocalBuilder<C> {
     /// The greatest number of keys that are remembered at once; 0 remembers none.
     ///
-    /// At a million keys a token bucket's key takes 77 bytes (measured by `benches/store.rs`).
+    /// Address space for the table, 21.3 bytes a key, is reserved when the store is built; memory is
+    /// taken where keys come. A key whose state is no [`Mark`](crate::algorithm::Mark) takes about 77 bytes more.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
         Self {
             capacity: keys,
             ..self
         }
+    }
+
+    /// As many keys as fit into so many bytes, if their states are [`Mark`](crate::algorithm::Mark)s.
+    #[must_use]
+    pub fn capacity_in_bytes(self, bytes: usize) -> Self {
+        self.capacity(bytes / 64 * 3)
     }
 
     /// What happens to a new key when the store is full.
@@ -90,6 +104,10 @@ impl<C> LocalBuilder<C> {
     }
 
     /// The store, empty.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory for a table of this [capacity](Self::capacity).
     pub fn build<A: Algorithm>(self) -> Local<A, C>
     where
         C: Clock,
@@ -97,7 +115,11 @@ impl<C> LocalBuilder<C> {
         let now = self.clock.now();
         Local {
             inner: Arc::new(Inner {
-                table: Table::new(self.capacity, now),
+                table: Table::new(self.capacity),
+                map: Map::new(now),
+                room: Room::new(self.capacity),
+                made: now,
+                newest: AtomicU64::new(now.as_nanos()),
                 clock: self.clock,
                 seed: Seed::random(),
                 at_capacity: self.at_capacity,

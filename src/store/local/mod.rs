@@ -1,18 +1,26 @@
 //! The store in memory.
 
 mod builder;
+mod decide;
+mod map;
+mod place;
+mod room;
 mod seed;
+mod settle;
 mod several;
 mod stats;
 mod table;
 
-use std::{convert::Infallible, fmt, sync::Arc};
+use std::{
+    convert::Infallible,
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use super::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 use crate::{
-    algorithm::{Algorithm, Step},
+    algorithm::Algorithm,
     clock::{Clock, SystemClock, Timestamp},
-    decision::Decision,
     key::Key,
     outcome::Policy,
 };
@@ -23,9 +31,11 @@ pub use self::{
 };
 
 use self::{
+    map::{Map, Place, Shard},
+    room::Room,
     seed::Seed,
     stats::Counters,
-    table::{Place, Shard, Slot, Table},
+    table::Table,
 };
 
 /// Remembers keys in this process: bounded, exact, and decided within the call.
@@ -65,15 +75,22 @@ pub struct Local<A: Algorithm, C = SystemClock> {
 }
 
 struct Inner<S, C> {
-    table: Table<S>,
+    /// States that are marks.
+    table: Table,
+    /// All others.
+    map: Map<S>,
+    room: Room,
     clock: C,
     seed: Seed,
     at_capacity: AtCapacity,
     counters: Counters,
+    made: Timestamp,
+    /// The latest time that a clock which may step back has told, in nanoseconds.
+    newest: AtomicU64,
 }
 
 impl<A: Algorithm> Local<A> {
-    /// A store with a million keys at most, which turns newcomers away at that cap.
+    /// A store with a million keys at most; at that cap newcomers [inherit debts](AtCapacity::InheritDebts).
     pub fn new() -> Self {
         LocalBuilder::new().build()
     }
@@ -102,9 +119,9 @@ impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
 }
 
 impl<A: Algorithm, C> Local<A, C> {
-    /// The number of keys that are remembered.
+    /// The number of keys that are remembered; some of them may say nothing any more.
     pub fn len(&self) -> usize {
-        self.inner.table.len()
+        self.inner.room.keys()
     }
 
     /// Whether no key is remembered.
@@ -114,20 +131,21 @@ impl<A: Algorithm, C> Local<A, C> {
 
     /// What the store did since it was built, all clones together.
     pub fn stats(&self) -> Stats {
-        let inner = &*self.inner;
-        inner
-            .counters
-            .read(inner.table.len(), inner.table.capacity())
+        let Inner { room, counters, .. } = &*self.inner;
+        counters.read(room.keys(), room.capacity())
     }
 
-    /// Forgets a key: it is like one that was never seen.
+    /// Forgets a key: it is like one that was never seen, and inherits what newcomers inherit.
     pub fn reset(&self, policy: &Policy, key: &Key) {
-        self.inner.table.remove(self.inner.place(policy, key));
+        let inner = &*self.inner;
+        let place = inner.place(policy, key);
+        inner.remove(&mut inner.map.lock(place), place);
     }
 
-    /// Forgets all keys.
+    /// Forgets all keys, and all debts.
     pub fn clear(&self) {
-        self.inner.table.clear();
+        let inner = &*self.inner;
+        inner.room.give(inner.map.clear() + inner.table.clear());
     }
 }
 
@@ -135,149 +153,16 @@ impl<S, C> Inner<S, C> {
     /// Where a key is kept.
     #[inline]
     fn place(&self, policy: &Policy, key: &Key) -> Place {
-        self.table.place(self.seed.fingerprint(policy, key))
+        self.map.place(self.seed.fingerprint(policy, key))
     }
 
-    /// Inserts a newcomer, and counts it and what was forgotten on the way.
-    ///
-    /// # Errors
-    ///
-    /// Gives the slot back when the table is full.
-    fn insert(
-        &self,
-        shard: &mut Shard<'_, S>,
-        place: Place,
-        slot: Slot<S>,
-        now: Timestamp,
-    ) -> Result<(), Slot<S>> {
-        shard
-            .insert(place, slot, now)
-            .map(|forgotten| self.counters.grew(forgotten))
-    }
-
-    /// Looks for room elsewhere than in a newcomer's own shard; no shard may be locked.
-    fn make_room(&self, now: Timestamp) {
-        let forgotten = self.table.make_room(now);
-        Counters::add(&self.counters.forgotten, forgotten);
-    }
-
-    /// The answer to a newcomer that finds the store full.
-    fn full(&self, now: Timestamp) -> Decision {
-        let admitted = match self.at_capacity {
-            AtCapacity::RefuseNewcomers => {
-                Counters::add(&self.counters.turned_away, 1);
-                false
-            }
-            AtCapacity::AdmitNewcomers => {
-                Counters::add(&self.counters.let_through, 1);
-                true
-            }
-        };
-        Decision::undecided(admitted, now, None)
-    }
-
-    /// Runs one step on a slot that is known, and counts what is rare.
-    #[inline]
-    fn step<A: Algorithm<State = S>>(
-        &self,
-        slot: &mut Slot<S>,
-        ask: &Ask<'_, A>,
-        now: Timestamp,
-    ) -> Decision {
-        let step = ask.rule().step(&mut slot.state, now, ask.cost());
-        if matches!(step, Step::Restarted(_)) {
-            Counters::add(&self.counters.restarted, 1);
-        }
-        if !matches!(step, Step::Kept(_)) {
-            self.table.date(slot, ask.rule());
-        }
-        step.decision()
-    }
-}
-
-impl<A: Algorithm, C: Clock> Local<A, C> {
-    /// Spends the cost of one ask if its rule allows it: what [`acquire`](Store::acquire) does, without a list.
-    #[inline]
-    pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
-        let inner = &*self.inner;
-        let now = inner.clock.now();
-        let place = inner.place(ask.policy(), ask.key());
-        let mut shard = inner.table.lock(place);
-        match shard.get_mut(place) {
-            Some(slot) => inner.step(slot, ask, now),
-            None => {
-                let mut slot = Slot::default();
-                let decision = inner.step(&mut slot, ask, now);
-                if slot.state.is_none() {
-                    return decision;
-                }
-                match inner.insert(&mut shard, place, slot, now) {
-                    Ok(()) => decision,
-                    Err(slot) => {
-                        drop(shard);
-                        self.insert_late(place, slot, ask, now, decision)
-                    }
-                }
-            }
-        }
-    }
-
-    /// Inserts a newcomer that found the store full, once room was looked for elsewhere.
-    #[cold]
-    fn insert_late(
-        &self,
-        place: Place,
-        slot: Slot<A::State>,
-        ask: &Ask<'_, A>,
-        now: Timestamp,
-        decision: Decision,
-    ) -> Decision {
-        let inner = &*self.inner;
-        inner.make_room(now);
-        let mut shard = inner.table.lock(place);
-        if let Some(known) = shard.get_mut(place) {
-            // Another thread brought the key meanwhile: what was decided alone does not count.
-            return inner.step(known, ask, now);
-        }
-        match inner.insert(&mut shard, place, slot, now) {
-            Ok(()) => decision,
-            Err(_) => inner.full(now),
-        }
-    }
-
-    /// How a key stands under a rule. Changes nothing, and needs no room.
-    pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
-        let inner = &*self.inner;
-        let now = inner.clock.now();
-        let place = inner.place(policy, key);
-        let shard = inner.table.read(place);
-        let slot = shard.get(place);
-        rule.look(slot.and_then(|slot| slot.state.as_ref()), now)
-    }
-
-    fn settle_one(&self, settlement: &Settlement<'_, A>, now: Timestamp) {
-        let inner = &*self.inner;
-        let Settlement {
-            policy,
-            rule,
-            key,
-            charge,
-            actual,
-        } = settlement;
-        let place = inner.place(policy, key);
-        let mut shard = inner.table.lock(place);
-        if let Some(slot) = shard.get_mut(place) {
-            rule.settle(&mut slot.state, charge, now, *actual);
-            inner.table.date(slot, *rule);
-            return;
-        }
-        let mut slot = Slot::default();
-        rule.settle(&mut slot.state, charge, now, *actual);
-        if slot.state.is_some() {
-            inner.table.date(&mut slot, *rule);
-            if inner.insert(&mut shard, place, slot, now).is_err() {
-                Counters::add(&inner.counters.turned_away, 1);
-            }
+    /// Forgets a key whose shard is locked.
+    fn remove(&self, shard: &mut Shard<'_, S>, place: Place) {
+        if let Some(claim) = self.table.claim(place.fingerprint) {
+            claim.vacate();
+            self.room.give(1);
+        } else if shard.remove(place).is_some() {
+            self.room.give(1);
         }
     }
 }
@@ -305,9 +190,8 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
     }
 
     fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
-        let now = self.inner.clock.now();
         for settlement in settlements {
-            self.settle_one(settlement, now);
+            self.inner.settle(settlement);
         }
         Check::Ready(Ok(()))
     }

@@ -31,6 +31,7 @@ impl Seed {
     pub(super) fn fingerprint(self, policy: &Policy, key: &Key) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.own ^ policy.digest(), self.process);
         key.hash(&mut hasher);
-        hasher.finish()
+        // No key's fingerprint is 0, which marks a slot that is nobody's.
+        hasher.finish().max(1)
     }
 }

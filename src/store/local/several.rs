@@ -3,136 +3,209 @@
 use smallvec::SmallVec;
 
 use super::{
-    Local,
-    table::{Place, Shard, Slot},
+    AtCapacity, Inner, Local,
+    map::{Place, Shard},
+    table::Claim,
 };
 use crate::{
-    algorithm::Algorithm,
-    clock::{Clock, Timestamp},
+    algorithm::{Algorithm, Moment, Step},
+    clock::Clock,
     decision::Decision,
     store::{Ask, Decisions},
 };
 
+type Few<T> = SmallVec<[T; 4]>;
+
+/// A key that is asked for, with what it had and what it will have.
+struct Part<'a, S> {
+    place: Place,
+    /// Its slot in the table, held so that nobody sees it half spent.
+    claim: Option<Claim<'a>>,
+    before: Option<S>,
+    after: Option<S>,
+    /// The ask whose rule wrote last.
+    written_by: Option<usize>,
+    /// Whether it is nowhere yet.
+    is_new: bool,
+}
+
 impl<A: Algorithm, C: Clock> Local<A, C> {
-    /// Decides all asks under the locks of all their shards, taken in ascending order.
+    /// Decides all asks while the shards of all their keys are locked, and their slots held.
     pub(super) fn decide_all(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
-        if inner.table.is_full() {
+        if inner.room.is_full() {
             // Later, with shards locked, room could only be found in those.
-            inner.make_room(inner.clock.now());
+            inner.make_room(inner.moment());
         }
-        let places: SmallVec<[Place; 4]> = asks
+        let places: Few<Place> = asks
             .iter()
             .map(|ask| inner.place(ask.policy(), ask.key()))
             .collect();
-        let mut numbers: SmallVec<[usize; 4]> = places.iter().map(|place| place.shard).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
+        let mut shards = Shards::lock(inner, &places);
         // The time is read under the locks: one instant for all asks.
-        let mut locked = Locked {
-            shards: numbers
-                .iter()
-                .map(|number| inner.table.lock_shard(*number))
-                .collect(),
-            numbers,
-        };
-        let now = inner.clock.now();
-
-        let looks: SmallVec<[Decision; 4]> = asks
+        let now = inner.moment();
+        let mut parts: Few<Part<'_, A::State>> = Few::new();
+        // Asks may be about one key.
+        let index: Few<usize> = asks
             .iter()
             .zip(&places)
-            .map(|(ask, place)| locked.look(ask, *place, now))
+            .map(|(ask, place)| {
+                let known = |part: &Part<'_, _>| part.place.fingerprint == place.fingerprint;
+                parts.iter().position(known).unwrap_or_else(|| {
+                    parts.push(inner.part(&mut shards, *place, ask, now));
+                    parts.len() - 1
+                })
+            })
             .collect();
-        let mut pairs = asks.iter().zip(&looks);
-        let all = pairs.all(|(ask, look)| look.would_admit(ask.cost()));
 
-        let mut decisions = SmallVec::<[Decision; 4]>::new();
-        for ((ask, place), look) in asks.iter().zip(&places).zip(looks) {
-            if !all && look.would_admit(ask.cost()) {
-                decisions.push(look);
+        let looks: Few<Decision> = asks
+            .iter()
+            .zip(&index)
+            .map(|(ask, part)| ask.rule().look(parts[*part].before.as_ref(), now.at()))
+            .collect();
+        let admits = |(ask, look): (&Ask<'_, A>, &Decision)| look.would_admit(ask.cost());
+        let all = asks.iter().zip(&looks).all(admits);
+
+        let mut decisions = looks.clone();
+        for (n, ask) in asks.iter().enumerate() {
+            if !all && looks[n].would_admit(ask.cost()) {
                 continue;
             }
-            let decision = self.decide_in(&mut locked, *place, ask, now);
-            decisions.push(decision);
-            if all && !decision.is_admitted() {
-                // The table is full, or the same key was asked for twice.
-                self.give_back(&mut locked, asks, &places, &mut decisions, now);
-                let rest = asks.iter().zip(&places).skip(decisions.len());
-                let rest: SmallVec<[Decision; 4]> = rest
-                    .map(|(ask, place)| locked.look(ask, *place, now))
-                    .collect();
-                decisions.extend(rest);
-                break;
+            let part = &mut parts[index[n]];
+            let step = ask.rule().step(&mut part.after, now.at(), ask.cost());
+            decisions[n] = inner.counted(step).decision();
+            if !matches!(step, Step::Kept(_)) {
+                part.written_by = Some(n);
+            }
+            if all && !decisions[n].is_admitted() {
+                // One key was asked for twice.
+                return only(n, decisions[n], looks);
             }
         }
-        decisions.into_iter().collect()
+        match inner.keep(&mut shards, &mut parts, asks, now) {
+            Ok(()) => decisions.into_iter().collect(),
+            Err(part) => {
+                let n = index.iter().position(|index| *index == part).unwrap_or(0);
+                only(n, inner.full(now), looks)
+            }
+        }
     }
+}
 
-    fn decide_in(
+/// Nothing was spent, on account of ask `n`.
+fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
+    looks[n] = decision;
+    looks.into_iter().collect()
+}
+
+impl<S: Clone, C: Clock> Inner<S, C> {
+    fn part<A: Algorithm<State = S>>(
         &self,
-        locked: &mut Locked<'_, A::State>,
+        shards: &mut Shards<'_, S>,
         place: Place,
         ask: &Ask<'_, A>,
-        now: Timestamp,
-    ) -> Decision {
-        let inner = &*self.inner;
-        let shard = locked.shard(place);
-        if let Some(slot) = shard.get_mut(place) {
-            return inner.step(slot, ask, now);
-        }
-        let mut slot = Slot::default();
-        let decision = inner.step(&mut slot, ask, now);
-        if slot.state.is_none() {
-            return decision;
-        }
-        match inner.insert(shard, place, slot, now) {
-            Ok(()) => decision,
-            Err(_) => inner.full(now),
+        now: Moment,
+    ) -> Part<'_, S> {
+        let rule = ask.rule();
+        let claim = self.table.claim(place.fingerprint);
+        let mut is_new = false;
+        let before = match &claim {
+            Some(claim) => rule.state_of(claim.word().mark(), now),
+            None => match shards.of(place).get_mut(place) {
+                Some(slot) => slot.state.clone(),
+                None => {
+                    is_new = true;
+                    let inherits =
+                        self.at_capacity == AtCapacity::InheritDebts && self.room.is_full();
+                    let owed = if inherits {
+                        self.inherited(place)
+                    } else {
+                        self.table.owed(place.fingerprint)
+                    };
+                    owed.and_then(|owed| rule.state_of(owed, now))
+                }
+            },
+        };
+        Part {
+            place,
+            claim,
+            after: before.clone(),
+            before,
+            written_by: None,
+            is_new,
         }
     }
 
-    /// Refunds all but the last decision, which was no admission.
-    fn give_back(
+    /// Remembers what was written: newcomers first, for there may be no room for them.
+    ///
+    /// # Errors
+    ///
+    /// The part for which there is no room; then nothing is remembered.
+    fn keep<A: Algorithm<State = S>>(
         &self,
-        locked: &mut Locked<'_, A::State>,
+        shards: &mut Shards<'_, S>,
+        parts: &mut [Part<'_, S>],
         asks: &[Ask<'_, A>],
-        places: &[Place],
-        decisions: &mut [Decision],
-        now: Timestamp,
-    ) {
-        for ((ask, place), decision) in asks.iter().zip(places).zip(decisions) {
-            let Some(charge) = decision.charge() else {
-                continue;
-            };
-            if let Some(slot) = locked.shard(*place).get_mut(*place) {
-                ask.rule().settle(&mut slot.state, &charge, now, 0);
-                self.inner.table.date(slot, ask.rule());
-                *decision = ask.rule().look(slot.state.as_ref(), now);
+        now: Moment,
+    ) -> Result<(), usize> {
+        for pass in [true, false] {
+            for n in 0..parts.len() {
+                let part = &mut parts[n];
+                let Some(written_by) = part.written_by.filter(|_| part.is_new == pass) else {
+                    continue;
+                };
+                let Some(state) = part.after.clone() else {
+                    continue;
+                };
+                let (place, rule) = (part.place, asks[written_by].rule());
+                let shard = shards.of(place);
+                if let Some(claim) = part.claim.take() {
+                    self.replace(claim, shard, place, rule, state, now);
+                } else if let Some(slot) = shard.get_mut(place) {
+                    slot.state = Some(state);
+                    self.map.date(slot, rule);
+                } else if self.insert(shard, place, rule, state.clone(), now).is_err()
+                    && !self.push_out_if_inheriting(place, rule, &state, now)
+                {
+                    for newcomer in parts[..n].iter().filter(|part| part.is_new) {
+                        self.remove(shards.of(newcomer.place), newcomer.place);
+                    }
+                    return Err(n);
+                }
             }
         }
-    }
-}
-
-/// The shards of several places.
-struct Locked<'a, S> {
-    numbers: SmallVec<[usize; 4]>,
-    shards: SmallVec<[Shard<'a, S>; 4]>,
-}
-
-impl<'a, S> Locked<'a, S> {
-    fn shard(&mut self, place: Place) -> &mut Shard<'a, S> {
-        let index = self.numbers.partition_point(|number| *number < place.shard);
-        &mut self.shards[index]
+        Ok(())
     }
 
-    fn look<A: Algorithm<State = S>>(
-        &mut self,
-        ask: &Ask<'_, A>,
+    fn push_out_if_inheriting<A: Algorithm<State = S>>(
+        &self,
         place: Place,
-        now: Timestamp,
-    ) -> Decision {
-        let slot = self.shard(place).get_mut(place);
-        ask.rule()
-            .look(slot.and_then(|slot| slot.state.as_ref()), now)
+        rule: &A,
+        state: &S,
+        now: Moment,
+    ) -> bool {
+        self.at_capacity == AtCapacity::InheritDebts && self.push_out(place, rule, state, now)
+    }
+}
+
+/// The shards of several places, locked in ascending order.
+struct Shards<'a, S> {
+    numbers: Few<usize>,
+    locked: Few<Shard<'a, S>>,
+}
+
+impl<'a, S> Shards<'a, S> {
+    fn lock<C>(inner: &'a Inner<S, C>, places: &[Place]) -> Self {
+        let mut numbers: Few<usize> = places.iter().map(|place| place.shard).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let lock = |number: &usize| inner.map.lock_shard(*number);
+        let locked = numbers.iter().map(lock).collect();
+        Self { numbers, locked }
+    }
+
+    fn of(&mut self, place: Place) -> &mut Shard<'a, S> {
+        let index = self.numbers.partition_point(|number| *number < place.shard);
+        &mut self.locked[index]
     }
 }

@@ -17,6 +17,10 @@ pub struct Stats {
     pub inserted: u64,
     /// Keys that were forgotten because their state said nothing any more.
     pub forgotten: u64,
+    /// Keys that newcomers pushed out at the capacity, whose debts others inherit since.
+    pub pushed_out: u64,
+    /// Requests of newcomers that were refused for a debt that they inherited.
+    pub held_back: u64,
     /// Newcomers that were turned away at the capacity.
     pub turned_away: u64,
     /// Newcomers that passed uncounted at the capacity.
@@ -27,7 +31,9 @@ pub struct Stats {
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    inserted: AtomicU64,
+    pub(super) inserted: AtomicU64,
+    pub(super) pushed_out: AtomicU64,
+    pub(super) held_back: AtomicU64,
     pub(super) forgotten: AtomicU64,
     pub(super) turned_away: AtomicU64,
     pub(super) let_through: AtomicU64,
@@ -42,12 +48,6 @@ impl Counters {
         }
     }
 
-    /// A key was inserted, and so many were forgotten on the way.
-    pub(super) fn grew(&self, forgotten: u64) {
-        Self::add(&self.inserted, 1);
-        Self::add(&self.forgotten, forgotten);
-    }
-
     pub(super) fn read(&self, keys: usize, capacity: usize) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -55,6 +55,8 @@ impl Counters {
             capacity,
             inserted: read(&self.inserted),
             forgotten: read(&self.forgotten),
+            pushed_out: read(&self.pushed_out),
+            held_back: read(&self.held_back),
             turned_away: read(&self.turned_away),
             let_through: read(&self.let_through),
             restarted: read(&self.restarted),

@@ -1,14 +1,12 @@
-//! Slots by fingerprint, in shards with a lock each, and the queue in which they are looked at for
-//! forgetting.
+//! States of any size, by fingerprint: shards with a lock each, and the queue in which slots are
+//! looked at for forgetting.
 //!
-//! Invariants, of each shard under its lock:
-//!
-//! - a fingerprint stands in the queue exactly once if it is in the map, and not at all otherwise;
-//! - `len` counts the slots of all shards, never more than `capacity`: a slot is counted before it
-//!   is inserted and until after it is removed.
+//! Invariant, of each shard under its lock: a fingerprint stands in the queue exactly once if it is in
+//! the shard, and not at all otherwise.
 //!
 //! Locks: a shard's queue is locked only under the shard's write lock, and several shards only in
-//! ascending order.
+//! ascending order. A shard's lock is also that of all its keys' coming and going in the
+//! [table](super::table).
 
 use std::{
     collections::VecDeque,
@@ -19,7 +17,7 @@ use std::{
     },
 };
 
-use dashmap::{DashMap, RwLockReadGuard, RwLockWriteGuard, SharedValue};
+use dashmap::{DashMap, RwLockWriteGuard, SharedValue};
 use hashbrown::raw::RawTable;
 
 use crate::{algorithm::Algorithm, clock::Timestamp};
@@ -31,11 +29,12 @@ pub(super) struct Slot<S> {
     forgettable_at: Coarse,
 }
 
-impl<S> Default for Slot<S> {
-    fn default() -> Self {
+impl<S> Slot<S> {
+    /// A slot that is not dated yet.
+    pub(super) fn of(state: S) -> Self {
         Self {
-            state: None,
-            forgettable_at: Coarse(0),
+            state: Some(state),
+            forgettable_at: Coarse::NEVER,
         }
     }
 }
@@ -65,17 +64,17 @@ impl Coarse {
 /// Where a fingerprint belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    fingerprint: u64,
+    pub(super) fingerprint: u64,
     pub(super) shard: usize,
 }
 
-pub(super) struct Table<S> {
+pub(super) struct Map<S> {
     map: DashMap<u64, Slot<S>, BuildHasherDefault<Identity>>,
     queues: Box<[Mutex<VecDeque<u64>>]>,
-    len: AtomicUsize,
-    capacity: usize,
-    /// When the table was made.
+    /// When the store was made.
     base: Timestamp,
+    /// How many there are.
+    keys: AtomicUsize,
     /// The shard at which the next search for room begins.
     next: AtomicUsize,
 }
@@ -84,12 +83,12 @@ pub(super) struct Table<S> {
 const SHARDS: usize = 128;
 /// Old slots that an insertion looks at. Two per new one, so that forgetting outruns inserting.
 const LOOKS: usize = 2;
-/// Shards, and slots of each, that a newcomer looks at when the table is full.
+/// Shards, and slots of each, that a newcomer looks at when the store is full.
 const SEARCHED_SHARDS: usize = 4;
 const SEARCHED_SLOTS: usize = 4;
 
-impl<S> Table<S> {
-    pub(super) fn new(capacity: usize, base: Timestamp) -> Self {
+impl<S> Map<S> {
+    pub(super) fn new(base: Timestamp) -> Self {
         let map = DashMap::with_capacity_and_hasher_and_shard_amount(
             0,
             BuildHasherDefault::default(),
@@ -98,15 +97,10 @@ impl<S> Table<S> {
         Self {
             map,
             queues: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            len: AtomicUsize::new(0),
-            capacity,
             base,
+            keys: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
     }
 
     /// Notes until when a slot matters, after a write by `rule`.
@@ -118,14 +112,6 @@ impl<S> Table<S> {
         };
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.len() >= self.capacity
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     #[inline]
     pub(super) fn place(&self, fingerprint: u64) -> Place {
         let shard = self.map.determine_shard(fingerprint as usize);
@@ -133,9 +119,9 @@ impl<S> Table<S> {
     }
 }
 
-type Map<S> = RawTable<(u64, SharedValue<Slot<S>>)>;
+type Slots<S> = RawTable<(u64, SharedValue<Slot<S>>)>;
 
-impl<S> Table<S> {
+impl<S> Map<S> {
     /// Locks the shard of a place for writing.
     #[inline]
     pub(super) fn lock(&self, place: Place) -> Shard<'_, S> {
@@ -145,40 +131,35 @@ impl<S> Table<S> {
     #[inline]
     pub(super) fn lock_shard(&self, shard: usize) -> Shard<'_, S> {
         Shard {
-            map: self.map.shards()[shard].write(),
-            table: self,
+            slots: self.map.shards()[shard].write(),
+            map: self,
             shard,
         }
     }
 
-    /// Locks the shard of a place for reading.
-    pub(super) fn read(&self, place: Place) -> ReadShard<'_, S> {
-        ReadShard(self.map.shards()[place.shard].read())
-    }
-
-    pub(super) fn remove(&self, place: Place) {
-        let fingerprint = place.fingerprint;
-        let mut shard = self.lock(place);
-        if shard.take(fingerprint) {
-            shard.queue().retain(|queued| *queued != fingerprint);
-        }
-    }
-
-    pub(super) fn clear(&self) {
-        for shard in 0..SHARDS {
-            let mut shard = self.lock_shard(shard);
-            let removed = shard.map.len();
-            shard.map.clear();
-            shard.queue().clear();
-            self.len.fetch_sub(removed, Ordering::Relaxed);
-        }
+    /// Forgets everything; tells how many keys there were.
+    pub(super) fn clear(&self) -> usize {
+        (0..SHARDS)
+            .map(|shard| {
+                let mut shard = self.lock_shard(shard);
+                let removed = shard.slots.len();
+                shard.slots.clear();
+                shard.queue().clear();
+                self.keys.fetch_sub(removed, Ordering::Relaxed);
+                removed
+            })
+            .sum()
     }
 
     /// Looks for slots to forget in the next few shards; tells how many it forgot.
     ///
-    /// The work is bounded: an attacker who fills the table makes each newcomer look at
+    /// The work is bounded: an attacker who fills the store makes each newcomer look at
     /// sixteen slots, not at all of them.
-    pub(super) fn make_room(&self, now: Timestamp) -> u64 {
+    pub(super) fn make_room(&self, now: Timestamp) -> usize {
+        // Relaxed: a key that is missed now is found by the next newcomer.
+        if self.keys.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
         let first = self.next.fetch_add(SEARCHED_SHARDS, Ordering::Relaxed);
         (first..first.wrapping_add(SEARCHED_SHARDS))
             .map(|shard| self.lock_shard(shard % SHARDS).forget(SEARCHED_SLOTS, now))
@@ -186,101 +167,75 @@ impl<S> Table<S> {
     }
 }
 
-/// A shard that is locked for writing.
+/// A shard that is locked.
 pub(super) struct Shard<'a, S> {
-    map: RwLockWriteGuard<'a, Map<S>>,
-    table: &'a Table<S>,
+    slots: RwLockWriteGuard<'a, Slots<S>>,
+    map: &'a Map<S>,
     shard: usize,
-}
-
-/// A shard that is locked for reading.
-pub(super) struct ReadShard<'a, S>(RwLockReadGuard<'a, Map<S>>);
-
-impl<S> ReadShard<'_, S> {
-    pub(super) fn get(&self, place: Place) -> Option<&Slot<S>> {
-        find(&self.0, place.fingerprint)
-    }
-}
-
-fn find<S>(map: &Map<S>, fingerprint: u64) -> Option<&Slot<S>> {
-    map.get(fingerprint, |(stored, _)| *stored == fingerprint)
-        .map(|(_, slot)| slot.get())
 }
 
 impl<S> Shard<'_, S> {
     #[inline]
     pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Slot<S>> {
         let fingerprint = place.fingerprint;
-        self.map
+        self.slots
             .get_mut(fingerprint, |(stored, _)| *stored == fingerprint)
             .map(|(_, slot)| slot.get_mut())
     }
 
-    /// Inserts a slot that is not there, and tells how many others were forgotten on the way.
-    ///
-    /// # Errors
-    ///
-    /// Gives the slot back when the table is full.
-    pub(super) fn insert(
-        &mut self,
-        place: Place,
-        slot: Slot<S>,
-        now: Timestamp,
-    ) -> Result<u64, Slot<S>> {
-        let forgotten = self.forget(LOOKS, now);
-        let capacity = self.table.capacity;
-        let counted = self
-            .table
-            .len
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |len| {
-                (len < capacity).then_some(len + 1)
-            });
-        if counted.is_err() {
-            return Err(slot);
-        }
+    /// Inserts a slot that is not there.
+    pub(super) fn insert(&mut self, place: Place, slot: Slot<S>) {
         let fingerprint = place.fingerprint;
-        self.map.insert(
-            fingerprint,
-            (fingerprint, SharedValue::new(slot)),
-            |(stored, _)| *stored,
-        );
+        let entry = (fingerprint, SharedValue::new(slot));
+        self.slots.insert(fingerprint, entry, |(stored, _)| *stored);
         self.queue().push_back(fingerprint);
-        Ok(forgotten)
+        self.map.keys.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Looks at the `looks` slots that were looked at longest ago, and forgets those that say nothing.
-    fn forget(&mut self, looks: usize, now: Timestamp) -> u64 {
+    /// Takes a slot out.
+    pub(super) fn remove(&mut self, place: Place) -> Option<Slot<S>> {
+        let slot = self.take(place.fingerprint)?;
+        self.queue().retain(|queued| *queued != place.fingerprint);
+        Some(slot)
+    }
+
+    /// Forgets what says nothing any more among the few slots that were looked at longest ago;
+    /// tells how many.
+    pub(super) fn forget_some(&mut self, now: Timestamp) -> usize {
+        self.forget(LOOKS, now)
+    }
+
+    fn forget(&mut self, looks: usize, now: Timestamp) -> usize {
         let mut forgotten = 0;
-        for _ in 0..looks {
+        for _ in 0..looks.min(self.slots.len()) {
             let Some(fingerprint) = self.queue().pop_front() else {
                 break;
             };
-            let base = self.table.base;
-            let matters = find(&self.map, fingerprint)
-                .is_some_and(|slot| !slot.forgettable_at.is_past(now, base));
-            if matters {
+            let base = self.map.base;
+            let slot = self
+                .slots
+                .get(fingerprint, |(stored, _)| *stored == fingerprint);
+            if slot.is_some_and(|(_, slot)| !slot.get().forgettable_at.is_past(now, base)) {
                 self.queue().push_back(fingerprint);
             } else {
-                forgotten += u64::from(self.take(fingerprint));
+                forgotten += usize::from(self.take(fingerprint).is_some());
             }
         }
         forgotten
     }
 
-    /// Takes a slot out of the map, but not out of the queue.
-    fn take(&mut self, fingerprint: u64) -> bool {
-        let taken = self
-            .map
-            .remove_entry(fingerprint, |(stored, _)| *stored == fingerprint);
-        if taken.is_some() {
-            self.table.len.fetch_sub(1, Ordering::Relaxed);
-        }
-        taken.is_some()
+    /// Takes a slot out of the shard, but not out of the queue.
+    fn take(&mut self, fingerprint: u64) -> Option<Slot<S>> {
+        let (_, slot) = self
+            .slots
+            .remove_entry(fingerprint, |(stored, _)| *stored == fingerprint)?;
+        self.map.keys.fetch_sub(1, Ordering::Relaxed);
+        Some(slot.into_inner())
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
         // A panic while the lock was held leaves at worst a fingerprint that is not looked at.
-        self.table.queues[self.shard]
+        self.map.queues[self.shard]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

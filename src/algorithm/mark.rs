@@ -1,0 +1,92 @@
+//! States that are one instant, so that a word holds them.
+
+use crate::clock::Timestamp;
+
+/// A state that is one instant: for a token bucket, when it was last empty.
+///
+/// Counted in thirds of a nanosecond, so that 3/s, 30/s or 60/s have whole intervals too, on the
+/// scale of one store: 0 to 2⁶² − 1. A store can keep a mark in a word of 64 bits, and replace it
+/// without a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// The latest mark.
+    pub const MAX: Self = Self((1 << 62) - 1);
+    /// How many of its units a nanosecond has.
+    pub const PER_NANO: u64 = 3;
+    /// The longest that a rule's marks may matter, in thirds of a nanosecond: two years.
+    pub const LONGEST: u64 = 2 * 365 * 86_400_000_000_000 * Self::PER_NANO;
+
+    /// The mark so many thirds of a nanosecond after the scale's beginning, or [`MAX`](Self::MAX).
+    #[inline]
+    pub const fn new(thirds: u64) -> Self {
+        if thirds < Self::MAX.0 {
+            Self(thirds)
+        } else {
+            Self::MAX
+        }
+    }
+
+    /// Thirds of a nanosecond since the scale's beginning.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// As many thirds of a nanosecond later, or earlier; within the scale.
+    #[inline]
+    #[must_use]
+    pub const fn shifted(self, thirds: i64) -> Self {
+        Self::new(self.0.saturating_add_signed(thirds))
+    }
+
+    /// The mark of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this moment.
+    #[inline]
+    pub(super) const fn before(self, level: i64) -> Self {
+        // Every moment has that much of the scale before it.
+        Self(self.0 - level as u64)
+    }
+
+    /// Thirds of a nanosecond from `earlier` to this one; below zero if that is later.
+    #[inline]
+    pub const fn since(self, earlier: Self) -> i64 {
+        // Both are below 2^62.
+        self.0 as i64 - earlier.0 as i64
+    }
+}
+
+/// An instant on a store's timeline, and as a mark on its scale.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    at: Timestamp,
+    mark: Mark,
+}
+
+impl Moment {
+    /// The moment `at`, on the scale of a store that was made at `made` or before.
+    ///
+    /// The scale begins two years before `made`, so that every bucket that matters lies on it.
+    #[inline]
+    pub const fn new(at: Timestamp, made: Timestamp) -> Self {
+        let mut nanos = at.as_nanos().saturating_sub(made.as_nanos());
+        const LATEST: u64 = (Mark::MAX.0 - Mark::LONGEST) / Mark::PER_NANO;
+        if nanos > LATEST {
+            nanos = LATEST;
+        }
+        let mark = Mark(nanos * Mark::PER_NANO + Mark::LONGEST);
+        Self { at, mark }
+    }
+
+    /// The instant.
+    #[inline]
+    pub const fn at(self) -> Timestamp {
+        self.at
+    }
+
+    /// The instant as a mark.
+    #[inline]
+    pub const fn mark(self) -> Mark {
+        self.mark
+    }
+}

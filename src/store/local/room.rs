@@ -1,0 +1,47 @@
+//! How many keys there are, and may be.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts the keys of table and map together. A key is counted before it is placed
+/// and until after it is gone, so there are never more than `capacity`.
+pub(super) struct Room {
+    keys: AtomicUsize,
+    capacity: usize,
+}
+
+// Relaxed throughout: the count is a bound by itself, and orders nothing.
+impl Room {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            keys: AtomicUsize::new(0),
+            capacity,
+        }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.keys() >= self.capacity
+    }
+
+    /// Counts one key more, if it may come.
+    pub(super) fn take(&self) -> bool {
+        let more = |keys| (keys < self.capacity).then_some(keys + 1);
+        self.keys
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
+    }
+
+    /// So many keys are gone.
+    pub(super) fn give(&self, keys: usize) {
+        if keys > 0 {
+            self.keys.fetch_sub(keys, Ordering::Relaxed);
+        }
+    }
+}

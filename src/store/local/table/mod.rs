@@ -1,0 +1,156 @@
+//! The table of states of one word: fixed in size, and without a lock for keys that are known.
+//!
+//! A key has two sets of eight slots; its state is a [`Mark`] in one of the sixteen. What is known is
+//! found and advanced by [`Table::step`] without a lock. All else (placing newcomers, pushing
+//! others out, settling, forgetting on demand) is done by threads that have locked the key's shard
+//! of the [map](super::map), so that a key comes and goes by one thread at a time.
+//!
+//! | file | |
+//! |---|---|
+//! | `word` | what a slot's 64 bits say |
+//! | `slot` | how threads share a slot |
+//! | `sets` | memory, and where a key belongs |
+//! | `shapes` | for how long marks matter |
+//! | `place` | who gets which slot |
+
+mod place;
+mod sets;
+mod shapes;
+mod slot;
+mod word;
+
+use std::sync::atomic::AtomicUsize;
+
+use self::{sets::Sets, shapes::Shapes, slot::Seen};
+use crate::{
+    algorithm::{Mark, Meter, Moment},
+    decision::{Cost, Decision},
+};
+
+pub(super) use self::{place::Placed, slot::Claim, word::Word};
+
+/// States of one word, by key.
+pub(super) struct Table {
+    sets: Sets,
+    shapes: Shapes,
+    /// The set at which the next sweep begins.
+    hand: AtomicUsize,
+}
+
+/// How often a known key is tried without a lock, before the lock is waited for.
+const TRIES: usize = 16;
+/// Sets that a sweep looks at.
+const SWEPT: usize = 4;
+
+impl Table {
+    /// A table in which so many keys fill four slots of five, at least ten.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory for it.
+    pub(super) fn new(keys: usize) -> Self {
+        let sets = keys.div_ceil(4).saturating_mul(5).div_ceil(sets::WAYS);
+        let made = u32::try_from(sets).ok().and_then(Sets::new);
+        let Some(sets) = made else {
+            panic!(
+                "no memory for a local store of {keys} keys, about {sets} · 136 bytes: \
+                 expected a capacity that this machine has room for"
+            )
+        };
+        Self {
+            sets,
+            shapes: Shapes::new(),
+            hand: AtomicUsize::new(0),
+        }
+    }
+
+    /// Decides about a key that is known, without a lock.
+    ///
+    /// `None` when the key is not there, or not to be had without one.
+    #[inline]
+    pub(super) fn step(
+        &self,
+        key: u64,
+        meter: &Meter,
+        now: impl FnOnce() -> Moment,
+        cost: Cost,
+    ) -> Option<Decision> {
+        let slot = self.find(key)?;
+        // Read while the slot's memory is on its way.
+        let now = now();
+        if now.mark().get() > Word::LAST {
+            return None;
+        }
+        for _ in 0..TRIES {
+            let word = slot.read(key)?;
+            let (mark, decision) = meter.step(Some(word.mark()), now, cost);
+            let done = match mark {
+                None => slot.is_still(word),
+                Some(mark) => {
+                    if meter.lasts() > self.shapes.lasts(word.shape()) {
+                        return None;
+                    }
+                    // No later than now, so it fits.
+                    slot.advance(word, word.at(mark))
+                }
+            };
+            if done {
+                return Some(decision);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<slot::Slot<'_>> {
+        let home = self.sets.home(key);
+        match self.sets.set(home.first).find(key) {
+            Some(slot) => Some(slot),
+            None => self.sets.set(home.second).find(key),
+        }
+    }
+
+    /// The word that remembers a key. Its shard is locked.
+    pub(super) fn look(&self, key: u64) -> Option<Word> {
+        let slot = self.find(key)?;
+        loop {
+            match slot.see() {
+                Some(seen) => return (seen.key == key).then_some(seen.word),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Holds the slot of a key. Its shard is locked.
+    pub(super) fn claim(&self, key: u64) -> Option<Claim<'_>> {
+        let slot = self.find(key)?;
+        loop {
+            match slot.see() {
+                Some(seen) if seen.key != key => return None,
+                Some(seen) => {
+                    if let Some(claim) = slot.claim(seen) {
+                        return Some(claim);
+                    }
+                }
+                // Another thread pushes the key out: a few stores.
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// A word of a rule that lasts so long; `None` for a mark that does not fit.
+    pub(super) fn word(&self, mark: Mark, meter: &Meter) -> Option<Word> {
+        Word::new(mark, self.shapes.of(meter.lasts()))
+    }
+
+    /// When a word's mark says no more than none, as a mark.
+    fn end(&self, word: Word) -> u64 {
+        word.mark()
+            .get()
+            .saturating_add(self.shapes.lasts(word.shape()))
+    }
+
+    fn is_forgettable(&self, seen: &Seen, now: Moment) -> bool {
+        self.end(seen.word) <= now.mark().get()
+    }
+}

@@ -1,0 +1,101 @@
+//! The memory of a table: sets of eight slots, and where a key belongs.
+
+use super::slot::Slot;
+use crate::sync::{AtomicU64, zeroed};
+
+/// Slots of a set: their keys fill one cache line, their words the next.
+pub(crate) const WAYS: usize = 8;
+const LINE: usize = 64 / size_of::<u64>();
+
+/// Sets in one piece of memory, which is touched only where keys are.
+pub(crate) struct Sets {
+    /// From `first` on, each set's keys and then its words.
+    memory: Box<[AtomicU64]>,
+    /// Where the first cache line begins.
+    first: usize,
+    count: u32,
+    /// For each set, the latest mark that was ever pushed out of it, or 0.
+    owed: Box<[AtomicU64]>,
+}
+
+/// The two sets in which a key may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Home {
+    pub(crate) first: usize,
+    pub(crate) second: usize,
+}
+
+/// One set.
+#[derive(Clone, Copy)]
+pub(crate) struct Set<'a>(&'a [AtomicU64; 2 * WAYS]);
+
+impl Sets {
+    /// So many sets, at least two; `None` where there is no memory for them.
+    pub(crate) fn new(count: u32) -> Option<Self> {
+        let count = count.max(2);
+        let memory = zeroed(count as usize * 2 * WAYS + LINE)?;
+        let misplaced = memory.as_ptr().addr() / size_of::<u64>() % LINE;
+        Some(Self {
+            memory,
+            first: (LINE - misplaced) % LINE,
+            count,
+            owed: zeroed(count as usize)?,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Where a key belongs: two different sets, by the halves of its hash.
+    #[inline]
+    pub(crate) fn home(&self, key: u64) -> Home {
+        let scaled = |half: u64, sets: u32| (half * u64::from(sets)) >> 32;
+        let first = scaled(key & u64::from(u32::MAX), self.count) as usize;
+        let second = scaled(key >> 32, self.count - 1) as usize;
+        // All but the first.
+        let second = second + usize::from(second >= first);
+        Home { first, second }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, index: usize) -> Set<'_> {
+        let begin = self.first + index * 2 * WAYS;
+        match self.memory[begin..].first_chunk() {
+            Some(set) => Set(set),
+            None => unreachable!("there are {} sets, asked for {index}", self.count),
+        }
+    }
+
+    pub(crate) fn owed(&self, index: usize) -> &AtomicU64 {
+        &self.owed[index]
+    }
+}
+
+impl<'a> Set<'a> {
+    #[inline]
+    pub(crate) fn slot(self, way: usize) -> Slot<'a> {
+        let way = way % WAYS;
+        Slot::new(&self.0[way], &self.0[WAYS + way])
+    }
+
+    #[inline]
+    pub(crate) fn slots(self) -> impl Iterator<Item = Slot<'a>> {
+        (0..WAYS).map(move |way| self.slot(way))
+    }
+
+    /// The slot that seems to be `key`'s.
+    #[inline]
+    pub(crate) fn find(self, key: u64) -> Option<Slot<'a>> {
+        let mut found = WAYS;
+        // No branch for each: where a key is, is not to be foreseen.
+        for way in (0..WAYS).rev() {
+            found = if self.slot(way).key() == key {
+                way
+            } else {
+                found
+            };
+        }
+        (found < WAYS).then(|| self.slot(found))
+    }
+}

@@ -1,0 +1,44 @@
+//! For how long the marks of a table matter.
+
+use super::word::SHAPES;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The shapes of a table's marks: how long each matters, in thirds of a nanosecond.
+///
+/// Rules travel with the calls, so a slot must say itself when it can be forgotten; three bits of its
+/// word number one of these. Each rule of another length takes one of its own; rules
+/// beyond the last share it, and are remembered as long as the longest of them.
+///
+/// Invariant: the lengths that are taken are the first ones, and a length that is taken never shrinks.
+pub(crate) struct Shapes([AtomicU64; SHAPES]);
+
+impl Shapes {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// How long a mark of this shape matters.
+    #[inline]
+    pub(crate) fn lasts(&self, shape: u8) -> u64 {
+        // Relaxed: a word with a new shape is stored by a claim's release after the shape was taken
+        // or raised, and every word is read by an Acquire load.
+        self.0[usize::from(shape) % SHAPES].load(Ordering::Relaxed)
+    }
+
+    /// The shape of marks that matter for `lasts`, above zero.
+    pub(crate) fn of(&self, lasts: u64) -> u8 {
+        let (last, own) = match self.0.split_last() {
+            Some(split) => split,
+            None => return 0,
+        };
+        for (shape, taken) in own.iter().enumerate() {
+            // Relaxed: each length stands for itself; what it has to be ordered with, see `lasts`.
+            let found = taken.compare_exchange(0, lasts, Ordering::Relaxed, Ordering::Relaxed);
+            if found.is_ok() || found == Err(lasts) {
+                return shape as u8;
+            }
+        }
+        last.fetch_max(lasts, Ordering::Relaxed);
+        (SHAPES - 1) as u8
+    }
+}
