@@ -12,23 +12,29 @@
 mod common;
 
 use std::{
+    hash::{Hash, Hasher},
     hint::black_box,
     net::{IpAddr, Ipv4Addr},
     num::NonZeroU32,
     ops::Range,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use common::{
     Random,
     counting::{Counting, allocations, bytes_kept},
+    floor::Floor,
     race::{Contender, Mode, Race, Reads, Table},
     timing::together,
 };
 use governor::DefaultKeyedRateLimiter;
 use rate_net::{Eviction, RateLimiter};
 use tollgate::{
-    Cost, Policy, TokenBucket,
+    AnyRule, Cost, Policy, TokenBucket,
+    algorithm::Algorithm,
+    clock::Clock,
+    key::Key,
     store::{Ask, Local, LocalBuilder},
 };
 
@@ -44,100 +50,229 @@ struct Limit {
     burst: u32,
 }
 
-/// Decides on a range of the keys, and tells how many passed.
-struct Decider<'a> {
-    name: &'static str,
-    load: Box<dyn Fn() -> usize + 'a>,
-    decide: Box<dyn Fn(Range<usize>) -> usize + Sync + 'a>,
+impl Limit {
+    fn rule(self) -> TokenBucket {
+        TokenBucket::per_hour(self.per_hour.into()).burst(self.burst.into())
+    }
 }
 
-impl<'a> Decider<'a> {
-    /// `decide` stands inside the loop, where the compiler sees it.
-    fn new<K: Sync>(
-        name: &'static str,
-        keys: &'a [K],
-        decide: impl Fn(&K) -> bool + Sync + Clone + 'a,
-    ) -> Self {
-        let one = decide.clone();
-        let load = move || {
-            let mut order: Vec<usize> = (0..keys.len()).collect();
-            Random(4).shuffle(&mut order);
-            order.into_iter().filter(|index| one(&keys[*index])).count()
-        };
-        let decide = move |range: Range<usize>| {
-            keys[range]
-                .iter()
-                .filter(|key| decide(black_box(key)))
-                .count()
-        };
-        Self {
-            name,
-            load: Box::new(load),
-            decide: Box::new(decide),
+/// Keys that all contenders take, each in its own way.
+trait BenchKey: Hash + Eq + Clone + Send + Sync {
+    fn ours(&self) -> Key;
+    fn rate_net(&self, limiter: &RateLimiter) -> bool;
+    fn rate_net_ticked(&self, limiter: &RateLimiter<rate_net::CoarseClock>) -> bool;
+    fn floor(&self, hasher: &mut impl Hasher);
+}
+
+impl BenchKey for IpAddr {
+    fn ours(&self) -> Key {
+        (*self).into()
+    }
+
+    fn rate_net(&self, limiter: &RateLimiter) -> bool {
+        limiter.check(*self).is_allow()
+    }
+
+    fn rate_net_ticked(&self, limiter: &RateLimiter<rate_net::CoarseClock>) -> bool {
+        limiter.check(*self).is_allow()
+    }
+
+    fn floor(&self, hasher: &mut impl Hasher) {
+        match self {
+            Self::V4(address) => hasher.write_u32(address.to_bits()),
+            Self::V6(address) => hasher.write_u128(address.to_bits()),
         }
     }
 }
 
-fn ours(limit: Limit) -> (Policy, TokenBucket, Local<TokenBucket>) {
-    let rule = TokenBucket::per_hour(limit.per_hour.into()).burst(limit.burst.into());
-    (
-        Policy::new("bench"),
-        rule,
-        LocalBuilder::new().capacity(1_000_000).build(),
-    )
+impl BenchKey for String {
+    fn ours(&self) -> Key {
+        self.as_str().into()
+    }
+
+    fn rate_net(&self, limiter: &RateLimiter) -> bool {
+        limiter.check_bytes(self).is_allow()
+    }
+
+    fn rate_net_ticked(&self, limiter: &RateLimiter<rate_net::CoarseClock>) -> bool {
+        limiter.check_bytes(self).is_allow()
+    }
+
+    fn floor(&self, hasher: &mut impl Hasher) {
+        hasher.write(self.as_bytes());
+    }
 }
 
-fn governors<K: std::hash::Hash + Eq + Clone>(limit: Limit) -> DefaultKeyedRateLimiter<K> {
-    let quota = governor::Quota::per_hour(NonZeroU32::new(limit.per_hour).unwrap())
-        .allow_burst(NonZeroU32::new(limit.burst).unwrap());
-    DefaultKeyedRateLimiter::dashmap(quota)
+/// The keys of a race: all of them once, and as they are visited. A server has just read the key that
+/// it asks for, so visits lie one behind the other.
+struct Keys<K> {
+    all: Vec<K>,
+    visits: Vec<K>,
 }
 
-fn rate_nets(limit: Limit) -> RateLimiter {
-    RateLimiter::builder()
-        .quota(limit.per_hour, std::time::Duration::from_secs(3600))
-        .burst(limit.burst)
-        .eviction(Eviction::capacity(2_000_000))
-        .build()
+impl<K: Clone> Keys<K> {
+    fn new(all: Vec<K>, visits: &[u32]) -> Self {
+        let visits = visits.iter().map(|n| all[*n as usize].clone()).collect();
+        Self { all, visits }
+    }
 }
 
 /// How a race is run.
 struct Setting {
     name: &'static str,
     threads: usize,
+    limit: Limit,
     /// What all decisions of the race must be, after the first one of each key.
     passes: bool,
-    targets: &'static [(&'static str, f64)],
+    /// Whether there are more contenders than the store's own, governor and the floor.
+    everybody: bool,
+    targets: &'static [(&'static str, &'static str)],
 }
 
-fn race(
-    mode: &Mode,
-    table: &mut Table,
-    setting: &Setting,
-    keys: usize,
-    deciders: Vec<Decider<'_>>,
-) {
+/// A store of ours under a rule.
+fn ours<'a, A, C, K>(
+    name: &'static str,
+    rule: A,
+    store: Local<A, C>,
+    keys: &'a Keys<K>,
+) -> Decider<'a>
+where
+    A: Algorithm<State: Send + Sync> + Clone + Sync + 'a,
+    C: Clock + Send + Sync + 'a,
+    K: BenchKey,
+{
+    let policy = Policy::new("bench");
+    Decider::new(name, keys, move |key: &K| {
+        let ask = Ask::new(&policy, &rule, key.ours(), Cost::ONE);
+        store.decide(&ask).is_admitted()
+    })
+}
+
+fn builder(keys: usize) -> LocalBuilder {
+    LocalBuilder::new().capacity(keys.max(1000))
+}
+
+fn deciders<'a, K: BenchKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Decider<'a>> {
+    let (limit, count) = (setting.limit, keys.all.len());
+    let Limit { per_hour, burst } = limit;
+    let quota = governor::Quota::per_hour(NonZeroU32::new(per_hour).unwrap())
+        .allow_burst(NonZeroU32::new(burst).unwrap());
+    let hour = Duration::from_secs(3600);
+    let rate_net = || {
+        RateLimiter::builder()
+            .quota(per_hour, hour)
+            .burst(burst)
+            .eviction(Eviction::capacity(2 * count.max(1000)))
+    };
+    let ticked = rate_net::CoarseClock::spawn(Duration::from_millis(1)).unwrap();
+    let interval = hour.as_nanos() as u64 / u64::from(per_hour);
+    let typed = limit.rule();
+    let mut all = vec![
+        Decider::made("tollgate", || ours("", typed, builder(count).build(), keys)),
+        Decider::made("governor", || {
+            let limiter = DefaultKeyedRateLimiter::<K>::dashmap(quota);
+            Decider::new("", keys, move |key| limiter.check_key(key).is_ok())
+        }),
+        Decider::made("floor", || {
+            let floor = Floor::new(count, interval, burst.into());
+            Decider::new("", keys, move |key: &K| {
+                floor.decide(|hasher| key.floor(hasher))
+            })
+        }),
+    ];
+    if setting.everybody {
+        let any = AnyRule::from(typed);
+        all.extend([
+            Decider::made("tollgate, rule chosen at run time", || {
+                ours("", any, builder(count).build(), keys)
+            }),
+            Decider::made("tollgate, coarse clock", || {
+                let store = builder(count).clock(tollgate::clock::SystemClock::new());
+                ours("", typed, store.build(), keys)
+            }),
+            Decider::made("rate-net", || {
+                let limiter = rate_net().build();
+                Decider::new("", keys, move |key: &K| key.rate_net(&limiter))
+            }),
+            Decider::made("rate-net, coarse clock", || {
+                let limiter = rate_net().clock(ticked).build();
+                Decider::new("", keys, move |key: &K| key.rate_net_ticked(&limiter))
+            }),
+        ]);
+    }
+    all
+}
+
+/// Decides on a range of the visits, and tells how many passed.
+struct Decider<'a> {
+    name: &'static str,
+    /// Bytes that making it and loading all keys took, and how many of them passed.
+    bytes: i64,
+    loaded: usize,
+    decide: Box<dyn Fn(Range<usize>) -> usize + Sync + 'a>,
+}
+
+impl<'a> Decider<'a> {
+    /// Makes a decider, and counts what it keeps in memory.
+    fn made(name: &'static str, make: impl FnOnce() -> Decider<'a>) -> Self {
+        let (bytes, decider) = bytes_kept(make);
+        Self {
+            name,
+            bytes,
+            ..decider
+        }
+    }
+
+    /// Loads all keys. `decide` stands inside the loop, where the compiler sees it.
+    fn new<K: Sync>(
+        name: &'static str,
+        keys: &'a Keys<K>,
+        decide: impl Fn(&K) -> bool + Sync + 'a,
+    ) -> Self {
+        let mut order: Vec<usize> = (0..keys.all.len()).collect();
+        Random(4).shuffle(&mut order);
+        let loaded = order.into_iter().filter(|n| decide(&keys.all[*n])).count();
+        let decide = move |range: Range<usize>| {
+            keys.visits[range]
+                .iter()
+                .filter(|key| black_box(decide(black_box(key))))
+                .count()
+        };
+        Self {
+            name,
+            bytes: 0,
+            loaded,
+            decide: Box::new(decide),
+        }
+    }
+}
+
+fn race<K: BenchKey>(mode: &Mode, table: &mut Table, setting: &Setting, keys: &Keys<K>) {
     let Setting {
         name,
         threads,
         passes,
         targets,
+        ..
     } = *setting;
-    let each = mode.pick(250_000, 500).min(keys / threads);
-    let contenders = deciders.into_iter().map(|Decider { name, load, decide }| {
-        let (bytes, passed) = bytes_kept(load);
-        assert!(
-            if passes { passed == keys } else { passed <= 1 },
-            "{name}: {passed} passed at first"
-        );
-        if passes && keys >= 1_000_000 {
-            eprintln!("{name}: {} bytes per key", bytes / keys as i64);
+    let (count, visits) = (keys.all.len(), keys.visits.len());
+    let each = mode.pick(250_000, 500).min(visits / threads);
+    let contenders = deciders(setting, keys).into_iter().map(|decider| {
+        let Decider {
+            name,
+            bytes,
+            loaded,
+            decide,
+        } = decider;
+        assert_eq!(loaded, count, "{name}: passed at first");
+        if count >= 1_000_000 {
+            eprintln!("{name}: {} bytes per key", bytes / count as i64);
         }
         let (allocations, _) = allocations(|| decide(0..each.min(1000)));
         let turn = move |round: usize| {
             let passed = AtomicUsize::new(0);
             let cost = together(threads, each, |thread| {
-                let part = keys / threads;
+                let part = visits / threads;
                 let begin = thread * part + round * each % (part - each + 1);
                 passed.fetch_add(decide(begin..begin + each), Ordering::Relaxed);
             });
@@ -164,78 +299,44 @@ fn race(
     );
 }
 
-fn addresses(mode: &Mode, table: &mut Table, setting: &Setting, limit: Limit) {
-    if !mode.runs(setting.name) {
-        return;
-    }
-    let mut keys: Vec<IpAddr> = (0..mode.pick(1_000_000, 2_000_u32))
-        .map(|n| Ipv4Addr::from_bits(0x0a00_0000 | n).into())
+/// Every key once, in an order that no memory foresees.
+fn uniform(count: usize) -> Vec<u32> {
+    let mut visits: Vec<u32> = (0..count as u32).collect();
+    Random(1).shuffle(&mut visits);
+    visits
+}
+
+/// As many visits, of key k in proportion to (k + 1)^-0.99.
+fn zipf(count: usize) -> Vec<u32> {
+    let mut sum = 0.0;
+    let sums: Vec<f64> = (1..=count)
+        .map(|rank| {
+            sum += (rank as f64).powf(-0.99);
+            sum
+        })
         .collect();
-    Random(1).shuffle(&mut keys);
-    race_of_addresses(mode, table, setting, limit, &keys);
+    let mut random = Random(5);
+    let mut visit = || {
+        let drawn = random.next() as f64 / u64::MAX as f64 * sum;
+        sums.partition_point(|sum| *sum < drawn).min(count - 1) as u32
+    };
+    (0..count).map(|_| visit()).collect()
 }
 
-fn hot(mode: &Mode, table: &mut Table, setting: &Setting, limit: Limit) {
-    if !mode.runs(setting.name) {
-        return;
-    }
-    let keys = vec![IpAddr::from([192, 0, 2, 1]); mode.pick(500_000, 2_000)];
-    race_of_addresses(mode, table, setting, limit, &keys);
-}
-
-fn race_of_addresses(
-    mode: &Mode,
-    table: &mut Table,
-    setting: &Setting,
-    limit: Limit,
-    keys: &[IpAddr],
-) {
-    let (policy, rule, store) = ours(limit);
-    let governor = governors::<IpAddr>(limit);
-    let rate_net = rate_nets(limit);
-    let deciders = vec![
-        Decider::new("tollgate", keys, |key| {
-            let ask = Ask::new(&policy, &rule, (*key).into(), Cost::ONE);
-            black_box(store.decide(&ask).is_admitted())
-        }),
-        Decider::new("governor", keys, |key| {
-            black_box(governor.check_key(key).is_ok())
-        }),
-        Decider::new("rate-net", keys, |key| {
-            black_box(rate_net.check(*key).is_allow())
-        }),
-    ];
-    race(mode, table, setting, keys.len(), deciders);
-}
-
-fn texts(mode: &Mode, table: &mut Table, setting: &Setting, limit: Limit) {
-    if !mode.runs(setting.name) {
-        return;
-    }
-    // Made in the order of the visits: a server has just read the key that it asks for.
-    let mut numbers: Vec<u32> = (0..mode.pick(1_000_000, 2_000)).collect();
-    Random(2).shuffle(&mut numbers);
-    let keys: Vec<String> = numbers
-        .iter()
-        .map(|n| format!("client-key-{n:013x}"))
+fn addresses(count: usize) -> Vec<IpAddr> {
+    let mut keys: Vec<IpAddr> = (0..count as u32)
+        .map(|n| Ipv4Addr::from_bits(0x0a00_0000 + n).into())
         .collect();
-    assert_eq!(keys[0].len(), 24);
-    let (policy, rule, store) = ours(limit);
-    let governor = governors::<String>(limit);
-    let rate_net = rate_nets(limit);
-    let deciders = vec![
-        Decider::new("tollgate", &keys, |key| {
-            let ask = Ask::new(&policy, &rule, key.as_str().into(), Cost::ONE);
-            black_box(store.decide(&ask).is_admitted())
-        }),
-        Decider::new("governor", &keys, |key| {
-            black_box(governor.check_key(key).is_ok())
-        }),
-        Decider::new("rate-net", &keys, |key| {
-            black_box(rate_net.check_bytes(key).is_allow())
-        }),
-    ];
-    race(mode, table, setting, keys.len(), deciders);
+    Random(2).shuffle(&mut keys);
+    keys
+}
+
+fn texts(count: usize) -> Vec<String> {
+    // 16 to 40 characters, 24 in most.
+    let width = |n| [13, 13, 13, 5, 29][n % 5];
+    (0..count)
+        .map(|n| format!("client-key-{n:0width$x}", width = width(n)))
+        .collect()
 }
 
 fn main() {
@@ -246,85 +347,101 @@ fn main() {
         per_hour: 10,
         burst: 100_000,
     };
-    let all = |name, threads, targets| Setting {
-        name,
-        threads,
-        passes: true,
-        targets,
-    };
-    let none = |name, threads, targets| Setting {
-        name,
-        threads,
-        passes: false,
-        targets,
-    };
-    let run = &mode;
-
-    let setting = all("1 M addresses, 2 threads", 2, &[("governor", 1.3)]);
-    addresses(run, &mut table, &setting, roomy);
-    addresses(
-        run,
-        &mut table,
-        &all("1 M addresses, 1 thread", 1, &[]),
-        roomy,
-    );
-    // No whole number of nanoseconds between two tokens.
-    let odd = Limit {
-        per_hour: 7,
-        ..roomy
-    };
-    addresses(
-        run,
-        &mut table,
-        &all("1 M addresses, 7/h, 2 threads", 2, &[]),
-        odd,
-    );
-    let setting = all(
-        "1 M strings of 24 bytes, 2 threads",
-        2,
-        &[("governor", 2.0)],
-    );
-    texts(run, &mut table, &setting, roomy);
-    texts(
-        run,
-        &mut table,
-        &all("1 M strings of 24 bytes, 1 thread", 1, &[]),
-        roomy,
-    );
-
-    // As much as all visits take: a token is worth 90 ns.
+    // As much as all visits of one key take: a token is worth 90 ns.
     let large = Limit {
         per_hour: 40_000_000,
         burst: 1_000_000_000,
     };
-    let aim = &[("governor", 0.8)];
-    hot(
-        run,
-        &mut table,
-        &all("one hot key, admitted, 2 threads", 2, aim),
-        large,
-    );
-    hot(
-        run,
-        &mut table,
-        &all("one hot key, admitted, 1 thread", 1, aim),
-        large,
-    );
     let spent = Limit {
         per_hour: 1,
         burst: 1,
     };
-    hot(
-        run,
-        &mut table,
-        &none("one hot key, refused, 2 threads", 2, aim),
-        spent,
-    );
-    hot(
-        run,
-        &mut table,
-        &none("one hot key, refused, 1 thread", 1, aim),
-        spent,
-    );
+    // No whole number of thirds of a nanosecond between two tokens.
+    let odd = Limit {
+        per_hour: 7,
+        ..roomy
+    };
+    let setting = |name, threads, limit, targets| Setting {
+        name,
+        threads,
+        limit,
+        passes: true,
+        everybody: true,
+        targets,
+    };
+    let denied = |name, threads, targets| Setting {
+        passes: false,
+        ..setting(name, threads, spent, targets)
+    };
+    let few = |setting| Setting {
+        everybody: false,
+        ..setting
+    };
+    const ALONE: &[(&str, &str)] = &[
+        ("governor", "≥ 2.22"),
+        ("floor", "≥ 0.91"),
+        ("tollgate, rule chosen at run time", "≤ 1.15"),
+    ];
+    const MANY: &[(&str, &str)] = &[("governor", "≥ 2.22"), ("floor", "≥ 0.8")];
+    const MANY_TEXTS: &[(&str, &str)] = &[("governor", "≥ 3.33"), ("floor", "≥ 0.8")];
+
+    let one = Keys::new(addresses(1), &vec![0; mode.pick(500_000, 2_000)]);
+    for setting in [
+        setting("one hot key, admitted, 1 thread", 1, large, ALONE),
+        setting("one hot key, admitted, 2 threads", 2, large, &[("governor", "≥ 1.8")]),
+        denied("one hot key, refused, 1 thread", 1, ALONE),
+        denied("one hot key, refused, 2 threads", 2, &[("governor", "≥ 5.0")]),
+    ] {
+        if mode.runs(setting.name) {
+            race(&mode, &mut table, &setting, &one);
+        }
+    }
+
+    let count = mode.pick(10_000, 2_000);
+    let visits = uniform(count).repeat(mode.pick(50, 1));
+    let ten_thousand = Keys::new(addresses(count), &visits);
+    for setting in [
+        setting("10 k addresses, 1 thread", 1, roomy, &[]),
+        setting("10 k addresses, 2 threads", 2, roomy, &[]),
+    ] {
+        if mode.runs(setting.name) {
+            race(&mode, &mut table, &setting, &ten_thousand);
+        }
+    }
+
+    let count = mode.pick(1_000_000, 2_000);
+    let million = Keys::new(addresses(count), &uniform(count));
+    for setting in [
+        setting("1 M addresses, 1 thread", 1, roomy, MANY),
+        setting("1 M addresses, 2 threads", 2, roomy, &[("governor", "≥ 2.5")]),
+        few(setting("1 M addresses, 7/h, 1 thread", 1, odd, &[])),
+    ] {
+        if mode.runs(setting.name) {
+            race(&mode, &mut table, &setting, &million);
+        }
+    }
+    let skewed = setting("1 M addresses, Zipf 0.99, 2 threads", 2, roomy, &[]);
+    if mode.runs(skewed.name) {
+        let million = Keys::new(million.all, &zipf(count));
+        race(&mode, &mut table, &skewed, &million);
+    }
+
+    let million = Keys::new(texts(count), &uniform(count));
+    for setting in [
+        setting("1 M strings, 1 thread", 1, roomy, MANY_TEXTS),
+        setting("1 M strings, 2 threads", 2, roomy, &[("governor", "≥ 2.5")]),
+    ] {
+        if mode.runs(setting.name) {
+            race(&mode, &mut table, &setting, &million);
+        }
+    }
+    drop(million);
+
+    let ten = few(setting("10 M addresses, 2 threads", 2, roomy, &[]));
+    if mode.runs(ten.name) {
+        let count = mode.pick(10_000_000, 2_000);
+        let keys = Keys::new(addresses(count), &uniform(count));
+        race(&mode, &mut table, &ten, &keys);
+    }
     table.print(&mode, ROUNDS);
 }

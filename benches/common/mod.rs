@@ -8,6 +8,7 @@
 )]
 
 pub(crate) mod counting;
+pub(crate) mod floor;
 pub(crate) mod race;
 pub(crate) mod timing;
 

@@ -66,7 +66,7 @@ pub(crate) struct Race<'a> {
     pub(crate) bare: Option<Contender<'a>>,
     pub(crate) contenders: Vec<Contender<'a>>,
     /// What is aimed at, by the peer's name.
-    pub(crate) targets: &'static [(&'static str, f64)],
+    pub(crate) targets: &'static [(&'static str, &'static str)],
 }
 
 /// Rows of results, to be pasted.
@@ -131,10 +131,7 @@ impl Table {
             let nanos = |who| spread(above(who, |cost| cost.wall).into_iter())[1];
             let them = &all[peer];
             let target = targets.iter().find(|(name, _)| *name == them.name);
-            let target = target.map_or(String::from("–"), |(_, target)| match self.reads {
-                Reads::Rate => format!("≥ {target}"),
-                Reads::TimeAboveBare => format!("≤ {target}"),
-            });
+            let target = target.map_or("–", |(_, target)| target);
             let row = format!(
                 "| {name} | {} | **{wall:.2}** ({low:.2}–{high:.2}) | {cpu:.2} | {target} | {:.0} : {:.0} | {} : {} |",
                 them.name,

@@ -27,10 +27,9 @@ pub struct Key {
     /// The content, zero behind its end. In words, because a hash reads words: what was written
     /// in bytes an instant before would be slow to read so.
     words: [u64; INLINE / 8],
-    /// A [`Kind`], and whether the content is a digest.
-    kind: u8,
-    /// Bytes of content.
-    len: u8,
+    /// The kind (a [`Kind`], and whether the content is a digest) and the length of the content in bytes.
+    // In one word, for the same reason.
+    head: u16,
     labelled: bool,
 }
 
@@ -56,12 +55,15 @@ enum Kind {
     Shared = 7,
 }
 
+const fn head(kind: Kind, len: u8) -> u16 {
+    u16::from_le_bytes([kind as u8, len])
+}
+
 impl Key {
     /// The one key that everybody shares.
     pub const GLOBAL: Self = Self {
         words: [0; INLINE / 8],
-        kind: Kind::Global as u8,
-        len: 0,
+        head: head(Kind::Global, 0),
         labelled: false,
     };
 
@@ -71,23 +73,19 @@ impl Key {
             return Self::digest(kind, input);
         }
         let mut words = Self::GLOBAL.words;
-        let mut chunks = input.chunks_exact(8);
-        for (word, chunk) in words.iter_mut().zip(&mut chunks) {
-            *word = chunk
-                .iter()
-                .rev()
-                .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        words[0] = word(input, 0);
+        if input.len() > 8 {
+            words[1] = word(input, 1);
         }
-        if let Some(word) = words.get_mut(input.len() / 8) {
-            let rest = chunks.remainder().iter();
-            *word = rest
-                .rev()
-                .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        // At once: branches for each length would be guessed wrong.
+        if input.len() > 16 {
+            words[2] = word(input, 2);
+            words[3] = word(input, 3);
+            words[4] = word(input, 4);
         }
         Self {
             words,
-            kind: kind as u8,
-            len: input.len() as u8,
+            head: head(kind, input.len() as u8),
             labelled: false,
         }
     }
@@ -96,7 +94,7 @@ impl Key {
     #[inline]
     fn short(kind: Kind, len: u8, content: u128) -> Self {
         let mut key = Self::GLOBAL;
-        (key.kind, key.len) = (kind as u8, len);
+        key.head = head(kind, len);
         key.words[0] = content as u64;
         key.words[1] = (content >> 64) as u64;
         key
@@ -105,7 +103,7 @@ impl Key {
     #[cold]
     fn digest(kind: Kind, input: &[u8]) -> Self {
         let mut key = Self::new(kind, &blake3::hash(input).as_bytes()[..DIGEST]);
-        key.kind |= DIGESTED;
+        key.head |= u16::from(DIGESTED);
         key
     }
 
@@ -131,7 +129,7 @@ impl Key {
         let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
         for part in parts {
             let part: Self = part.into();
-            joined.extend_from_slice(&[part.kind, part.len]);
+            joined.extend_from_slice(&part.head.to_le_bytes());
             joined.extend_from_slice(part.content(&mut [0; INLINE]));
         }
         Self::new(Kind::Joined, &joined)
@@ -151,18 +149,44 @@ impl Key {
         self.labelled
     }
 
+    fn kind(&self) -> u8 {
+        self.head as u8
+    }
+
+    #[inline]
+    fn len(&self) -> u8 {
+        (self.head >> 8) as u8
+    }
+
     /// The content in bytes.
     fn content<'a>(&self, room: &'a mut [u8; INLINE]) -> &'a [u8] {
         for (bytes, word) in room.chunks_exact_mut(8).zip(self.words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        &room[..usize::from(self.len)]
+        &room[..usize::from(self.len())]
     }
+}
+
+/// Bytes 8 · `index` and on, as many as there are, zero behind them.
+#[inline]
+fn word(input: &[u8], index: usize) -> u64 {
+    let (begin, len) = (8 * index, input.len());
+    if let Some(last) = len.checked_sub(8) {
+        // The eight bytes that end where the input ends, if it ends sooner.
+        let at = begin.min(last);
+        let bytes = input[at..].first_chunk().copied().unwrap_or_default();
+        let beyond = 8 * (begin - at) as u32;
+        return u64::from_le_bytes(bytes).checked_shr(beyond).unwrap_or(0);
+    }
+    let rest = input.get(begin..).unwrap_or_default();
+    rest.iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        (self.words, self.kind, self.len) == (other.words, other.kind, other.len)
+        (self.words, self.head) == (other.words, other.head)
     }
 }
 
@@ -172,17 +196,21 @@ impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The length says how many words follow: no key is the beginning of another one.
-        state.write_u16(u16::from_le_bytes([self.kind, self.len]));
-        for (index, word) in self.words.iter().enumerate() {
-            if index * 8 >= usize::from(self.len) {
-                break;
-            }
-            state.write_u64(*word);
+        state.write_u16(self.head);
+        state.write_u64(self.words[0]);
+        if self.len() > 8 {
+            state.write_u64(self.words[1]);
+        }
+        if self.len() > 16 {
+            state.write_u64(self.words[2]);
+            state.write_u64(self.words[3]);
+            state.write_u64(self.words[4]);
         }
     }
 }
 
 impl From<&str> for Key {
+    #[inline]
     fn from(text: &str) -> Self {
         Self::new(Kind::Text, text.as_bytes())
     }
@@ -233,10 +261,10 @@ impl From<IpAddr> for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({}", Kind::of(self.kind).name())?;
+        write!(f, "Key({}", Kind::of(self.kind()).name())?;
         if self.labelled {
             f.write_str(" ")?;
-            write_content(f, self.kind, self.content(&mut [0; INLINE]))?;
+            write_content(f, self.kind(), self.content(&mut [0; INLINE]))?;
         }
         f.write_str(")")
     }
