@@ -265,7 +265,7 @@ fn admitted_without_headers(course: &mut Course<'_>) {
     course.race(
         "admitted, no headers",
         contenders,
-        &[("tower_governor", 1.0)],
+        &[("tower_governor", 0.9)],
     );
 }
 

@@ -255,7 +255,7 @@ impl<Rule: Clone> Bill<Rule> {
 
 impl<Rule> Bill<Rule> {
     pub(crate) fn outcome(&self, decisions: &Decisions) -> Outcome {
-        Outcome::of(self.0.iter().map(|(policy, ..)| policy.clone()), decisions)
+        Outcome::of(self.0.iter().map(|(policy, ..)| policy), decisions)
     }
 
     /// Gives back what the decisions took.

@@ -12,7 +12,7 @@ use crate::{
     delay::Delayed,
     future::{Parked, ResponseFuture},
     limit::Limits,
-    outcome::{Outcome, Policy},
+    outcome::Outcome,
     respond::{Refusal, Respond},
     store::{Ask, Check, Decisions, NeverFails, Store},
 };
@@ -153,10 +153,7 @@ impl Way {
 }
 
 fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
-    Outcome::of(
-        asks.iter().map(|ask| Policy::clone(ask.policy())),
-        decisions,
-    )
+    Outcome::of(asks.iter().map(Ask::policy), decisions)
 }
 
 impl<L, S, R> Config<L, S, R> {
