@@ -6,8 +6,8 @@ use crate::{clock::Timestamp, quota::Quota};
 
 mod standing;
 
-pub(crate) use self::standing::Filling;
-use self::standing::{Standing, Told};
+use self::standing::Standing;
+pub(crate) use self::standing::{Filling, Told};
 
 /// What one request spends, in units: at least 1.
 ///
@@ -242,11 +242,13 @@ impl Decision {
     }
 
     /// Whether the store could not tell.
+    #[inline]
     pub const fn is_undecided(&self) -> bool {
         matches!(self.kind, Kind::Undecided { .. })
     }
 
     /// The capacity in units: the greatest cost that could ever pass. `None` when undecided.
+    #[inline]
     pub const fn limit(&self) -> Option<u64> {
         match self.limit {
             Some(limit) => Some(limit.capacity.get()),
@@ -255,6 +257,7 @@ impl Decision {
     }
 
     /// The rate that the rule sustains. `None` when undecided.
+    #[inline]
     pub const fn quota(&self) -> Option<Quota> {
         match self.limit {
             Some(limit) => Some(limit.quota),
@@ -275,6 +278,7 @@ impl Decision {
     ///
     /// Zero for what was admitted; `None` when it could never pass. For a look it is
     /// the wait for one unit. A wait above 2⁶⁴ s is cut to [`Duration::MAX`].
+    #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             Kind::Delay => Some(Duration::ZERO),
@@ -292,6 +296,12 @@ impl Decision {
     /// The least wait after which [`remaining`](Self::remaining) has grown; zero when it cannot.
     pub const fn more_after(&self) -> Duration {
         self.standing.told().more_after
+    }
+
+    /// What remains and both waits, worked out together.
+    #[inline]
+    pub(crate) const fn told(&self) -> Told {
+        self.standing.told()
     }
 
     /// The class of the admission: 0 is the best, higher ones were demoted.

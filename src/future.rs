@@ -15,11 +15,11 @@ use tower_service::Service;
 use crate::{
     delay::Delayed,
     key::Key,
-    limit::{Asks, Limits},
+    limit::Limits,
     outcome::{Outcome, Policy},
     respond::{Refusal, Respond},
     service::{Config, Way},
-    store::{Decisions, NeverFails, Settlement, Store},
+    store::{Ask, Decisions, NeverFails, Settlement, Store},
 };
 
 pin_project! {
@@ -105,35 +105,60 @@ where
     /// # Panics
     ///
     /// When polled again after it was ready.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let next = match state.as_mut().project() {
+            match self.as_mut().project().state.project() {
                 StateProj::Calling { future, mark } => {
-                    let mut result = ready!(future.poll(cx));
-                    if let (Ok(response), Some(mark)) = (&mut result, mark.take()) {
-                        R::annotate(mark, response);
+                    // One variable from end to end: a response is long to move.
+                    let mut polled = future.poll(cx);
+                    if let Poll::Ready(Ok(response)) = &mut polled {
+                        if let Some(mark) = mark.take() {
+                            R::annotate(mark, response);
+                        }
                     }
-                    return Poll::Ready(result);
+                    return polled;
                 }
-                StateProj::Answered { answer } => match answer.take() {
-                    Some(answer) => return Poll::Ready(answer),
-                    None => panic!("`ResponseFuture` polled after it was ready"),
-                },
-                StateProj::Checking { check, parked } => {
-                    let decisions = ready!(check.poll(cx)).unwrap_or_else(NeverFails::never);
-                    match parked.take() {
-                        Some(parked) => parked.go_on(decisions),
-                        None => panic!("`ResponseFuture` polled after it was ready"),
-                    }
-                }
-                StateProj::Delayed { delayed } => {
-                    let (mut service, req, mark) = ready!(delayed.poll_ready(cx))?;
-                    Self::calling(service.call(req), mark)
-                }
-            };
-            state.set(next.state);
+                StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
+                StateProj::Checking { .. } | StateProj::Delayed { .. } => {}
+            }
+            ready!(self.as_mut().poll_wait(cx));
         }
+    }
+}
+
+impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
+where
+    Svc: Service<Req> + Clone,
+    L: Limits<Req, Rule: Clone>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    /// Waits for a store or for a turn, and goes on from there.
+    #[cold]
+    fn poll_wait(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.project().state;
+        let next = match state.as_mut().project() {
+            StateProj::Checking { check, parked } => {
+                let decisions = ready!(check.poll(cx)).unwrap_or_else(NeverFails::never);
+                taken(parked).go_on(decisions)
+            }
+            StateProj::Delayed { delayed } => match ready!(delayed.poll_ready(cx)) {
+                Ok((mut service, req, mark)) => Self::calling(service.call(req), mark),
+                Err(error) => Self::answered(Err(error)),
+            },
+            StateProj::Calling { .. } | StateProj::Answered { .. } => return Poll::Ready(()),
+        };
+        state.set(next.state);
+        Poll::Ready(())
+    }
+}
+
+/// What is there to be taken once.
+fn taken<T>(once: &mut Option<T>) -> T {
+    match once.take() {
+        Some(value) => value,
+        None => panic!("`ResponseFuture` polled after it was ready"),
     }
 }
 
@@ -168,7 +193,7 @@ where
         service: Svc,
         req: Req,
         config: &Arc<Config<L, S, R>>,
-        asks: &Asks<'_, L::Rule>,
+        asks: &[Ask<'_, L::Rule>],
     ) -> Self {
         let bill = Bill::of(asks);
         Self(Box::new(Inside {
@@ -222,17 +247,15 @@ where
 pub(crate) struct Bill<Rule>(SmallVec<[(Policy, Rule, Key); 1]>);
 
 impl<Rule: Clone> Bill<Rule> {
-    fn of(asks: &Asks<'_, Rule>) -> Self {
-        let item = |ask: &crate::store::Ask<'_, Rule>| {
-            (ask.policy().clone(), ask.rule().clone(), *ask.key())
-        };
+    fn of(asks: &[Ask<'_, Rule>]) -> Self {
+        let item = |ask: &Ask<'_, Rule>| (ask.policy().clone(), ask.rule().clone(), *ask.key());
         Self(asks.iter().map(item).collect())
     }
 }
 
 impl<Rule> Bill<Rule> {
     pub(crate) fn outcome(&self, decisions: &Decisions) -> Outcome {
-        Outcome::of(self.0.iter().map(|(policy, ..)| policy.clone()), decisions)
+        Outcome::of(self.0.iter().map(|(policy, ..)| policy), decisions)
     }
 
     /// Gives back what the decisions took.

@@ -101,7 +101,7 @@ pub use self::{
     decision::{Charge, Cost, Decision, Verdict},
     error::Error,
     layer::RateLimitLayer,
-    limit::{And, Asks, CostOf, Limit, Limits, Named, OwnRule, RuleOf},
+    limit::{And, CostOf, Limit, Limits, Named, OneAsk, OwnRule, RuleOf},
     outcome::{Outcome, Policy, Unit},
     quota::Quota,
     service::RateLimit,

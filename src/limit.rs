@@ -1,6 +1,6 @@
 //! One limit of a layer: its name, rule, key and cost.
 
-use std::fmt;
+use std::{fmt, ops::Deref};
 
 use smallvec::SmallVec;
 
@@ -185,20 +185,47 @@ impl<Req, F: Fn(&Req) -> Cost> CostOf<Req> for F {
 #[derive(Clone, Debug)]
 pub struct And<L, M>(pub(crate) L, pub(crate) M);
 
-/// What a store is asked for one request.
-pub type Asks<'a, Rule> = SmallVec<[Ask<'a, Rule>; 2]>;
-
 /// The limits of a layer: one [`Limit`], or several.
 pub trait Limits<Req> {
     /// The type of all their rules.
     type Rule;
 
-    /// Adds what to ask of the store for `req`.
+    /// What a store is asked for one request.
+    // A type for each, because one ask is the common case: it need not become a list.
+    type Asks<'a>: Deref<Target = [Ask<'a, Self::Rule>]> + IntoIterator<Item = Ask<'a, Self::Rule>>
+    where
+        Self: 'a,
+        Self::Rule: 'a;
+
+    /// What to ask of the store for `req`: nothing where it is exempt.
     ///
     /// # Errors
     ///
     /// When a key is missing; nothing may be asked then.
-    fn ask<'a>(&'a self, req: &Req, asks: &mut Asks<'a, Self::Rule>) -> Result<(), MissingKey>;
+    fn asks<'a>(&'a self, req: &Req) -> Result<Self::Asks<'a>, MissingKey>;
+}
+
+/// What one [`Limit`] asks: one [`Ask`], or none of a request that is exempt.
+#[derive(Debug)]
+pub struct OneAsk<'a, Rule>(Option<Ask<'a, Rule>>);
+
+impl<'a, Rule> Deref for OneAsk<'a, Rule> {
+    type Target = [Ask<'a, Rule>];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        self.0.as_slice()
+    }
+}
+
+impl<'a, Rule> IntoIterator for OneAsk<'a, Rule> {
+    type Item = Ask<'a, Rule>;
+    type IntoIter = std::option::IntoIter<Self::Item>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
 }
 
 impl<Req, Rule, P, K, C> Limits<Req> for Limit<Rule, P, K, C>
@@ -208,18 +235,22 @@ where
     C: CostOf<Req>,
 {
     type Rule = Rule;
+    type Asks<'a>
+        = OneAsk<'a, Rule>
+    where
+        Self: 'a,
+        Rule: 'a;
 
     #[inline]
-    fn ask<'a>(&'a self, req: &Req, asks: &mut Asks<'a, Rule>) -> Result<(), MissingKey> {
+    fn asks<'a>(&'a self, req: &Req) -> Result<OneAsk<'a, Rule>, MissingKey> {
         let Extracted::Key(key) = self.key.extract(req)? else {
-            return Ok(());
+            return Ok(OneAsk(None));
         };
         let cost = self.cost.cost_of(req);
-        asks.push(match self.per_request.rule_of(req) {
+        Ok(OneAsk(Some(match self.per_request.rule_of(req) {
             Some(rule) => Ask::with_own_rule(&self.policy, rule, key, cost),
             None => Ask::new(&self.policy, &self.rule, key, cost),
-        });
-        Ok(())
+        })))
     }
 }
 
@@ -229,10 +260,15 @@ where
     M: Limits<Req, Rule = L::Rule>,
 {
     type Rule = L::Rule;
+    type Asks<'a>
+        = SmallVec<[Ask<'a, L::Rule>; 2]>
+    where
+        Self: 'a,
+        L::Rule: 'a;
 
-    fn ask<'a>(&'a self, req: &Req, asks: &mut Asks<'a, L::Rule>) -> Result<(), MissingKey> {
-        self.0.ask(req, asks)?;
-        self.1.ask(req, asks)
+    fn asks<'a>(&'a self, req: &Req) -> Result<Self::Asks<'a>, MissingKey> {
+        let (first, second) = (self.0.asks(req)?, self.1.asks(req)?);
+        Ok(first.into_iter().chain(second).collect())
     }
 }
 

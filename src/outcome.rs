@@ -1,8 +1,12 @@
 //! What all limits in front of a service said of one request.
 
-use std::{fmt, sync::Arc};
+mod name;
+
+use std::fmt;
 
 use smallvec::SmallVec;
+
+use self::name::Name;
 
 use crate::{
     decision::{Decision, Verdict},
@@ -13,10 +17,10 @@ use crate::{
 /// The name of a limit: in headers, in outcomes, and in a store's keys.
 ///
 /// 1 to 128 printable ASCII characters, so that it can be written as a
-/// Structured Field String (RFC 9651 §3.3.3). Clones share one allocation.
+/// Structured Field String (RFC 9651 §3.3.3). A clone costs no allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
-    name: Arc<str>,
+    name: Name,
     /// Stands for the name where a store hashes it with every key.
     digest: u64,
     unit: Unit,
@@ -65,7 +69,7 @@ impl Policy {
             .try_into()
             .map_or(0, u64::from_le_bytes);
         Self {
-            name: name.into(),
+            name: Name::new(name),
             digest,
             unit: Unit::default(),
             abnormal: false,
@@ -98,6 +102,12 @@ impl Policy {
         self.abnormal
     }
 
+    /// Whether the other one reads the same in a header; tells names apart as stores do.
+    #[inline]
+    pub(crate) fn reads_as(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.unit == other.unit
+    }
+
     #[inline]
     pub(crate) fn digest(&self) -> u64 {
         self.digest
@@ -118,7 +128,7 @@ impl Policy {
 
     /// The name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_str()
     }
 }
 
@@ -158,25 +168,35 @@ impl Outcome {
     }
 
     /// The decisions of a store, each under the policy that asked.
-    pub(crate) fn of(policies: impl Iterator<Item = Policy>, decisions: &Decisions) -> Self {
-        let mut outcome = Self::new();
-        for (policy, decision) in policies.zip(decisions.as_slice()) {
-            outcome.push(policy, *decision);
-        }
-        outcome
+    #[inline]
+    pub(crate) fn of<'a>(
+        mut policies: impl Iterator<Item = &'a Policy>,
+        decisions: &Decisions,
+    ) -> Self {
+        let entries = match (decisions.as_slice(), policies.next()) {
+            ([decision], Some(policy)) => SmallVec::from_buf([(policy.clone(), *decision)]),
+            (decisions, first) => {
+                let policies = first.into_iter().chain(policies).cloned();
+                policies.zip(decisions.iter().copied()).collect()
+            }
+        };
+        Self { entries }
     }
 
     /// Appends what one more limit said.
+    #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
         self.entries.push((policy, decision));
     }
 
     /// Appends what an inner layer's limits said.
+    #[inline]
     pub fn append(&mut self, inner: Self) {
         self.entries.extend(inner.entries);
     }
 
     /// The decisions in the order of their limits.
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
         self.entries
             .iter()
@@ -191,11 +211,13 @@ impl Outcome {
     }
 
     /// The number of decisions.
+    #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether nothing limited the request.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -220,6 +242,7 @@ impl Outcome {
     }
 
     /// The decisions that refused.
+    #[inline]
     pub fn refusals(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
         self.iter()
             .filter(|(_, decision)| decision.verdict() == Verdict::Refuse)

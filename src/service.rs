@@ -11,10 +11,10 @@ use tower_service::Service;
 use crate::{
     delay::Delayed,
     future::{Parked, ResponseFuture},
-    limit::{Asks, Limits},
-    outcome::{Outcome, Policy},
+    limit::Limits,
+    outcome::Outcome,
     respond::{Refusal, Respond},
-    store::{Check, Decisions, NeverFails, Store},
+    store::{Ask, Check, Decisions, NeverFails, Store},
 };
 
 /// Limits the rate of an inner service; made by a [`RateLimitLayer`](crate::RateLimitLayer).
@@ -86,11 +86,14 @@ where
 
     fn call(&mut self, mut req: Req) -> Self::Future {
         let Self { inner, config } = self;
-        let mut asks = Asks::new();
-        if let Err(missing) = config.limits.ask(&req, &mut asks) {
-            drop(take_ready(inner));
-            return ResponseFuture::answered(config.respond.refuse(req, Refusal::missing(missing)));
-        }
+        let asks = match config.limits.asks(&req) {
+            Ok(asks) => asks,
+            Err(missing) => {
+                drop(take_ready(inner));
+                let refusal = Refusal::missing(missing);
+                return ResponseFuture::answered(config.respond.refuse(req, refusal));
+            }
+        };
         if asks.is_empty() {
             return ResponseFuture::calling(inner.call(req), None);
         }
@@ -149,11 +152,8 @@ impl Way {
     }
 }
 
-fn outcome<Rule>(asks: &Asks<'_, Rule>, decisions: &Decisions) -> Outcome {
-    Outcome::of(
-        asks.iter().map(|ask| Policy::clone(ask.policy())),
-        decisions,
-    )
+fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
+    Outcome::of(asks.iter().map(Ask::policy), decisions)
 }
 
 impl<L, S, R> Config<L, S, R> {

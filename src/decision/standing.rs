@@ -13,10 +13,10 @@ pub(super) enum Standing {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
-    pub(super) remaining: u64,
-    pub(super) reset_after: Duration,
-    pub(super) more_after: Duration,
+pub(crate) struct Told {
+    pub(crate) remaining: u64,
+    pub(crate) reset_after: Duration,
+    pub(crate) more_after: Duration,
 }
 
 /// A bucket that gains a token every `interval`, in thirds of a nanosecond of filling.
@@ -39,6 +39,7 @@ impl Standing {
         more_after: Duration::ZERO,
     });
 
+    #[inline]
     pub(super) const fn told(&self) -> Told {
         match self {
             Self::Told(told) => *told,
@@ -48,6 +49,7 @@ impl Standing {
 }
 
 impl Filling {
+    #[inline]
     const fn told(&self) -> Told {
         let held = if self.level > 0 { self.level as u64 } else { 0 };
         let remaining = held / self.interval;
@@ -67,6 +69,7 @@ impl Filling {
     }
 
     /// The wait until the level is at `target`, below 2⁶² and above it.
+    #[inline]
     pub(crate) const fn wait(&self, target: u64) -> Duration {
         // Two's complement: a debt of up to 2^63 is added.
         let lacking = target.wrapping_sub(self.level as u64).div_ceil(3);

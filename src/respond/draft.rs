@@ -3,56 +3,89 @@
 //! Lists (RFC 9651 §3.1) of Strings with parameters. Nothing outside of this file knows them: a
 //! change of the draft is a change here.
 
-use super::number::{self, Buffer};
+use http::HeaderValue;
+
+use super::{
+    fields::Entry,
+    line::Line,
+    number::{self, Backward},
+    text::{self, Buffer},
+};
 use crate::{
     decision::{Decision, Verdict},
     outcome::{Policy, Unit},
     quota::Quota,
 };
 
-/// Writes the item of `RateLimit`: `"burst";r=50;t=30`.
-pub(super) fn push_standing(
-    buffer: &mut Buffer,
-    policy: &Policy,
-    decision: &Decision,
-    quota: &Quota,
-) {
-    let Standing { available, within } = Standing::of(decision, quota);
-    push_string(buffer, policy.name());
-    buffer.extend_from_slice(b";r=");
-    number::push(buffer, available);
-    if let Some(seconds) = within {
-        buffer.extend_from_slice(b";t=");
-        number::push(buffer, seconds);
+/// The `RateLimit` of one policy, whose `RateLimit-Policy` is written already.
+#[derive(Debug)]
+pub(super) struct One {
+    line: &'static Line,
+    standing: Standing,
+}
+
+impl One {
+    #[inline]
+    pub(super) fn new(line: &'static Line, entry: &Entry<'_>) -> Self {
+        let standing = Standing::of(entry.decision, &entry.quota);
+        Self { line, standing }
+    }
+
+    /// The values of `RateLimit` and `RateLimit-Policy`.
+    #[inline]
+    pub(super) fn values(self) -> (Option<HeaderValue>, HeaderValue) {
+        let Self { line, standing } = self;
+        let value = text::value(|buffer| {
+            buffer.extend_from_slice(&line.name);
+            standing.push(buffer);
+        });
+        (value, line.policy.clone())
     }
 }
 
-/// Writes the item of `RateLimit-Policy`: `"burst";q=100;w=60`.
-pub(super) fn push_policy(buffer: &mut Buffer, policy: &Policy, limit: u64, quota: &Quota) {
-    push_string(buffer, policy.name());
-    buffer.extend_from_slice(b";q=");
-    number::push(buffer, limit.min(number::MAX));
-    if let Some(seconds) = number::window(limit, quota) {
-        buffer.extend_from_slice(b";w=");
-        number::push(buffer, seconds);
-    }
-    buffer.extend_from_slice(match policy.unit() {
-        Unit::Requests => b"",
-        Unit::ContentBytes => b";qu=\"content-bytes\"",
-        Unit::ConcurrentRequests => b";qu=\"concurrent-requests\"",
-    });
+/// The `RateLimit` of several policies: `"burst";r=50;t=30, …`.
+pub(super) fn standings(entries: &[Entry<'_>]) -> Option<HeaderValue> {
+    text::list(entries, |buffer, entry| {
+        push_name(buffer, entry.policy);
+        Standing::of(entry.decision, &entry.quota).push(buffer);
+    })
 }
 
-/// Writes a String (RFC 9651 §4.1.6). A policy's name is printable ASCII.
-fn push_string(buffer: &mut Buffer, text: &str) {
-    buffer.push(b'"');
-    for &byte in text.as_bytes() {
-        if matches!(byte, b'"' | b'\\') {
-            buffer.push(b'\\');
+/// The `RateLimit-Policy` of several policies: `"burst";q=100;w=60, …`.
+pub(super) fn policies(entries: &[Entry<'_>]) -> Option<HeaderValue> {
+    text::list(entries, |buffer, entry| {
+        push_name(buffer, entry.policy);
+        buffer.extend_from_slice(b";q=");
+        number::push(buffer, entry.limit.min(number::MAX));
+        if let Some(seconds) = number::window(entry.limit, &entry.quota) {
+            buffer.extend_from_slice(b";w=");
+            number::push(buffer, seconds);
         }
-        buffer.push(byte);
+        buffer.extend_from_slice(match entry.policy.unit() {
+            Unit::Requests => b"",
+            Unit::ContentBytes => b";qu=\"content-bytes\"",
+            Unit::ConcurrentRequests => b";qu=\"concurrent-requests\"",
+        });
+    })
+}
+
+/// A name as a String.
+pub(super) fn name(policy: &Policy) -> Vec<u8> {
+    let mut buffer = Buffer::new();
+    push_name(&mut buffer, policy);
+    buffer.into()
+}
+
+/// Writes a name as a String (RFC 9651 §4.1.6): it is printable ASCII.
+fn push_name(buffer: &mut Buffer, policy: &Policy) {
+    buffer.extend_from_slice(b"\"");
+    for &byte in policy.name().as_bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            buffer.extend_from_slice(b"\\");
+        }
+        buffer.extend_from_slice(&[byte]);
     }
-    buffer.push(b'"');
+    buffer.extend_from_slice(b"\"");
 }
 
 /// What may be used, and the seconds within which that is all. Without them nothing is promised.
@@ -64,14 +97,15 @@ struct Standing {
 
 impl Standing {
     fn of(decision: &Decision, quota: &Quota) -> Self {
-        let remaining = decision.remaining().unwrap_or(0).min(number::MAX);
+        let told = decision.told();
+        let remaining = told.remaining.min(number::MAX);
         let within = if decision.verdict() == Verdict::Refuse {
             decision.retry_after().map(number::seconds)
         } else {
             // Not the time until there is more, nor until all is back: whoever uses `r` in
             // every `t` must stay within the rate.
             let spread = number::seconds_for(remaining, quota);
-            Some(number::seconds(decision.more_after()).max(spread))
+            Some(number::seconds(told.more_after).max(spread))
         };
         let within = within.map(|seconds| seconds.max(1));
         let available = match within {
@@ -82,6 +116,20 @@ impl Standing {
             _ => remaining,
         };
         Self { available, within }
+    }
+
+    /// Writes the parameters: `;r=50;t=30`.
+    #[inline]
+    fn push(&self, buffer: &mut Buffer) {
+        // Two numbers of 15 digits at most.
+        let mut text = Backward::<36>::new();
+        if let Some(seconds) = self.within {
+            text.number(seconds);
+            text.text(b";t=");
+        }
+        text.number(self.available);
+        text.text(b";r=");
+        buffer.extend_from_slice(text.as_bytes());
     }
 }
 

@@ -1,14 +1,12 @@
 //! The fields that tell a client how its limits stand, in each of their shapes.
 
-use std::sync::OnceLock;
-
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 use smallvec::SmallVec;
 
 use super::{
-    draft,
+    draft::{self, One},
     headers::Headers,
-    number::{self, Buffer},
+    line::Cache,
     older::{self, Numbers},
 };
 use crate::{
@@ -53,88 +51,78 @@ pub const EXPOSED_HEADERS: [HeaderName; 13] = [
 #[derive(Debug)]
 pub struct Fields(Shape);
 
+/// Short, since it travels with the request: what is rare lies in a box.
 #[derive(Debug)]
 enum Shape {
-    Draft {
-        standing: HeaderValue,
-        policies: HeaderValue,
-    },
-    Draft07 {
-        remaining: u64,
-        standing: HeaderValue,
-        policies: HeaderValue,
-    },
-    Triple {
-        prefixed: bool,
-        numbers: Numbers,
-    },
+    Draft(One),
+    Lists(Box<Lists>),
+    Triple { prefixed: bool, numbers: Numbers },
     Nothing,
 }
 
-/// The `RateLimit-Policy` of a layer with a single limit, which hardly ever changes.
-pub(super) type Cache = OnceLock<Cached>;
-
+/// The fields of several policies, or of draft-07.
 #[derive(Debug)]
-pub(super) struct Cached {
-    policy: Policy,
-    limit: u64,
-    quota: Quota,
-    value: HeaderValue,
+struct Lists {
+    /// That of the one policy that `standing` tells, where there is room for one only.
+    remaining: Option<u64>,
+    standing: HeaderValue,
+    policies: HeaderValue,
 }
 
 /// A decision with numbers.
-struct Entry<'a> {
-    policy: &'a Policy,
-    decision: &'a Decision,
-    limit: u64,
-    quota: Quota,
+pub(super) struct Entry<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) decision: &'a Decision,
+    pub(super) limit: u64,
+    pub(super) quota: Quota,
+}
+
+impl<'a> Entry<'a> {
+    #[inline]
+    fn of((policy, decision): (&'a Policy, &'a Decision)) -> Option<Self> {
+        if decision.is_undecided() {
+            return None;
+        }
+        Some(Self {
+            policy,
+            decision,
+            limit: decision.limit()?,
+            quota: decision.quota()?,
+        })
+    }
 }
 
 impl Fields {
     /// The fields of all decisions that carry numbers; none for what is undecided.
+    #[inline]
     pub(super) fn of(outcome: &Outcome, headers: Headers, cache: &Cache) -> Self {
         if headers == Headers::None {
             return Self(Shape::Nothing);
         }
-        let mut entries: SmallVec<[Entry<'_>; 2]> = outcome
-            .iter()
-            .filter(|(_, decision)| !decision.is_undecided())
-            .filter_map(|(policy, decision)| {
-                let (limit, quota) = (decision.limit()?, decision.quota()?);
-                Some(Entry {
-                    policy,
-                    decision,
-                    limit,
-                    quota,
-                })
-            })
-            .collect();
-        if entries.len() > 1 {
-            entries.sort_by(|a, b| a.decision.nearness(b.decision));
+        if headers == Headers::Draft && outcome.len() == 1 {
+            // Most requests have one limit.
+            let line = |entry: Entry<'_>| Some(One::new(cache.line(&entry)?, &entry));
+            if let Some(one) = outcome.iter().find_map(Entry::of).and_then(line) {
+                return Self(Shape::Draft(one));
+            }
         }
-        Self(Shape::of(&entries, headers, cache).unwrap_or(Shape::Nothing))
+        Self(Shape::of(outcome, headers).unwrap_or(Shape::Nothing))
     }
 
     /// Writes the fields beside those of an inner layer, or in place of them where
     /// there is room for one policy only and this one leaves less.
+    #[inline]
     pub(super) fn write(self, headers: &mut HeaderMap) {
         // A map too full to take a field (32768 of them) is left as it is.
         match self.0 {
-            Shape::Draft { standing, policies } => {
-                let _ = headers.try_append(RATELIMIT, standing);
-                let _ = headers.try_append(RATELIMIT_POLICY, policies);
-            }
-            Shape::Draft07 {
-                remaining,
-                standing,
-                policies,
-            } => {
-                let others = headers.get(RATELIMIT).and_then(older::remaining_in);
-                if others.is_none_or(|others| remaining < others) {
-                    let _ = headers.try_insert(RATELIMIT, standing);
+            Shape::Draft(one) => {
+                let (standing, policy) = one.values();
+                if let Some(standing) = standing {
+                    let _ = headers.try_append(RATELIMIT, standing);
+                    let _ = headers.try_append(RATELIMIT_POLICY, policy);
                 }
-                let _ = headers.try_append(RATELIMIT_POLICY, policies);
             }
+            Shape::Lists(lists) => lists.write(headers),
             Shape::Triple { prefixed, numbers } => numbers.write(headers, prefixed),
             Shape::Nothing => {}
         }
@@ -142,27 +130,23 @@ impl Fields {
 }
 
 impl Shape {
-    fn of(entries: &[Entry<'_>], headers: Headers, cache: &Cache) -> Option<Self> {
+    fn of(outcome: &Outcome, headers: Headers) -> Option<Self> {
+        let mut entries: SmallVec<[Entry<'_>; 2]> = outcome.iter().filter_map(Entry::of).collect();
+        entries.sort_by(|a, b| a.decision.nearness(b.decision));
         let nearest = entries.first()?.decision;
         Some(match headers {
-            Headers::Draft => {
-                let standing = list(entries, |buffer, entry| {
-                    draft::push_standing(buffer, entry.policy, entry.decision, &entry.quota);
-                })?;
-                let policies = policies(entries, cache, |buffer, entry| {
-                    draft::push_policy(buffer, entry.policy, entry.limit, &entry.quota);
-                })?;
-                Self::Draft { standing, policies }
-            }
+            Headers::Draft => Self::Lists(Box::new(Lists {
+                remaining: None,
+                standing: draft::standings(&entries)?,
+                policies: draft::policies(&entries)?,
+            })),
             Headers::Draft07 => {
                 let numbers = Numbers::of(nearest, headers);
-                Self::Draft07 {
-                    remaining: numbers.remaining,
+                Self::Lists(Box::new(Lists {
+                    remaining: Some(numbers.remaining),
                     standing: numbers.dictionary()?,
-                    policies: policies(entries, cache, |buffer, entry| {
-                        older::push_policy(buffer, entry.limit, &entry.quota);
-                    })?,
-                }
+                    policies: older::policies(&entries)?,
+                }))
             }
             Headers::Draft06 | Headers::Legacy | Headers::LegacyDelta => Self::Triple {
                 prefixed: headers != Headers::Draft06,
@@ -173,48 +157,19 @@ impl Shape {
     }
 }
 
-fn list(entries: &[Entry<'_>], push: impl Fn(&mut Buffer, &Entry<'_>)) -> Option<HeaderValue> {
-    let mut buffer = Buffer::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if index > 0 {
-            buffer.extend_from_slice(b", ");
+impl Lists {
+    fn write(self, headers: &mut HeaderMap) {
+        match self.remaining {
+            None => {
+                let _ = headers.try_append(RATELIMIT, self.standing);
+            }
+            Some(remaining) => {
+                let others = headers.get(RATELIMIT).and_then(older::remaining_in);
+                if others.is_none_or(|others| remaining < others) {
+                    let _ = headers.try_insert(RATELIMIT, self.standing);
+                }
+            }
         }
-        push(&mut buffer, entry);
+        let _ = headers.try_append(RATELIMIT_POLICY, self.policies);
     }
-    number::value_of(&buffer)
-}
-
-fn policies(
-    entries: &[Entry<'_>],
-    cache: &Cache,
-    push: impl Fn(&mut Buffer, &Entry<'_>),
-) -> Option<HeaderValue> {
-    let [
-        Entry {
-            policy,
-            limit,
-            quota,
-            ..
-        },
-    ] = entries
-    else {
-        return list(entries, push);
-    };
-    let cached = cache.get();
-    if let Some(cached) = cached {
-        if (&cached.policy, cached.limit, cached.quota) == (*policy, *limit, *quota) {
-            return Some(cached.value.clone());
-        }
-    }
-    let value = list(entries, push)?;
-    if cached.is_none() {
-        let (policy, value) = (Policy::clone(policy), value.clone());
-        let _ = cache.set(Cached {
-            policy,
-            limit: *limit,
-            quota: *quota,
-            value,
-        });
-    }
-    Some(value)
 }

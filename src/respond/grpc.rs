@@ -12,7 +12,7 @@ use super::{
     Respond,
     fields::Fields,
     headers::Headers,
-    number::{self, Buffer},
+    number,
     refusal::{Cause, Refusal},
     reuse::Reuse,
     settings::{Settings, setters},
@@ -83,10 +83,9 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         mark.write(res.headers_mut());
     }
 
-    fn refuse(&self, req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
-        let mut answer = Reuse::of(req);
-        let content_type = answer.content_type.take().and_then(content_type_of);
-        let content_type = content_type.unwrap_or(ContentType::Grpc);
+    fn refuse(&self, mut req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
+        let mut answer = Reuse::of(&mut req);
+        let content_type = answer.grpc.take().unwrap_or(ContentType::Grpc);
         write(&self.settings, &refusal, content_type, &mut answer.parts);
         Ok(answer.finish(refusal, BOut::default()))
     }
@@ -100,7 +99,7 @@ pub(super) enum ContentType {
 }
 
 /// How to answer a request of this content type; `None` if it does not speak gRPC.
-pub(super) fn content_type_of(value: HeaderValue) -> Option<ContentType> {
+pub(super) fn content_type_of(value: &HeaderValue) -> Option<ContentType> {
     const GRPC: &[u8] = b"application/grpc";
     let (start, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
     if !start.eq_ignore_ascii_case(GRPC) {
@@ -111,7 +110,7 @@ pub(super) fn content_type_of(value: HeaderValue) -> Option<ContentType> {
     }
     let (web, rest) = rest.split_at_checked(b"-web".len())?;
     let is_web = web.eq_ignore_ascii_case(b"-web") && matches!(rest, [] | [b'+' | b';' | b'-', ..]);
-    is_web.then(|| ContentType::Web(value))
+    is_web.then(|| ContentType::Web(value.clone()))
 }
 
 /// Writes a refusal: all of it, since it has no body.
@@ -184,7 +183,7 @@ fn milliseconds(wait: Duration) -> u64 {
 
 /// A message as `grpc-message` has it: %x20 to %x7E but `%` stand for themselves (gRPC over HTTP/2, Responses).
 fn percent_encoded(message: &str) -> Option<HeaderValue> {
-    let mut buffer = Buffer::new();
+    let mut buffer = Vec::with_capacity(message.len());
     for &byte in message.as_bytes() {
         match byte {
             b'%' | ..0x20 | 0x7f.. => {
@@ -195,5 +194,5 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
             _ => buffer.push(byte),
         }
     }
-    number::value_of(&buffer)
+    HeaderValue::try_from(buffer).ok()
 }

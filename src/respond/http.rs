@@ -116,21 +116,19 @@ where
         mark.write(res.headers_mut());
     }
 
-    fn refuse(&self, req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
+    fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let head = req.method() == Method::HEAD;
-        let mut answer = Reuse::of(req);
-        refusal.set_form(
-            match answer.content_type.take().and_then(grpc::content_type_of) {
-                Some(content_type) => {
-                    grpc::write(&self.settings, &refusal, content_type, &mut answer.parts);
-                    Form::Grpc
-                }
-                None => {
-                    write(&self.settings, &refusal, &mut answer.parts);
-                    if head { Form::Head } else { Form::Full }
-                }
-            },
-        );
+        let mut answer = Reuse::of(&mut req);
+        refusal.set_form(match answer.grpc.take() {
+            Some(content_type) => {
+                grpc::write(&self.settings, &refusal, content_type, &mut answer.parts);
+                Form::Grpc
+            }
+            None => {
+                write(&self.settings, &refusal, &mut answer.parts);
+                if head { Form::Head } else { Form::Full }
+            }
+        });
         let body = self.body.make(&refusal, &mut answer.parts);
         Ok(answer.finish(refusal, body))
     }

@@ -35,6 +35,7 @@ mod fields;
 mod grpc;
 mod headers;
 mod http;
+mod line;
 mod number;
 mod older;
 mod problem;
@@ -42,6 +43,7 @@ mod refusal;
 mod reuse;
 mod settings;
 mod status_details;
+mod text;
 
 use crate::outcome::Outcome;
 

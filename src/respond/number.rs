@@ -3,25 +3,14 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use smallvec::SmallVec;
 
+use super::text::{self, Buffer};
 use crate::quota::Quota;
 
 /// The largest Integer of a structured field: 15 digits (RFC 9651 §3.3.1).
 pub(super) const MAX: u64 = 999_999_999_999_999;
 
 const NANOS: u128 = 1_000_000_000;
-
-/// Where a field value is put together: on the stack, unless its policies are many.
-pub(super) type Buffer = SmallVec<[u8; 192]>;
-
-/// The header value of what was written. Takes one allocation.
-///
-/// `None` for what no header can carry: not for numbers, nor for the names of policies.
-pub(super) fn value_of(buffer: &Buffer) -> Option<HeaderValue> {
-    // A copy has no spare room, and so needs no second allocation for a reference count.
-    HeaderValue::from_bytes(buffer).ok()
-}
 
 /// The numbers from 0 to 99, two digits each.
 static PAIRS: &str = "\
@@ -30,31 +19,71 @@ static PAIRS: &str = "\
     50515253545556575859606162636465666768697071727374\
     75767778798081828384858687888990919293949596979899";
 
-/// The header value of a number. Below 100 it takes no allocation.
+/// The header value of a number.
 pub(super) fn value(number: u64) -> Option<HeaderValue> {
     if number < 100 {
         let at = 2 * number as usize;
         let digits = &PAIRS[at + usize::from(number < 10)..at + 2];
         return Some(HeaderValue::from_static(digits));
     }
-    let mut buffer = Buffer::new();
-    push(&mut buffer, number);
-    value_of(&buffer)
+    text::value(|buffer| push(buffer, number))
 }
 
 /// Writes a number in decimal.
-pub(super) fn push(buffer: &mut Buffer, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
+pub(super) fn push(buffer: &mut Buffer, number: u64) {
+    let mut text = Backward::<20>::new();
+    text.number(number);
+    buffer.extend_from_slice(text.as_bytes());
+}
+
+/// Text that is written from its end, as digits come out; at most `N` bytes.
+pub(super) struct Backward<const N: usize> {
+    bytes: [u8; N],
+    start: usize,
+}
+
+impl<const N: usize> Backward<N> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            start: N,
         }
     }
-    buffer.extend_from_slice(&digits[start..]);
+
+    /// Puts a few bytes in front.
+    #[inline]
+    pub(super) fn text<const M: usize>(&mut self, text: &[u8; M]) {
+        self.start -= M;
+        self.bytes[self.start..self.start + M].copy_from_slice(text);
+    }
+
+    /// Puts a number in front.
+    #[inline]
+    pub(super) fn number(&mut self, mut number: u64) {
+        while number >= 100 {
+            self.text(&pair(number % 100));
+            number /= 100;
+        }
+        let [tens, ones] = pair(number);
+        self.text(&[ones]);
+        if number >= 10 {
+            self.text(&[tens]);
+        }
+    }
+
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+/// The two digits of a number below 100.
+#[inline]
+fn pair(number: u64) -> [u8; 2] {
+    let at = 2 * number as usize;
+    let digits = PAIRS.as_bytes();
+    [digits[at], digits[at + 1]]
 }
 
 pub(super) fn clamp(number: u128) -> u64 {

@@ -4,11 +4,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{
-    headers::Headers,
-    number::{self, Buffer},
-};
-use crate::{decision::Decision, quota::Quota};
+use super::{fields::Entry, headers::Headers, number, text};
+use crate::decision::Decision;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
@@ -67,26 +64,28 @@ impl Numbers {
 
     /// The Dictionary of draft-07: `limit=100, remaining=50, reset=5`.
     pub(super) fn dictionary(self) -> Option<HeaderValue> {
-        let mut buffer = Buffer::new();
-        for (key, number) in [
-            (&b"limit="[..], self.limit),
-            (b", remaining=", self.remaining),
-            (b", reset=", self.reset),
-        ] {
-            buffer.extend_from_slice(key);
-            number::push(&mut buffer, number);
-        }
-        number::value_of(&buffer)
+        text::value(|buffer| {
+            for (key, number) in [
+                (&b"limit="[..], self.limit),
+                (b", remaining=", self.remaining),
+                (b", reset=", self.reset),
+            ] {
+                buffer.extend_from_slice(key);
+                number::push(buffer, number);
+            }
+        })
     }
 }
 
-/// Writes the item of draft-07's `RateLimit-Policy`: `100;w=60`.
-pub(super) fn push_policy(buffer: &mut Buffer, limit: u64, quota: &Quota) {
-    number::push(buffer, limit.min(number::MAX));
-    if let Some(seconds) = number::window(limit, quota) {
-        buffer.extend_from_slice(b";w=");
-        number::push(buffer, seconds);
-    }
+/// The `RateLimit-Policy` of draft-07: `100;w=60, …`.
+pub(super) fn policies(entries: &[Entry<'_>]) -> Option<HeaderValue> {
+    text::list(entries, |buffer, entry| {
+        number::push(buffer, entry.limit.min(number::MAX));
+        if let Some(seconds) = number::window(entry.limit, &entry.quota) {
+            buffer.extend_from_slice(b";w=");
+            number::push(buffer, seconds);
+        }
+    })
 }
 
 /// `remaining` of a dictionary of draft-07.

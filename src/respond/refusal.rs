@@ -37,6 +37,7 @@ pub enum Cause {
 
 impl Refusal {
     /// A refusal by the limits of `outcome`; [undecided](Cause::Undecided) if none of them says so itself.
+    #[inline]
     pub fn new(outcome: Outcome) -> Self {
         let cause = if outcome.refusals().next().is_some() {
             Cause::Limit
@@ -64,16 +65,19 @@ impl Refusal {
     }
 
     /// Why.
+    #[inline]
     pub fn cause(&self) -> &Cause {
         &self.cause
     }
 
     /// What each limit said.
+    #[inline]
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
     /// The outcome alone.
+    #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
     }
@@ -85,10 +89,12 @@ impl Refusal {
         self.form != Form::Full
     }
 
+    #[inline]
     pub(super) fn form(&self) -> Form {
         self.form
     }
 
+    #[inline]
     pub(super) fn set_form(&mut self, form: Form) {
         self.form = form;
     }
@@ -102,6 +108,7 @@ impl Refusal {
 
     /// The least wait after which the same request may pass: the longest of the limits that
     /// refuse. `None` when one of them never lets it pass, or nobody can tell.
+    #[inline]
     pub fn retry_after(&self) -> Option<Duration> {
         self.outcome
             .iter()

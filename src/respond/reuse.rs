@@ -2,46 +2,45 @@
 
 use std::mem;
 
-use http::{HeaderValue, Request, Response, header::CONTENT_TYPE, response::Parts};
+use http::{Request, Response, header::CONTENT_TYPE, response::Parts};
 
-use super::refusal::Refusal;
+use super::{
+    grpc::{self, ContentType},
+    refusal::Refusal,
+};
 use crate::outcome::Outcome;
 
 /// An answer to be, without any allocation of its own.
 pub(super) struct Reuse {
     pub(super) parts: Parts,
-    /// The request's.
-    pub(super) content_type: Option<HeaderValue>,
+    /// How to answer, if the request speaks gRPC.
+    pub(super) grpc: Option<ContentType>,
     /// What outer layers said.
     outer: Option<Outcome>,
 }
 
 impl Reuse {
     /// An empty answer in the room that the request took up.
-    pub(super) fn of<B>(mut req: Request<B>) -> Self {
+    #[inline]
+    pub(super) fn of<B>(req: &mut Request<B>) -> Self {
+        let content_type = req.headers().get(CONTENT_TYPE);
+        let grpc = content_type.and_then(grpc::content_type_of);
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = mem::take(req.headers_mut());
-        let content_type = parts.headers.remove(CONTENT_TYPE);
         parts.headers.clear();
         parts.extensions = mem::take(req.extensions_mut());
         let outer = parts.extensions.remove::<Outcome>();
         parts.extensions.clear();
-        Self {
-            parts,
-            content_type,
-            outer,
-        }
+        Self { parts, grpc, outer }
     }
 
     /// The answer, which outer layers can ask for the outcome.
-    pub(super) fn finish<B>(self, refusal: Refusal, body: B) -> Response<B> {
-        let Self {
-            mut parts, outer, ..
-        } = self;
-        let inner = refusal.into_outcome();
+    #[inline]
+    pub(super) fn finish<B>(mut self, refusal: Refusal, body: B) -> Response<B> {
         // A missing key leaves no outcome.
-        if !inner.is_empty() {
-            parts.extensions.insert(match outer {
+        if !refusal.outcome().is_empty() {
+            let inner = refusal.into_outcome();
+            self.parts.extensions.insert(match self.outer {
                 Some(mut outer) => {
                     outer.append(inner);
                     outer
@@ -49,6 +48,6 @@ impl Reuse {
                 None => inner,
             });
         }
-        Response::from_parts(parts, body)
+        Response::from_parts(self.parts, body)
     }
 }

@@ -1,19 +1,11 @@
 //! What `Http` and `Grpc` can be told alike.
 
-use std::{
-    hash::BuildHasher,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{hash::BuildHasher, mem, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 use http::{Extensions, HeaderMap};
 
-use super::{
-    fields::{Cache, Fields},
-    headers::Headers,
-    refusal::Refusal,
-};
+use super::{fields::Fields, headers::Headers, line::Cache, refusal::Refusal};
 use crate::outcome::Outcome;
 
 #[derive(Clone, Debug, Default)]
@@ -34,7 +26,7 @@ struct Jitter {
 impl Settings {
     pub(super) fn set_headers(&mut self, headers: Headers) {
         self.headers = headers;
-        self.cache = Arc::new(OnceLock::new());
+        self.cache = Arc::default();
     }
 
     pub(super) fn set_outcome(&mut self, wanted: bool) {
@@ -57,9 +49,12 @@ impl Settings {
     pub(super) fn admit(&self, extensions: &mut Extensions, outcome: Outcome) -> Fields {
         let fields = self.fields(&outcome);
         if self.outcome.unwrap_or(self.headers != Headers::None) {
-            match extensions.get_mut::<Outcome>() {
-                Some(outer) => outer.append(outcome),
-                None => drop(extensions.insert(outcome)),
+            // Stacked layers are rare: one look-up for all others.
+            if let Some(outer) = extensions.insert(outcome) {
+                if let Some(all) = extensions.get_mut::<Outcome>() {
+                    let inner = mem::replace(all, outer);
+                    all.append(inner);
+                }
             }
         }
         fields

@@ -47,6 +47,7 @@ impl<'a, Rule> Ask<'a, Rule> {
     }
 
     /// The name of the limit; with [`key`](Self::key) it is the store's key.
+    #[inline]
     pub fn policy(&self) -> &'a Policy {
         self.policy
     }
