@@ -33,7 +33,7 @@ use rate_net::{Eviction, RateLimiter};
 use tollgate::{
     AnyRule, Cost, Policy, TokenBucket,
     algorithm::Algorithm,
-    clock::Clock,
+    clock::{Clock, CoarseClock},
     key::Key,
     store::{Ask, Local, LocalBuilder},
 };
@@ -187,7 +187,7 @@ fn deciders<'a, K: BenchKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Decide
                 ours("", any, builder(count).build(), keys)
             }),
             Decider::made("tollgate, coarse clock", || {
-                let store = builder(count).clock(tollgate::clock::SystemClock::new());
+                let store = builder(count).clock(CoarseClock::new());
                 ours("", typed, store.build(), keys)
             }),
             Decider::made("rate-net", || {

@@ -1,8 +1,20 @@
 //! Instants, and the clocks that tell them. Nothing else in this crate reads time.
+//!
+//! | clock | for | a reading costs about | a client that waits `retry_after` by an exact clock may come |
+//! |---|---|---|---|
+//! | [`SystemClock`] | everything: the default | 10 ns | up to 0.05 % of it too early, while a difference from Unix time is slewed away |
+//! | [`CoarseClock`] | local stores whose threads do little else than decide | 1 ns | the same, and up to 2 ms too early: its [`RESOLUTION`](CoarseClock::RESOLUTION) |
+//! | `TokioClock`, feature `tokio` | tests that pause tokio's time | 30 ns | in time; it drifts from Unix time |
+//! | `ManualClock`, feature `test-util` | tests | 2 ns | when the test says so |
+//!
+//! Who comes too early is refused once more, with the rest as the new `retry_after`. Headers in
+//! whole seconds are rounded up, which mostly hides it.
 
+mod coarse;
 #[cfg(any(test, feature = "test-util"))]
 mod manual;
 mod published;
+mod shown;
 mod slew;
 mod system;
 #[cfg(feature = "tokio")]
@@ -12,9 +24,9 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 
 #[cfg(any(test, feature = "test-util"))]
 pub use self::manual::ManualClock;
-pub use self::system::SystemClock;
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
+pub use self::{coarse::CoarseClock, system::SystemClock};
 
 /// An instant on a store's own timeline: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 2.
 ///
@@ -58,7 +70,13 @@ impl Timestamp {
 
     /// How long after `earlier` this is; zero if it is not.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+        Duration::from_nanos(self.nanos_since(earlier))
+    }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.get().saturating_sub(earlier.0.get())
     }
 }
 

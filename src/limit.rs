@@ -197,12 +197,20 @@ pub trait Limits<Req> {
         Self: 'a,
         Self::Rule: 'a;
 
+    /// Where rules lie that are made for one request.
+    // Beside the asks: within one, it would be moved with the largest rule that could be made.
+    type Made: Default;
+
     /// What to ask of the store for `req`: nothing where it is exempt.
     ///
     /// # Errors
     ///
     /// When a key is missing; nothing may be asked then.
-    fn asks<'a>(&'a self, req: &Req) -> Result<Self::Asks<'a>, MissingKey>;
+    fn asks<'a>(
+        &'a self,
+        req: &Req,
+        made: &'a mut Self::Made,
+    ) -> Result<Self::Asks<'a>, MissingKey>;
 }
 
 /// What one [`Limit`] asks: one [`Ask`], or none of a request that is exempt.
@@ -240,17 +248,23 @@ where
     where
         Self: 'a,
         Rule: 'a;
+    type Made = Option<Rule>;
 
     #[inline]
-    fn asks<'a>(&'a self, req: &Req) -> Result<OneAsk<'a, Rule>, MissingKey> {
+    fn asks<'a>(
+        &'a self,
+        req: &Req,
+        made: &'a mut Option<Rule>,
+    ) -> Result<OneAsk<'a, Rule>, MissingKey> {
         let Extracted::Key(key) = self.key.extract(req)? else {
             return Ok(OneAsk(None));
         };
         let cost = self.cost.cost_of(req);
-        Ok(OneAsk(Some(match self.per_request.rule_of(req) {
-            Some(rule) => Ask::with_own_rule(&self.policy, rule, key, cost),
-            None => Ask::new(&self.policy, &self.rule, key, cost),
-        })))
+        let rule = match self.per_request.rule_of(req) {
+            Some(rule) => made.insert(rule),
+            None => &self.rule,
+        };
+        Ok(OneAsk(Some(Ask::new(&self.policy, rule, key, cost))))
     }
 }
 
@@ -265,9 +279,15 @@ where
     where
         Self: 'a,
         L::Rule: 'a;
+    type Made = (L::Made, M::Made);
 
-    fn asks<'a>(&'a self, req: &Req) -> Result<Self::Asks<'a>, MissingKey> {
-        let (first, second) = (self.0.asks(req)?, self.1.asks(req)?);
+    fn asks<'a>(
+        &'a self,
+        req: &Req,
+        made: &'a mut Self::Made,
+    ) -> Result<Self::Asks<'a>, MissingKey> {
+        let first = self.0.asks(req, &mut made.0)?;
+        let second = self.1.asks(req, &mut made.1)?;
         Ok(first.into_iter().chain(second).collect())
     }
 }

@@ -86,7 +86,8 @@ where
 
     fn call(&mut self, mut req: Req) -> Self::Future {
         let Self { inner, config } = self;
-        let asks = match config.limits.asks(&req) {
+        let mut made = L::Made::default();
+        let asks = match config.limits.asks(&req, &mut made) {
             Ok(asks) => asks,
             Err(missing) => {
                 drop(take_ready(inner));

@@ -1,11 +1,21 @@
-//! The atomics of the lock-free code.
+//! The atomics of the lock-free code, and what else it needs of threads and memory.
 //!
 //! Its files name them through this module, so that `tests/models` can compile the same files
 //! against loom's.
 
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::{
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    thread::yield_now,
+};
 
 /// Zeros that take up no memory until they are written; `None` where there is no room for them.
 pub(crate) fn zeroed(len: usize) -> Option<Box<[AtomicU64]>> {
     bytemuck::allocation::try_zeroed_slice_box(len).ok()
+}
+
+/// The index, up to 7, with which the first whole cache line of some memory begins.
+pub(crate) fn first_line(words: &[AtomicU64]) -> usize {
+    const LINE: usize = 64 / size_of::<u64>();
+    let misplaced = words.as_ptr().addr() / size_of::<u64>() % LINE;
+    (LINE - misplaced) % LINE
 }

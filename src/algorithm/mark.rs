@@ -69,7 +69,7 @@ impl Moment {
     /// The scale begins two years before `made`, so that every bucket that matters lies on it.
     #[inline]
     pub const fn new(at: Timestamp, made: Timestamp) -> Self {
-        let mut nanos = at.as_nanos().saturating_sub(made.as_nanos());
+        let mut nanos = at.nanos_since(made);
         const LATEST: u64 = (Mark::MAX.0 - Mark::LONGEST) / Mark::PER_NANO;
         if nanos > LATEST {
             nanos = LATEST;

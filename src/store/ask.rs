@@ -13,34 +13,18 @@ use crate::{
 /// One question to a store: may this key spend this cost under this rule?
 pub struct Ask<'a, Rule> {
     policy: &'a Policy,
-    rule: RuleRef<'a, Rule>,
+    rule: &'a Rule,
     key: Key,
     cost: Cost,
 }
 
-/// A rule of the layer's own, or one that was made for this request.
-enum RuleRef<'a, Rule> {
-    Fixed(&'a Rule),
-    Made(Rule),
-}
-
 impl<'a, Rule> Ask<'a, Rule> {
-    /// Asks for `cost` of `key` under a `rule` that outlives the call.
+    /// Asks for `cost` of `key` under a `rule`.
     #[inline]
     pub fn new(policy: &'a Policy, rule: &'a Rule, key: Key, cost: Cost) -> Self {
         Self {
             policy,
-            rule: RuleRef::Fixed(rule),
-            key,
-            cost,
-        }
-    }
-
-    /// Asks for `cost` of `key` under a `rule` that was made for this request.
-    pub fn with_own_rule(policy: &'a Policy, rule: Rule, key: Key, cost: Cost) -> Self {
-        Self {
-            policy,
-            rule: RuleRef::Made(rule),
+            rule,
             key,
             cost,
         }
@@ -54,11 +38,8 @@ impl<'a, Rule> Ask<'a, Rule> {
 
     /// The rule that decides.
     #[inline]
-    pub fn rule(&self) -> &Rule {
-        match &self.rule {
-            RuleRef::Fixed(rule) => rule,
-            RuleRef::Made(rule) => rule,
-        }
+    pub fn rule(&self) -> &'a Rule {
+        self.rule
     }
 
     /// Who spends.

@@ -156,14 +156,17 @@ impl<S, C> Inner<S, C> {
         self.map.place(self.seed.fingerprint(policy, key))
     }
 
-    /// Forgets a key whose shard is locked.
-    fn remove(&self, shard: &mut Shard<'_, S>, place: Place) {
-        if let Some(claim) = self.table.claim(place.fingerprint) {
-            claim.vacate();
-            self.room.give(1);
-        } else if shard.remove(place).is_some() {
-            self.room.give(1);
-        }
+    /// Forgets a key whose shard is locked; tells whether it was there.
+    fn remove(&self, shard: &mut Shard<'_, S>, place: Place) -> bool {
+        let removed = match self.table.claim(place.fingerprint) {
+            Some(claim) => {
+                claim.vacate();
+                true
+            }
+            None => shard.remove(place).is_some(),
+        };
+        self.room.give(usize::from(removed));
+        removed
     }
 }
 

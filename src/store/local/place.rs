@@ -51,14 +51,28 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(slot) = shard.get_mut(place) {
             return slot.state.clone();
         }
-        rule.state_of(self.table.owed(place.fingerprint)?, now)
+        self.debtor(rule, self.table.owed(place.fingerprint), now)
+    }
+
+    /// The state in which a newcomer comes that inherits a debt.
+    pub(super) fn debtor<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        debt: Option<Mark>,
+        now: Moment,
+    ) -> Option<S> {
+        let state = rule.state_of(debt?, now)?;
+        let units = |state| rule.look(state, now.at()).remaining();
+        // A rule with a meter starts full. Another one may start with less than a debt leaves.
+        let starts_lower = rule.meter().is_none() && units(None) < units(Some(&state));
+        (!starts_lower).then_some(state)
     }
 
     fn word<A: Algorithm<State = S>>(&self, rule: &A, state: &S, now: Moment) -> Option<Word> {
         self.table.word(rule.mark_of(state, now)?, rule.meter()?)
     }
 
-    /// Remembers a newcomer.
+    /// Remembers a newcomer, and forgets what can be forgotten of a few of its neighbours.
     pub(super) fn insert<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -68,6 +82,20 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: Moment,
     ) -> Result<(), Full> {
         self.forgotten(shard.forget_some(now.at()));
+        self.accommodate(shard, place, rule, state, now)?;
+        self.inserted(1);
+        Ok(())
+    }
+
+    /// Finds a newcomer a place; it is not counted as inserted yet.
+    pub(super) fn accommodate<A: Algorithm<State = S>>(
+        &self,
+        shard: &mut Shard<'_, S>,
+        place: Place,
+        rule: &A,
+        state: S,
+        now: Moment,
+    ) -> Result<(), Full> {
         let placed = self.word(rule, &state, now).and_then(|word| {
             let grow = || self.room.take();
             self.table.place(place.fingerprint, word, now, grow)
@@ -78,7 +106,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             None if self.room.take() => self.insert_in_map(shard, place, rule, state),
             None => return Err(Full),
         }
-        Counters::add(&self.counters.inserted, 1);
         Ok(())
     }
 
@@ -122,15 +149,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// of its sets, its own place's included. `None` where nobody can be pushed out.
     pub(super) fn inherited(&self, place: Place) -> Option<Mark> {
         let smallest = self.table.smallest_debt(place.fingerprint)?;
-        Some(
-            self.table
-                .owed(place.fingerprint)
-                .unwrap_or(smallest)
-                .max(smallest),
-        )
+        self.table.owed(place.fingerprint).max(Some(smallest))
     }
 
-    /// Gives a newcomer that inherited the place of the smallest debt.
+    /// What a newcomer owes if it comes now.
+    pub(super) fn newcomers_debt(&self, place: Place) -> Option<Mark> {
+        let inherits = self.at_capacity == AtCapacity::InheritDebts && self.room.is_full();
+        let inherited = inherits.then(|| self.inherited(place)).flatten();
+        inherited.or_else(|| self.table.owed(place.fingerprint))
+    }
+
+    /// Gives a newcomer that inherited the place of the smallest debt; it is not counted as inserted
+    /// yet. `false` where the store inherits nothing, or nobody can be pushed out.
     pub(super) fn push_out<A: Algorithm<State = S>>(
         &self,
         place: Place,
@@ -138,13 +168,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         state: &S,
         now: Moment,
     ) -> bool {
-        let word = self.word(rule, state, now);
+        let word = match self.at_capacity {
+            AtCapacity::InheritDebts => self.word(rule, state, now),
+            _ => None,
+        };
         let pushed = word.is_some_and(|word| self.table.push_out(place.fingerprint, word));
-        if pushed {
-            Counters::add(&self.counters.pushed_out, 1);
-            Counters::add(&self.counters.inserted, 1);
-        }
+        Counters::add(&self.counters.pushed_out, u64::from(pushed));
         pushed
+    }
+
+    /// Newcomers have come to stay.
+    pub(super) fn inserted(&self, keys: usize) {
+        Counters::add(&self.counters.inserted, keys as u64);
     }
 
     /// Keys of which nothing is left to know have made room.

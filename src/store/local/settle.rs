@@ -1,45 +1,78 @@
 //! Corrections of earlier charges.
 
-use super::{Inner, stats::Counters};
-use crate::{algorithm::Algorithm, clock::Clock, store::Settlement};
+use super::{Inner, place::Full, stats::Counters};
+use crate::{
+    algorithm::{Algorithm, Moment},
+    clock::Clock,
+    store::Settlement,
+};
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: &Settlement<'_, A>) {
-        let Settlement {
-            policy,
-            rule,
-            key,
-            charge,
-            actual,
-        } = settlement;
-        let place = self.place(policy, key);
+        let (rule, place) = (
+            settlement.rule,
+            self.place(settlement.policy, &settlement.key),
+        );
         let mut shard = self.map.lock(place);
         let now = self.moment();
-        let correct = |state: &mut Option<S>| rule.settle(state, charge, now.at(), *actual);
         if let Some(claim) = self.table.claim(place.fingerprint) {
-            let mut state = rule.state_of(claim.word().mark(), now);
-            correct(&mut state);
-            match state.filter(|state| rule.forgettable_at(state) > now.at()) {
-                Some(state) => self.replace(claim, &mut shard, place, *rule, state, now),
-                None => {
+            let before = rule.state_of(claim.word().mark(), now);
+            match corrected(settlement, before, now) {
+                Corrected::Matters(state) => {
+                    self.replace(claim, &mut shard, place, rule, state, now);
+                }
+                Corrected::Ended => {
                     claim.vacate();
                     self.forgotten(1);
                 }
+                Corrected::Not => {}
             }
             return;
         }
         if let Some(slot) = shard.get_mut(place) {
-            correct(&mut slot.state);
-            self.map.date(slot, *rule);
+            match corrected(settlement, slot.state.clone(), now) {
+                Corrected::Matters(state) => slot.state = Some(state),
+                Corrected::Ended => slot.state = None,
+                Corrected::Not => return,
+            }
+            self.map.date(slot, rule);
             return;
         }
-        let owed = self.table.owed(place.fingerprint);
-        let mut state = owed.and_then(|owed| rule.state_of(owed, now));
-        correct(&mut state);
-        let matters = state.filter(|state| rule.forgettable_at(state) > now.at());
-        let kept = matters.map(|state| self.insert(&mut shard, place, *rule, state, now));
-        if let Some(Err(_)) = kept {
-            Counters::add(&self.counters.turned_away, 1);
+        let before = self.debtor(rule, self.table.owed(place.fingerprint), now);
+        let Corrected::Matters(state) = corrected(settlement, before, now) else {
+            return;
+        };
+        match self.insert(&mut shard, place, rule, state.clone(), now) {
+            Ok(()) => {}
+            Err(Full) if self.push_out(place, rule, &state, now) => self.inserted(1),
+            Err(Full) => Counters::add(&self.counters.turned_away, 1),
         }
+    }
+}
+
+/// What a correction left of a key.
+enum Corrected<S> {
+    Matters(S),
+    /// It says nothing any more.
+    Ended,
+    /// It said nothing to this rule before, and does not now: another rule may have written it, to
+    /// which it says something.
+    Not,
+}
+
+fn corrected<A: Algorithm>(
+    settlement: &Settlement<'_, A>,
+    before: Option<A::State>,
+    now: Moment,
+) -> Corrected<A::State> {
+    let (rule, charge, actual) = (settlement.rule, &settlement.charge, settlement.actual);
+    let matters = |state: &A::State| rule.forgettable_at(state) > now.at();
+    let mattered = before.as_ref().is_some_and(matters);
+    let mut state = before;
+    rule.settle(&mut state, charge, now.at(), actual);
+    match state.filter(matters) {
+        Some(state) => Corrected::Matters(state),
+        None if mattered => Corrected::Ended,
+        None => Corrected::Not,
     }
 }

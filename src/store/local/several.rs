@@ -27,6 +27,8 @@ struct Part<'a, S> {
     written_by: Option<usize>,
     /// Whether it is nowhere yet.
     is_new: bool,
+    /// Whether it found no room, and passes uncounted.
+    is_let_through: bool,
 }
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
@@ -44,6 +46,10 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let mut shards = Shards::lock(inner, &places);
         // The time is read under the locks: one instant for all asks.
         let now = inner.moment();
+        for place in &places {
+            // Before anything is recalled: later, what was recalled could be forgotten.
+            inner.forgotten(shards.of(*place).forget_some(now.at()));
+        }
         let mut parts: Few<Part<'_, A::State>> = Few::new();
         // Asks may be about one key.
         let index: Few<usize> = asks
@@ -83,7 +89,15 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             }
         }
         match inner.keep(&mut shards, &mut parts, asks, now) {
-            Ok(()) => decisions.into_iter().collect(),
+            Ok(()) => {
+                // If another one refuses, so does the newcomer whose first sight could not be kept.
+                for (decision, part) in decisions.iter_mut().zip(&index) {
+                    if all && parts[*part].is_let_through {
+                        *decision = inner.full(now);
+                    }
+                }
+                decisions.into_iter().collect()
+            }
             Err(part) => {
                 let n = index.iter().position(|index| *index == part).unwrap_or(0);
                 only(n, inner.full(now), looks)
@@ -115,14 +129,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 Some(slot) => slot.state.clone(),
                 None => {
                     is_new = true;
-                    let inherits =
-                        self.at_capacity == AtCapacity::InheritDebts && self.room.is_full();
-                    let owed = if inherits {
-                        self.inherited(place)
-                    } else {
-                        self.table.owed(place.fingerprint)
-                    };
-                    owed.and_then(|owed| rule.state_of(owed, now))
+                    self.debtor(rule, self.newcomers_debt(place), now)
                 }
             },
         };
@@ -133,6 +140,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             before,
             written_by: None,
             is_new,
+            is_let_through: false,
         }
     }
 
@@ -148,6 +156,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         asks: &[Ask<'_, A>],
         now: Moment,
     ) -> Result<(), usize> {
+        let mut inserted = 0;
         for pass in [true, false] {
             for n in 0..parts.len() {
                 let part = &mut parts[n];
@@ -164,27 +173,27 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 } else if let Some(slot) = shard.get_mut(place) {
                     slot.state = Some(state);
                     self.map.date(slot, rule);
-                } else if self.insert(shard, place, rule, state.clone(), now).is_err()
-                    && !self.push_out_if_inheriting(place, rule, &state, now)
+                } else if self
+                    .accommodate(shard, place, rule, state.clone(), now)
+                    .is_ok()
+                    || self.push_out(place, rule, &state, now)
                 {
+                    inserted += 1;
+                } else if self.at_capacity == AtCapacity::AdmitNewcomers {
+                    part.is_let_through = true;
+                } else {
                     for newcomer in parts[..n].iter().filter(|part| part.is_new) {
-                        self.remove(shards.of(newcomer.place), newcomer.place);
+                        // Or another newcomer has pushed it out already.
+                        let removed = self.remove(shards.of(newcomer.place), newcomer.place);
+                        inserted -= usize::from(removed);
                     }
+                    self.inserted(inserted);
                     return Err(n);
                 }
             }
         }
+        self.inserted(inserted);
         Ok(())
-    }
-
-    fn push_out_if_inheriting<A: Algorithm<State = S>>(
-        &self,
-        place: Place,
-        rule: &A,
-        state: &S,
-        now: Moment,
-    ) -> bool {
-        self.at_capacity == AtCapacity::InheritDebts && self.push_out(place, rule, state, now)
     }
 }
 

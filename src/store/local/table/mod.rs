@@ -19,12 +19,11 @@ mod shapes;
 mod slot;
 mod word;
 
-use std::sync::atomic::AtomicUsize;
-
 use self::{sets::Sets, shapes::Shapes, slot::Seen};
 use crate::{
     algorithm::{Mark, Meter, Moment},
     decision::{Cost, Decision},
+    sync::{AtomicUsize, yield_now},
 };
 
 pub(super) use self::{place::Placed, slot::Claim, word::Word};
@@ -67,7 +66,8 @@ impl Table {
     /// Decides about a key that is known, without a lock.
     ///
     /// `None` when the key is not there, or not to be had without one.
-    #[inline]
+    // Always: most callers look at a part of the decision, and need not make the rest.
+    #[inline(always)]
     pub(super) fn step(
         &self,
         key: u64,
@@ -101,7 +101,7 @@ impl Table {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: u64) -> Option<slot::Slot<'_>> {
         let home = self.sets.home(key);
         match self.sets.set(home.first).find(key) {
@@ -116,7 +116,7 @@ impl Table {
         loop {
             match slot.see() {
                 Some(seen) => return (seen.key == key).then_some(seen.word),
-                None => std::thread::yield_now(),
+                None => yield_now(),
             }
         }
     }
@@ -133,7 +133,7 @@ impl Table {
                     }
                 }
                 // Another thread pushes the key out: a few stores.
-                None => std::thread::yield_now(),
+                None => yield_now(),
             }
         }
     }

@@ -1,14 +1,15 @@
 //! Who gets which slot: free ones, those of keys that say nothing any more, and at the cap the one
 //! with the smallest debt.
 
-use std::sync::atomic::Ordering;
-
 use super::{
     SWEPT, Table,
     slot::{NOBODY, Seen, Slot},
     word::Word,
 };
-use crate::algorithm::{Mark, Moment};
+use crate::{
+    algorithm::{Mark, Moment},
+    sync::Ordering,
+};
 
 /// Where a key has found a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

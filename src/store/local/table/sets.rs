@@ -1,11 +1,10 @@
 //! The memory of a table: sets of eight slots, and where a key belongs.
 
 use super::slot::Slot;
-use crate::sync::{AtomicU64, zeroed};
+use crate::sync::{AtomicU64, first_line, zeroed};
 
 /// Slots of a set: their keys fill one cache line, their words the next.
 pub(crate) const WAYS: usize = 8;
-const LINE: usize = 64 / size_of::<u64>();
 
 /// Sets in one piece of memory, which is touched only where keys are.
 pub(crate) struct Sets {
@@ -33,11 +32,10 @@ impl Sets {
     /// So many sets, at least two; `None` where there is no memory for them.
     pub(crate) fn new(count: u32) -> Option<Self> {
         let count = count.max(2);
-        let memory = zeroed(count as usize * 2 * WAYS + LINE)?;
-        let misplaced = memory.as_ptr().addr() / size_of::<u64>() % LINE;
+        let memory = zeroed((count as usize * 2 + 1) * WAYS)?;
         Some(Self {
+            first: first_line(&memory),
             memory,
-            first: (LINE - misplaced) % LINE,
             count,
             owed: zeroed(count as usize)?,
         })

@@ -20,8 +20,9 @@ impl Shapes {
     /// How long a mark of this shape matters.
     #[inline]
     pub(crate) fn lasts(&self, shape: u8) -> u64 {
-        // Relaxed: a word with a new shape is stored by a claim's release after the shape was taken
-        // or raised, and every word is read by an Acquire load.
+        // Relaxed: a word is stored by a Release, a claim's or that of a charge without a lock, after
+        // its shape was seen to be as long as its rule; every word that may be forgotten was read by
+        // an Acquire; and a length never shrinks.
         self.0[usize::from(shape) % SHAPES].load(Ordering::Relaxed)
     }
 

@@ -70,12 +70,13 @@ impl<'a> Slot<'a> {
     #[inline]
     pub(crate) fn advance(self, from: Word, to: Word) -> bool {
         debug_assert!(to.mark() > from.mark() && !to.is_held());
-        // Relaxed: a read-modify-write sees the newest word, so by invariant 2 the slot is still the
-        // key's; and it continues the release sequence of the hand-over that made it so.
+        // A read-modify-write sees the newest word, so by invariant 2 the slot is still the key's; and
+        // it continues the release sequence of the hand-over that made it so. Release: whoever reads
+        // this word finds its shape at least as long as the rule that charged it (`Shapes::lasts`).
         let (from, to) = (from.bits(), to.bits());
         let swapped = self
             .word
-            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
         swapped.is_ok()
     }
 
@@ -94,7 +95,8 @@ impl<'a> Slot<'a> {
         self.word
             .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(Claim { slot: self, seen })
+            // Lazily: a claim that is made lets go of the slot, so none is made of what was not held.
+            .then(|| Claim { slot: self, seen })
     }
 }
 
