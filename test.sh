@@ -43,6 +43,7 @@ fi
 
 say "format"
 cargo fmt --all --check
+cargo fmt --check --manifest-path tests/models/Cargo.toml
 
 say "clippy, warnings denied"
 cargo clippy --locked --all-features --all-targets -- -D warnings
@@ -53,6 +54,9 @@ cargo test --locked --all-features
 
 say "tests, no features"
 cargo test --locked --no-default-features
+
+say "models of the lock-free table (loom)"
+cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir target/models
 
 say "documentation, warnings denied"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps

@@ -113,14 +113,20 @@ fn race_of_floods(mode: &Mode, capacity: usize) {
         let (their_time, their_bytes) = flood(&order, |key| theirs.check_key(&key).is_ok());
         assert!(ours.store.len() <= capacity);
         // Keys whose sets were full before the store was: two in a thousand.
-        assert!(our_bytes < capacity as i64, "the flood took {our_bytes} bytes");
+        assert!(
+            our_bytes < capacity as i64,
+            "the flood took {our_bytes} bytes"
+        );
         println!(
             "flood: {our_time:.0} : {their_time:.0} ns per decision; the flood left {our_bytes} : {their_bytes} bytes"
         );
         ratios.push(our_time / their_time);
     }
     ratios.sort_by(f64::total_cmp);
-    println!("flood: {:.2} of governor's time (aim: ≤ 0.5)\n", ratios[ratios.len() / 2]);
+    println!(
+        "flood: {:.2} of governor's time (aim: ≤ 0.5)\n",
+        ratios[ratios.len() / 2]
+    );
 }
 
 fn race_of_insertions(mode: &Mode, capacity: usize) {
@@ -133,7 +139,9 @@ fn race_of_insertions(mode: &Mode, capacity: usize) {
         theirs = theirs.min(slowest(&order, |key| store.check_key(&key).is_ok()));
     }
     let ratio = theirs.as_nanos() as f64 / ours.as_nanos() as f64;
-    println!("slowest insertion, best of five runs: {ours:?} : {theirs:?}, 1/{ratio:.0} (aim: ≤ 1/20)\n");
+    println!(
+        "slowest insertion, best of five runs: {ours:?} : {theirs:?}, 1/{ratio:.0} (aim: ≤ 1/20)\n"
+    );
 }
 
 /// What one key was granted: never more than a burst and what came since the beginning.
@@ -228,9 +236,7 @@ fn attack(mode: &Mode, capacity: usize) {
     println!("attack: {} keys above their limit; {stats:?}", above);
     println!("honest clients that were there before: {admitted} of {asked} requests admitted");
     let (calm, busy) = (p999(quiet), p999(latencies));
-    println!(
-        "p99.9 of a decision: {calm:?} quiet, {busy:?} in the attack (aim: ≤ 10 times)"
-    );
+    println!("p99.9 of a decision: {calm:?} quiet, {busy:?} in the attack (aim: ≤ 10 times)");
 }
 
 fn main() {

@@ -292,7 +292,11 @@ fn admitted_with_headers(course: &mut Course<'_>) {
         course.admits("rate-net", rate_net, draft),
         course.admits("tollgate without the outcome in extensions", untold, draft),
     ];
-    course.race("admitted, headers", contenders, &[("tower_governor", "≤ 0.5")]);
+    course.race(
+        "admitted, headers",
+        contenders,
+        &[("tower_governor", "≤ 0.5")],
+    );
 }
 
 fn refused(course: &mut Course<'_>) {

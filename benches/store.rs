@@ -388,9 +388,18 @@ fn main() {
     let one = Keys::new(addresses(1), &vec![0; mode.pick(500_000, 2_000)]);
     for setting in [
         setting("one hot key, admitted, 1 thread", 1, large, ALONE),
-        setting("one hot key, admitted, 2 threads", 2, large, &[("governor", "≥ 1.8")]),
+        setting(
+            "one hot key, admitted, 2 threads",
+            2,
+            large,
+            &[("governor", "≥ 1.8")],
+        ),
         denied("one hot key, refused, 1 thread", 1, ALONE),
-        denied("one hot key, refused, 2 threads", 2, &[("governor", "≥ 5.0")]),
+        denied(
+            "one hot key, refused, 2 threads",
+            2,
+            &[("governor", "≥ 5.0")],
+        ),
     ] {
         if mode.runs(setting.name) {
             race(&mode, &mut table, &setting, &one);
@@ -413,7 +422,12 @@ fn main() {
     let million = Keys::new(addresses(count), &uniform(count));
     for setting in [
         setting("1 M addresses, 1 thread", 1, roomy, MANY),
-        setting("1 M addresses, 2 threads", 2, roomy, &[("governor", "≥ 2.5")]),
+        setting(
+            "1 M addresses, 2 threads",
+            2,
+            roomy,
+            &[("governor", "≥ 2.5")],
+        ),
         few(setting("1 M addresses, 7/h, 1 thread", 1, odd, &[])),
     ] {
         if mode.runs(setting.name) {

@@ -72,7 +72,11 @@ impl Floor {
         self.homes(key).into_iter().find_map(|set| {
             let mut found = 8;
             for way in (0..8).rev() {
-                found = if set.keys[way].load(Relaxed) == key { way } else { found };
+                found = if set.keys[way].load(Relaxed) == key {
+                    way
+                } else {
+                    found
+                };
             }
             set.empty_at.get(found)
         })

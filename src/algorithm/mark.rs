@@ -28,6 +28,13 @@ impl Mark {
         }
     }
 
+    /// The mark that fits into a word of a table, of at most 60 bits.
+    #[inline]
+    pub(crate) const fn of_60_bits(thirds: u64) -> Self {
+        debug_assert!(thirds <= Self::MAX.0);
+        Self(thirds)
+    }
+
     /// Thirds of a nanosecond since the scale's beginning.
     #[inline]
     pub const fn get(self) -> u64 {

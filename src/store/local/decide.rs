@@ -1,11 +1,10 @@
 //! One ask: a known key without a lock where its state is a mark, all else under its shard's lock.
 
 use super::{
-    AtCapacity, Inner, Local,
+    Inner, Local,
     map::{Place, Shard},
-    place::Full,
     stats::Counters,
-    table::Claim,
+    table::{Claim, Survey},
 };
 use crate::{
     algorithm::{Algorithm, Moment, Step},
@@ -57,15 +56,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let mut shard = self.map.lock(place);
         // Read under the lock: no later than what the next one sees.
         let now = self.moment();
-        if let Ok(decision) = self.decide_in(&mut shard, place, rule, cost, now) {
-            return decision;
-        }
-        // Shards are locked in ascending order only, so this one must be let go.
-        drop(shard);
-        self.make_room(now);
-        let mut shard = self.map.lock(place);
-        let decided = self.decide_in(&mut shard, place, rule, cost, now);
-        decided.unwrap_or_else(|Full| self.decide_at_cap(place, rule, cost, now))
+        self.decide_in(&mut shard, place, rule, cost, now)
     }
 
     /// Decides in a locked shard.
@@ -76,34 +67,24 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
         now: Moment,
-    ) -> Result<Decision, Full> {
-        if let Some(claim) = self.table.claim(place.fingerprint) {
-            return Ok(self.step_claimed(claim, shard, place, rule, cost, now));
+    ) -> Decision {
+        let survey = rule.meter().map(|meter| self.survey(place, meter, now));
+        if survey.as_ref().is_none_or(Survey::is_known) {
+            if let Some(claim) = self.table.claim(place.fingerprint) {
+                return self.step_claimed(claim, shard, place, rule, cost, now);
+            }
         }
         if let Some(slot) = shard.get_mut(place) {
             let step = self.counted(rule.step(&mut slot.state, now.at(), cost));
             if !matches!(step, Step::Kept(_)) {
                 self.map.date(slot, rule);
             }
-            return Ok(step.decision());
+            return step.decision();
         }
-        let owed = self.table.owed(place.fingerprint);
-        let mut state = self.debtor(rule, owed, now);
-        let step = self.counted(rule.step(&mut state, now.at(), cost));
-        match (step, state) {
-            (Step::Kept(decision), _) if owed.is_some() => {
-                Counters::add(&self.counters.held_back, 1);
-                // What it will inherit can be more than what was owed, and the wait longer.
-                let mut state = self.debtor(rule, self.newcomers_debt(place), now);
-                return Ok(match rule.step(&mut state, now.at(), cost) {
-                    Step::Kept(longer) => longer,
-                    _ => decision,
-                });
-            }
-            (Step::Kept(_), _) | (_, None) => {}
-            (_, Some(state)) => self.insert(shard, place, rule, state, now)?,
+        match survey {
+            Some(survey) => self.newcomer(shard, place, rule, survey, cost),
+            None => self.newcomer_without_mark(shard, place, rule, cost),
         }
-        Ok(step.decision())
     }
 
     /// Decides about a key of the table whose slot is held.
@@ -122,35 +103,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             self.replace(claim, shard, place, rule, state, now);
         }
         step.decision()
-    }
-
-    /// Decides about a newcomer whose shard is locked, and who found no room.
-    fn decide_at_cap<A: Algorithm<State = S>>(
-        &self,
-        place: Place,
-        rule: &A,
-        cost: Cost,
-        now: Moment,
-    ) -> Decision {
-        let (AtCapacity::InheritDebts, Some(_)) = (self.at_capacity, rule.meter()) else {
-            return self.full(now);
-        };
-        for _ in 0..Self::PUSHES {
-            let Some(debt) = self.inherited(place) else {
-                break;
-            };
-            let mut state = rule.state_of(debt, now);
-            let step = rule.step(&mut state, now.at(), cost);
-            if let Step::Kept(_) = step {
-                Counters::add(&self.counters.held_back, 1);
-                return step.decision();
-            }
-            if state.is_some_and(|state| self.push_out(place, rule, &state, now)) {
-                self.inserted(1);
-                return step.decision();
-            }
-        }
-        self.full(now)
     }
 
     pub(super) fn counted(&self, step: Step) -> Step {

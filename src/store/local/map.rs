@@ -39,25 +39,39 @@ impl<S> Slot<S> {
     }
 }
 
-/// An instant in units of 2²⁷ ns (134 ms) since the table was made, rounded up: forgetting may come
-/// late, never early. The last one, 18 years on, is never.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// An instant since the table was made, rounded up: forgetting may come late, never early.
+///
+/// For the first nine years in units of 2²⁷ ns (134 ms), later ones in units of 2³³ ns (9 s) with the
+/// highest bit set. The last one is never.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Coarse(u32);
 
 impl Coarse {
-    const SHIFT: u32 = 27;
+    const FINE: u32 = 27;
+    const LATE: u32 = 33;
+    const IS_LATE: u32 = 1 << 31;
     const NEVER: Self = Self(u32::MAX);
 
     #[inline]
     fn until(instant: Timestamp, base: Timestamp) -> Self {
         let since = instant.as_nanos().saturating_sub(base.as_nanos());
-        let units = (since >> Self::SHIFT) + 1;
-        Self(u32::try_from(units).unwrap_or(u32::MAX))
+        let fine = (since >> Self::FINE) + 1;
+        if fine < u64::from(Self::IS_LATE) {
+            return Self(fine as u32);
+        }
+        // 31 bits, and one more for the last one.
+        let late = (since >> Self::LATE) as u32;
+        Self(late.saturating_add(1).saturating_add(Self::IS_LATE))
     }
 
     fn is_past(self, now: Timestamp, base: Timestamp) -> bool {
-        let since = now.as_nanos().saturating_sub(base.as_nanos()) >> Self::SHIFT;
-        self < Self::NEVER && u64::from(self.0) <= since
+        let until = if self.0 < Self::IS_LATE {
+            u64::from(self.0) << Self::FINE
+        } else {
+            u64::from(self.0 - Self::IS_LATE) << Self::LATE
+        };
+        let since = now.as_nanos().saturating_sub(base.as_nanos());
+        self != Self::NEVER && until <= since
     }
 }
 
@@ -83,8 +97,7 @@ pub(super) struct Map<S> {
 const SHARDS: usize = 128;
 /// Old slots that an insertion looks at. Two per new one, so that forgetting outruns inserting.
 const LOOKS: usize = 2;
-/// Shards, and slots of each, that a newcomer looks at when the store is full.
-const SEARCHED_SHARDS: usize = 4;
+/// Slots that a newcomer looks at in another shard when the store is full.
 const SEARCHED_SLOTS: usize = 4;
 
 impl<S> Map<S> {
@@ -151,19 +164,24 @@ impl<S> Map<S> {
             .sum()
     }
 
-    /// Looks for slots to forget in the next few shards; tells how many it forgot.
+    /// Looks for slots to forget in the next shard, unless somebody has locked it; tells how many it forgot.
     ///
     /// The work is bounded: an attacker who fills the store makes each newcomer look at
-    /// sixteen slots, not at all of them.
+    /// four slots, not at all of them. Safe under the lock of another shard, for it waits for none.
     pub(super) fn make_room(&self, now: Timestamp) -> usize {
         // Relaxed: a key that is missed now is found by the next newcomer.
         if self.keys.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        let first = self.next.fetch_add(SEARCHED_SHARDS, Ordering::Relaxed);
-        (first..first.wrapping_add(SEARCHED_SHARDS))
-            .map(|shard| self.lock_shard(shard % SHARDS).forget(SEARCHED_SLOTS, now))
-            .sum()
+        let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        self.map.shards()[shard].try_write().map_or(0, |slots| {
+            let mut shard = Shard {
+                slots,
+                map: self,
+                shard,
+            };
+            shard.forget(SEARCHED_SLOTS, now)
+        })
     }
 }
 
@@ -177,6 +195,9 @@ pub(super) struct Shard<'a, S> {
 impl<S> Shard<'_, S> {
     #[inline]
     pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Slot<S>> {
+        if self.slots.is_empty() {
+            return None;
+        }
         let fingerprint = place.fingerprint;
         self.slots
             .get_mut(fingerprint, |(stored, _)| *stored == fingerprint)
@@ -256,5 +277,28 @@ impl Hasher for Identity {
 
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn coarse_instants_are_late_by_at_most_a_unit(
+            base in 0..u64::MAX >> 1, shift in 0..64_u32, since: u64, later: u64,
+        ) {
+            let at = |nanos: u64| Timestamp::from_nanos(base.saturating_add(nanos));
+            let since = since >> shift;
+            let coarse = Coarse::until(at(since), at(0));
+            let now = since.saturating_sub(1).min(later);
+            prop_assert!(!coarse.is_past(at(now), at(0)) || since == 0);
+            let late = if since < 1 << 58 { 1 << 27 } else { 1 << 33 };
+            let past = since.saturating_add(late);
+            // The last units before the end of time are never.
+            prop_assert!(coarse.is_past(at(past), at(0)) || past >= (u64::MAX >> 1) - (1 << 34));
+        }
     }
 }

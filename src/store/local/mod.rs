@@ -3,6 +3,7 @@
 mod builder;
 mod decide;
 mod map;
+mod newcomer;
 mod place;
 mod room;
 mod seed;

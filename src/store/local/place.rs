@@ -5,7 +5,7 @@ use super::{
     AtCapacity, Inner,
     map::{Place, Shard, Slot},
     stats::Counters,
-    table::{Claim, Placed, Word},
+    table::{Claim, Placed, Survey, Word},
 };
 use crate::{
     algorithm::{Algorithm, Mark, Moment},
@@ -16,10 +16,10 @@ use crate::{
 /// There is no room for a newcomer.
 pub(super) struct Full;
 
-impl<S: Clone, C: Clock> Inner<S, C> {
-    /// How often a newcomer tries to push another key out, while other threads do the same.
-    pub(super) const PUSHES: usize = 4;
+/// Sets of the table, and shards of the map, that a newcomer looks at who finds no room.
+const SEARCHES: usize = 4;
 
+impl<S: Clone, C: Clock> Inner<S, C> {
     /// The time of the store, which never falls.
     #[inline]
     pub(super) fn moment(&self) -> Moment {
@@ -63,9 +63,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Option<S> {
         let state = rule.state_of(debt?, now)?;
         let units = |state| rule.look(state, now.at()).remaining();
-        // A rule with a meter starts full. Another one may start with less than a debt leaves.
-        let starts_lower = rule.meter().is_none() && units(None) < units(Some(&state));
-        (!starts_lower).then_some(state)
+        // A rule with a meter starts full. Another one may start with less than a debt leaves, or
+        // the debt may say nothing to it.
+        let owes = rule.meter().is_some() || units(Some(&state)) < units(None);
+        owes.then_some(state)
     }
 
     fn word<A: Algorithm<State = S>>(&self, rule: &A, state: &S, now: Moment) -> Option<Word> {
@@ -82,31 +83,41 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: Moment,
     ) -> Result<(), Full> {
         self.forgotten(shard.forget_some(now.at()));
-        self.accommodate(shard, place, rule, state, now)?;
+        // Let go at once: nothing else is waited for.
+        drop(self.accommodate(shard, place, rule, state, now)?);
         self.inserted(1);
         Ok(())
     }
 
-    /// Finds a newcomer a place; it is not counted as inserted yet.
-    pub(super) fn accommodate<A: Algorithm<State = S>>(
-        &self,
+    /// Finds a newcomer a place; it is not counted as inserted yet, and its slot in the table, if it
+    /// has one there, is held.
+    pub(super) fn accommodate<'a, A: Algorithm<State = S>>(
+        &'a self,
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
         state: S,
         now: Moment,
-    ) -> Result<(), Full> {
+    ) -> Result<Option<Claim<'a>>, Full> {
+        if self.room.is_full() {
+            self.make_room(now);
+        }
         let placed = self.word(rule, &state, now).and_then(|word| {
-            let grow = || self.room.take();
-            self.table.place(place.fingerprint, word, now, grow)
+            let survey = self.survey_for(place, word, now);
+            self.table.place(&survey, word, || self.room.take())
         });
         match placed {
-            Some(Placed::Free) => {}
-            Some(Placed::Forgotten) => Counters::add(&self.counters.forgotten, 1),
-            None if self.room.take() => self.insert_in_map(shard, place, rule, state),
-            None => return Err(Full),
+            Some((Placed::Free, claim)) => Ok(Some(claim)),
+            Some((Placed::Forgotten, claim)) => {
+                Counters::add(&self.counters.forgotten, 1);
+                Ok(Some(claim))
+            }
+            None if self.room.take() => {
+                self.insert_in_map(shard, place, rule, state);
+                Ok(None)
+            }
+            None => Err(Full),
         }
-        Ok(())
     }
 
     /// Remembers a new state of a key that the table has, there or in the map.
@@ -125,15 +136,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             _ => claim.vacate(),
         }
         // A slot's mark only grows: what has shrunk finds another one.
-        let place_again = |word| self.table.place(place.fingerprint, word, now, || true);
+        let place_again = |word| {
+            let survey = self.survey_for(place, word, now);
+            self.table.place(&survey, word, || true)
+        };
         match word.and_then(place_again) {
-            Some(Placed::Free) => {}
-            Some(Placed::Forgotten) => self.forgotten(1),
+            Some((Placed::Free, _)) => {}
+            Some((Placed::Forgotten, _)) => self.forgotten(1),
             None => self.insert_in_map(shard, place, rule, state),
         }
     }
 
-    fn insert_in_map<A: Algorithm<State = S>>(
+    pub(super) fn insert_in_map<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
         place: Place,
@@ -145,36 +159,33 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard.insert(place, slot);
     }
 
-    /// What a newcomer inherits at the cap: the largest debt that was ever pushed out
-    /// of its sets, its own place's included. `None` where nobody can be pushed out.
-    pub(super) fn inherited(&self, place: Place) -> Option<Mark> {
-        let smallest = self.table.smallest_debt(place.fingerprint)?;
-        self.table.owed(place.fingerprint).max(Some(smallest))
+    /// What a key finds in the table whose word is known already.
+    pub(super) fn survey_for(&self, place: Place, word: Word, now: Moment) -> Survey<'_> {
+        let below = word.mark().shifted(-1);
+        self.table.survey(place.fingerprint, now, below)
     }
 
-    /// What a newcomer owes if it comes now.
-    pub(super) fn newcomers_debt(&self, place: Place) -> Option<Mark> {
-        let inherits = self.at_capacity == AtCapacity::InheritDebts && self.room.is_full();
-        let inherited = inherits.then(|| self.inherited(place)).flatten();
-        inherited.or_else(|| self.table.owed(place.fingerprint))
+    /// Gives a newcomer that inherited the slot of the smallest debt; it is not counted as inserted
+    /// yet, and the slot is held. `None` where there is none.
+    pub(super) fn push_out<'a>(&self, survey: &Survey<'a>, word: Word) -> Option<Claim<'a>> {
+        let claim = self.table.push_out(survey, word)?;
+        Counters::add(&self.counters.pushed_out, 1);
+        Some(claim)
     }
 
-    /// Gives a newcomer that inherited the place of the smallest debt; it is not counted as inserted
-    /// yet. `false` where the store inherits nothing, or nobody can be pushed out.
-    pub(super) fn push_out<A: Algorithm<State = S>>(
+    /// The same for a state, in a store that inherits debts.
+    pub(super) fn push_out_for<A: Algorithm<State = S>>(
         &self,
         place: Place,
         rule: &A,
         state: &S,
         now: Moment,
-    ) -> bool {
-        let word = match self.at_capacity {
-            AtCapacity::InheritDebts => self.word(rule, state, now),
-            _ => None,
+    ) -> Option<Claim<'_>> {
+        let AtCapacity::InheritDebts = self.at_capacity else {
+            return None;
         };
-        let pushed = word.is_some_and(|word| self.table.push_out(place.fingerprint, word));
-        Counters::add(&self.counters.pushed_out, u64::from(pushed));
-        pushed
+        let word = self.word(rule, state, now)?;
+        self.push_out(&self.survey_for(place, word, now), word)
     }
 
     /// Newcomers have come to stay.
@@ -188,9 +199,24 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Counters::add(&self.counters.forgotten, keys as u64);
     }
 
-    /// Looks for room elsewhere than where a newcomer belongs; no shard may be locked.
+    /// Looks for room elsewhere than where a newcomer belongs. The work is bounded.
     pub(super) fn make_room(&self, now: Moment) {
-        self.forgotten(self.map.make_room(now.at()) + self.table.sweep(now));
+        for _ in 0..SEARCHES {
+            self.forgotten(self.table.sweep(now) + self.map.make_room(now.at()));
+        }
+    }
+
+    /// The same for newcomers that find a place without it: as long as that is of use, and each eighth
+    /// time otherwise.
+    pub(super) fn make_some_room(&self, now: Moment) {
+        let in_vain = self.room.searched_in_vain();
+        if in_vain % 8 == 0 {
+            let found = self.table.sweep(now) + self.map.make_room(now.at());
+            self.forgotten(found);
+            self.room.searched(if found > 0 { 0 } else { 1 });
+        } else {
+            self.room.searched(in_vain + 1);
+        }
     }
 
     /// The answer to a newcomer that finds the store full.

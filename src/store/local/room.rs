@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Room {
     keys: AtomicUsize,
     capacity: usize,
+    /// How often in a row somebody wished for more and found none.
+    in_vain: AtomicUsize,
 }
 
 // Relaxed throughout: the count is a bound by itself, and orders nothing.
@@ -15,6 +17,7 @@ impl Room {
         Self {
             keys: AtomicUsize::new(0),
             capacity,
+            in_vain: AtomicUsize::new(0),
         }
     }
 
@@ -43,5 +46,14 @@ impl Room {
         if keys > 0 {
             self.keys.fetch_sub(keys, Ordering::Relaxed);
         }
+    }
+
+    /// How often in a row it was wished for, in vain.
+    pub(super) fn searched_in_vain(&self) -> usize {
+        self.in_vain.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn searched(&self, in_vain: usize) {
+        self.in_vain.store(in_vain, Ordering::Relaxed);
     }
 }

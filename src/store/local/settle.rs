@@ -38,13 +38,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             self.map.date(slot, rule);
             return;
         }
+        // Read again: it may have been forgotten since, by the time that another thread read.
+        let now = self.moment();
         let before = self.debtor(rule, self.table.owed(place.fingerprint), now);
         let Corrected::Matters(state) = corrected(settlement, before, now) else {
             return;
         };
         match self.insert(&mut shard, place, rule, state.clone(), now) {
             Ok(()) => {}
-            Err(Full) if self.push_out(place, rule, &state, now) => self.inserted(1),
+            Err(Full) if self.push_out_for(place, rule, &state, now).is_some() => self.inserted(1),
             Err(Full) => Counters::add(&self.counters.turned_away, 1),
         }
     }

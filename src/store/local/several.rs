@@ -5,10 +5,11 @@ use smallvec::SmallVec;
 use super::{
     AtCapacity, Inner, Local,
     map::{Place, Shard},
+    place::Full,
     table::Claim,
 };
 use crate::{
-    algorithm::{Algorithm, Moment, Step},
+    algorithm::{Algorithm, Mark, Moment, Step},
     clock::Clock,
     decision::Decision,
     store::{Ask, Decisions},
@@ -19,10 +20,12 @@ type Few<T> = SmallVec<[T; 4]>;
 /// A key that is asked for, with what it had and what it will have.
 struct Part<'a, S> {
     place: Place,
-    /// Its slot in the table, held so that nobody sees it half spent.
+    /// Its slot in the table, held so that nobody sees it half spent, also while it is new.
     claim: Option<Claim<'a>>,
     before: Option<S>,
     after: Option<S>,
+    /// The ask that named it first.
+    asked_by: usize,
     /// The ask whose rule wrote last.
     written_by: Option<usize>,
     /// Whether it is nowhere yet.
@@ -35,34 +38,37 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Decides all asks while the shards of all their keys are locked, and their slots held.
     pub(super) fn decide_all(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
-        if inner.room.is_full() {
-            // Later, with shards locked, room could only be found in those.
-            inner.make_room(inner.moment());
-        }
         let places: Few<Place> = asks
             .iter()
             .map(|ask| inner.place(ask.policy(), ask.key()))
             .collect();
         let mut shards = Shards::lock(inner, &places);
-        // The time is read under the locks: one instant for all asks.
-        let now = inner.moment();
+        let earlier = inner.moment();
         for place in &places {
             // Before anything is recalled: later, what was recalled could be forgotten.
-            inner.forgotten(shards.of(*place).forget_some(now.at()));
+            inner.forgotten(shards.of(*place).forget_some(earlier.at()));
         }
         let mut parts: Few<Part<'_, A::State>> = Few::new();
         // Asks may be about one key.
-        let index: Few<usize> = asks
+        let index: Few<usize> = places
             .iter()
-            .zip(&places)
-            .map(|(ask, place)| {
+            .enumerate()
+            .map(|(n, place)| {
                 let known = |part: &Part<'_, _>| part.place.fingerprint == place.fingerprint;
                 parts.iter().position(known).unwrap_or_else(|| {
-                    parts.push(inner.part(&mut shards, *place, ask, now));
+                    parts.push(inner.part(&mut shards, *place, n));
                     parts.len() - 1
                 })
             })
             .collect();
+        // One instant for all asks. Read when all are held or known to be new: by an earlier one,
+        // who was forgotten meanwhile would be full twice.
+        let now = inner.moment();
+        for part in &mut parts {
+            let rule = asks[part.asked_by].rule();
+            part.before = inner.recall_part(&mut shards, part, rule, now);
+            part.after = part.before.clone();
+        }
 
         let looks: Few<Decision> = asks
             .iter()
@@ -113,34 +119,56 @@ fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    fn part<A: Algorithm<State = S>>(
-        &self,
+    fn part<'a>(
+        &'a self,
         shards: &mut Shards<'_, S>,
         place: Place,
-        ask: &Ask<'_, A>,
-        now: Moment,
-    ) -> Part<'_, S> {
-        let rule = ask.rule();
+        asked_by: usize,
+    ) -> Part<'a, S> {
         let claim = self.table.claim(place.fingerprint);
-        let mut is_new = false;
-        let before = match &claim {
-            Some(claim) => rule.state_of(claim.word().mark(), now),
-            None => match shards.of(place).get_mut(place) {
-                Some(slot) => slot.state.clone(),
-                None => {
-                    is_new = true;
-                    self.debtor(rule, self.newcomers_debt(place), now)
-                }
-            },
-        };
+        let is_new = claim.is_none() && shards.of(place).get_mut(place).is_none();
         Part {
             place,
             claim,
-            after: before.clone(),
-            before,
+            before: None,
+            after: None,
+            asked_by,
             written_by: None,
             is_new,
             is_let_through: false,
+        }
+    }
+
+    fn recall_part<A: Algorithm<State = S>>(
+        &self,
+        shards: &mut Shards<'_, S>,
+        part: &Part<'_, S>,
+        rule: &A,
+        now: Moment,
+    ) -> Option<S> {
+        let place = part.place;
+        if let Some(claim) = &part.claim {
+            return rule.state_of(claim.word().mark(), now);
+        }
+        match shards.of(place).get_mut(place) {
+            Some(slot) => slot.state.clone(),
+            None => self.debtor(rule, self.debt_of(place, rule, now), now),
+        }
+    }
+
+    fn debt_of<A: Algorithm<State = S>>(
+        &self,
+        place: Place,
+        rule: &A,
+        now: Moment,
+    ) -> Option<Mark> {
+        match rule.meter() {
+            Some(meter) => {
+                let survey = self.survey(place, meter, now);
+                let full = self.is_full(&survey, now);
+                self.debt(&survey, full)
+            }
+            None => self.table.owed(place.fingerprint),
         }
     }
 
@@ -149,10 +177,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// # Errors
     ///
     /// The part for which there is no room; then nothing is remembered.
-    fn keep<A: Algorithm<State = S>>(
-        &self,
+    fn keep<'a, A: Algorithm<State = S>>(
+        &'a self,
         shards: &mut Shards<'_, S>,
-        parts: &mut [Part<'_, S>],
+        parts: &mut [Part<'a, S>],
         asks: &[Ask<'_, A>],
         now: Moment,
     ) -> Result<(), usize> {
@@ -173,21 +201,29 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 } else if let Some(slot) = shard.get_mut(place) {
                     slot.state = Some(state);
                     self.map.date(slot, rule);
-                } else if self
+                } else if let Ok(claim) = self
                     .accommodate(shard, place, rule, state.clone(), now)
-                    .is_ok()
-                    || self.push_out(place, rule, &state, now)
+                    .or_else(|Full| {
+                        let claim = self.push_out_for(place, rule, &state, now);
+                        claim.map(Some).ok_or(Full)
+                    })
                 {
+                    // Held until all have room: nobody spends of what may be taken back.
+                    part.claim = claim;
                     inserted += 1;
                 } else if self.at_capacity == AtCapacity::AdmitNewcomers {
                     part.is_let_through = true;
                 } else {
-                    for newcomer in parts[..n].iter().filter(|part| part.is_new) {
-                        // Or another newcomer has pushed it out already.
-                        let removed = self.remove(shards.of(newcomer.place), newcomer.place);
-                        inserted -= usize::from(removed);
+                    for newcomer in parts[..n].iter_mut().filter(|part| part.is_new) {
+                        let removed = match newcomer.claim.take() {
+                            Some(claim) => {
+                                claim.vacate();
+                                true
+                            }
+                            None => shards.of(newcomer.place).remove(newcomer.place).is_some(),
+                        };
+                        self.room.give(usize::from(removed));
                     }
-                    self.inserted(inserted);
                     return Err(n);
                 }
             }

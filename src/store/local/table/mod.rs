@@ -26,7 +26,11 @@ use crate::{
     sync::{AtomicUsize, yield_now},
 };
 
-pub(super) use self::{place::Placed, slot::Claim, word::Word};
+pub(super) use self::{
+    place::{Placed, Survey},
+    slot::Claim,
+    word::Word,
+};
 
 /// States of one word, by key.
 pub(super) struct Table {
@@ -38,8 +42,6 @@ pub(super) struct Table {
 
 /// How often a known key is tried without a lock, before the lock is waited for.
 const TRIES: usize = 16;
-/// Sets that a sweep looks at.
-const SWEPT: usize = 4;
 
 impl Table {
     /// A table in which so many keys fill four slots of five, at least ten.
@@ -116,6 +118,7 @@ impl Table {
         loop {
             match slot.see() {
                 Some(seen) => return (seen.key == key).then_some(seen.word),
+                None if slot.key() != key => return None,
                 None => yield_now(),
             }
         }
@@ -132,6 +135,7 @@ impl Table {
                         return Some(claim);
                     }
                 }
+                None if slot.key() != key => return None,
                 // Another thread pushes the key out: a few stores.
                 None => yield_now(),
             }

@@ -2,8 +2,9 @@
 //! with the smallest debt.
 
 use super::{
-    SWEPT, Table,
-    slot::{NOBODY, Seen, Slot},
+    Table,
+    sets::{Home, WAYS},
+    slot::{Claim, NOBODY, Seen, Slot},
     word::Word,
 };
 use crate::{
@@ -20,128 +21,202 @@ pub(in crate::store::local) enum Placed {
     Forgotten,
 }
 
-/// Slots of the first set from which on a newcomer need not look at the second one: keys that are
+/// Slots of the first set from which on a newcomer is not placed in the second one: keys that are
 /// found in the first set are found with one cache miss less.
 const ENOUGH: usize = 3;
+
+/// What a newcomer finds in its two sets.
+pub(in crate::store::local) struct Survey<'a> {
+    key: u64,
+    /// Whether the key seems to be there already.
+    is_known: bool,
+    /// The largest debt that was ever pushed out of the sets, or 0.
+    owed: u64,
+    free: Option<Found<'a>>,
+    forgettable: Option<Found<'a>>,
+    /// A slot that was forgotten too, whose mark is not below that of a newcomer who owes nothing.
+    beyond: Option<Found<'a>>,
+    smallest: Option<Found<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    set: usize,
+    slot: Slot<'a>,
+    seen: Seen,
+}
 
 /// Slots of one set that a newcomer could have.
 #[derive(Default)]
 struct Candidates<'a> {
     count: usize,
-    free: Option<(Slot<'a>, Seen)>,
-    forgettable: Option<(Slot<'a>, Seen)>,
+    free: Option<Found<'a>>,
+    forgettable: Option<Found<'a>>,
+}
+
+impl Survey<'_> {
+    pub(in crate::store::local) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Whether there is a slot that was forgotten.
+    pub(in crate::store::local) fn has_forgettable(&self) -> bool {
+        self.forgettable.is_some()
+    }
+
+    /// The smallest debt: what a newcomer inherits who pushes it out.
+    pub(in crate::store::local) fn smallest_debt(&self) -> Option<Mark> {
+        self.smallest.map(|found| found.seen.word.mark())
+    }
+
+    /// The largest debt that was ever pushed out of the sets.
+    pub(in crate::store::local) fn owed(&self) -> Option<Mark> {
+        (self.owed > 0).then(|| Mark::new(self.owed))
+    }
 }
 
 impl Table {
-    /// Places a newcomer whose shard is locked: in a slot that was forgotten or, where `grow` allows one key
-    /// more, in a free one. `None` when both sets are full of keys that matter.
-    pub(in crate::store::local) fn place(
-        &self,
-        key: u64,
-        word: Word,
-        now: Moment,
-        grow: impl FnOnce() -> bool,
-    ) -> Option<Placed> {
+    /// Looks at the slots of a key whose mark will be above `floor`, and whose shard is locked.
+    pub(in crate::store::local) fn survey(&self, key: u64, now: Moment, floor: Mark) -> Survey<'_> {
         let home = self.sets.home(key);
-        let first = self.candidates(home.first, word.mark(), now);
-        let best = if first.count >= ENOUGH {
-            first
-        } else {
-            let second = self.candidates(home.second, word.mark(), now);
-            if second.count > first.count {
-                second
-            } else {
-                first
-            }
+        let mut survey = Survey {
+            key,
+            is_known: false,
+            // On its way while the slots are looked at.
+            owed: self.owed_of(home),
+            free: None,
+            forgettable: None,
+            beyond: None,
+            smallest: None,
         };
-        if let Some(claim) = best.forgettable.and_then(|(slot, seen)| slot.claim(seen)) {
-            claim.hand_over(key, word);
-            return Some(Placed::Forgotten);
+        let first = self.survey_set(home.first, now, floor, &mut survey);
+        let second = self.survey_set(home.second, now, floor, &mut survey);
+        let (best, other) = if first.count >= ENOUGH || first.count >= second.count {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        survey.free = best.free.or(other.free);
+        survey.forgettable = best.forgettable.or(other.forgettable);
+        // Again: what was noted before the key was seen to be gone counts.
+        survey.owed = survey.owed.max(self.owed_of(home));
+        survey
+    }
+
+    #[inline]
+    fn survey_set<'a>(
+        &'a self,
+        set: usize,
+        now: Moment,
+        floor: Mark,
+        survey: &mut Survey<'a>,
+    ) -> Candidates<'a> {
+        let mut candidates = Candidates::default();
+        let slots = self.sets.set(set);
+        let mut least = survey
+            .smallest
+            .map_or(u64::MAX, |found| self.end(found.seen.word));
+        for way in 0..WAYS {
+            let slot = slots.slot(way);
+            let Some(seen) = slot.see() else {
+                // Held: perhaps it is being given to this key, or taken from it.
+                survey.is_known |= slot.key() == survey.key;
+                continue;
+            };
+            survey.is_known |= seen.key == survey.key;
+            let (end, found) = (self.end(seen.word), Found { set, slot, seen });
+            if end > now.mark().get() && seen.key != NOBODY {
+                if end < least {
+                    least = end;
+                    survey.smallest = Some(found);
+                }
+            } else if seen.word.mark() <= floor {
+                // Invariant 2 of the slots: marks only grow. The first of its kind: keys are
+                // looked for from there.
+                let is_free = seen.key == NOBODY;
+                let kind = if is_free {
+                    &mut candidates.free
+                } else {
+                    &mut candidates.forgettable
+                };
+                kind.get_or_insert(found);
+                candidates.count += 1;
+            } else if seen.key != NOBODY {
+                survey.beyond = Some(found);
+            }
+        }
+        candidates
+    }
+
+    /// Places a newcomer: in a slot that was forgotten or, where `grow` allows one key more, in a free
+    /// one. `None` when both sets are full of keys that matter.
+    pub(in crate::store::local) fn place<'a>(
+        &self,
+        survey: &Survey<'a>,
+        word: Word,
+        grow: impl FnOnce() -> bool,
+    ) -> Option<(Placed, Claim<'a>)> {
+        let claim = |found: Found<'a>| found.slot.claim(found.seen);
+        if let Some(claim) = survey.forgettable.and_then(claim) {
+            return Some((Placed::Forgotten, claim.hand_over(survey.key, word)));
         }
         // Another thread may have taken it: then the map takes the key.
-        let (slot, seen) = best.free?;
-        let claim = slot.claim(seen)?;
+        let claim = survey.free.and_then(claim)?;
         if !grow() {
             return None;
         }
-        claim.hand_over(key, word);
-        Some(Placed::Free)
-    }
-
-    fn candidates(&self, set: usize, mark: Mark, now: Moment) -> Candidates<'_> {
-        let mut found = Candidates::default();
-        for slot in self.sets.set(set).slots() {
-            // Invariant 2 of the slots: marks only grow.
-            let Some(seen) = slot.see().filter(|seen| seen.word.mark() < mark) else {
-                continue;
-            };
-            let kind = if seen.key == NOBODY {
-                &mut found.free
-            } else if self.is_forgettable(&seen, now) {
-                &mut found.forgettable
-            } else {
-                continue;
-            };
-            // The first of its kind: keys are looked for from there.
-            kind.get_or_insert((slot, seen));
-            found.count += 1;
-        }
-        found
+        Some((Placed::Free, claim.hand_over(survey.key, word)))
     }
 
     /// The largest debt that was ever pushed out of a key's sets. Its shard is locked.
     pub(in crate::store::local) fn owed(&self, key: u64) -> Option<Mark> {
-        let home = self.sets.home(key);
-        // Relaxed: if this key was pushed out, its slot was seen to be another's (an Acquire load)
-        // before, and what it owes was noted before that.
-        let owed = |set| self.sets.owed(set).load(Ordering::Relaxed);
-        let owed = owed(home.first).max(owed(home.second));
+        let owed = self.owed_of(self.sets.home(key));
         (owed > 0).then(|| Mark::new(owed))
     }
 
-    /// The smallest debt of a key's sets: what a newcomer inherits who pushes it out.
-    pub(in crate::store::local) fn smallest_debt(&self, key: u64) -> Option<Mark> {
-        self.victim(key, Mark::MAX)
-            .map(|(_, _, seen)| seen.word.mark())
+    #[inline]
+    fn owed_of(&self, home: Home) -> u64 {
+        // Relaxed: if a key was pushed out, its slot was seen to be another's (an Acquire load)
+        // before, and what it owes was noted before that.
+        let owed = |set| self.sets.owed(set).load(Ordering::Relaxed);
+        owed(home.first).max(owed(home.second))
     }
 
-    /// Places a newcomer whose shard is locked in the slot of the smallest debt below its own.
+    /// Vacates a slot that the newcomer itself cannot have; tells whether there was one.
+    pub(in crate::store::local) fn vacate(&self, survey: &Survey<'_>) -> bool {
+        let beyond = survey.beyond.and_then(|found| found.slot.claim(found.seen));
+        beyond.map(Claim::vacate).is_some()
+    }
+
+    /// Places a newcomer in the slot of the smallest debt, if its own is larger.
     ///
-    /// `false` when there is none, or another thread was faster.
-    pub(in crate::store::local) fn push_out(&self, key: u64, word: Word) -> bool {
-        let Some((set, slot, seen)) = self.victim(key, word.mark()) else {
-            return false;
-        };
-        let Some(claim) = slot.claim(seen) else {
-            return false;
-        };
+    /// `None` when there is none, or another thread was faster.
+    pub(in crate::store::local) fn push_out<'a>(
+        &self,
+        survey: &Survey<'a>,
+        word: Word,
+    ) -> Option<Claim<'a>> {
+        let smaller = |found: &Found<'_>| found.seen.word.mark() < word.mark();
+        let Found { set, slot, seen } = survey.smallest.filter(smaller)?;
+        let claim = slot.claim(seen)?;
         // Before the slot changes hands: who misses its key afterwards finds what it owes.
         self.sets
             .owed(set)
             .fetch_max(seen.word.mark().get(), Ordering::Relaxed);
-        claim.hand_over(key, word);
-        true
+        Some(claim.hand_over(survey.key, word))
     }
 
-    fn victim(&self, key: u64, below: Mark) -> Option<(usize, Slot<'_>, Seen)> {
-        let home = self.sets.home(key);
-        [home.first, home.second]
-            .into_iter()
-            .flat_map(|set| self.sets.set(set).slots().map(move |slot| (set, slot)))
-            .filter_map(|(set, slot)| Some((set, slot, slot.see()?)))
-            .filter(|(_, _, seen)| seen.key != NOBODY && seen.word.mark() < below)
-            .min_by_key(|(_, _, seen)| self.end(seen.word))
-    }
-
-    /// Vacates the slots of the next few sets that say nothing any more; tells how many.
+    /// Vacates the slots of the next set that say nothing any more; tells how many.
     pub(in crate::store::local) fn sweep(&self, now: Moment) -> usize {
-        let first = self.hand.fetch_add(SWEPT, Ordering::Relaxed);
-        (first..first.wrapping_add(SWEPT))
-            .flat_map(|set| self.sets.set(set % self.sets.len()).slots())
+        // Relaxed: which set is next orders nothing.
+        let set = self.hand.fetch_add(1, Ordering::Relaxed) % self.sets.len();
+        self.sets
+            .set(set)
+            .slots()
             .filter_map(|slot| Some((slot, slot.see()?)))
             .filter(|(_, seen)| seen.key != NOBODY && self.is_forgettable(seen, now))
             .filter_map(|(slot, seen)| slot.claim(seen))
-            .map(super::Claim::vacate)
+            .map(Claim::vacate)
             .count()
     }
 

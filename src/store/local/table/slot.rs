@@ -112,12 +112,14 @@ impl Claim<'_> {
         self.seen.word
     }
 
-    /// Gives the slot to another key, with a mark above the last one.
-    pub(crate) fn hand_over(mut self, key: u64, word: Word) {
+    /// Gives the slot to another key, with a mark above the last one; until it is let go, nobody else
+    /// sees its word.
+    pub(crate) fn hand_over(mut self, key: u64, word: Word) -> Self {
         debug_assert!(word.mark() > self.seen.word.mark());
         // Release: whoever looks for the former key and does not find it sees what it owes.
         self.slot.key.store(key, Ordering::Release);
-        self.seen.word = word;
+        self.seen = Seen { key, word };
+        self
     }
 
     /// Makes the slot nobody's.

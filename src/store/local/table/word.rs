@@ -49,7 +49,7 @@ impl Word {
 
     #[inline]
     pub(crate) fn mark(self) -> Mark {
-        Mark::new(self.0 >> MARK_SHIFT)
+        Mark::of_60_bits(self.0 >> MARK_SHIFT)
     }
 
     #[inline]

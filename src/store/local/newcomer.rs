@@ -1,0 +1,130 @@
+//! Keys that are not known: what they owe, and where they find a place.
+
+use super::{
+    AtCapacity, Inner,
+    map::{Place, Shard},
+    place::Full,
+    stats::Counters,
+    table::{Placed, Survey},
+};
+use crate::{
+    algorithm::{Algorithm, Mark, Meter, Moment, Step},
+    clock::Clock,
+    decision::{Cost, Decision},
+};
+
+/// How often a newcomer tries to push another key out, while other threads do the same.
+const TRIES: usize = 4;
+
+impl<S: Clone, C: Clock> Inner<S, C> {
+    /// Decides about a key that is not known, and whose shard is locked.
+    pub(super) fn newcomer<'a, A: Algorithm<State = S>>(
+        &'a self,
+        shard: &mut Shard<'_, S>,
+        place: Place,
+        rule: &A,
+        mut survey: Survey<'a>,
+        cost: Cost,
+    ) -> Decision {
+        // Read again: it may have been forgotten since, by the time that another thread read. Of an
+        // earlier time, a full bucket would be full twice.
+        let now = self.moment();
+        let Some(meter) = rule.meter() else {
+            return self.newcomer_without_mark(shard, place, rule, cost);
+        };
+        let inherits = self.at_capacity == AtCapacity::InheritDebts;
+        for _ in 0..TRIES {
+            let full = self.is_full(&survey, now);
+            let debt = self.debt(&survey, full);
+            let (mark, decision) = meter.step(debt, now, cost);
+            let has_place = !full || (inherits && survey.smallest_debt().is_some());
+            if !has_place && decision.retry_after().is_some() {
+                break;
+            }
+            let Some(mark) = mark else {
+                Counters::add(&self.counters.held_back, u64::from(debt.is_some()));
+                return decision;
+            };
+            let word = self.table.word(mark, meter);
+            let placed = word.and_then(|word| self.table.place(&survey, word, || self.room.take()));
+            match placed {
+                Some((Placed::Free, _)) => {}
+                Some((Placed::Forgotten, _)) => Counters::add(&self.counters.forgotten, 1),
+                None if self.room.take() => match rule.state_of(mark, now) {
+                    Some(state) => {
+                        self.forgotten(shard.forget_some(now.at()));
+                        self.insert_in_map(shard, place, rule, state);
+                    }
+                    None => self.room.give(1),
+                },
+                None if inherits => {
+                    // Where that fails, another thread was faster.
+                    if word.and_then(|word| self.push_out(&survey, word)).is_none() {
+                        survey = self.survey(place, meter, now);
+                        continue;
+                    }
+                }
+                None => break,
+            }
+            self.inserted(1);
+            return decision;
+        }
+        self.full(now)
+    }
+
+    /// Decides about one whose state is no mark: it can inherit nothing from those that it would push out.
+    pub(super) fn newcomer_without_mark<A: Algorithm<State = S>>(
+        &self,
+        shard: &mut Shard<'_, S>,
+        place: Place,
+        rule: &A,
+        cost: Cost,
+    ) -> Decision {
+        // Again, as above.
+        let now = self.moment();
+        let owed = self.table.owed(place.fingerprint);
+        let mut state = self.debtor(rule, owed, now);
+        let step = self.counted(rule.step(&mut state, now.at(), cost));
+        match (step, state) {
+            (Step::Kept(_), _) => {
+                Counters::add(&self.counters.held_back, u64::from(owed.is_some()));
+            }
+            (_, None) => {}
+            (_, Some(state)) => {
+                if let Err(Full) = self.insert(shard, place, rule, state, now) {
+                    return self.full(now);
+                }
+            }
+        }
+        step.decision()
+    }
+
+    /// What a newcomer finds in the table.
+    pub(super) fn survey(&self, place: Place, meter: &Meter, now: Moment) -> Survey<'_> {
+        let earliest = now.mark().shifted(-(meter.lasts() as i64));
+        self.table.survey(place.fingerprint, now, earliest)
+    }
+
+    /// Whether there is no room, also after a look for some.
+    pub(super) fn is_full(&self, survey: &Survey<'_>, now: Moment) -> bool {
+        if survey.has_forgettable() || !self.room.is_full() {
+            return false;
+        }
+        if self.table.vacate(survey) {
+            self.forgotten(1);
+        } else if self.at_capacity == AtCapacity::InheritDebts {
+            self.make_some_room(now);
+        } else {
+            self.make_room(now);
+        }
+        self.room.is_full()
+    }
+
+    /// What a newcomer owes: the largest debt that was ever pushed out of its sets, and of a full
+    /// store that of the slot which it would take.
+    pub(super) fn debt(&self, survey: &Survey<'_>, full: bool) -> Option<Mark> {
+        let inherits = full && self.at_capacity == AtCapacity::InheritDebts;
+        let taken = survey.smallest_debt().filter(|_| inherits);
+        survey.owed().max(taken)
+    }
+}

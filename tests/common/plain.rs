@@ -1,0 +1,127 @@
+//! What a store may remember, in a plain map that is written the slow obvious way.
+#![allow(unreachable_pub, reason = "items of a test module")]
+
+use std::collections::HashMap;
+
+use tollgate::{
+    Charge, Cost, Decision, Timestamp,
+    algorithm::{Algorithm, Step},
+};
+
+/// A key under one of some policies.
+pub type Who = (usize, u64);
+
+/// What the store may remember of a key.
+#[derive(Clone)]
+pub struct Known<A: Algorithm> {
+    state: Option<A::State>,
+    /// The rule that wrote last.
+    by: A,
+}
+
+/// Forgets nothing by itself. From the instant on at which the rule that wrote last says that a state
+/// can be forgotten, the store may have done so, and both are possible until an answer tells
+/// which it was. (Under one rule no answer ever does; a longer rule's answer may.)
+pub struct Plain<A: Algorithm> {
+    pub keys: HashMap<Who, Vec<Known<A>>>,
+    /// The latest time that the store was told.
+    pub now: Timestamp,
+}
+
+impl<A: Algorithm + Clone> Plain<A> {
+    pub fn new(now: Timestamp) -> Self {
+        let keys = HashMap::new();
+        Self { keys, now }
+    }
+
+    fn possible(&mut self, who: Who, rule: &A) -> &mut Vec<Known<A>> {
+        let now = self.now;
+        let known = self.keys.entry(who).or_default();
+        let never_seen = known.is_empty();
+        let forgettable = known.iter().any(|known| {
+            let state = known.state.as_ref();
+            state.is_some_and(|state| known.by.forgettable_at(state) <= now)
+        });
+        if never_seen || (forgettable && known.iter().all(|known| known.state.is_some())) {
+            let (state, by) = (None, rule.clone());
+            known.push(Known { state, by });
+        }
+        known
+    }
+
+    /// Keeps what answers a call as `is_right` wants it, and remembers what that wrote.
+    pub fn step(
+        &mut self,
+        who: Who,
+        rule: &A,
+        cost: Cost,
+        is_right: impl Fn(&Decision) -> bool,
+    ) -> bool {
+        let now = self.now;
+        let possible = self.possible(who, rule);
+        possible.retain_mut(|known| {
+            let mut state = known.state.clone();
+            let step = rule.step(&mut state, now, cost);
+            if !matches!(step, Step::Kept(_)) {
+                let by = rule.clone();
+                *known = Known { state, by };
+            }
+            is_right(&step.decision())
+        });
+        !possible.is_empty()
+    }
+
+    /// Keeps what would answer a look as `is_right` wants it.
+    pub fn look(&mut self, who: Who, rule: &A, is_right: impl Fn(&Decision) -> bool) -> bool {
+        let now = self.now;
+        let possible = self.possible(who, rule);
+        possible.retain(|known| is_right(&rule.look(known.state.as_ref(), now)));
+        !possible.is_empty()
+    }
+
+    /// A call that the store refused: it spent nothing, but may have seen the key for the first time.
+    pub fn refused(&mut self, who: Who, rule: &A, cost: Cost) {
+        let now = self.now;
+        let possible = self.possible(who, rule);
+        let seen = possible.iter().filter_map(|known| {
+            let mut state = known.state.clone();
+            let step = rule.step(&mut state, now, cost);
+            let wrote = !matches!(step, Step::Kept(_)) && !step.decision().is_admitted();
+            let by = rule.clone();
+            wrote.then_some(Known { state, by })
+        });
+        let seen: Vec<_> = seen.collect();
+        possible.extend(seen);
+    }
+
+    /// A settlement by a rule to which the state says nothing, before and after, is none.
+    pub fn settle(&mut self, who: Who, rule: &A, charge: &Charge, actual: u64) {
+        let now = self.now;
+        let matters = |state: &Option<A::State>| {
+            let state = state.as_ref();
+            state.is_some_and(|state| rule.forgettable_at(state) > now)
+        };
+        for known in self.possible(who, rule) {
+            let mut state = known.state.clone();
+            rule.settle(&mut state, charge, now, actual);
+            if matters(&known.state) || matters(&state) {
+                let by = rule.clone();
+                *known = Known { state, by };
+            }
+        }
+    }
+
+    /// The store may have forgotten a key that is full by this rule.
+    pub fn may_be_forgotten_if_full(&mut self, who: Who, rule: &A) {
+        let now = self.now;
+        let known = self.possible(who, rule);
+        let full = known.iter().any(|known| {
+            let state = known.state.as_ref();
+            state.is_none_or(|state| rule.forgettable_at(state) <= now)
+        });
+        if full {
+            let (state, by) = (None, rule.clone());
+            known.push(Known { state, by });
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The store in memory at its capacity: who is forgotten, who pushes whom out, who is turned away.
+#![cfg(feature = "test-util")]
+
+use std::time::Duration;
+
+use tollgate::{
+    Charge, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
+    algorithm::Algorithm,
+    clock::ManualClock,
+    store::{Ask, AtCapacity, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+};
+
+type Buckets = Local<TokenBucket, ManualClock>;
+
+/// All keys of so small a store belong to the same two sets: each is every other one's neighbour.
+const NEIGHBOURS: usize = 12;
+
+fn store(clock: &ManualClock, capacity: usize, choice: AtCapacity) -> Buckets {
+    LocalBuilder::new()
+        .capacity(capacity)
+        .at_capacity(choice)
+        .clock(clock.clone())
+        .build()
+}
+
+fn spend_cost(store: &Buckets, rule: &TokenBucket, key: u64, cost: u64) -> Decision {
+    let cost = Cost::new(cost).unwrap();
+    store.decide(&Ask::new(&Policy::default(), rule, key.into(), cost))
+}
+
+fn spend(store: &Buckets, rule: &TokenBucket, key: u64) -> Decision {
+    spend_cost(store, rule, key, 1)
+}
+
+fn look(store: &Buckets, rule: &TokenBucket, key: u64) -> Option<u64> {
+    store
+        .look(&Policy::default(), rule, &key.into())
+        .remaining()
+}
+
+fn acquire(store: &Buckets, asks: &[Ask<'_, TokenBucket>]) -> Decisions {
+    match store.acquire(asks) {
+        Check::Ready(Ok(decisions)) => decisions,
+        Check::Pending(_) => unreachable!("memory answers at once"),
+    }
+}
+
+fn settle(store: &Buckets, rule: &TokenBucket, key: u64, charge: Charge, actual: u64) {
+    let settlement = Settlement {
+        policy: &Policy::default(),
+        rule,
+        key: key.into(),
+        charge,
+        actual,
+    };
+    assert!(matches!(store.settle(&[settlement]), Check::Ready(Ok(()))));
+}
+
+const UNDECIDED: Verdict = Verdict::Undecided { admitted: false };
+
+/// ALL-5. What says nothing any more gives its slot to a newcomer, and no debt; but the last
+/// ones may be so few that a newcomer does not find them, and takes another newcomer's place.
+#[test]
+fn a_store_full_of_forgettable_keys_has_room_for_as_many_newcomers() {
+    let rule = TokenBucket::per_minute(10);
+    for capacity in [NEIGHBOURS, 100, 1_000, 20_000] {
+        let clock = ManualClock::default();
+        let store = store(&clock, capacity, AtCapacity::InheritDebts);
+        let newcomers = |from: u64| from..from + capacity as u64;
+        for key in newcomers(0) {
+            assert_eq!(spend_cost(&store, &rule, key, 10).remaining(), Some(0));
+        }
+        clock.advance(Duration::from_secs(60));
+        let mut inherited = 0_u64;
+        for key in newcomers(1_000_000) {
+            let first = spend(&store, &rule, key);
+            assert!(first.is_admitted() && store.len() <= capacity);
+            match first.remaining() {
+                Some(9) => {}
+                // What the other newcomer had spent, and one that it had inherited perhaps.
+                Some(7 | 8) => inherited += 1,
+                other => panic!("{other:?} of ten are left after the first"),
+            }
+        }
+        let stats = store.stats();
+        assert!(
+            inherited <= capacity as u64 / 4,
+            "{inherited} of {capacity}"
+        );
+        assert_eq!(
+            stats.forgotten + stats.pushed_out + stats.keys as u64,
+            stats.inserted
+        );
+    }
+}
+
+/// Below the cap too: a key that says nothing any more makes room before a free slot is taken.
+#[test]
+fn below_the_cap_slots_are_used_again() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 1_000, AtCapacity::InheritDebts);
+    let rule = TokenBucket::per_second(1);
+    for key in 0..500 {
+        spend(&store, &rule, key);
+    }
+    clock.advance(Duration::from_secs(1));
+    for key in 1_000..1_500 {
+        assert!(spend(&store, &rule, key).is_admitted());
+    }
+    let stats = store.stats();
+    assert!(stats.forgotten > 250, "{stats:?}");
+    assert_eq!(stats.keys as u64, 1_000 - stats.forgotten);
+}
+
+#[test]
+fn a_newcomer_inherits_the_smallest_debt_and_takes_its_place() {
+    let clock = ManualClock::default();
+    let store = store(&clock, NEIGHBOURS, AtCapacity::InheritDebts);
+    let rule = TokenBucket::per_minute(20);
+    // Key n owes n tokens.
+    for key in 1..=12 {
+        assert!(spend_cost(&store, &rule, key, key).is_admitted());
+    }
+    assert_eq!(look(&store, &rule, 100), Some(20), "a look needs no room");
+    assert_eq!(spend(&store, &rule, 100).remaining(), Some(18));
+    assert_eq!(store.stats().pushed_out, 1);
+    // Key 1 is gone, with all that it owed.
+    assert_eq!(look(&store, &rule, 1), Some(19));
+    for key in 2..=12 {
+        assert_eq!(look(&store, &rule, key), Some(20 - key));
+    }
+    // It comes back, and pushes out one of those that owe two.
+    assert_eq!(spend(&store, &rule, 1).remaining(), Some(17));
+    assert_eq!((store.stats().pushed_out, store.len()), (2, NEIGHBOURS));
+    // Time repays the inheritance.
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(spend(&store, &rule, 200).remaining(), Some(19));
+}
+
+#[test]
+fn a_newcomer_is_held_back_by_a_debt_as_large_as_its_burst() {
+    let clock = ManualClock::default();
+    let store = store(&clock, NEIGHBOURS, AtCapacity::InheritDebts);
+    let rule = TokenBucket::per_minute(2);
+    for key in 0..12 {
+        assert!(spend_cost(&store, &rule, key, 2).is_admitted());
+    }
+    let refused = spend(&store, &rule, 100);
+    assert_eq!(refused.verdict(), Verdict::Refuse);
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(30)));
+    assert_eq!((refused.limit(), refused.remaining()), (Some(2), Some(0)));
+    assert_eq!(store.stats().held_back, 1);
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(spend(&store, &rule, 100).remaining(), Some(0));
+}
+
+/// What was pushed out earlier can be less than what is inherited now: the longer wait is told.
+#[test]
+fn the_wait_of_a_newcomer_is_kept() {
+    let clock = ManualClock::default();
+    let store = store(&clock, NEIGHBOURS, AtCapacity::InheritDebts);
+    let rule = TokenBucket::per_minute(6);
+    for key in 0..12 {
+        spend(&store, &rule, key);
+    }
+    // From here on one token is owed; the smallest debt is two, then three.
+    for key in 100..112 {
+        assert_eq!(spend(&store, &rule, key).remaining(), Some(4));
+    }
+    for key in 100..112 {
+        assert_eq!(spend(&store, &rule, key).remaining(), Some(3));
+    }
+    let refused = spend_cost(&store, &rule, 200, 6);
+    assert_eq!(refused.remaining(), Some(3));
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(30)));
+    clock.advance(Duration::from_secs(30));
+    assert!(spend_cost(&store, &rule, 200, 6).is_admitted());
+}
+
+#[test]
+fn at_the_cap_newcomers_are_turned_away_by_choice_and_known_keys_stay_limited() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100, AtCapacity::RefuseNewcomers);
+    let rule = TokenBucket::per_minute(2);
+    for key in 0..100 {
+        assert!(spend(&store, &rule, key).is_admitted());
+    }
+    let newcomer = spend(&store, &rule, 1_000);
+    assert_eq!(newcomer.verdict(), UNDECIDED);
+    assert_eq!((newcomer.limit(), newcomer.remaining()), (None, None));
+    for key in 0..100 {
+        assert!(spend(&store, &rule, key).is_admitted());
+        assert_eq!(spend(&store, &rule, key).verdict(), Verdict::Refuse);
+    }
+    assert_eq!(store.stats().turned_away, 1);
+    assert_eq!(store.len(), 100);
+
+    clock.advance(Duration::from_secs(120));
+    let admitted = (2_000..2_100)
+        .filter(|key| spend(&store, &rule, *key).is_admitted())
+        .count();
+    assert!(
+        admitted > 50,
+        "room is found among what can be forgotten: {admitted}"
+    );
+    assert!(store.len() <= 100);
+}
+
+#[test]
+fn at_the_cap_newcomers_are_admitted_by_choice() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 1, AtCapacity::AdmitNewcomers);
+    let rule = TokenBucket::per_minute(1);
+    assert!(spend(&store, &rule, 1).is_admitted());
+    for _ in 0..3 {
+        let passed = spend(&store, &rule, 2);
+        assert_eq!(passed.verdict(), Verdict::Undecided { admitted: true });
+        assert_eq!(passed.charge(), None);
+    }
+    assert!(!spend(&store, &rule, 1).is_admitted());
+    assert_eq!(store.stats().let_through, 3);
+    let never = spend_cost(&store, &rule, 2, 2);
+    assert_eq!(never.verdict(), Verdict::Refuse, "more than its burst");
+}
+
+/// Nobody can push out for it, so no wait is told that would be in vain.
+#[test]
+fn what_is_no_mark_is_turned_away() {
+    let store = store(
+        &ManualClock::default(),
+        NEIGHBOURS,
+        AtCapacity::InheritDebts,
+    );
+    let (rule, other) = (TokenBucket::per_minute(2), TokenBucket::per_second(7));
+    assert!(rule.meter().is_some() && other.meter().is_none());
+    for key in 0..12 {
+        assert!(spend_cost(&store, &rule, key, 2).is_admitted());
+    }
+    let newcomer = spend(&store, &other, 100);
+    assert_eq!(
+        (newcomer.verdict(), newcomer.retry_after()),
+        (UNDECIDED, None)
+    );
+    assert_eq!(store.stats().turned_away, 1);
+}
+
+#[test]
+fn a_store_without_room_admits_nobody_or_everybody() {
+    let rule = TokenBucket::per_second(1);
+    for choice in [
+        AtCapacity::InheritDebts,
+        AtCapacity::RefuseNewcomers,
+        AtCapacity::AdmitNewcomers,
+    ] {
+        let store = store(&ManualClock::default(), 0, choice);
+        for _ in 0..3 {
+            let admitted = choice == AtCapacity::AdmitNewcomers;
+            let newcomer = spend(&store, &rule, 1);
+            assert_eq!(newcomer.verdict(), Verdict::Undecided { admitted });
+        }
+        assert!(store.is_empty());
+    }
+}
+
+#[test]
+fn several_asks_at_the_cap_spend_nothing() {
+    let rule = TokenBucket::per_minute(5);
+    for (choice, verdict) in [
+        (AtCapacity::RefuseNewcomers, UNDECIDED),
+        (AtCapacity::InheritDebts, Verdict::Refuse),
+    ] {
+        let store = store(&ManualClock::default(), 2, choice);
+        let (known, new) = (Policy::new("known"), Policy::new("new"));
+        let ask = |policy, cost| Ask::new(policy, &rule, "a".into(), Cost::new(cost).unwrap());
+        store.decide(&ask(&known, 1));
+        spend(&store, &rule, 0);
+        // One token is owed, so five are too many.
+        let decisions = acquire(&store, &[ask(&known, 1), ask(&new, 5)]);
+        assert!(!decisions.is_admitted());
+        assert_eq!(decisions.as_slice()[1].verdict(), verdict);
+        assert_eq!(decisions.as_slice()[0].charge(), None);
+        assert_eq!(store.look(&known, &rule, &"a".into()).remaining(), Some(4));
+        assert_eq!((store.len(), look(&store, &rule, 0)), (2, Some(4)));
+    }
+}
+
+/// Newcomers pass uncounted; the known key beside them is counted all the same.
+#[test]
+fn several_asks_at_the_cap_spend_what_is_known_where_newcomers_are_admitted() {
+    let store = store(&ManualClock::default(), 1, AtCapacity::AdmitNewcomers);
+    let (known, new) = (Policy::new("known"), Policy::new("new"));
+    let rule = TokenBucket::per_minute(3);
+    let asks = [&known, &new].map(|policy| Ask::new(policy, &rule, "a".into(), Cost::ONE));
+    store.decide(&asks[0]);
+    for _ in 0..2 {
+        let decisions = acquire(&store, &asks);
+        assert!(decisions.is_admitted());
+        assert!(decisions.as_slice()[0].charge().is_some());
+        assert!(decisions.as_slice()[1].is_undecided());
+    }
+    assert!(
+        !acquire(&store, &asks).is_admitted(),
+        "the known key is exhausted"
+    );
+    assert_eq!(store.stats().let_through, 2);
+}
+
+/// The first newcomer's place is taken back when there is none for the second, and the counts
+/// tell so.
+#[test]
+fn several_newcomers_come_together_or_not_at_all() {
+    let store = store(&ManualClock::default(), 10, AtCapacity::RefuseNewcomers);
+    let rule = TokenBucket::per_minute(3);
+    for key in 0..9 {
+        spend(&store, &rule, key);
+    }
+    let (a, b) = (Policy::new("a"), Policy::new("b"));
+    let asks = [&a, &b].map(|policy| Ask::new(policy, &rule, "x".into(), Cost::ONE));
+    assert!(!acquire(&store, &asks).is_admitted());
+    let stats = store.stats();
+    assert_eq!((stats.keys, stats.inserted, stats.turned_away), (9, 9, 1));
+    assert!(acquire(&store, &asks[..1]).is_admitted());
+}
+
+/// A table full of what can be forgotten has room for several asks as it has for one.
+#[test]
+fn several_asks_find_room_in_other_shards() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100, AtCapacity::RefuseNewcomers);
+    let rule = TokenBucket::per_second(1);
+    for key in 0..100 {
+        spend(&store, &rule, key);
+    }
+    clock.advance(Duration::from_secs(5));
+    let (a, b) = (Policy::new("a"), Policy::new("b"));
+    let admitted = (1_000..1_040_u64).filter(|key| {
+        let asks = [&a, &b].map(|policy| Ask::new(policy, &rule, (*key).into(), Cost::ONE));
+        acquire(&store, &asks).is_admitted()
+    });
+    assert!(admitted.count() > 20);
+}
+
+/// What a call really cost is taken also of a key that was pushed out meanwhile.
+#[test]
+fn what_is_settled_at_the_cap_is_not_lost() {
+    let store = store(
+        &ManualClock::default(),
+        NEIGHBOURS,
+        AtCapacity::InheritDebts,
+    );
+    let rule = TokenBucket::per_minute(20);
+    let charge = spend(&store, &rule, 0).charge().unwrap();
+    for key in 1..=11 {
+        spend_cost(&store, &rule, key, 2);
+    }
+    spend_cost(&store, &rule, 100, 5);
+    assert_eq!(store.stats().pushed_out, 1, "key 0 owed least");
+    settle(&store, &rule, 0, charge, 15);
+    assert_eq!(look(&store, &rule, 0), Some(5));
+    assert_eq!((store.len(), store.stats().turned_away), (NEIGHBOURS, 0));
+}
+
+/// Also where the rule that charged has been replaced by one with a larger burst since.
+#[test]
+fn a_late_settlement_forgets_nobody() {
+    for capacity in [NEIGHBOURS, 1_000] {
+        let store = store(&ManualClock::default(), capacity, AtCapacity::InheritDebts);
+        let (small, large) = (TokenBucket::per_second(1), TokenBucket::per_minute(60));
+        let charge = spend(&store, &large, 0).charge().unwrap();
+        assert_eq!(look(&store, &small, 0), Some(1));
+        for actual in [0, 1] {
+            settle(&store, &small, 0, charge, actual);
+            assert_eq!(look(&store, &large, 0), Some(59));
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_new_keys_stays_within_the_cap() {
+    let rule = TokenBucket::per_hour(1);
+    for choice in [AtCapacity::InheritDebts, AtCapacity::RefuseNewcomers] {
+        let clock = ManualClock::default();
+        let store = store(&clock, 1_000, choice);
+        for key in 0..50_000 {
+            // Ten thousand distinct keys a second.
+            clock.advance(Duration::from_micros(100));
+            spend(&store, &rule, key);
+            assert!(store.len() <= 1_000);
+        }
+        let stats = store.stats();
+        assert_eq!(stats.inserted, 1_000, "nobody's place was taken");
+        assert_eq!(stats.held_back + stats.turned_away, 49_000);
+    }
+}
+
+/// What lives in the map because the table's scale has ended, or for want of a mark, is forgotten
+/// for centuries on.
+#[test]
+fn after_decades_newcomers_still_find_room() {
+    const YEAR: u64 = 365 * 86_400;
+    let rules = [TokenBucket::per_minute(10), TokenBucket::per_second(7)];
+    for (years, start) in [
+        (0, 0),
+        (11, 0),
+        (20, 0),
+        (120, 0),
+        (280, 0),
+        (20, (1 << 63) - 1),
+    ] {
+        let clock = ManualClock::new(Timestamp::from_nanos(start));
+        let store = store(&clock, 100, AtCapacity::RefuseNewcomers);
+        clock.advance(Duration::from_secs(years * YEAR));
+        for rule in rules {
+            for generation in 0..3 {
+                let keys = generation * 1_000..generation * 1_000 + 100;
+                let capacity = rule.capacity();
+                // Each finds room within so many tries, for each of them looks for some.
+                for key in keys {
+                    let admitted = (0..50)
+                        .any(|_| spend_cost(&store, &rule, key, capacity).remaining() == Some(0));
+                    assert!(admitted, "after {years} years, {:?}", store.stats());
+                    assert_eq!(spend(&store, &rule, key).verdict(), Verdict::Refuse);
+                }
+                assert_eq!(store.len(), 100);
+                // A minute to fill, and what dates are rounded up by.
+                clock.advance(Duration::from_secs(70));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The store in memory, as it is in `src`, on loom's atomics and locks.
+//!
+//! Verbatim: the table, and all decisions, placing and settling around it; the algorithms and
+//! decisions they are about. Stand-ins: [`sync`] (loom's atomics), the map with its locks, the clock,
+//! and keys that are their own fingerprints.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the files under test are parts of a larger crate"
+)]
+
+pub mod clock;
+mod map;
+mod sync;
+
+#[path = "../../../src/algorithm/mod.rs"]
+pub mod algorithm;
+#[path = "../../../src/error.rs"]
+pub mod error;
+#[path = "../../../src/quota.rs"]
+pub mod quota;
+
+// An inline module only says in which directory the file and what belongs to it lie.
+#[path = "../../../src"]
+mod production {
+    pub mod clock;
+    pub mod decision;
+}
+pub use production::decision;
+
+/// Who is limited: the key is its fingerprint.
+pub mod key {
+    #[derive(Clone, Copy, Debug)]
+    pub struct Key(pub u64);
+}
+
+pub mod outcome {
+    #[derive(Debug)]
+    pub struct Policy;
+}
+
+#[path = "../../../src/store"]
+pub mod store {
+    mod ask;
+
+    pub use self::ask::{Ask, Decisions, Settlement};
+
+    #[path = "local"]
+    pub mod local {
+        mod decide;
+        mod newcomer;
+        mod place;
+        mod room;
+        mod settle;
+        mod several;
+        mod stats;
+        mod table;
+
+        #[path = "../../../tests/models/src/local.rs"]
+        mod own;
+
+        mod map {
+            pub(super) use crate::map::{Map, Place, Shard, Slot};
+        }
+
+        use self::own::Inner;
+        pub use self::own::{AtCapacity, Local, Table};
+    }
+}
+
+/// Tries every interleaving in which threads are interrupted, rather than end or wait, so many times
+/// together.
+pub fn model(interruptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    // How often a run may look at an atomic: a table is looked through often.
+    builder.max_branches = 20_000;
+    builder.check(run);
+}

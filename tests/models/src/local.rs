@@ -1,0 +1,264 @@
+//! What `src/store/local/mod.rs` is to the files beside it, with the stand-ins for the map and the seed.
+
+use std::sync::{Arc, atomic::AtomicU64};
+
+use loom::sync::Mutex;
+
+use super::{
+    map::{Map, Place, Shard},
+    room::Room,
+    stats::Counters,
+    table,
+};
+use crate::{
+    algorithm::{Algorithm, Mark, Moment, TokenBucket},
+    clock::{Clock, TestClock, Timestamp},
+    decision::{Charge, Cost, Decision},
+    key::Key,
+    outcome::Policy,
+    store::{Ask, Settlement},
+};
+
+/// The fewest sets that a table has: so many are swept one by one.
+const SETS: usize = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum AtCapacity {
+    InheritDebts,
+    RefuseNewcomers,
+    AdmitNewcomers,
+}
+
+pub struct Local<A: Algorithm, C> {
+    pub(super) inner: Arc<Inner<A::State, C>>,
+}
+
+pub(super) struct Inner<S, C> {
+    pub(super) table: table::Table,
+    pub(super) map: Map<S>,
+    pub(super) room: Room,
+    pub(super) clock: C,
+    pub(super) seed: Seed,
+    pub(super) at_capacity: AtCapacity,
+    pub(super) counters: Counters,
+    pub(super) made: Timestamp,
+    pub(super) newest: AtomicU64,
+}
+
+pub(super) struct Seed;
+
+impl Seed {
+    pub(super) fn fingerprint(&self, _: &Policy, key: &Key) -> u64 {
+        key.0
+    }
+}
+
+impl<A: Algorithm> Clone for Local<A, TestClock> {
+    fn clone(&self) -> Self {
+        let inner = Arc::clone(&self.inner);
+        Self { inner }
+    }
+}
+
+impl<A: Algorithm> Local<A, TestClock> {
+    /// A store of two sets, whatever its capacity up to twelve keys.
+    pub fn new(capacity: usize, at_capacity: AtCapacity, clock: &TestClock) -> Self {
+        let inner = Inner {
+            table: table::Table::new(capacity),
+            map: Map::new(),
+            room: Room::new(capacity),
+            clock: clock.clone(),
+            seed: Seed,
+            at_capacity,
+            counters: Counters::default(),
+            made: Timestamp::default(),
+            newest: AtomicU64::new(0),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Spends one; tells whether that was admitted.
+    pub fn spend(&self, rule: &A, key: u64) -> bool {
+        self.decide(&Ask::new(&Policy, rule, Key(key), Cost::ONE))
+            .is_admitted()
+    }
+
+    /// Spends one of each key, or nothing.
+    pub fn spend_all(&self, rule: &A, keys: &[u64]) -> bool {
+        let ask = |key: &u64| Ask::new(&Policy, rule, Key(*key), Cost::ONE);
+        let asks: Vec<_> = keys.iter().map(ask).collect();
+        self.decide_all(&asks).is_admitted()
+    }
+
+    pub fn remaining(&self, rule: &A, key: u64) -> Option<u64> {
+        self.look(&Policy, rule, &Key(key)).remaining()
+    }
+
+    /// Gives back one token that was spent while the clock stood still.
+    pub fn refund(&self, rule: &A, key: u64) {
+        let charge = Charge {
+            at: self.inner.clock.now(),
+            class: 0,
+            cost: 1,
+        };
+        self.inner.settle(&Settlement {
+            policy: &Policy,
+            rule,
+            key: Key(key),
+            charge,
+            actual: 0,
+        });
+    }
+
+    pub fn len(&self) -> usize {
+        self.inner.room.keys()
+    }
+
+    /// Forgets what says nothing any more, as a newcomer of a full store does.
+    pub fn sweep(&self) {
+        let now = self.inner.moment();
+        let forgotten = (0..SETS).map(|_| self.inner.table.sweep(now)).sum();
+        self.inner.forgotten(forgotten);
+    }
+
+    pub fn reset(&self, key: u64) {
+        let place = self.inner.map.place(key);
+        self.inner.remove(&mut self.inner.map.lock(place), place);
+    }
+}
+
+impl<S, C> Inner<S, C> {
+    pub(super) fn place(&self, _: &Policy, key: &Key) -> Place {
+        self.map.place(key.0)
+    }
+
+    /// Forgets a key whose shard is locked; tells whether it was there.
+    pub(super) fn remove(&self, shard: &mut Shard<'_, S>, place: Place) -> bool {
+        let removed = match self.table.claim(place.fingerprint) {
+            Some(claim) => {
+                claim.vacate();
+                true
+            }
+            None => shard.remove(place).is_some(),
+        };
+        self.room.give(usize::from(removed));
+        removed
+    }
+}
+
+/// The table by itself: two sets, and a lock per key as the map's shards are.
+pub struct Table {
+    table: table::Table,
+    locks: [Mutex<()>; 4],
+}
+
+/// The instant so many nanoseconds after the table was made.
+fn at(nanos: u64) -> Moment {
+    Moment::new(Timestamp::from_nanos(nanos), Timestamp::default())
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            table: table::Table::new(1),
+            locks: std::array::from_fn(|_| Mutex::new(())),
+        }
+    }
+}
+
+impl Table {
+    fn locked<T>(&self, key: u64, work: impl FnOnce(&table::Table) -> T) -> T {
+        let Ok(_lock) = self.locks[key as usize % self.locks.len()].lock() else {
+            unreachable!("a model ends with its first panic")
+        };
+        work(&self.table)
+    }
+
+    /// Spends of a known key without a lock.
+    pub fn spend(&self, rule: &TokenBucket, key: u64, cost: u64, now: u64) -> Option<Decision> {
+        self.table
+            .step(key, rule.meter()?, || at(now), Cost::new(cost)?)
+    }
+
+    fn word(
+        &self,
+        rule: &TokenBucket,
+        before: Option<Mark>,
+        cost: u64,
+        now: u64,
+    ) -> Option<table::Word> {
+        let meter = rule.meter()?;
+        let (mark, _) = meter.step(before, at(now), Cost::new(cost)?);
+        self.table.word(mark?, meter)
+    }
+
+    /// What a newcomer finds in the table.
+    fn survey<'a>(
+        table: &'a table::Table,
+        rule: &TokenBucket,
+        key: u64,
+        now: u64,
+    ) -> table::Survey<'a> {
+        let lasts = rule.meter().map_or(0, |meter| meter.lasts() as i64);
+        table.survey(key, at(now), at(now).mark().shifted(-lasts))
+    }
+
+    /// Spends of a key, and places it if it is nowhere; tells whether there was a place.
+    pub fn arrive(&self, rule: &TokenBucket, key: u64, cost: u64, now: u64) -> bool {
+        self.locked(key, |table| {
+            if let Some(claim) = table.claim(key) {
+                if let Some(word) = self.word(rule, Some(claim.word().mark()), cost, now) {
+                    claim.advance(word);
+                }
+                return true;
+            }
+            let survey = Self::survey(table, rule, key, now);
+            let word = self.word(rule, None, cost, now);
+            word.is_some_and(|word| table.place(&survey, word, || true).is_some())
+        })
+    }
+
+    /// Spends of a newcomer who inherits the smallest debt, and pushes its owner out.
+    pub fn push_out(&self, rule: &TokenBucket, key: u64, cost: u64, now: u64) -> bool {
+        self.locked(key, |table| {
+            let survey = Self::survey(table, rule, key, now);
+            let word = self.word(rule, survey.smallest_debt(), cost, now);
+            word.is_some_and(|word| table.push_out(&survey, word).is_some())
+        })
+    }
+
+    /// What a key holds by the debt that it is known for, or that was pushed out of its sets.
+    pub fn remaining(&self, rule: &TokenBucket, key: u64, now: u64) -> Option<u64> {
+        let known = |table: &table::Table| Some(table.look(key)?.mark());
+        let mark = self.locked(key, |table| known(table).or_else(|| table.owed(key)))?;
+        let state = rule.state_of(mark, at(now));
+        rule.look(state.as_ref(), Timestamp::from_nanos(now))
+            .remaining()
+    }
+
+    /// Whether a key has a slot.
+    pub fn knows(&self, key: u64) -> bool {
+        self.locked(key, |table| table.look(key).is_some())
+    }
+
+    /// Forgets a key on demand.
+    pub fn forget(&self, key: u64) {
+        self.locked(key, |table| {
+            if let Some(claim) = table.claim(key) {
+                claim.vacate();
+            }
+        });
+    }
+
+    /// Takes the shape of a rule.
+    pub fn take_shape(&self, rule: &TokenBucket) {
+        let _ = self.word(rule, None, 1, 0);
+    }
+
+    /// Forgets what says nothing any more; tells how many keys.
+    pub fn sweep(&self, now: u64) -> usize {
+        (0..SETS).map(|_| self.table.sweep(at(now))).sum()
+    }
+}

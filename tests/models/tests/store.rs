@@ -1,0 +1,165 @@
+//! The whole store: its locks and its table together.
+
+use std::time::Duration;
+
+use loom::thread::spawn;
+use models::{
+    algorithm::TokenBucket,
+    clock::TestClock,
+    model,
+    store::local::{AtCapacity, Local},
+};
+
+const K: u64 = 1;
+const X: u64 = 2;
+
+type Store = Local<TokenBucket, TestClock>;
+
+fn bucket(burst: u64) -> TokenBucket {
+    TokenBucket::per_second(1).burst(burst)
+}
+
+/// The same rule, but for keys that were never seen; so it has no meter.
+fn unmetered(burst: u64) -> TokenBucket {
+    bucket(burst).initial(burst - 1)
+}
+
+fn store(capacity: usize) -> Store {
+    Local::new(capacity, AtCapacity::InheritDebts, &TestClock::still())
+}
+
+/// How many of so many calls were admitted.
+fn spend(store: &Store, rule: &TokenBucket, key: u64, calls: u64) -> u64 {
+    (0..calls).map(|_| u64::from(store.spend(rule, key))).sum()
+}
+
+/// Runs `other` in a thread of its own meanwhile.
+fn beside<T: 'static>(
+    store: &Store,
+    other: impl FnOnce(&Store) -> T + 'static,
+    this: impl FnOnce(&Store) -> T,
+) -> (T, T) {
+    let of_the_other = store.clone();
+    let other = spawn(move || other(&of_the_other));
+    let this = this(store);
+    (this, other.join().unwrap())
+}
+
+#[test]
+fn two_newcomers_of_one_key_spend_its_burst() {
+    model(2, || {
+        let (rule, store) = (bucket(3), store(10));
+        let twice = |store: &Store| spend(store, &bucket(3), K, 2);
+        let (this, other) = beside(&store, twice, twice);
+        assert_eq!((this + other, store.len()), (3, 1));
+        assert_eq!(store.remaining(&rule, K), Some(0));
+    });
+}
+
+/// Room for one: each pushes the other out, and inherits all that was spent.
+#[test]
+fn who_is_pushed_out_and_comes_back_mints_nothing() {
+    model(2, || {
+        let (rule, store) = (bucket(4), store(1));
+        assert!(store.spend(&rule, K));
+        let spent = beside(
+            &store,
+            |store| spend(store, &bucket(4), X, 1),
+            |store| spend(store, &bucket(4), K, 2),
+        );
+        let spent = 1 + spent.0 + spent.1;
+        assert_eq!(store.len(), 1);
+        let debts = [K, X].map(|key| 4 - store.remaining(&rule, key).unwrap());
+        assert!(debts.contains(&spent), "{debts:?} for {spent}");
+    });
+}
+
+/// One refund moves K to another slot, or into the map.
+#[test]
+fn nothing_is_lost_of_a_key_that_moves() {
+    model(2, || {
+        let (rule, store) = (bucket(5), store(10));
+        assert_eq!(spend(&store, &rule, K, 2), 2);
+        let refund = |store: &Store| {
+            store.refund(&bucket(5), K);
+            0
+        };
+        let (spent, _) = beside(&store, refund, |store| spend(store, &bucket(5), K, 2));
+        assert_eq!((spent, store.len()), (2, 1));
+        assert_eq!(store.remaining(&rule, K), Some(2));
+    });
+}
+
+#[test]
+fn nothing_is_lost_of_a_key_that_moves_to_the_map() {
+    model(2, || {
+        let (rule, store) = (bucket(4), store(10));
+        assert!(store.spend(&rule, K));
+        let unmetered = |store: &Store| spend(store, &unmetered(4), K, 1);
+        let (this, other) = beside(&store, unmetered, |store| spend(store, &bucket(4), K, 3));
+        assert_eq!((this + other, store.len()), (3, 1));
+        assert_eq!(store.remaining(&rule, K), Some(0));
+    });
+}
+
+#[test]
+fn a_reset_costs_no_more_than_the_burst() {
+    model(2, || {
+        let (rule, store) = (bucket(2), store(10));
+        assert_eq!(spend(&store, &rule, K, 1), 1);
+        let reset = |store: &Store| {
+            store.reset(K);
+            0
+        };
+        let (spent, _) = beside(&store, reset, |store| spend(store, &bucket(2), K, 2));
+        let spent = 1 + spent + spend(&store, &rule, K, 3);
+        assert!((2..=4).contains(&spent), "{spent}");
+        assert_eq!((store.remaining(&rule, K), store.len()), (Some(0), 1));
+    });
+}
+
+#[test]
+fn several_keys_are_spent_together_or_not_at_all() {
+    model(2, || {
+        let (rule, store) = (bucket(2), store(10));
+        assert!(store.spend(&rule, K));
+        let both = |store: &Store| u64::from(store.spend_all(&bucket(2), &[X, K]));
+        let (this, both) = beside(&store, both, |store| spend(store, &bucket(2), K, 1));
+        assert_eq!(this + both, 1);
+        assert_eq!(store.remaining(&rule, K), Some(0));
+        assert_eq!(store.remaining(&rule, X), Some(2 - both));
+    });
+}
+
+/// Two keys come together, but there is room for one only.
+#[test]
+fn newcomers_that_are_turned_away_take_no_charges_along() {
+    model(2, || {
+        let rule = bucket(3);
+        let store = Store::new(1, AtCapacity::RefuseNewcomers, &TestClock::still());
+        let both = |store: &Store| u64::from(store.spend_all(&bucket(3), &[K, X]));
+        let (this, both) = beside(&store, both, |store| spend(store, &bucket(3), K, 1));
+        assert_eq!(both, 0);
+        let spent = this + spend(&store, &rule, K, 3);
+        assert_eq!((spent, store.len()), (3, 1));
+    });
+}
+
+/// K has filled up just now: it is forgotten, or spends what it has.
+#[test]
+fn a_key_that_is_forgotten_while_it_comes_mints_nothing() {
+    model(2, || {
+        let (rule, clock) = (bucket(2), TestClock::moving());
+        let store = Store::new(10, AtCapacity::InheritDebts, &clock);
+        assert_eq!(spend(&store, &rule, K, 2), 2);
+        let forgetting = move |store: &Store| {
+            clock.advance(Duration::from_secs(2));
+            store.sweep();
+            0
+        };
+        // Asks in a list are decided under the lock from the beginning.
+        let listed = |store: &Store| u64::from(store.spend_all(&bucket(2), &[K]));
+        let (spent, _) = beside(&store, forgetting, listed);
+        assert_eq!(spent + spend(&store, &rule, K, 3), 2);
+    });
+}

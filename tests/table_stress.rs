@@ -1,0 +1,252 @@
+//! Real threads on a few keys of the store in memory: nobody gets more than its rule allows, and
+//! where there is room for all, nobody gets less.
+#![cfg(feature = "test-util")]
+
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tollgate::{
+    Charge, Cost, Policy, TokenBucket,
+    clock::{Clock, ManualClock},
+    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+};
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 200;
+
+/// A small generator of numbers, one per thread (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+}
+
+/// What happened to one key, in units, all threads together.
+#[derive(Default)]
+struct Account {
+    admitted: AtomicU64,
+    refunded: AtomicU64,
+    resets: AtomicU64,
+}
+
+struct Shop {
+    store: Local<TokenBucket, ManualClock>,
+    capacity: usize,
+    policy: Policy,
+    accounts: Vec<Account>,
+}
+
+impl Shop {
+    fn new(clock: &ManualClock, capacity: usize, keys: u64) -> Self {
+        let store = LocalBuilder::new()
+            .capacity(capacity)
+            .at_capacity(AtCapacity::InheritDebts)
+            .clock(clock.clone())
+            .build();
+        Self {
+            store,
+            capacity,
+            policy: Policy::default(),
+            accounts: (0..keys).map(|_| Account::default()).collect(),
+        }
+    }
+
+    fn account(&self, key: u64) -> &Account {
+        &self.accounts[key as usize]
+    }
+
+    fn spend(&self, rule: &TokenBucket, key: u64, cost: u64) -> Option<Charge> {
+        let ask = Ask::new(&self.policy, rule, key.into(), Cost::new(cost).unwrap());
+        let decision = self.store.decide(&ask);
+        assert!(self.store.len() <= self.capacity);
+        let admitted = if decision.is_admitted() { cost } else { 0 };
+        self.account(key).admitted.fetch_add(admitted, Relaxed);
+        decision.charge()
+    }
+
+    fn settle(&self, rule: &TokenBucket, key: u64, charge: Charge, actual: u64) {
+        // Before it is given back: who spends it meanwhile must not seem to have minted it.
+        let refund = charge.cost.saturating_sub(actual);
+        self.account(key).refunded.fetch_add(refund, Relaxed);
+        let settlement = Settlement {
+            policy: &self.policy,
+            rule,
+            key: key.into(),
+            charge,
+            actual,
+        };
+        let done = self.store.settle(&[settlement]);
+        assert!(matches!(done, Check::Ready(Ok(()))));
+        assert!(self.store.len() <= self.capacity);
+    }
+
+    fn reset(&self, key: u64) {
+        self.account(key).resets.fetch_add(1, Relaxed);
+        self.store.reset(&self.policy, &key.into());
+    }
+
+    /// Runs `work` in all threads at once, with their numbers.
+    fn run(&self, work: impl Fn(&Self, u64, &mut Dice) + Sync) {
+        let (barrier, work) = (Barrier::new(THREADS as usize), &work);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(self, thread, &mut Dice(thread));
+                });
+            }
+        });
+    }
+
+    /// Spends what each key has left, one by one.
+    fn drain(&self, rule: &TokenBucket) {
+        for key in 0..self.accounts.len() as u64 {
+            let spends = (0..1_000).take_while(|_| self.spend(rule, key, 1).is_some());
+            assert!(spends.count() < 1_000, "key {key} is endless");
+        }
+    }
+}
+
+/// All that can be done to a key, at random.
+fn anything(shop: &Shop, rule: &TokenBucket, thread: u64, dice: &mut Dice) {
+    // A few keys are hot, so that known keys and newcomers meet.
+    let key = match dice.below(2) {
+        0 => dice.below(8),
+        _ => dice.below(KEYS),
+    };
+    match dice.below(20) {
+        0 => {
+            shop.store.look(&shop.policy, rule, &key.into());
+        }
+        1 if key % THREADS == thread => shop.reset(key),
+        cost => {
+            let cost = cost % 3 + 1;
+            if let Some(charge) = shop.spend(rule, key, cost) {
+                if dice.below(4) == 0 {
+                    // From all back to more than was asked for.
+                    shop.settle(rule, key, charge, dice.below(cost + 3));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_gains_by_leaving_and_coming_back() {
+    let rule = TokenBucket::per_minute(60).burst(7);
+    for capacity in [10, 17, 40] {
+        let shop = Shop::new(&ManualClock::default(), capacity, KEYS);
+        shop.run(|shop, thread, dice| {
+            for _ in 0..40_000 {
+                anything(shop, &rule, thread, dice);
+            }
+        });
+        shop.drain(&rule);
+        for (key, account) in shop.accounts.iter().enumerate() {
+            let most = 7 * (1 + account.resets.load(Relaxed)) + account.refunded.load(Relaxed);
+            let admitted = account.admitted.load(Relaxed);
+            assert!(admitted <= most, "key {key}: {admitted} of {most}");
+        }
+        assert!(
+            shop.store.stats().pushed_out > 0,
+            "the store was never full"
+        );
+    }
+}
+
+#[test]
+fn nobody_gains_while_time_passes() {
+    let rule = TokenBucket::per_second(3);
+    let clock = ManualClock::default();
+    let begin = clock.now();
+    let shop = Shop::new(&clock, 20, KEYS);
+    shop.run(|shop, thread, dice| {
+        for call in 0..60_000 {
+            if thread == 0 && call % 20 == 0 {
+                // A token takes 333 ms to come, a bucket a second to fill.
+                clock.advance(Duration::from_millis(dice.below(20)));
+            }
+            anything(shop, &rule, thread, dice);
+        }
+    });
+    shop.drain(&rule);
+    let elapsed = clock.now().saturating_since(begin).as_millis() as u64;
+    for (key, account) in shop.accounts.iter().enumerate() {
+        let given = 3 * account.resets.load(Relaxed) + account.refunded.load(Relaxed);
+        let most = 3 + 3 * elapsed / 1_000 + given;
+        let admitted = account.admitted.load(Relaxed);
+        assert!(admitted <= most, "key {key}: {admitted} of {most}");
+    }
+    let stats = shop.store.stats();
+    assert!(stats.forgotten > 0 && stats.pushed_out > 0, "{stats:?}");
+}
+
+/// A refund moves a key to another slot, or out of the table, while others spend of it.
+#[test]
+fn what_is_refunded_meanwhile_is_spent_once() {
+    for keys in [1, 3] {
+        let rule = TokenBucket::per_day(1).burst(500);
+        let shop = Shop::new(&ManualClock::default(), keys as usize, keys);
+        shop.run(|shop, _, dice| {
+            for _ in 0..40_000 {
+                let (key, cost) = (dice.below(keys), 1 + dice.below(3));
+                if let Some(charge) = shop.spend(&rule, key, cost) {
+                    if dice.below(3) > 0 {
+                        shop.settle(&rule, key, charge, dice.below(cost));
+                    }
+                }
+            }
+        });
+        shop.drain(&rule);
+        for account in &shop.accounts {
+            let refunded = account.refunded.load(Relaxed);
+            assert_eq!(account.admitted.load(Relaxed), 500 + refunded);
+        }
+    }
+}
+
+/// One rule is kept in the table and one in the map, and keys change between them. Credit
+/// carries over as time: an hour, of which the one takes 600 s for a token, and the other 514 2/7 s.
+#[test]
+fn nobody_gains_by_a_change_of_rules() {
+    let rules = [TokenBucket::per_hour(6), TokenBucket::per_hour(7)];
+    // In sevenths of a second.
+    const PRICES: [u64; 2] = [4_200, 3_600];
+    const HOUR: u64 = 25_200;
+    for capacity in [10, 25, KEYS as usize] {
+        let shop = Shop::new(&ManualClock::default(), capacity, KEYS);
+        let taken: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        let spend = |shop: &Shop, key: u64, rule: usize| {
+            let charge = shop.spend(&rules[rule], key, 1);
+            let price = charge.map_or(0, |_| PRICES[rule]);
+            taken[key as usize].fetch_add(price, Relaxed);
+        };
+        shop.run(|shop, _, dice| {
+            for _ in 0..20_000 {
+                let (key, rule) = (dice.below(KEYS), dice.below(2) as usize);
+                spend(shop, key, rule);
+            }
+        });
+        let elsewhere = shop.store.stats().turned_away;
+        for (key, taken) in taken.iter().enumerate() {
+            (0..14).for_each(|call| spend(&shop, key as u64, call % 2));
+            let taken = taken.load(Relaxed);
+            assert!(taken <= HOUR, "key {key}: {taken}");
+            if capacity == KEYS as usize {
+                assert_eq!(elsewhere, 0, "there is room for all");
+                assert!(taken + PRICES[1] > HOUR, "key {key}: {taken}");
+            }
+        }
+    }
+}
