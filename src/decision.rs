@@ -84,7 +84,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     kind: Kind,
-    class: u8,
+    class: u32,
     at: Timestamp,
     cost: u64,
     limit: Option<Limit>,
@@ -94,12 +94,17 @@ pub struct Decision {
 }
 
 /// A [`Verdict`] whose delay lies elsewhere: a decision is copied often, and this makes it shorter.
+// Half a word, as the class is the other half: copies are not cut at odd bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 enum Kind {
     Allow,
     Delay,
     Refuse,
-    Undecided { admitted: bool },
+    /// Undecided, and the request goes on.
+    LetThrough,
+    /// Undecided, and the request does not go on.
+    TurnedAway,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,7 +123,8 @@ impl Decision {
             Verdict::Allow => (Kind::Allow, Some(Duration::ZERO)),
             Verdict::Delay(wait) => (Kind::Delay, Some(wait)),
             Verdict::Refuse => (Kind::Refuse, None),
-            Verdict::Undecided { admitted } => (Kind::Undecided { admitted }, None),
+            Verdict::Undecided { admitted: true } => (Kind::LetThrough, None),
+            Verdict::Undecided { admitted: false } => (Kind::TurnedAway, None),
         };
         Self {
             kind,
@@ -205,7 +211,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_class(mut self, class: u8) -> Self {
-        self.class = class;
+        self.class = class as u32;
         self
     }
 
@@ -216,17 +222,15 @@ impl Decision {
             (Kind::Allow, _) | (Kind::Delay, None) => Verdict::Allow,
             (Kind::Delay, Some(wait)) => Verdict::Delay(wait),
             (Kind::Refuse, _) => Verdict::Refuse,
-            (Kind::Undecided { admitted }, _) => Verdict::Undecided { admitted },
+            (Kind::LetThrough, _) => Verdict::Undecided { admitted: true },
+            (Kind::TurnedAway, _) => Verdict::Undecided { admitted: false },
         }
     }
 
     /// Whether the request goes on, at once or after a delay.
     #[inline]
     pub const fn is_admitted(&self) -> bool {
-        matches!(
-            self.kind,
-            Kind::Allow | Kind::Delay | Kind::Undecided { admitted: true }
-        )
+        matches!(self.kind, Kind::Allow | Kind::Delay | Kind::LetThrough)
     }
 
     /// Whether the rule let it pass, and so was charged.
@@ -244,7 +248,7 @@ impl Decision {
     /// Whether the store could not tell.
     #[inline]
     pub const fn is_undecided(&self) -> bool {
-        matches!(self.kind, Kind::Undecided { .. })
+        matches!(self.kind, Kind::LetThrough | Kind::TurnedAway)
     }
 
     /// The capacity in units: the greatest cost that could ever pass. `None` when undecided.
@@ -306,7 +310,7 @@ impl Decision {
 
     /// The class of the admission: 0 is the best, higher ones were demoted.
     pub const fn class(&self) -> u8 {
-        self.class
+        self.class as u8
     }
 
     /// The instant of the decision on the store's timeline.
@@ -321,7 +325,7 @@ impl Decision {
         }
         Some(Charge {
             at: self.at,
-            class: self.class,
+            class: self.class(),
             cost: self.cost,
         })
     }
@@ -342,9 +346,9 @@ impl Decision {
     pub(crate) fn nearness(&self, other: &Self) -> Ordering {
         let rank = |decision: &Self| match decision.kind {
             Kind::Refuse => 0,
-            Kind::Undecided { admitted: false } => 1,
+            Kind::TurnedAway => 1,
             Kind::Allow | Kind::Delay => 2,
-            Kind::Undecided { admitted: true } => 3,
+            Kind::LetThrough => 3,
         };
         let share = |this: &Self, that: &Self| {
             u128::from(this.standing.told().remaining) * u128::from(that.limit().unwrap_or(1))

@@ -12,9 +12,10 @@ use http::StatusCode;
 #[derive(Clone)]
 pub struct MissingKey {
     what: What,
-    status: StatusCode,
-    server_fault: bool,
     challenge: Option<&'static str>,
+    // Words only: beside a key in a `Result`, smaller fields would cut its words into pieces.
+    status: u64,
+    server_fault: u64,
 }
 
 #[derive(Clone)]
@@ -40,9 +41,9 @@ impl MissingKey {
     fn of(what: What) -> Self {
         Self {
             what,
-            status: StatusCode::BAD_REQUEST,
-            server_fault: false,
             challenge: None,
+            status: u64::from(StatusCode::BAD_REQUEST.as_u16()),
+            server_fault: 0,
         }
     }
 
@@ -52,15 +53,14 @@ impl MissingKey {
     }
 
     pub(super) fn into_misconfigured(mut self) -> Self {
-        self.status = StatusCode::INTERNAL_SERVER_ERROR;
-        self.server_fault = true;
-        self
+        self.server_fault = 1;
+        self.with_status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// The same, answered with another status.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
-        self.status = status;
+        self.status = u64::from(status.as_u16());
         self
     }
 
@@ -76,19 +76,20 @@ impl MissingKey {
     /// `None` where there is none, or the status is another one.
     pub fn challenge(&self) -> Option<&'static str> {
         self.challenge
-            .filter(|_| self.status == StatusCode::UNAUTHORIZED)
+            .filter(|_| self.status() == StatusCode::UNAUTHORIZED)
     }
 
     /// The status to answer with.
     pub fn status(&self) -> StatusCode {
-        self.status
+        // It was made from a status.
+        StatusCode::from_u16(self.status as u16).unwrap_or(StatusCode::BAD_REQUEST)
     }
 
     /// Whether the server lacks something, rather than the request.
     ///
     /// The client is told no details then.
     pub fn is_server_fault(&self) -> bool {
-        self.server_fault
+        self.server_fault == 1
     }
 
     /// What was missing, in a phrase.
@@ -102,7 +103,7 @@ impl MissingKey {
 
 impl fmt::Debug for MissingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MissingKey({}: {})", self.status.as_u16(), self.what())
+        write!(f, "MissingKey({}: {})", self.status, self.what())
     }
 }
 

@@ -27,11 +27,11 @@ pub struct Key {
     /// The content, zero behind its end. In words, because a hash reads words: what was written
     /// in bytes an instant before would be slow to read so.
     words: [u64; INLINE / 8],
-    /// The kind (a [`Kind`], and whether the content is a digest) and the length of the content in bytes.
-    // In one word, for the same reason.
-    head: u16,
-    labelled: bool,
+    /// In bits 0 to 15 the [head](Self::head), in bit 16 whether the content may be printed.
+    meta: u64,
 }
+
+const LABELLED: u64 = 1 << 16;
 
 const INLINE: usize = 40;
 /// What a part has in front of its content when keys are joined: kind and length.
@@ -55,16 +55,15 @@ enum Kind {
     Shared = 7,
 }
 
-const fn head(kind: Kind, len: u8) -> u16 {
-    u16::from_le_bytes([kind as u8, len])
+const fn meta(kind: Kind, len: u8) -> u64 {
+    kind as u64 | (len as u64) << 8
 }
 
 impl Key {
     /// The one key that everybody shares.
     pub const GLOBAL: Self = Self {
         words: [0; INLINE / 8],
-        head: head(Kind::Global, 0),
-        labelled: false,
+        meta: meta(Kind::Global, 0),
     };
 
     #[inline]
@@ -85,8 +84,7 @@ impl Key {
         }
         Self {
             words,
-            head: head(kind, input.len() as u8),
-            labelled: false,
+            meta: meta(kind, input.len() as u8),
         }
     }
 
@@ -94,7 +92,7 @@ impl Key {
     #[inline]
     fn short(kind: Kind, len: u8, content: u128) -> Self {
         let mut key = Self::GLOBAL;
-        key.head = head(kind, len);
+        key.meta = meta(kind, len);
         key.words[0] = content as u64;
         key.words[1] = (content >> 64) as u64;
         key
@@ -103,7 +101,7 @@ impl Key {
     #[cold]
     fn digest(kind: Kind, input: &[u8]) -> Self {
         let mut key = Self::new(kind, &blake3::hash(input).as_bytes()[..DIGEST]);
-        key.head |= u16::from(DIGESTED);
+        key.meta |= u64::from(DIGESTED);
         key
     }
 
@@ -129,7 +127,7 @@ impl Key {
         let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
         for part in parts {
             let part: Self = part.into();
-            joined.extend_from_slice(&part.head.to_le_bytes());
+            joined.extend_from_slice(&part.head().to_le_bytes());
             joined.extend_from_slice(part.content(&mut [0; INLINE]));
         }
         Self::new(Kind::Joined, &joined)
@@ -140,22 +138,28 @@ impl Key {
     /// It still equals the one without a label. Long input stays a digest.
     #[must_use]
     pub fn labelled(mut self) -> Self {
-        self.labelled = true;
+        self.meta |= LABELLED;
         self
     }
 
     /// Whether the content may be printed.
     pub fn is_labelled(&self) -> bool {
-        self.labelled
+        self.meta & LABELLED != 0
+    }
+
+    /// The kind (a [`Kind`], and whether the content is a digest), and the length of the content in bytes.
+    #[inline]
+    fn head(&self) -> u16 {
+        self.meta as u16
     }
 
     fn kind(&self) -> u8 {
-        self.head as u8
+        self.meta as u8
     }
 
     #[inline]
     fn len(&self) -> u8 {
-        (self.head >> 8) as u8
+        (self.meta >> 8) as u8
     }
 
     /// The content in bytes.
@@ -186,7 +190,7 @@ fn word(input: &[u8], index: usize) -> u64 {
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        (self.words, self.head) == (other.words, other.head)
+        (self.words, self.head()) == (other.words, other.head())
     }
 }
 
@@ -196,7 +200,7 @@ impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The length says how many words follow: no key is the beginning of another one.
-        state.write_u16(self.head);
+        state.write_u16(self.head());
         state.write_u64(self.words[0]);
         if self.len() > 8 {
             state.write_u64(self.words[1]);
@@ -262,7 +266,7 @@ impl From<IpAddr> for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({}", Kind::of(self.kind()).name())?;
-        if self.labelled {
+        if self.is_labelled() {
             f.write_str(" ")?;
             write_content(f, self.kind(), self.content(&mut [0; INLINE]))?;
         }

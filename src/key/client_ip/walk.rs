@@ -41,7 +41,7 @@ impl Walk {
         extensions: &Extensions,
         elements: impl Iterator<Item = Option<IpAddr>>,
     ) -> Result<Extracted, MissingKey> {
-        let peer = self.peer.address(extensions)?;
+        let peer = self.peer.find(extensions, |peer| peer)?;
         let client = self.client(peer, elements);
         Ok(Extracted::Key(self.peer.prefix.key(client)))
     }
