@@ -10,6 +10,7 @@
 mod common;
 
 use std::{
+    collections::HashMap,
     hint::black_box,
     net::{IpAddr, Ipv4Addr},
     num::NonZeroU32,
@@ -26,6 +27,8 @@ use common::{
 use governor::DefaultKeyedRateLimiter;
 use tollgate::{
     Cost, Policy, TokenBucket,
+    algorithm::Algorithm,
+    clock::{Clock, ManualClock},
     store::{Ask, Local, LocalBuilder},
 };
 
@@ -48,10 +51,14 @@ struct Ours {
 
 impl Ours {
     fn new(capacity: usize) -> Self {
+        Self::under(rule(), capacity)
+    }
+
+    fn under(rule: TokenBucket, capacity: usize) -> Self {
         Self {
             store: LocalBuilder::new().capacity(capacity).build(),
             policy: Policy::new("flood"),
-            rule: rule(),
+            rule,
         }
     }
 
@@ -144,99 +151,148 @@ fn race_of_insertions(mode: &Mode, capacity: usize) {
     );
 }
 
-/// What one key was granted: never more than a burst and what came since the beginning.
-struct Grants {
-    begun: Instant,
-    admitted: Vec<u8>,
-}
-
-impl Grants {
-    fn new(keys: usize) -> Self {
-        Self {
-            begun: Instant::now(),
-            admitted: vec![0; keys],
-        }
-    }
-
-    fn count_above_limit(&self) -> usize {
-        let come = self.begun.elapsed().as_secs() / 10 + 1;
-        let most = u64::from(BURST) + come;
-        let above = |count: &&u8| u64::from(**count) > most;
-        self.admitted.iter().filter(above).count()
-    }
-}
-
 /// The latency that one decision in a thousand exceeds.
 fn p999(mut latencies: Vec<Duration>) -> Duration {
     latencies.sort_unstable();
     latencies[latencies.len() * 999 / 1000]
 }
 
-/// Honest clients take their turns until told to stop; one request each in ten seconds.
-fn go_on(ours: &Ours, turns: usize, stop: &AtomicBool) -> (usize, usize, Vec<Duration>) {
-    let (mut asked, mut admitted, mut latencies) = (0, 0, Vec::new());
-    let begun = Instant::now();
-    for turn in 0..turns {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        // A thousand clients, each once in twelve seconds.
-        let due = Duration::from_micros(12_000) * turn as u32;
-        while begun.elapsed() < due && !stop.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_micros(200));
-        }
+/// Honest clients ask one after the other, as fast as they can, until told to stop.
+fn go_on(ours: &Ours, turns: usize, stop: &AtomicBool) -> Vec<Duration> {
+    let turn = |n: usize| {
         let at = Instant::now();
-        let passed = ours.decide(honest(turn % HONEST));
-        latencies.push(at.elapsed());
-        asked += 1;
-        admitted += usize::from(passed);
-    }
-    (asked, admitted, latencies)
+        black_box(ours.decide(honest(n % HONEST)));
+        at.elapsed()
+    };
+    (0..turns)
+        .take_while(|_| !stop.load(Ordering::Relaxed))
+        .map(turn)
+        .collect()
 }
 
-/// All attackers come, five times over and again; every admission is counted.
+/// All attackers come, one after the other, and come back more often than their bursts last; every
+/// admission is counted.
 fn attack(mode: &Mode, capacity: usize) {
-    let ours = Ours::new(capacity);
-    for n in 0..HONEST {
-        assert!(ours.decide(honest(n)));
-    }
-    let sample = mode.pick(200_000, 1_000);
-    let quiet: Vec<Duration> = (0..sample)
-        .map(|n| {
-            let at = Instant::now();
-            black_box(ours.decide(honest(n % HONEST)));
-            at.elapsed()
-        })
-        .collect();
-    // What the sample took comes back.
-    let ours = Ours::new(capacity);
-    for n in 0..HONEST {
-        assert!(ours.decide(honest(n)));
-    }
+    // Nothing comes back while this runs.
+    let ours = Ours::under(TokenBucket::per_day(1).burst(BURST.into()), capacity);
     let order = shuffled(10 * capacity);
-    let mut grants = Grants::new(order.len());
+    let never = AtomicBool::new(false);
     let stop = AtomicBool::new(false);
-    let (asked, admitted, latencies) = thread::scope(|scope| {
-        let honest = scope.spawn(|| go_on(&ours, usize::MAX >> 40, &stop));
-        for pass in 0..mode.pick(3, 1) {
+    let turns = mode.pick(2_000_000, 2_000);
+    let quiet = go_on(&ours, turns, &never);
+    let mut admitted = vec![0_u8; order.len()];
+    // Honest clients have spent what they had: both times, they are refused.
+    let busy = thread::scope(|scope| {
+        let honest = scope.spawn(|| go_on(&ours, 30 * turns, &stop));
+        for _ in 0..BURST + 2 {
             for n in &order {
-                // Twice in a row, and again in the next pass.
-                for _ in 0..2 {
-                    grants.admitted[*n as usize] += u8::from(ours.decide(attacker(*n)));
-                }
+                admitted[*n as usize] += u8::from(ours.decide(attacker(*n)));
             }
-            assert!(ours.store.len() <= capacity, "pass {pass}");
+            assert!(ours.store.len() <= capacity);
         }
         stop.store(true, Ordering::Relaxed);
         honest.join().unwrap()
     });
-    let above = grants.count_above_limit();
+    let above = admitted
+        .iter()
+        .filter(|count| u32::from(**count) > BURST)
+        .count();
     assert_eq!(above, 0, "keys above their limit");
-    let stats = ours.store.stats();
-    println!("attack: {} keys above their limit; {stats:?}", above);
-    println!("honest clients that were there before: {admitted} of {asked} requests admitted");
-    let (calm, busy) = (p999(quiet), p999(latencies));
-    println!("p99.9 of a decision: {calm:?} quiet, {busy:?} in the attack (aim: ≤ 10 times)");
+    let (calm, busy) = (p999(quiet), p999(busy));
+    let ratio = busy.as_nanos() as f64 / calm.as_nanos() as f64;
+    println!(
+        "attack: {above} keys above their limit; {:?}",
+        ours.store.stats()
+    );
+    println!(
+        "p99.9 of a decision: {calm:?} quiet, {busy:?} in the attack, {ratio:.1} (aim: ≤ 10)\n"
+    );
+}
+
+/// Who asks, and how often a minute.
+#[derive(Clone, Copy)]
+struct Crowd {
+    first: u32,
+    clients: u32,
+    per_minute: u64,
+    /// The second in which they appear.
+    from: u64,
+}
+
+/// What share of what a store without a cap admits a capped one admits: attackers, clients that were
+/// there before, and clients that come in the middle.
+fn served(mode: &Mode) {
+    let capacity = mode.pick(2_000, 200);
+    println!("Share that is served of what a store without a cap would serve, per cent;");
+    println!(
+        "ten at once and ten a minute; attackers ask 20 times a minute, all others 5 times.\n"
+    );
+    println!(
+        "| attackers' keys : capacity | attackers | clients from before | clients that come later |"
+    );
+    println!("|---|---|---|---|");
+    for tenths in [5, 10, 15, 20, 50, 100] {
+        let crowds = [
+            Crowd {
+                first: 0,
+                clients: capacity as u32 * tenths / 10,
+                per_minute: 20,
+                from: 10,
+            },
+            Crowd {
+                first: 1 << 20,
+                clients: capacity as u32 / 20,
+                per_minute: 5,
+                from: 0,
+            },
+            Crowd {
+                first: 2 << 20,
+                clients: capacity as u32 / 20,
+                per_minute: 5,
+                from: 60,
+            },
+        ];
+        let [attackers, before, later] = shares(&crowds, capacity);
+        println!(
+            "| {}.{} | {attackers:.0} | {before:.0} | {later:.0} |",
+            tenths / 10,
+            tenths % 10
+        );
+    }
+    println!();
+}
+
+fn shares(crowds: &[Crowd; 3], capacity: usize) -> [f64; 3] {
+    let (rule, policy) = (TokenBucket::per_minute(10), Policy::new("crowds"));
+    let clock = ManualClock::default();
+    let store: Local<TokenBucket, _> = LocalBuilder::new()
+        .capacity(capacity)
+        .clock(clock.clone())
+        .build();
+    let mut uncapped: HashMap<IpAddr, _> = HashMap::new();
+    let mut random = Random(9);
+    let (mut ours, mut all) = ([0_u64; 3], [0_u64; 3]);
+    // Two minutes in tenths of a second; in each, who asks is drawn.
+    for tenth in 0..1200_u64 {
+        clock.advance(Duration::from_millis(100));
+        for (n, crowd) in crowds.iter().enumerate() {
+            if tenth < crowd.from * 10 {
+                continue;
+            }
+            for client in 0..crowd.clients {
+                if random.next() % 600 >= crowd.per_minute {
+                    continue;
+                }
+                let key = attacker(crowd.first + client);
+                let ask = Ask::new(&policy, &rule, key.into(), Cost::ONE);
+                ours[n] += u64::from(store.decide(&ask).is_admitted());
+                let state = uncapped.entry(key).or_default();
+                let step = rule.step(state, clock.now(), Cost::ONE);
+                all[n] += u64::from(step.decision().is_admitted());
+            }
+        }
+    }
+    std::array::from_fn(|n| 100.0 * ours[n] as f64 / all[n].max(1) as f64)
 }
 
 fn main() {
@@ -250,5 +306,8 @@ fn main() {
     }
     if mode.runs("attack") {
         attack(mode, capacity);
+    }
+    if mode.runs("served") {
+        served(mode);
     }
 }

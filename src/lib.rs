@@ -53,7 +53,7 @@
 //!
 //! | store | for | at its cap |
 //! |---|---|---|
-//! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | turns newcomers away with 503, or admits them, by choice |
+//! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()` or `.fail_closed()` says what happens when it cannot tell | as it says |
 //!
 //! # Features
@@ -109,3 +109,6 @@ pub use self::{
 
 #[doc = include_str!("../DESIGN.md")]
 pub mod design {}
+
+#[doc = include_str!("../BENCHMARKS.md")]
+pub mod benchmarks {}

@@ -69,7 +69,7 @@ impl<C> LocalBuilder<C> {
     /// The greatest number of keys that are remembered at once; 0 remembers none.
     ///
     /// Address space for the table, 21.3 bytes a key, is reserved when the store is built; memory is
-    /// taken where keys come. A key whose state is no [`Mark`](crate::algorithm::Mark) takes about 77 bytes more.
+    /// taken where keys come. A key whose state is no [`Mark`](crate::algorithm::Mark) takes about 77 bytes besides.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
         Self {

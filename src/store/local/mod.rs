@@ -45,12 +45,18 @@ use self::{
 ///
 /// # Memory
 ///
-/// A state that says no more than no state at all is forgotten while the store works: each new key
-/// looks at a few of the oldest ones of its neighbourhood. There is no pause, no background task,
-/// and nothing is lost. At the [capacity](LocalBuilder::capacity) a new key is [turned
-/// away](AtCapacity::RefuseNewcomers), or [admitted](AtCapacity::AdmitNewcomers), by choice;
-/// the keys that are known stay limited either way, and [`stats`](Self::stats) tells how often it
-/// came to that.
+/// Fixed from the beginning: a key takes 21 bytes where its state is a [`Mark`](crate::algorithm::Mark), as
+/// those of most token buckets are, and about 98 otherwise. A state that says no more than no state at all gives its
+/// place to the next newcomer that belongs there. There is no pause, no background task, and nothing is lost.
+///
+/// At the [capacity](LocalBuilder::capacity) a newcomer [inherits debts](AtCapacity::InheritDebts), is [turned
+/// away](AtCapacity::RefuseNewcomers), or [admitted](AtCapacity::AdmitNewcomers), by choice; nobody is ever admitted
+/// above its limit by the first two. [`stats`](Self::stats) tells how often it came to that, and
+/// [the benchmarks](crate::benchmarks) whom a flood slows, and by how much.
+///
+/// # Time
+///
+/// The time of a store never falls: where its clock steps back, it stands still until the clock has caught up.
 ///
 /// # Keys
 ///
