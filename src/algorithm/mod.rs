@@ -32,7 +32,7 @@ pub use self::{
 ///
 /// # Laws
 ///
-/// Stores rely on them, and `tests/laws_of_rules.rs` shows how to test them:
+/// Stores rely on them, and `tests/extend.rs` of this crate shows how to test them:
 ///
 /// - A refused call returns [`Step::Kept`] and leaves the state alone. The one exception
 ///   is the first sight of a key whose rule does not start at rest.
