@@ -333,3 +333,21 @@ fn threads_in_a_flood_admit_nobody_above_its_limit() {
         assert_eq!(stats.inserted, stats.keys as u64 + gone);
     }
 }
+
+/// A store that was given so many bytes takes no more, when it is built and when it is full.
+#[test]
+fn a_capacity_in_bytes_is_kept() {
+    const BYTES: usize = 1 << 20;
+    let policy = Policy::default();
+    let rule = TokenBucket::per_hour(1);
+    let (bytes, store) = bytes_kept(|| {
+        let store: Local<TokenBucket> = LocalBuilder::new().capacity_in_bytes(BYTES).build();
+        for key in 0..store.stats().capacity as u64 * 7 / 10 {
+            store.decide(&Ask::new(&policy, &rule, key.into(), Cost::ONE));
+        }
+        store
+    });
+    assert!(store.stats().capacity > BYTES / 22);
+    // Beside the table there are the locks of the shards.
+    assert!(bytes <= BYTES as i64 + 50_000, "{bytes} bytes");
+}

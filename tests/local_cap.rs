@@ -428,3 +428,9 @@ fn after_decades_newcomers_still_find_room() {
         }
     }
 }
+
+#[test]
+#[should_panic(expected = "expected a capacity that this machine has room for")]
+fn a_capacity_beyond_all_memory_is_told_when_the_store_is_built() {
+    let _: Local<TokenBucket> = LocalBuilder::new().capacity(usize::MAX).build();
+}
