@@ -33,6 +33,7 @@ use tollgate::{
     RateLimitLayer, TokenBucket,
     key::PeerIp,
     respond::{Headers, Http},
+    store::LocalBuilder,
 };
 use tower::{Layer, Service};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
@@ -256,11 +257,17 @@ fn admitted_without_headers(course: &mut Course<'_>) {
     let respond = Http::empty().headers(Headers::None);
     let ours = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
+        .respond(respond.clone());
+    // It lies in the nearest cache; the default one, with room for a million keys, does not.
+    let small = RateLimitLayer::new(rule(MANY))
+        .key(PeerIp::new())
+        .store(LocalBuilder::new().capacity(2_000).build())
         .respond(respond);
     let contenders = vec![
         course.admits("tollgate", ours, &[]),
         course.admits("tower_governor", governor!(MANY), &[]),
         course.admits("rate-net", rate_net(MANY), &[]),
+        course.admits("tollgate with room for 2,000 keys", small, &[]),
     ];
     course.race(
         "admitted, no headers",
