@@ -4,7 +4,7 @@ use super::{
     Inner, Local,
     map::{Place, Shard},
     stats::Counters,
-    table::{Claim, Survey},
+    table::Claim,
 };
 use crate::{
     algorithm::{Algorithm, Moment, Step},
@@ -68,8 +68,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
         now: Moment,
     ) -> Decision {
-        let survey = rule.meter().map(|meter| self.survey(place, meter, now));
-        if survey.as_ref().is_none_or(Survey::is_known) {
+        let metered = rule
+            .meter()
+            .map(|meter| (meter, self.survey(place, meter, now)));
+        if metered.as_ref().is_none_or(|(_, survey)| survey.is_known()) {
             if let Some(claim) = self.table.claim(place.fingerprint) {
                 return self.step_claimed(claim, shard, place, rule, cost, now);
             }
@@ -81,8 +83,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             }
             return step.decision();
         }
-        match survey {
-            Some(survey) => self.newcomer(shard, place, rule, survey, cost),
+        match metered {
+            Some(metered) => self.newcomer(shard, place, rule, metered, cost),
             None => self.newcomer_without_mark(shard, place, rule, cost),
         }
     }

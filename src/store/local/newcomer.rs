@@ -23,15 +23,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        mut survey: Survey<'a>,
+        (meter, mut survey): (&Meter, Survey<'a>),
         cost: Cost,
     ) -> Decision {
         // Read again: it may have been forgotten since, by the time that another thread read. Of an
         // earlier time, a full bucket would be full twice.
         let now = self.moment();
-        let Some(meter) = rule.meter() else {
-            return self.newcomer_without_mark(shard, place, rule, cost);
-        };
         let inherits = self.at_capacity == AtCapacity::InheritDebts;
         for _ in 0..TRIES {
             let full = self.is_full(&survey, now);
