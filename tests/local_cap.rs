@@ -434,3 +434,69 @@ fn after_decades_newcomers_still_find_room() {
 fn a_capacity_beyond_all_memory_is_told_when_the_store_is_built() {
     let _: Local<TokenBucket> = LocalBuilder::new().capacity(usize::MAX).build();
 }
+
+/// A store whose sets key 0 has left, owing `debt` tokens of five an hour, with room for one more.
+fn store_that_key_0_left(clock: &ManualClock, debt: u64) -> Buckets {
+    let store = store(clock, NEIGHBOURS, AtCapacity::InheritDebts);
+    let rule = TokenBucket::per_hour(5);
+    let early = spend(&store, &rule, 100).charge().unwrap();
+    store.reset(&Policy::default(), &100.into());
+    for key in 0..12 {
+        let charge = spend(&store, &rule, key).charge().unwrap();
+        settle(&store, &rule, key, charge, debt + key);
+    }
+    // What is taken by force of a key that is not known takes the place of the smallest debt.
+    settle(&store, &rule, 100, early, debt + 20);
+    assert_eq!(store.stats().pushed_out, 1, "key 0 owed least");
+    store.reset(&Policy::default(), &1.into());
+    store
+}
+
+/// Here a bucket starts above its burst, which no debt leaves.
+#[test]
+fn who_owes_starts_with_no_more_than_the_burst() {
+    let clock = ManualClock::default();
+    let store = store_that_key_0_left(&clock, 5);
+    let rule = TokenBucket::per_minute(20).burst(3).initial(5);
+    clock.advance(Duration::from_secs(9));
+    assert_eq!(spend(&store, &rule, 0).remaining(), Some(2));
+    store.reset(&Policy::default(), &0.into());
+    // From an hour after its mark on, what key 0 owed matters to nobody, and each starts anew.
+    clock.advance(Duration::from_nanos(3_591_000_000_000 - 1));
+    assert_eq!(spend(&store, &rule, 200).remaining(), Some(2));
+    store.reset(&Policy::default(), &200.into());
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(spend(&store, &rule, 200).remaining(), Some(3));
+}
+
+/// Here a bucket starts with nothing, and key 0 owes more than all that it had.
+#[test]
+fn who_owes_more_than_it_had_waits_longer_than_who_starts_with_nothing() {
+    let clock = ManualClock::default();
+    let store = store_that_key_0_left(&clock, 6);
+    let rule = TokenBucket::per_minute(1).initial(0);
+    let refused = spend(&store, &rule, 0);
+    assert_eq!(
+        refused.retry_after(),
+        Some(Duration::from_secs(12 * 60 + 60))
+    );
+    clock.advance(Duration::from_secs(12 * 60 + 60));
+    assert_eq!(spend(&store, &rule, 0).remaining(), Some(0));
+}
+
+/// What was charged before a reset, and is given back after it, is nothing that a newcomer has.
+#[test]
+fn what_is_given_back_to_a_newcomer_does_not_lessen_its_debt() {
+    let slow = TokenBucket::per_minute(1).burst(4).initial(1);
+    for given_back_by in [TokenBucket::per_hour(5), slow] {
+        let store = store_that_key_0_left(&ManualClock::default(), 5);
+        let charge = Charge {
+            at: Timestamp::default(),
+            class: 0,
+            cost: 4,
+        };
+        settle(&store, &given_back_by, 0, charge, 0);
+        assert_eq!(look(&store, &slow, 0), Some(0));
+        assert_eq!(look(&store, &TokenBucket::per_hour(5), 0), Some(0));
+    }
+}

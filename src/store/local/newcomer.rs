@@ -1,5 +1,7 @@
 //! Keys that are not known: what they owe, and where they find a place.
 
+use std::{cmp::Reverse, time::Duration};
+
 use super::{
     AtCapacity, Inner,
     map::{Place, Shard},
@@ -81,10 +83,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let now = self.moment();
         let owed = self.table.owed(place.fingerprint);
         let mut state = self.debtor(rule, owed, now);
+        let inherits = state.is_some();
         let step = self.counted(rule.step(&mut state, now.at(), cost));
         match (step, state) {
             (Step::Kept(_), _) => {
-                Counters::add(&self.counters.held_back, u64::from(owed.is_some()));
+                Counters::add(&self.counters.held_back, u64::from(inherits));
             }
             (_, None) => {}
             (_, Some(state)) => {
@@ -124,4 +127,36 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let taken = survey.smallest_debt().filter(|_| inherits);
         survey.owed().max(taken)
     }
+
+    /// The state in which a newcomer comes that inherits a debt; `None` where it owes nothing, or starts
+    /// with no more than the debt leaves.
+    pub(super) fn debtor<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        debt: Option<Mark>,
+        now: Moment,
+    ) -> Option<S> {
+        let debt = debt?;
+        let state = rule.state_of(debt, now);
+        if rule.meter().is_some() {
+            // It starts full: no debt leaves more.
+            return state;
+        }
+        // Another one may start with less; or above its burst, where it would lose by any debt, however
+        // old: so only one counts that could not have been forgotten yet.
+        let owes = self.table.can_matter(debt, now)
+            && means(rule, state.clone(), now) < means(rule, None, now);
+        state.filter(|_| owes)
+    }
+}
+
+/// What a key has, in an order in which more is greater: how much it can spend at once, and then how
+/// soon again. That tells also what lies above a full bucket, or below an empty one.
+fn means<A: Algorithm>(rule: &A, mut state: Option<A::State>, now: Moment) -> impl Ord + use<A> {
+    let once = rule.look(state.as_ref(), now.at()).remaining();
+    if let Some(all) = once.and_then(Cost::new) {
+        rule.step(&mut state, now.at(), all);
+    }
+    let again = rule.look(state.as_ref(), now.at()).retry_after();
+    (once, Reverse(again.unwrap_or(Duration::MAX)))
 }

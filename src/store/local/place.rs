@@ -8,7 +8,7 @@ use super::{
     table::{Claim, Placed, Survey, Word},
 };
 use crate::{
-    algorithm::{Algorithm, Mark, Moment},
+    algorithm::{Algorithm, Moment},
     clock::{Clock, Timestamp},
     decision::Decision,
 };
@@ -52,21 +52,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return slot.state.clone();
         }
         self.debtor(rule, self.table.owed(place.fingerprint), now)
-    }
-
-    /// The state in which a newcomer comes that inherits a debt.
-    pub(super) fn debtor<A: Algorithm<State = S>>(
-        &self,
-        rule: &A,
-        debt: Option<Mark>,
-        now: Moment,
-    ) -> Option<S> {
-        let state = rule.state_of(debt?, now)?;
-        let units = |state| rule.look(state, now.at()).remaining();
-        // A rule with a meter starts full. Another one may start with less than a debt leaves, or
-        // the debt may say nothing to it.
-        let owes = rule.meter().is_some() || units(Some(&state)) < units(None);
-        owes.then_some(state)
     }
 
     fn word<A: Algorithm<State = S>>(&self, rule: &A, state: &S, now: Moment) -> Option<Word> {

@@ -40,7 +40,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         // Read again: it may have been forgotten since, by the time that another thread read.
         let now = self.moment();
-        let before = self.debtor(rule, self.table.owed(place.fingerprint), now);
+        // What is given back does not lessen what newcomers owe: who was reset, say, would have more
+        // by it than who never came.
+        let owed = self.table.owed(place.fingerprint);
+        let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
+        let before = self.debtor(rule, owed, now);
         let Corrected::Matters(state) = corrected(settlement, before, now) else {
             return;
         };

@@ -154,6 +154,11 @@ impl Table {
             .saturating_add(self.shapes.lasts(word.shape()))
     }
 
+    /// Whether a mark that was pushed out could still matter, whichever shape it had.
+    pub(super) fn can_matter(&self, mark: Mark, now: Moment) -> bool {
+        mark.get().saturating_add(self.shapes.longest()) > now.mark().get()
+    }
+
     fn is_forgettable(&self, seen: &Seen, now: Moment) -> bool {
         self.end(seen.word) <= now.mark().get()
     }

@@ -26,6 +26,13 @@ impl Shapes {
         self.0[usize::from(shape) % SHAPES].load(Ordering::Relaxed)
     }
 
+    /// How long the marks of all shapes matter at most.
+    pub(crate) fn longest(&self) -> u64 {
+        // Relaxed: as in `lasts`, whoever knows of a word that was pushed out sees its shape.
+        let lengths = self.0.iter().map(|length| length.load(Ordering::Relaxed));
+        lengths.max().unwrap_or(0)
+    }
+
     /// The shape of marks that matter for `lasts`, above zero.
     pub(crate) fn of(&self, lasts: u64) -> u8 {
         let (last, own) = match self.0.split_last() {
