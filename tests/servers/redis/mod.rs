@@ -1,0 +1,155 @@
+//! A single Redis or Valkey.
+
+mod options;
+
+use std::{io, net::SocketAddr, ops::Deref, time::Duration};
+
+pub use self::options::RedisOptions;
+use super::{
+    process::Server,
+    resp::{Reply, Resp},
+};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A running server; killed when dropped.
+#[derive(Debug)]
+pub struct Redis {
+    server: Server,
+    password: Option<String>,
+}
+
+impl Deref for Redis {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Redis {
+    /// A Redis with the options as they are.
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// A Valkey; `None` where there is none.
+    pub fn start_valkey() -> Option<Self> {
+        Self::options().valkey().map(RedisOptions::start)
+    }
+
+    /// What can be chosen before the start.
+    pub fn options() -> RedisOptions {
+        RedisOptions::new()
+    }
+
+    /// `redis://127.0.0.1:port`, with the password where there is one.
+    pub fn url(&self) -> String {
+        let address = self.address();
+        match &self.password {
+            Some(password) => format!("redis://:{password}@{address}"),
+            None => format!("redis://{address}"),
+        }
+    }
+
+    /// A connection of its own, logged in, for several commands.
+    pub fn connect(&self) -> io::Result<Resp> {
+        connect(self.address(), self.password.as_deref(), LIMIT)
+    }
+
+    /// The answer to a command on a fresh connection; an error is an answer too.
+    pub fn ask(&self, command: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+        self.connect()?.call(command)
+    }
+
+    /// The same, where nothing goes wrong.
+    ///
+    /// # Panics
+    ///
+    /// Where the server does not answer, or with an error.
+    pub fn reply(&self, command: &[impl AsRef<[u8]>]) -> Reply {
+        let failure = match self.ask(command) {
+            Ok(Reply::Error(error)) => error,
+            Ok(reply) => return reply,
+            Err(error) => error.to_string(),
+        };
+        let words = command
+            .iter()
+            .map(|word| word.as_ref().escape_ascii().to_string());
+        let words: Vec<_> = words.collect();
+        panic!("{:?}, {}: {failure}", self.server, words.join(" "))
+    }
+
+    /// The same as text, the members of a list on lines of their own.
+    ///
+    /// # Panics
+    ///
+    /// As [`reply`](Self::reply).
+    pub fn command(&self, command: &[impl AsRef<[u8]>]) -> String {
+        self.reply(command).to_string()
+    }
+
+    /// The value of a line `name:value` of a section of `INFO`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such line.
+    pub fn info(&self, section: &str, name: &str) -> String {
+        let text = self.command(&["INFO", section]);
+        let value = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find_map(|(found, value)| (found == name).then(|| value.to_owned()));
+        value.unwrap_or_else(|| panic!("expected {name} in INFO {section}, found: {text}"))
+    }
+
+    /// All keys, by `SCAN`, in order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let mut connection = self.connect().unwrap();
+        let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
+        for _ in 0..1_000_000 {
+            let answer = connection.call(&["SCAN", &cursor, "COUNT", "1000"]);
+            let Reply::List(parts) = answer.unwrap() else {
+                panic!("expected a cursor and keys from SCAN");
+            };
+            let [next, page] = <[Reply; 2]>::try_from(parts).unwrap();
+            keys.extend(page.into_members());
+            cursor = next.to_string();
+            if cursor == "0" {
+                keys.sort();
+                // A scan may show a key twice.
+                keys.dedup();
+                return keys;
+            }
+        }
+        panic!("expected SCAN to end, at cursor {cursor}");
+    }
+}
+
+fn connect(address: SocketAddr, password: Option<&str>, limit: Duration) -> io::Result<Resp> {
+    let mut connection = Resp::connect(address, limit)?;
+    if let Some(password) = password {
+        if let Reply::Error(error) = connection.call(&["AUTH", password])? {
+            return Err(io::Error::other(error));
+        }
+    }
+    Ok(connection)
+}
+
+/// Whether the process `id`, and nobody else, serves that address.
+fn answers(address: SocketAddr, id: u32, password: Option<&str>) -> Result<(), String> {
+    let ask = || -> io::Result<(String, Reply)> {
+        let mut connection = connect(address, password, Duration::from_secs(1))?;
+        let server = connection.call(&["INFO", "server"])?.to_string();
+        Ok((server, connection.call(&["PING"])?))
+    };
+    let (server, ping) = ask().map_err(|error| error.to_string())?;
+    if !server.contains(&format!("process_id:{id}\r\n")) {
+        return Err(format!("somebody else answers: {server}"));
+    }
+    match ping {
+        Reply::Status(pong) if pong == "PONG" => Ok(()),
+        // It may still be loading.
+        other => Err(other.to_string()),
+    }
+}

@@ -1,0 +1,167 @@
+//! A master and its replica, watched by three sentinels.
+
+use std::{fs, time::Duration};
+
+use super::{
+    redis::{Redis, RedisOptions},
+    resp::Reply,
+    wait::{Turn, wait_until},
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Milliseconds, after which a silent master is suspected. Long enough for a busy machine.
+const DOWN_AFTER: &str = "1000";
+
+/// Five running servers; killed when dropped. One cluster or sentinel at a time in a process: the next one
+/// waits for the drop.
+#[derive(Debug)]
+pub struct Sentinel {
+    nodes: [Redis; 2],
+    sentinels: [Redis; 3],
+    _turn: Turn,
+}
+
+impl Sentinel {
+    /// What the sentinels call the master.
+    pub const MASTER: &str = "mymaster";
+
+    /// Two nodes of Redis and three sentinels that know them and each other.
+    pub fn start() -> Self {
+        let turn = Turn::take();
+        let options = Redis::options().set("repl-ping-replica-period", "1");
+        let master = options.clone().start();
+        let replica = options.replica_of(&master).start();
+        wait_until("a linked replica", LIMIT, || {
+            match replica.info("replication", "master_link_status") {
+                up if up == "up" => Ok(()),
+                other => Err(other),
+            }
+        });
+        let watched = master.port();
+        let sentinel = || {
+            RedisOptions::bare().start_as(|folder| {
+                let (name, conf) = (Self::MASTER, folder.join("sentinel.conf"));
+                let text = format!(
+                    "bind 127.0.0.1\n\
+                     sentinel monitor {name} 127.0.0.1 {watched} 2\n\
+                     sentinel down-after-milliseconds {name} {DOWN_AFTER}\n\
+                     sentinel failover-timeout {name} 10000\n"
+                );
+                fs::write(&conf, text).unwrap();
+                let conf = conf.to_str().expect("a path in UTF-8").to_owned();
+                vec![conf, "--sentinel".to_owned()]
+            })
+        };
+        let sentinels = [sentinel(), sentinel(), sentinel()];
+        // By default they tell each other of themselves every two seconds, and look at the nodes every ten.
+        let often = [
+            "SENTINEL",
+            "DEBUG",
+            "publish-period",
+            "200",
+            "info-period",
+            "500",
+        ];
+        for sentinel in &sentinels {
+            sentinel.command(&often);
+        }
+        let group = Self {
+            nodes: [master, replica],
+            sentinels,
+            _turn: turn,
+        };
+        group.settle();
+        group
+    }
+
+    /// Both nodes, also a killed one; the first was the master at the start.
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    pub fn sentinels(&self) -> &[Redis] {
+        &self.sentinels
+    }
+
+    /// The URLs of the sentinels.
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Redis::url).collect()
+    }
+
+    /// All sentinels and the master's name: `redis+sentinel://host:port,host:port,host:port/name`.
+    pub fn url(&self) -> String {
+        let addresses = self
+            .sentinels
+            .each_ref()
+            .map(|sentinel| sentinel.address().to_string());
+        format!("redis+sentinel://{}/{}", addresses.join(","), Self::MASTER)
+    }
+
+    /// Waits until all running sentinels name one master, which is one, and know its replica and each other.
+    pub fn settle(&self) {
+        wait_until("settled sentinels", LIMIT, || self.look().map(drop));
+    }
+
+    /// The master that all running sentinels name, once they are settled.
+    pub fn master(&self) -> &Redis {
+        wait_until("a master that all sentinels name", LIMIT, || self.look())
+    }
+
+    fn look(&self) -> Result<&Redis, String> {
+        let mut named = None;
+        for sentinel in self
+            .sentinels
+            .iter()
+            .filter(|sentinel| sentinel.is_running())
+        {
+            let answer = sentinel.ask(&["SENTINEL", "MASTER", Self::MASTER]);
+            let fields = answer.map_err(|error| error.to_string())?.into_members();
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|field| String::from_utf8_lossy(field))
+                .collect();
+            let field = |name: &str| {
+                let pair = fields.chunks_exact(2).find(|pair| pair[0] == name);
+                pair.map(|pair| pair[1].as_ref()).unwrap_or_default()
+            };
+            let known = [
+                field("flags"),
+                field("num-slaves"),
+                field("num-other-sentinels"),
+            ];
+            if known != ["master", "1", "2"] {
+                return Err(format!("port {}: {fields:?}", sentinel.port()));
+            }
+            let port = field("port").to_owned();
+            if *named.get_or_insert(port.clone()) != port {
+                return Err(format!("sentinels name {named:?} and {port}"));
+            }
+        }
+        let named = named.ok_or("no sentinel runs")?;
+        let master = self
+            .nodes
+            .iter()
+            .find(|node| node.port().to_string() == named);
+        let master = master.ok_or_else(|| format!("a master at a strange port: {named}"))?;
+        match master.ask(&["ROLE"]) {
+            Ok(Reply::List(role)) if role.first().is_some_and(|is| is.to_string() == "master") => {
+                Ok(master)
+            }
+            other => Err(format!("port {named} as a master: {other:?}")),
+        }
+    }
+
+    /// Kills the master and waits until all sentinels name the other node, which it returns.
+    ///
+    /// What was written just before may be lost, unless `WAIT` said that it had arrived.
+    pub fn failover(&self) -> &Redis {
+        let old = self.master();
+        old.kill();
+        wait_until("a successor of a killed master", LIMIT, || {
+            match self.look()? {
+                node if node.port() != old.port() => Ok(node),
+                node => Err(format!("still the one at port {}", node.port())),
+            }
+        })
+    }
+}

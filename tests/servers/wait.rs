@@ -1,0 +1,90 @@
+//! Waiting, always with an end.
+
+use std::{
+    sync::{Condvar, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Polls until `look` gives a value, and returns it.
+///
+/// # Panics
+///
+/// After `limit`, with `what` was expected and what `look` saw last.
+#[track_caller]
+pub fn wait_until<T>(
+    what: &str,
+    limit: Duration,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> T {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Ok(value) => return value,
+            Err(seen) if start.elapsed() > limit => {
+                panic!("expected within {limit:?}: {what}; seen last: {seen}")
+            }
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// How late a tokio sleep wakes when nothing else is to do: the latest of forty.
+///
+/// A test of a deadline allows ten times this much. Reads real time, also inside a runtime whose
+/// time is paused.
+pub fn idle_wakeup() -> Duration {
+    const SLEEP: Duration = Duration::from_millis(5);
+    let measure = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut latest = Duration::ZERO;
+            for _ in 0..40 {
+                let start = Instant::now();
+                tokio::time::sleep(SLEEP).await;
+                latest = latest.max(start.elapsed().saturating_sub(SLEEP));
+            }
+            latest
+        })
+    };
+    thread::spawn(measure).join().unwrap()
+}
+
+static HEAVY: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+/// The right to run many processes at once: one holder in this process, the others wait.
+#[derive(Debug)]
+pub(super) struct Turn(());
+
+impl Turn {
+    /// # Panics
+    ///
+    /// After five minutes: a test that holds one turn and takes a second waits for itself.
+    pub(super) fn take() -> Self {
+        let limit = Duration::from_secs(300);
+        let (taken, freed) = &HEAVY;
+        let taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut taken, _) = freed
+            .wait_timeout_while(taken, limit, |taken| *taken)
+            .unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            !*taken,
+            "expected within {limit:?}: the cluster or sentinel before this one is dropped (a test can hold one)"
+        );
+        *taken = true;
+        Self(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (taken, freed) = &HEAVY;
+        *taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        freed.notify_one();
+    }
+}
