@@ -45,10 +45,15 @@ impl From<NonZeroU64> for Cost {
 pub struct Charge {
     /// When it was taken, on the store's timeline.
     pub at: Timestamp,
-    /// The class it was admitted in, 0 being the best.
-    pub class: u8,
+    /// The class it was admitted in, 0 being the best; of several rules charged together, the class
+    /// under each, that of the first one lowest, in the
+    /// [bits that each takes](crate::algorithm::Algorithm::class_bits).
+    pub class: u32,
     /// The units taken.
     pub cost: u64,
+    /// How long it was told to wait; `None` where several rules were charged together, and told their
+    /// longest.
+    pub delay: Option<Duration>,
 }
 
 /// What a [`Decision`] says.
@@ -84,6 +89,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     kind: Kind,
+    /// In the low byte the worst class, above it that under each rule: what a [`Charge`] keeps.
     class: u32,
     at: Timestamp,
     cost: u64,
@@ -106,6 +112,9 @@ enum Kind {
     /// Undecided, and the request does not go on.
     TurnedAway,
 }
+
+/// The width of a class.
+const CLASS_BITS: u32 = u8::BITS;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Limit {
@@ -211,7 +220,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_class(mut self, class: u8) -> Self {
-        self.class = class as u32;
+        self.class = (class as u32) << CLASS_BITS | class as u32;
         self
     }
 
@@ -325,8 +334,12 @@ impl Decision {
         }
         Some(Charge {
             at: self.at,
-            class: self.class(),
+            class: self.class >> CLASS_BITS,
             cost: self.cost,
+            delay: Some(match (self.kind, self.wait) {
+                (Kind::Delay, Some(wait)) => wait,
+                _ => Duration::ZERO,
+            }),
         })
     }
 
@@ -368,8 +381,12 @@ impl Decision {
 
     /// One decision for two limits that are spent together or not at all.
     ///
-    /// The capacity, what remains and the rate are the smaller ones; every wait is the longer.
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// The capacity, what remains and the rate are the smaller ones; every wait is the longer. The classes
+    /// of the first one take `class_bits`.
+    pub(crate) fn and(self, other: Self, class_bits: u32) -> Self {
+        let above = (other.class >> CLASS_BITS).checked_shl(class_bits);
+        let classes = self.class >> CLASS_BITS | above.unwrap_or(0);
+        let class = self.class().max(other.class());
         let (near, far) = if other.is_nearer_exhaustion_than(&self) {
             (other, self)
         } else {
@@ -379,6 +396,11 @@ impl Decision {
         let kind = match (near.kind, far.kind) {
             (Kind::Allow, Kind::Delay) => Kind::Delay,
             (kind, _) => kind,
+        };
+        // Where one refuses, what the other would have waited is no reason to come later.
+        let wait = |decision: &Self| match kind {
+            Kind::Delay => decision.wait,
+            _ => decision.retry_after(),
         };
         let (a, b) = (near.standing.told(), far.standing.told());
         let more_after = match a.remaining.cmp(&b.remaining) {
@@ -390,7 +412,7 @@ impl Decision {
         };
         Self {
             kind,
-            class: near.class.max(far.class),
+            class: classes << CLASS_BITS | u32::from(class),
             at: near.at.max(far.at),
             cost: near.cost,
             limit: match (near.limit, far.limit) {
@@ -400,7 +422,7 @@ impl Decision {
                 }),
                 _ => None,
             },
-            wait: match (near.wait, far.wait) {
+            wait: match (wait(&near), wait(&far)) {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
@@ -421,7 +443,7 @@ impl fmt::Debug for Decision {
             .field("remaining", &self.remaining())
             .field("retry_after", &self.retry_after())
             .field("reset_after", &self.reset_after())
-            .field("class", &self.class)
+            .field("class", &self.class())
             .field("at", &self.at)
             .finish_non_exhaustive()
     }

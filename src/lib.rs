@@ -43,9 +43,17 @@
 //!
 //! # Which rule?
 //!
+//! Start with a [`TokenBucket`]; the [guide] tells when to take another one.
+//!
 //! | rule | guarantees | does not guarantee |
 //! |---|---|---|
 //! | [`TokenBucket`] | at most burst + rate · Δt units in any span Δt; a full burst after a rest | at most the quota in every window: `100/1m` lets 199 through in some minute |
+//! | [`LeakyBucket`] | departures at least an interval apart; first in, first out; a bounded wait | an answer at once |
+//! | [`FixedWindow`] | at most the limit in each window of the calendar | the same across a boundary: twice the limit |
+//! | [`SlidingLog`] | at most the limit in every window, to the nanosecond | small states: 16 bytes a call |
+//! | [`SlidingWindow`] | at most the limit in what it estimates; a small mean error | the estimate: up to twice the limit, less one |
+//! | [`WarmUp`], [`WarmUpSpaced`] | a rate that grows with use, and falls with rest | the full rate to whoever is cold |
+//! | [`Cascade`], [`ThreeColor`] | a class for each call, by what could pay for it | |
 //! | `(A, B)`, or `a & b` in text | both limits, spent together or not at all | |
 //! | [`AnyRule`] | what its text says, chosen by configuration or per request | |
 //!
@@ -56,13 +64,18 @@
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()` or `.fail_closed()` says what happens when it cannot tell | as it says |
 //!
+//! # Work that is pulled
+//!
+//! A worker that pulls its work need not be refused: a [`Pacer`](pace::Pacer) says when it may go on, at an instant that it is given,
+//! or by waiting for it, as a future or as a stream. See [`pace`].
+//!
 //! # Features
 //!
 //! None is on by default; the crate alone pulls in no framework and no runtime.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; `TokioClock` |
+//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; [pacing](pace) by futures and streams; `TokioClock` |
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
 //! | `tonic` | the peer address from `TcpConnectInfo` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
@@ -88,6 +101,7 @@ pub mod key;
 mod layer;
 mod limit;
 mod outcome;
+pub mod pace;
 pub mod prelude;
 mod quota;
 pub mod respond;
@@ -96,7 +110,10 @@ pub mod store;
 mod sync;
 
 pub use self::{
-    algorithm::{AnyRule, TokenBucket},
+    algorithm::{
+        AnyRule, Cascade, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, ThreeColor,
+        TokenBucket, WarmUp, WarmUpSpaced,
+    },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Verdict},
     error::Error,
@@ -109,6 +126,9 @@ pub use self::{
 
 #[doc = include_str!("../DESIGN.md")]
 pub mod design {}
+
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 
 #[doc = include_str!("../BENCHMARKS.md")]
 pub mod benchmarks {}

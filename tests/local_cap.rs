@@ -494,6 +494,7 @@ fn what_is_given_back_to_a_newcomer_does_not_lessen_its_debt() {
             at: Timestamp::default(),
             class: 0,
             cost: 4,
+            delay: None,
         };
         settle(&store, &given_back_by, 0, charge, 0);
         assert_eq!(look(&store, &slow, 0), Some(0));

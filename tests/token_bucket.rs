@@ -368,7 +368,7 @@ proptest! {
         let Some(charge) = charged.charge() else {
             return Ok(());
         };
-        prop_assert_eq!(charge, Charge { at: at(idle), class: 0, cost });
+        prop_assert_eq!(charge, Charge { at: at(idle), class: 0, cost, delay: Some(Duration::ZERO) });
         let held = state.unwrap();
         if actual > cost && at(idle + gap) >= rule.forgettable_at(&held) {
             // Like a key that was forgotten: the debt is taken now.
@@ -750,6 +750,7 @@ fn the_extremes_neither_overflow_nor_round() {
         at: end,
         class: 0,
         cost: 1,
+        delay: None,
     };
     fast.settle(&mut state, &charge, end, u64::MAX);
     assert!(

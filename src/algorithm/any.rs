@@ -4,9 +4,18 @@ use std::{fmt, str::FromStr};
 
 use super::{
     Algorithm, Mark, Meter, Moment, Step,
-    both::{join, passes, step_if},
+    all::All,
+    cascade::{Cascade, CascadeState},
+    codec::{Codec, damaged, tag},
+    fixed_window::{FixedWindow, FixedWindowState},
+    leaky_bucket::{LeakyBucket, LeakyBucketState},
+    sliding_log::{SlidingLog, SlidingLogState},
+    sliding_window::{SlidingWindow, SlidingWindowState},
     text::Words,
+    three_color::{ThreeColor, ThreeColorState},
     token_bucket::{TokenBucket, TokenBucketState},
+    warm_up::{WarmUp, WarmUpState},
+    warm_up_spaced::{WarmUpSpaced, WarmUpSpacedState},
 };
 use crate::{
     clock::Timestamp,
@@ -22,9 +31,18 @@ use crate::{
 ///
 /// | text | rule |
 /// |---|---|
-/// | `token-bucket 100/1m` | [`TokenBucket`] with a burst of 100 |
-/// | `token-bucket 100/1m burst=150 initial=300 keep=1h` | all its settings |
-/// | `token-bucket 10/s & token-bucket 1000/1h` | both, spent together or not at all |
+/// | `token-bucket 100/1m burst=150 initial=300 keep=1h` | [`TokenBucket`] |
+/// | `leaky-bucket 10/s queue=50 max-wait=2s` | [`LeakyBucket`] |
+/// | `fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call` | [`FixedWindow`] |
+/// | `sliding-window 100/1m slices=4` | [`SlidingWindow`] |
+/// | `sliding-log 100/1m` | [`SlidingLog`] |
+/// | `warm-up 200/s over=10s cold=3` | [`WarmUp`] |
+/// | `warm-up-spaced 2/s over=4s cold=3 max-wait=5s` | [`WarmUpSpaced`] |
+/// | `cascade 10/s burst=10 > 5/s burst=20` | [`Cascade`] |
+/// | `three-color 100/s burst=100 peak=200/s peak-burst=200 aware` | [`ThreeColor`] |
+/// | `token-bucket 10/s & fixed-window 1000/1h` | [`All`]: spent together or not at all |
+///
+/// All settings but the quotas may be left out; each rule's page says what they are then.
 ///
 /// ```
 /// use tollgate::AnyRule;
@@ -41,13 +59,25 @@ use crate::{
 pub enum AnyRule {
     /// Tokens at a constant rate.
     TokenBucket(TokenBucket),
+    /// A queue with a constant outflow.
+    LeakyBucket(LeakyBucket),
+    /// A count for each window of the calendar.
+    FixedWindow(FixedWindow),
+    /// Counts of slices that slide.
+    SlidingWindow(SlidingWindow),
+    /// The time of every call.
+    SlidingLog(SlidingLog),
+    /// A rate that grows with use.
+    WarmUp(WarmUp),
+    /// A distance between calls that shrinks with use.
+    WarmUpSpaced(WarmUpSpaced),
+    /// Several buckets, the next one for what the one before cannot pay.
+    Cascade(Cascade),
+    /// Two rates, three colours.
+    ThreeColor(ThreeColor),
     /// Several rules at once.
     All(All),
 }
-
-/// Several rules on one key, spent together or not at all: `… & …` in an [`AnyRule`]'s text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct All(Box<[AnyRule]>);
 
 /// What an [`AnyRule`] remembers of a key.
 #[derive(Clone, Debug)]
@@ -56,103 +86,126 @@ pub struct AnyState(Inner);
 #[derive(Clone, Debug)]
 enum Inner {
     TokenBucket(TokenBucketState),
-    All(Box<[Option<AnyState>]>),
+    LeakyBucket(LeakyBucketState),
+    FixedWindow(FixedWindowState),
+    SlidingWindow(SlidingWindowState),
+    SlidingLog(SlidingLogState),
+    WarmUp(WarmUpState),
+    WarmUpSpaced(WarmUpSpacedState),
+    Cascade(CascadeState),
+    ThreeColor(ThreeColorState),
+    All(<All as Algorithm>::State),
 }
 
-impl AnyState {
-    fn of_token_bucket(state: TokenBucketState) -> Self {
-        Self(Inner::TokenBucket(state))
-    }
-
-    fn of_all(states: Box<[Option<Self>]>) -> Self {
-        Self(Inner::All(states))
-    }
-
-    fn token_bucket(self) -> Result<TokenBucketState, Self> {
-        match self.0 {
-            Inner::TokenBucket(state) => Ok(state),
-            other => Err(Self(other)),
+/// Goes on with the rule that it is, whichever.
+macro_rules! each {
+    ($any:expr, $rule:ident => $go_on:expr) => {
+        match $any {
+            AnyRule::TokenBucket($rule) => $go_on,
+            AnyRule::LeakyBucket($rule) => $go_on,
+            AnyRule::FixedWindow($rule) => $go_on,
+            AnyRule::SlidingWindow($rule) => $go_on,
+            AnyRule::SlidingLog($rule) => $go_on,
+            AnyRule::WarmUp($rule) => $go_on,
+            AnyRule::WarmUpSpaced($rule) => $go_on,
+            AnyRule::Cascade($rule) => $go_on,
+            AnyRule::ThreeColor($rule) => $go_on,
+            AnyRule::All($rule) => $go_on,
         }
-    }
-
-    fn all(self) -> Result<Box<[Option<Self>]>, Self> {
-        match self.0 {
-            Inner::All(states) => Ok(states),
-            other => Err(Self(other)),
-        }
-    }
+    };
 }
+
+/// A state that an [`AnyState`] can be.
+trait Own: Sized {
+    fn into_any(self) -> AnyState;
+    /// Takes it out, or gives back what is of another algorithm.
+    fn from_any(any: AnyState) -> Result<Self, AnyState>;
+    fn in_any(any: &AnyState) -> Option<&Self>;
+}
+
+macro_rules! own {
+    ($($Kind:ident($State:ty)),+ $(,)?) => {$(
+        impl Own for $State {
+            #[inline]
+            fn into_any(self) -> AnyState {
+                AnyState(Inner::$Kind(self))
+            }
+
+            #[inline]
+            fn from_any(any: AnyState) -> Result<Self, AnyState> {
+                match any.0 {
+                    Inner::$Kind(own) => Ok(own),
+                    other => Err(AnyState(other)),
+                }
+            }
+
+            #[inline]
+            fn in_any(any: &AnyState) -> Option<&Self> {
+                match &any.0 {
+                    Inner::$Kind(own) => Some(own),
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+
+own!(
+    TokenBucket(TokenBucketState),
+    LeakyBucket(LeakyBucketState),
+    FixedWindow(FixedWindowState),
+    SlidingWindow(SlidingWindowState),
+    SlidingLog(SlidingLogState),
+    WarmUp(WarmUpState),
+    WarmUpSpaced(WarmUpSpacedState),
+    Cascade(CascadeState),
+    ThreeColor(ThreeColorState),
+    All(<All as Algorithm>::State),
+);
 
 impl Algorithm for AnyRule {
     type State = AnyState;
 
     #[inline]
     fn step(&self, state: &mut Option<AnyState>, now: Timestamp, cost: Cost) -> Step {
-        match self {
-            Self::TokenBucket(rule) => with_own(
-                state,
-                AnyState::token_bucket,
-                AnyState::of_token_bucket,
-                |own| rule.step(own, now, cost),
-            ),
-            Self::All(rule) => with_own(state, AnyState::all, AnyState::of_all, |own| {
-                rule.step(own, now, cost)
-            }),
-        }
+        each!(self, rule => step_own(rule, state, now, cost))
     }
 
     fn look(&self, state: Option<&AnyState>, now: Timestamp) -> Decision {
-        match (self, state.map(|state| &state.0)) {
-            (Self::TokenBucket(rule), Some(Inner::TokenBucket(state))) => {
-                rule.look(Some(state), now)
-            }
-            (Self::TokenBucket(rule), _) => rule.look(None, now),
-            (Self::All(rule), Some(Inner::All(states))) => rule.look(Some(states), now),
-            (Self::All(rule), _) => rule.look(None, now),
-        }
+        each!(self, rule => rule.look(state.and_then(Own::in_any), now))
     }
 
     /// A charge that another algorithm made stays as it is.
     fn settle(&self, state: &mut Option<AnyState>, charge: &Charge, now: Timestamp, actual: u64) {
-        match self {
-            Self::TokenBucket(rule) => {
-                let (mut own, foreign) = split(state, AnyState::token_bucket);
-                if foreign.is_none() {
-                    rule.settle(&mut own, charge, now, actual);
-                }
-                *state = own.map(AnyState::of_token_bucket).or(foreign);
-            }
-            Self::All(rule) => {
-                let (mut own, foreign) = split(state, AnyState::all);
-                if foreign.is_none() {
-                    rule.settle(&mut own, charge, now, actual);
-                }
-                *state = own.map(AnyState::of_all).or(foreign);
-            }
-        }
+        each!(self, rule => settle_own(rule, state, charge, now, actual))
     }
 
     /// A state of another algorithm says nothing to this rule: it can be forgotten at once.
     #[inline]
     fn forgettable_at(&self, state: &AnyState) -> Timestamp {
-        match (self, &state.0) {
-            (Self::TokenBucket(rule), Inner::TokenBucket(state)) => rule.forgettable_at(state),
-            (Self::All(rule), Inner::All(states)) => rule.forgettable_at(states),
-            _ => Timestamp::default(),
-        }
+        each!(self, rule => Own::in_any(state).map_or_else(Timestamp::default, |own| rule.forgettable_at(own)))
+    }
+
+    fn class_bits(&self) -> u32 {
+        each!(self, rule => rule.class_bits())
+    }
+
+    #[inline]
+    fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
+        each!(self, rule => rule.for_key(digest).map(Self::from))
     }
 
     #[inline]
     fn meter(&self) -> Option<&Meter> {
         match self {
             Self::TokenBucket(rule) => rule.meter(),
-            Self::All(_) => None,
+            _ => None,
         }
     }
 
     fn mark_of(&self, state: &AnyState, now: Moment) -> Option<Mark> {
-        match (self, &state.0) {
-            (Self::TokenBucket(rule), Inner::TokenBucket(state)) => rule.mark_of(state, now),
+        match self {
+            Self::TokenBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
             _ => None,
         }
     }
@@ -161,43 +214,39 @@ impl Algorithm for AnyRule {
     fn state_of(&self, mark: Mark, now: Moment) -> Option<AnyState> {
         let state = match self {
             Self::TokenBucket(rule) => rule.state_of(mark, now)?,
-            Self::All(_) => TokenBucketState::holding(now.mark().since(mark), now.at()),
+            _ => TokenBucketState::holding(now.mark().since(mark), now.at()),
         };
-        Some(AnyState::of_token_bucket(state))
+        Some(state.into_any())
     }
 }
 
 /// Takes the state: the algorithm's own one, or that of another algorithm.
 #[inline]
-fn split<S>(
-    state: &mut Option<AnyState>,
-    own: impl FnOnce(AnyState) -> Result<S, AnyState>,
-) -> (Option<S>, Option<AnyState>) {
-    match state.take().map(own) {
+fn split<S: Own>(state: &mut Option<AnyState>) -> (Option<S>, Option<AnyState>) {
+    match state.take().map(S::from_any) {
         None => (None, None),
         Some(Ok(own)) => (Some(own), None),
         Some(Err(foreign)) => (None, Some(foreign)),
     }
 }
 
-/// Runs a step on the state if it is of the step's algorithm, and on none otherwise.
+/// Steps on the state if it is of the rule's algorithm, and on none otherwise.
 #[inline]
-fn with_own<S>(
+fn step_own<R: Algorithm<State: Own>>(
+    rule: &R,
     state: &mut Option<AnyState>,
-    own: impl FnOnce(AnyState) -> Result<S, AnyState>,
-    any: impl FnOnce(S) -> AnyState,
-    step: impl FnOnce(&mut Option<S>) -> Step,
+    now: Timestamp,
+    cost: Cost,
 ) -> Step {
-    let (mut own, foreign) = split(state, own);
-    let step = step(&mut own);
+    let (mut own, foreign) = split(state);
+    let step = rule.step(&mut own, now, cost);
     match (own, foreign) {
-        (Some(own), None) => {
-            *state = Some(any(own));
-            step
-        }
-        (Some(own), Some(_)) => {
-            *state = Some(any(own));
-            Step::Restarted(step.decision())
+        (Some(own), foreign) => {
+            *state = Some(own.into_any());
+            match foreign {
+                None => step,
+                Some(_) => Step::Restarted(step.decision()),
+            }
         }
         (None, foreign) => {
             *state = foreign;
@@ -206,78 +255,64 @@ fn with_own<S>(
     }
 }
 
-impl Algorithm for All {
-    /// One state per rule, by position.
-    type State = Box<[Option<AnyState>]>;
-
-    fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
-        let mut states = self.sized(state.take());
-        let all = self
-            .zip(&states)
-            .all(|(rule, state)| passes(rule, state, now, cost));
-        let step = self
-            .0
-            .iter()
-            .zip(&mut states)
-            .map(|(rule, state)| {
-                let refuses = !passes(rule, state, now, cost);
-                step_if(rule, state, now, cost, all || refuses)
-            })
-            .reduce(join);
-        if states.iter().any(Option::is_some) {
-            *state = Some(states);
-        }
-        step.unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
+fn settle_own<R: Algorithm<State: Own>>(
+    rule: &R,
+    state: &mut Option<AnyState>,
+    charge: &Charge,
+    now: Timestamp,
+    actual: u64,
+) {
+    let (mut own, foreign) = split(state);
+    if foreign.is_none() {
+        rule.settle(&mut own, charge, now, actual);
     }
-
-    fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
-        let states = self.sized(state.cloned());
-        self.zip(&states)
-            .map(|(rule, state)| rule.look(state.as_ref(), now))
-            .reduce(Decision::and)
-            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
-    }
-
-    fn settle(
-        &self,
-        state: &mut Option<Self::State>,
-        charge: &Charge,
-        now: Timestamp,
-        actual: u64,
-    ) {
-        let mut states = self.sized(state.take());
-        for (rule, state) in self.0.iter().zip(&mut states) {
-            rule.settle(state, charge, now, actual);
-        }
-        *state = states.iter().any(Option::is_some).then_some(states);
-    }
-
-    fn forgettable_at(&self, states: &Self::State) -> Timestamp {
-        self.zip(states)
-            .filter_map(|(rule, state)| Some(rule.forgettable_at(state.as_ref()?)))
-            .max()
-            .unwrap_or_default()
-    }
+    *state = own.map(Own::into_any).or(foreign);
 }
 
-impl All {
-    /// The rules in order.
-    pub fn rules(&self) -> &[AnyRule] {
-        &self.0
+impl AnyRule {
+    /// The same rule for a request that was given the colour `class` before: 0 green, 1 yellow, 2 and
+    /// above red.
+    ///
+    /// Matters to markers that are [aware](ThreeColor::aware) of it, alone or among [`All`].
+    #[must_use]
+    pub fn given(self, class: u8) -> Self {
+        match self {
+            Self::ThreeColor(rule) => rule.given(class).into(),
+            Self::All(all) => {
+                let given = |rule: &Self| match rule {
+                    Self::ThreeColor(rule) => Some(rule.given(class).into()),
+                    _ => None,
+                };
+                Self::All(all.changed(given).unwrap_or(all))
+            }
+            other => other,
+        }
     }
 
-    fn zip<'a>(
-        &'a self,
-        states: &'a [Option<AnyState>],
-    ) -> impl Iterator<Item = (&'a AnyRule, &'a Option<AnyState>)> {
-        self.0.iter().zip(states)
-    }
-
-    /// One state per rule; a rule that was added has none yet.
-    fn sized(&self, states: Option<Box<[Option<AnyState>]>>) -> Box<[Option<AnyState>]> {
-        let mut states = states.map_or_else(Vec::new, Vec::from);
-        states.resize(self.0.len(), None);
-        states.into_boxed_slice()
+    pub(super) fn parse_one(text: &str) -> Result<Self, Error> {
+        let Some((name, column)) = Words::first(text) else {
+            return Err(Error::new(
+                "no rule: expected an algorithm and a quota, as in `token-bucket 100/1m`",
+            )
+            .at_column(1));
+        };
+        match name {
+            "token-bucket" => text.parse().map(Self::TokenBucket),
+            "leaky-bucket" => text.parse().map(Self::LeakyBucket),
+            "fixed-window" => text.parse().map(Self::FixedWindow),
+            "sliding-window" => text.parse().map(Self::SlidingWindow),
+            "sliding-log" => text.parse().map(Self::SlidingLog),
+            "warm-up" => text.parse().map(Self::WarmUp),
+            "warm-up-spaced" => text.parse().map(Self::WarmUpSpaced),
+            "cascade" => text.parse().map(Self::Cascade),
+            "three-color" => text.parse().map(Self::ThreeColor),
+            _ => Err(Error::new(format!(
+                "unknown algorithm `{name}`: expected `token-bucket`, `leaky-bucket`, `fixed-window`, \
+                 `sliding-window`, `sliding-log`, `warm-up`, `warm-up-spaced`, `cascade` or `three-color`, \
+                 as in `token-bucket 100/1m burst=150`"
+            ))
+            .at_column(column)),
+        }
     }
 }
 
@@ -285,55 +320,86 @@ impl FromStr for AnyRule {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        if !text.contains('&') {
-            return Self::parse_one(text);
-        }
-        let mut at = 0;
-        let mut rules = Vec::new();
-        for part in text.split('&') {
-            rules.push(Self::parse_one(part).map_err(|error| error.shifted(at))?);
-            at += part.len() + 1;
-        }
-        Ok(Self::All(All(rules.into_boxed_slice())))
-    }
-}
-
-impl AnyRule {
-    fn parse_one(text: &str) -> Result<Self, Error> {
-        match Words::first(text) {
-            Some(("token-bucket", _)) => text.parse().map(Self::TokenBucket),
-            Some((name, column)) => Err(Error::new(format!(
-                "unknown algorithm `{name}`: expected `token-bucket`, as in `token-bucket 100/1m burst=150`"
-            ))
-            .at_column(column)),
-            None => Err(Error::new(
-                "no rule: expected an algorithm and a quota, as in `token-bucket 100/1m`",
-            )
-            .at_column(1)),
+        if text.contains('&') {
+            All::parse(text).map(Self::All)
+        } else {
+            Self::parse_one(text)
         }
     }
 }
 
 impl fmt::Display for AnyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TokenBucket(rule) => rule.fmt(f),
-            Self::All(All(rules)) => {
-                for (index, rule) in rules.iter().enumerate() {
-                    if index > 0 {
-                        f.write_str(" & ")?;
-                    }
-                    rule.fmt(f)?;
-                }
-                Ok(())
+        each!(self, rule => rule.fmt(f))
+    }
+}
+
+macro_rules! from {
+    ($($Kind:ident),+) => {$(
+        impl From<$Kind> for AnyRule {
+            fn from(rule: $Kind) -> Self {
+                Self::$Kind(rule)
             }
+        }
+    )+};
+}
+
+from!(
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+    WarmUp,
+    WarmUpSpaced,
+    Cascade,
+    ThreeColor,
+    All
+);
+
+impl AnyState {
+    /// A state of one rule, not of several.
+    pub(super) fn decode_one(bytes: &mut &[u8]) -> Result<Self, Error> {
+        fn own<S: Own + Codec>(bytes: &mut &[u8]) -> Result<AnyState, Error> {
+            S::decode(bytes).map(Own::into_any)
+        }
+        match bytes.first() {
+            Some(&tag::TOKEN_BUCKET) => own::<TokenBucketState>(bytes),
+            Some(&tag::LEAKY_BUCKET) => own::<LeakyBucketState>(bytes),
+            Some(&tag::FIXED_WINDOW) => own::<FixedWindowState>(bytes),
+            Some(&tag::SLIDING_WINDOW) => own::<SlidingWindowState>(bytes),
+            Some(&tag::SLIDING_LOG) => own::<SlidingLogState>(bytes),
+            Some(&tag::WARM_UP) => own::<WarmUpState>(bytes),
+            Some(&tag::WARM_UP_SPACED) => own::<WarmUpSpacedState>(bytes),
+            Some(&tag::CASCADE) => own::<CascadeState>(bytes),
+            Some(&tag::THREE_COLOR) => own::<ThreeColorState>(bytes),
+            _ => Err(damaged()),
         }
     }
 }
 
-impl From<TokenBucket> for AnyRule {
-    fn from(rule: TokenBucket) -> Self {
-        Self::TokenBucket(rule)
+impl Codec for AnyState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        match &self.0 {
+            Inner::TokenBucket(state) => state.encode(bytes),
+            Inner::LeakyBucket(state) => state.encode(bytes),
+            Inner::FixedWindow(state) => state.encode(bytes),
+            Inner::SlidingWindow(state) => state.encode(bytes),
+            Inner::SlidingLog(state) => state.encode(bytes),
+            Inner::WarmUp(state) => state.encode(bytes),
+            Inner::WarmUpSpaced(state) => state.encode(bytes),
+            Inner::Cascade(state) => state.encode(bytes),
+            Inner::ThreeColor(state) => state.encode(bytes),
+            Inner::All(states) => states.encode(bytes),
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        if bytes.first() == Some(&tag::ALL) {
+            Codec::decode(bytes).map(<All as Algorithm>::State::into_any)
+        } else {
+            Self::decode_one(bytes)
+        }
     }
 }
 

@@ -39,6 +39,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         let step = join(
             step_if(&self.0, &mut a, now, cost, all || !passes[0]),
             step_if(&self.1, &mut b, now, cost, all || !passes[1]),
+            self.0.class_bits(),
         );
         if a.is_some() || b.is_some() {
             *state = Some((a, b));
@@ -49,7 +50,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
         let a = self.0.look(state.and_then(|state| state.0.as_ref()), now);
         let b = self.1.look(state.and_then(|state| state.1.as_ref()), now);
-        a.and(b)
+        a.and(b, self.0.class_bits())
     }
 
     fn settle(
@@ -60,8 +61,9 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         actual: u64,
     ) {
         let (mut a, mut b) = state.take().unwrap_or((None, None));
-        self.0.settle(&mut a, charge, now, actual);
-        self.1.settle(&mut b, charge, now, actual);
+        let (first, rest) = shared(charge, self.0.class_bits());
+        self.0.settle(&mut a, &first, now, actual);
+        self.1.settle(&mut b, &rest, now, actual);
         if a.is_some() || b.is_some() {
             *state = Some((a, b));
         }
@@ -76,6 +78,35 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
             .map_or(Timestamp::default(), |b| self.1.forgettable_at(b));
         a.max(b)
     }
+
+    fn class_bits(&self) -> u32 {
+        self.0.class_bits() + self.1.class_bits()
+    }
+
+    fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
+        let (a, b) = (self.0.for_key(digest), self.1.for_key(digest));
+        (a.is_some() || b.is_some()).then(|| {
+            let a = a.unwrap_or_else(|| self.0.clone());
+            (a, b.unwrap_or_else(|| self.1.clone()))
+        })
+    }
+}
+
+/// What a rule was charged whose classes take the lowest `bits`, and what the rest was.
+pub(super) fn shared(charge: &Charge, bits: u32) -> (Charge, Charge) {
+    let below = 1_u32.checked_shl(bits).map_or(u32::MAX, |bit| bit - 1);
+    let delay = None;
+    let first = Charge {
+        class: charge.class & below,
+        delay,
+        ..*charge
+    };
+    let rest = Charge {
+        class: charge.class.checked_shr(bits).unwrap_or(0),
+        delay,
+        ..*charge
+    };
+    (first, rest)
 }
 
 /// Whether a rule lets a cost pass, without spending.
@@ -103,9 +134,9 @@ pub(super) fn step_if<R: Algorithm>(
     }
 }
 
-/// One step for two that were made together.
-pub(super) fn join(a: Step, b: Step) -> Step {
-    let decision = a.decision().and(b.decision());
+/// One step for two that were made together; the classes of the first one take `class_bits`.
+pub(super) fn join(a: Step, b: Step, class_bits: u32) -> Step {
+    let decision = a.decision().and(b.decision(), class_bits);
     match (a, b) {
         (Step::Restarted(_), _) | (_, Step::Restarted(_)) => Step::Restarted(decision),
         (Step::Wrote(_), _) | (_, Step::Wrote(_)) => Step::Wrote(decision),

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::codec::{damaged, put_number, take_number};
+use crate::error::Error;
+
 /// A signed span of time in 96 bits.
 ///
 /// Up to ±2⁶² ns (146 years) with 32 bits behind the point, which hold every fraction `m / a` of a
@@ -37,6 +40,17 @@ impl Credit {
             upper: nanos as u64 & !LONG,
             lower: 0,
         }
+    }
+
+    pub(super) fn encode(self, bytes: &mut Vec<u8>) {
+        put_number(bytes, self.upper);
+        put_number(bytes, u64::from(self.lower));
+    }
+
+    pub(super) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        let (upper, lower) = (take_number(bytes)?, take_number(bytes)?);
+        let lower = u32::try_from(lower).map_err(|_| damaged())?;
+        Ok(Self { upper, lower })
     }
 
     /// The span of so many thirds of a nanosecond.
@@ -98,6 +112,18 @@ impl Credit {
         let part = u128::from(self.lower) * u128::from(per_nano);
         i128::from(self.short()) * i128::from(per_nano) + (part >> FRACTION_BITS) as i128
     }
+
+    /// The same for a span that is owed: what another grid left of a unit counts as a whole one.
+    #[inline]
+    pub(super) fn units_up(self, per_nano: u64) -> i128 {
+        let lower = self.lower;
+        if self.upper & LONG != 0 || lower == 0 {
+            return self.units(per_nano);
+        }
+        // The fraction was rounded up: what it was lies above the one before, and at most at it.
+        let part = u128::from(lower - 1) * u128::from(per_nano);
+        i128::from(self.short()) * i128::from(per_nano) + (part >> FRACTION_BITS) as i128 + 1
+    }
 }
 
 impl std::fmt::Debug for Credit {
@@ -154,18 +180,25 @@ mod tests {
         fn fractions_are_recovered_exactly(units in -(1_i128 << 94)..(1 << 94), per_nano in 1..=1_u64 << 32) {
             let whole = units.div_euclid(i128::from(per_nano));
             prop_assume!(whole.abs() < i128::from(Credit::LONG_NANOS) || (whole > 0 && per_nano == 1));
-            prop_assert_eq!(Credit::from_units(units, per_nano).units(per_nano), units);
+            let credit = Credit::from_units(units, per_nano);
+            prop_assert_eq!((credit.units(per_nano), credit.units_up(per_nano)), (units, units));
         }
 
         #[test]
         fn another_grid_gains_nothing_that_could_be_seen(
             units in 0..1_i128 << 60, old in 1..=1_u64 << 32, new in 1..=1_u64 << 32,
         ) {
-            let carried = Credit::from_units(units, old).units(new);
+            let span = Credit::from_units(units, old);
+            let carried = span.units(new);
             // units/old nanoseconds are worth units·new/old; 2^-32 ns more, less than one unit more.
-            let (exact, old) = (units * i128::from(new), i128::from(old));
+            let (old, new) = (i128::from(old), i128::from(new));
+            let exact = units * new;
             prop_assert!((carried - 1) * old < exact);
             prop_assert!((carried + 1) * old > exact);
+            // Owed, it is less than a unit more, and at most 2^-32 ns less.
+            let owed = span.units_up(new as u64);
+            prop_assert!((owed - 1) * old < exact);
+            prop_assert!((exact - owed * old) << 32 < new * old);
         }
     }
 }

@@ -5,7 +5,10 @@
 
 use std::num::NonZeroU64;
 
-use super::mark::{Mark, Moment};
+use super::{
+    mark::{Mark, Moment},
+    rate::Rate,
+};
 use crate::{
     clock::Timestamp,
     decision::{Cost, Decision, Filling, Verdict},
@@ -30,17 +33,13 @@ impl Meter {
     /// The largest debt that is counted in words, in thirds of a nanosecond: 48 years.
     const DEEPEST: i64 = 1 << 62;
 
-    /// A meter whose tokens take `per_token / per_nano` nanoseconds each, if it can be counted in words.
-    pub(super) const fn new(
-        quota: Quota,
-        burst: NonZeroU64,
-        per_token: u64,
-        per_nano: u64,
-    ) -> Option<Self> {
-        if Mark::PER_NANO % per_nano != 0 {
+    /// A meter whose tokens come at `rate`, which is that of `quota`, if it can be counted in words.
+    pub(super) const fn new(quota: Quota, burst: NonZeroU64, rate: Rate) -> Option<Self> {
+        if Mark::PER_NANO % rate.per_nano != 0 {
             return None;
         }
-        let Some(interval) = per_token.checked_mul(Mark::PER_NANO / per_nano) else {
+        let scale = Mark::PER_NANO / rate.per_nano;
+        let Some(interval) = rate.per_token.checked_mul(scale) else {
             return None;
         };
         match burst.get().checked_mul(interval) {

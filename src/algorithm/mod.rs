@@ -3,13 +3,26 @@
 //! Everything here is pure: no clock is read, no lock taken, no random number drawn. A step
 //! may be run again for the same request after a lost race.
 
+mod all;
 mod any;
 mod both;
+mod cascade;
+mod codec;
 mod credit;
+mod fixed_window;
+mod leaky_bucket;
 mod mark;
 mod meter;
+mod rate;
+mod sliding_log;
+mod sliding_window;
+mod span;
 mod text;
+mod three_color;
 mod token_bucket;
+mod warm_curve;
+mod warm_up;
+mod warm_up_spaced;
 
 use crate::{
     clock::Timestamp,
@@ -17,10 +30,20 @@ use crate::{
 };
 
 pub use self::{
-    any::{All, AnyRule, AnyState},
+    all::All,
+    any::{AnyRule, AnyState},
+    cascade::{Cascade, CascadeState},
+    codec::Codec,
+    fixed_window::{FixedWindow, FixedWindowState},
+    leaky_bucket::{LeakyBucket, LeakyBucketState},
     mark::{Mark, Moment},
     meter::Meter,
+    sliding_log::{SlidingLog, SlidingLogState},
+    sliding_window::{SlidingWindow, SlidingWindowState},
+    three_color::{ThreeColor, ThreeColorState},
     token_bucket::{TokenBucket, TokenBucketState},
+    warm_up::{WarmUp, WarmUpState},
+    warm_up_spaced::{WarmUpSpaced, WarmUpSpacedState},
 };
 
 /// A rule: decides from what is remembered of a key.
@@ -101,10 +124,10 @@ pub use self::{
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a rule that can decide",
-    note = "a rule is a `TokenBucket`, a pair of rules, an `AnyRule` parsed from text \
+    note = "a rule is a `TokenBucket` or another one of `tollgate::algorithm`, a pair of rules, an `AnyRule` parsed from text \
             (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
 )]
-pub trait Algorithm {
+pub trait Algorithm: Clone {
     /// What must be remembered of a key; small.
     type State: Clone;
 
@@ -128,6 +151,20 @@ pub trait Algorithm {
     ///
     /// Stores derive expiry and eviction from it.
     fn forgettable_at(&self, state: &Self::State) -> Timestamp;
+
+    /// How many bits of [`Charge::class`] this rule's classes take; 0, the default, for one class alone.
+    fn class_bits(&self) -> u32 {
+        0
+    }
+
+    /// This rule as one key meets it, by the key's digest, where keys meet it differently.
+    ///
+    /// Stores ask before they decide. `None`, the default, is a rule that is the same for all keys.
+    #[inline]
+    fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
+        let _ = digest;
+        None
+    }
 
     /// This rule as a [`Meter`], where it decides as one does: stores then keep its states in a word each.
     ///

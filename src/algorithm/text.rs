@@ -51,6 +51,12 @@ impl<'a> Words<'a> {
         })
     }
 
+    /// Where the next word begins, or where the text ends.
+    pub(super) fn column(&mut self) -> usize {
+        let end = self.text.trim_end().len();
+        self.words.peek().map_or(end, |word| word.at) + 1
+    }
+
     pub(super) fn name(&mut self, name: &str) -> Result<(), Error> {
         let word = self.next(&format!("`{name}`"))?;
         if word.text == name {
@@ -69,6 +75,17 @@ impl<'a> Words<'a> {
             .map_err(|error: Error| error.shifted(word.at))
     }
 
+    /// That nothing follows.
+    pub(super) fn end(&mut self) -> Result<(), Error> {
+        self.words.next().map_or(Ok(()), |word| {
+            Err(Error::new(format!(
+                "`{}` after the end of the rule: expected nothing more; take it out",
+                word.text
+            ))
+            .at_column(word.at + 1))
+        })
+    }
+
     /// What follows, as settings `name=value` in any order, each at most once.
     pub(super) fn settings<const N: usize>(
         &mut self,
@@ -84,7 +101,7 @@ impl<'a> Words<'a> {
                 ))
                 .at_column(word.at + 1));
             };
-            let at = word.at + name.len() + 1;
+            let at = word.at + word.text.len().min(name.len() + 1);
             if settings[index]
                 .replace(Setting {
                     name: names[index],
@@ -112,7 +129,7 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    fn error(&self, expected: &str) -> Error {
+    pub(super) fn error(&self, expected: &str) -> Error {
         Error::new(format!(
             "`{}` is no value for `{}`: expected {expected}",
             self.value, self.name
@@ -120,9 +137,46 @@ impl Setting<'_> {
         .at_column(self.at + 1)
     }
 
+    /// One of some words.
+    pub(super) fn word(&self) -> &str {
+        self.value
+    }
+
+    /// A setting that is there or not, and has no value.
+    pub(super) fn flag(&self) -> Result<(), Error> {
+        if self.value.is_empty() {
+            return Ok(());
+        }
+        Err(self.error(&format!("none; write `{}` alone", self.name)))
+    }
+
+    /// A number with at most three decimals, in thousandths.
+    pub(super) fn thousandths(&self) -> Result<u64, Error> {
+        let (whole, part) = self.value.split_once('.').unwrap_or((self.value, "0"));
+        let digits = part.len() as u32;
+        let thousandths = || {
+            let part = parse_number(part).filter(|_| digits <= 3)?;
+            parse_number(whole)?
+                .checked_mul(1000)?
+                .checked_add(part * 10_u64.pow(3 - digits))
+        };
+        thousandths().ok_or_else(|| {
+            self.error(&format!(
+                "a number with at most three decimals, as in `{}=3` or `{0}=2.5`",
+                self.name
+            ))
+        })
+    }
+
     pub(super) fn number(&self) -> Result<u64, Error> {
         parse_number(self.value)
             .ok_or_else(|| self.error(&format!("a whole number, as in `{}=150`", self.name)))
+    }
+
+    pub(super) fn quota(&self) -> Result<Quota, Error> {
+        self.value
+            .parse()
+            .map_err(|error: Error| error.shifted(self.at))
     }
 
     pub(super) fn duration(&self) -> Result<Duration, Error> {

@@ -69,7 +69,7 @@ impl Key {
     #[inline]
     fn new(kind: Kind, input: &[u8]) -> Self {
         if input.len() > INLINE {
-            return Self::digest(kind, input);
+            return Self::digested(kind, input);
         }
         let mut words = Self::GLOBAL.words;
         words[0] = word(input, 0);
@@ -99,7 +99,7 @@ impl Key {
     }
 
     #[cold]
-    fn digest(kind: Kind, input: &[u8]) -> Self {
+    fn digested(kind: Kind, input: &[u8]) -> Self {
         let mut key = Self::new(kind, &blake3::hash(input).as_bytes()[..DIGEST]);
         key.meta |= u64::from(DIGESTED);
         key
@@ -131,6 +131,20 @@ impl Key {
             joined.extend_from_slice(part.content(&mut [0; INLINE]));
         }
         Self::new(Kind::Joined, &joined)
+    }
+
+    /// A digest of 64 bits, the same on every node and in every version: what a rule spreads keys by.
+    ///
+    /// The first eight bytes of the BLAKE3 digest of kind, length and content.
+    pub fn digest(&self) -> u64 {
+        let mut input = [0; HEAD + INLINE];
+        let content = &mut [0; INLINE];
+        let content = self.content(content);
+        input[..HEAD].copy_from_slice(&self.head().to_le_bytes());
+        input[HEAD..HEAD + content.len()].copy_from_slice(content);
+        let digest = blake3::hash(&input[..HEAD + content.len()]);
+        let first = digest.as_bytes().first_chunk().copied();
+        u64::from_le_bytes(first.unwrap_or_default())
     }
 
     /// The same key, whose content may be printed and stored in readable form.

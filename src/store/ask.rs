@@ -5,6 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::{
+    algorithm::Algorithm,
     decision::{Charge, Cost, Decision},
     key::Key,
     outcome::Policy,
@@ -52,6 +53,14 @@ impl<'a, Rule> Ask<'a, Rule> {
     #[inline]
     pub fn cost(&self) -> Cost {
         self.cost
+    }
+}
+
+impl<Rule: Algorithm> Ask<'_, Rule> {
+    /// The rule as this key meets it, where that is [another one](Algorithm::for_key).
+    #[inline]
+    pub fn rule_for_key(&self) -> Option<Rule> {
+        self.rule.for_key(&|| self.key.digest())
     }
 }
 

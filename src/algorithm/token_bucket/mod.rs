@@ -1,11 +1,14 @@
 //! Tokens at a constant rate, spent as requests come.
 
+mod codec;
+mod fill;
 mod step;
 mod text;
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::{credit::Credit, meter::Meter};
+pub(super) use self::fill::since;
+use super::{credit::Credit, meter::Meter, rate::Rate};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
 /// A token bucket: refills at the quota's rate up to its burst, and a request takes its cost.
@@ -50,12 +53,10 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     quota: Quota,
-    burst: NonZeroU64,
+    pub(super) burst: NonZeroU64,
     initial: u64,
     keep: u64,
-    /// What a token costs, and what a nanosecond brings, in the smallest unit that makes both whole.
-    per_token: u64,
-    per_nano: u64,
+    rate: Rate,
     /// The same in words of 64 bits, where it can be counted in those.
     meter: Option<Meter>,
 }
@@ -65,8 +66,8 @@ pub struct TokenBucket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct TokenBucketState {
-    written_at: Timestamp,
-    credit: Credit,
+    pub(super) written_at: Timestamp,
+    pub(super) credit: Credit,
 }
 
 const DAY: u64 = 86_400_000_000_000;
@@ -74,25 +75,15 @@ const DAY: u64 = 86_400_000_000_000;
 impl TokenBucket {
     /// A bucket that refills at `quota`, with the quota's amount as its burst.
     pub const fn new(quota: Quota) -> Self {
-        let (amount, period) = (quota.amount(), quota.period_nanos());
-        let divisor = gcd(amount, period);
-        let (mut per_nano, mut per_token) = (amount / divisor, period / divisor);
-        const MOST: u64 = 1 << 32;
-        if per_nano > MOST {
-            // A slightly dearer token, so that a credit can hold every fraction.
-            let dearer = (per_token as u128 * MOST as u128).div_ceil(per_nano as u128);
-            (per_nano, per_token) = (MOST, dearer as u64);
-        }
-        let Some(burst) = NonZeroU64::new(amount) else {
+        let Some(burst) = NonZeroU64::new(quota.amount()) else {
             unreachable!()
         };
         let bucket = Self {
             quota,
             burst,
-            initial: amount,
+            initial: quota.amount(),
             keep: DAY,
-            per_token,
-            per_nano,
+            rate: Rate::of(quota),
             meter: None,
         };
         bucket.measured()
@@ -205,7 +196,7 @@ impl TokenBucket {
     /// With its meter, where it has one.
     const fn measured(mut self) -> Self {
         self.meter = if self.starts_at_rest() {
-            Meter::new(self.quota, self.burst, self.per_token, self.per_nano)
+            Meter::new(self.quota, self.burst, self.rate)
         } else {
             None
         };
@@ -218,8 +209,8 @@ impl TokenBucket {
                 "a {what} of {tokens}: expected at most 2^40 (1099511627776); count in larger units"
             )));
         }
-        let units = u128::from(tokens) * u128::from(self.per_token);
-        if units / u128::from(self.per_nano) >= Credit::MAX_NANOS {
+        let nanos = self.rate.price(tokens) / i128::from(self.rate.per_nano);
+        if nanos >= Credit::MAX_NANOS as i128 {
             return Err(Error::new(format!(
                 "a {what} of {tokens} at {} takes more than 10^12 years to refill: \
                  expected less; choose a smaller one or a faster rate",
@@ -240,16 +231,9 @@ impl TokenBucket {
     }
 
     /// Whether a new key is like one that has been left alone.
-    const fn starts_at_rest(&self) -> bool {
+    pub(super) const fn starts_at_rest(&self) -> bool {
         self.initial == self.burst.get()
     }
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 impl From<Quota> for TokenBucket {

@@ -1,10 +1,13 @@
-//! What a bucket holds, and the decisions that follow from it.
+//! Decisions, and what they leave of a bucket.
 
-use super::{TokenBucket, TokenBucketState};
+use super::{
+    TokenBucket, TokenBucketState,
+    fill::{Fill, since},
+};
 use crate::{
     algorithm::{
         Algorithm, Step,
-        credit::{Credit, div_ceil, div_floor, duration},
+        credit::Credit,
         mark::{Mark, Moment},
         meter::Meter,
     },
@@ -14,97 +17,21 @@ use crate::{
 
 impl TokenBucket {
     #[inline]
-    fn price(&self, tokens: u64) -> i128 {
-        // At most 2^40 tokens of at most 2^63 units.
-        i128::from(tokens) * i128::from(self.per_token)
-    }
-
-    fn initial_fill(&self, now: Timestamp) -> Fill {
-        Fill {
-            level: self.price(self.initial),
-            at: now,
-            known: false,
-        }
-    }
-
-    /// What is in the bucket.
-    #[inline]
-    fn fill(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Fill {
-        let Some(state) = state else {
-            return self.initial_fill(now);
-        };
-        if !self.starts_at_rest() && now >= self.forgettable_at(state) {
-            return self.initial_fill(now);
-        }
-        let at = now.max(state.written_at);
-        let (level, full) = (
-            state.credit.units(self.per_nano),
-            self.price(self.burst.get()),
-        );
-        let level = if level > full {
-            level.min(full.max(self.price(self.initial)))
-        } else {
-            let elapsed = at.as_nanos() - state.written_at.as_nanos();
-            let refill = i128::from(elapsed) * i128::from(self.per_nano);
-            level.saturating_add(refill).min(full)
-        };
-        Fill {
-            level,
-            at,
-            known: true,
-        }
-    }
-
-    fn state(&self, level: i128, at: Timestamp) -> TokenBucketState {
-        TokenBucketState {
-            written_at: at,
-            credit: Credit::from_units(level, self.per_nano),
-        }
-    }
-
-    /// Nanoseconds until a bucket at `level` is at `target`.
-    #[inline]
-    fn wait(&self, level: i128, target: i128) -> u128 {
-        let lacking = u128::try_from(target.saturating_sub(level)).unwrap_or(0);
-        div_ceil(lacking, self.per_nano)
-    }
-
-    #[inline]
     fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, fill: &Fill) -> Decision {
-        let full = self.price(self.burst.get());
-        let held = u128::try_from(fill.level).unwrap_or(0);
-        let remaining = (div_floor(held, self.per_token) as u64).min(self.burst.get());
-        let stalled = u128::from(fill.at.as_nanos() - now.as_nanos());
-        let more_after = if remaining == self.burst.get() {
-            0
-        } else {
-            stalled + self.wait(fill.level, self.price(remaining + 1))
-        };
-        let reset_after = if self.starts_at_rest() {
-            match self.wait(fill.level, full) {
-                0 => 0,
-                wait => stalled + wait,
-            }
-        } else if fill.known {
-            stalled + self.wait(fill.level, full) + u128::from(self.keep)
-        } else {
-            0
-        };
+        let remaining = self.tokens(fill.level);
+        let wait = |wait| since(now, fill.at, wait).unwrap_or_default();
         Decision::new(verdict, now, cost)
             .with_limit(self.burst, self.quota)
             .with_remaining(remaining)
-            .with_more_after(duration(more_after))
-            .with_reset_after(duration(reset_after))
+            .with_more_after(wait(self.until(fill.level, remaining + 1)))
+            .with_reset_after(wait(self.until_rest(fill.level, fill.known)))
     }
 
     /// The answer to a cost that does not pass.
     fn refuse(&self, now: Timestamp, cost: u64, asked: u64, fill: &Fill) -> Decision {
-        let retry_after = (asked <= self.burst.get()).then(|| {
-            let stalled = u128::from(fill.at.as_nanos() - now.as_nanos());
-            duration(stalled + self.wait(fill.level, self.price(asked)))
-        });
+        let wait = self.until(fill.level, asked);
         self.answer(Verdict::Refuse, now, cost, fill)
-            .with_retry_after(retry_after)
+            .with_retry_after(since(now, fill.at, wait))
     }
 
     /// Rule and state counted in words of 64 bits, if both can be.
@@ -138,31 +65,20 @@ impl TokenBucket {
     /// Any rule and any state.
     fn step_wide(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref(), now);
-        if cost.get() <= self.burst.get() {
-            let price = self.price(cost.get());
-            if fill.level >= price {
-                fill.level -= price;
-                fill.known = true;
-                *state = Some(self.state(fill.level, fill.at));
-                let decision = self.answer(Verdict::Allow, now, cost.get(), &fill);
-                return Step::Wrote(decision);
-            }
-            if !fill.known && !self.starts_at_rest() {
-                // From here on the key fills up: the one refusal that must be remembered.
-                fill.known = true;
-                *state = Some(self.state(fill.level, fill.at));
-                return Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill));
-            }
+        if let Some(level) = self.pay(fill.level, cost.get()) {
+            (fill.level, fill.known) = (level, true);
+            *state = Some(self.state(level, fill.at));
+            return Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), &fill));
         }
-        Step::Kept(self.refuse(now, cost.get(), cost.get(), &fill))
+        let refuse = |fill| self.refuse(now, cost.get(), cost.get(), fill);
+        if cost.get() <= self.burst.get() && !fill.known && !self.starts_at_rest() {
+            // From here on the key fills up: the one refusal that must be remembered.
+            fill.known = true;
+            *state = Some(self.state(fill.level, fill.at));
+            return Step::Wrote(refuse(&fill));
+        }
+        Step::Kept(refuse(&fill))
     }
-}
-
-/// The level of a bucket, at an instant that is never before the last write.
-struct Fill {
-    level: i128,
-    at: Timestamp,
-    known: bool,
 }
 
 impl Algorithm for TokenBucket {
@@ -176,7 +92,7 @@ impl Algorithm for TokenBucket {
 
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
         let fill = self.fill(state, now);
-        if fill.level >= self.price(1) {
+        if self.holds(fill.level, 1) {
             self.answer(Verdict::Allow, now, 0, &fill)
         } else {
             self.refuse(now, 0, 1, &fill)
@@ -195,27 +111,10 @@ impl Algorithm for TokenBucket {
         now: Timestamp,
         actual: u64,
     ) {
-        let change = i128::from(charge.cost) - i128::from(actual);
-        let change = change.saturating_mul(i128::from(self.per_token));
-        if change == 0 || (state.is_none() && change > 0) {
-            return;
+        let known = self.remembered(state.as_ref(), now);
+        if let Some(corrected) = self.corrected(known, charge, now, actual) {
+            *state = Some(corrected);
         }
-        let full = self.price(self.burst.get());
-        let overfull = full.max(self.price(self.initial));
-        let untouched = state.filter(|state| {
-            let written_at = state.written_at;
-            written_at == charge.at && now < self.forgettable_at(state)
-        });
-        let (level, at, most) = match untouched {
-            // Refill is still to come, and will be cut as it always is.
-            Some(state) => (state.credit.units(self.per_nano), charge.at, overfull),
-            None => {
-                let fill = self.fill(state.as_ref(), now);
-                let most = if fill.level > full { overfull } else { full };
-                (fill.level, fill.at, most)
-            }
-        };
-        *state = Some(self.state(level.saturating_add(change).min(most), at));
     }
 
     #[inline]
@@ -226,7 +125,7 @@ impl Algorithm for TokenBucket {
             let wait = wait.div_ceil(Mark::PER_NANO);
             return Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait));
         }
-        let level = state.credit.units(self.per_nano);
+        let level = state.credit.units(self.rate.per_nano);
         let mut wait = self.wait(level, self.price(self.burst.get()));
         if !self.starts_at_rest() {
             wait += u128::from(self.keep);
@@ -251,7 +150,7 @@ impl Algorithm for TokenBucket {
 
     fn state_of(&self, mark: Mark, now: Moment) -> Option<TokenBucketState> {
         let (level, full) = (now.mark().since(mark), self.price(self.burst.get()));
-        let units = i128::from(level) * i128::from(self.per_nano);
+        let units = i128::from(level) * i128::from(self.rate.per_nano);
         Some(if units >= full * i128::from(Mark::PER_NANO) {
             self.state(full, now.at())
         } else {

@@ -7,7 +7,15 @@ use crate::{algorithm::text::Words, error::Error, quota::fmt_duration};
 
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token-bucket {}", self.quota)?;
+        f.write_str("token-bucket ")?;
+        self.fmt_settings(f)
+    }
+}
+
+impl TokenBucket {
+    /// Writes the quota, and the settings that are not as they are by default.
+    pub(in crate::algorithm) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.quota)?;
         if self.burst.get() != self.quota.amount() {
             write!(f, " burst={}", self.burst)?;
         }
@@ -19,6 +27,22 @@ impl fmt::Display for TokenBucket {
             }
         }
         Ok(())
+    }
+
+    /// Reads a quota and settings, without the name before them.
+    pub(in crate::algorithm) fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+        let mut bucket = Self::new(words.quota()?);
+        let settings = words.settings(&["burst", "initial", "keep"])?;
+        if let Some(word) = settings[0] {
+            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
+        }
+        if let Some(word) = settings[1] {
+            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
+        }
+        if let Some(word) = settings[2] {
+            bucket = bucket.keep(word.duration()?);
+        }
+        Ok(bucket)
     }
 }
 
@@ -35,17 +59,6 @@ impl FromStr for TokenBucket {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
         words.name("token-bucket")?;
-        let mut bucket = Self::new(words.quota()?);
-        let settings = words.settings(&["burst", "initial", "keep"])?;
-        if let Some(word) = settings[0] {
-            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
-        }
-        if let Some(word) = settings[1] {
-            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
-        }
-        if let Some(word) = settings[2] {
-            bucket = bucket.keep(word.duration()?);
-        }
-        Ok(bucket)
+        Self::of_words(&mut words)
     }
 }

@@ -29,12 +29,17 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 return decision;
             }
         }
-        inner.decide_locked(fingerprint, ask.rule(), ask.cost())
+        match ask.rule_for_key() {
+            None => inner.decide_locked(fingerprint, ask.rule(), ask.cost()),
+            Some(rule) => inner.decide_locked(fingerprint, &rule, ask.cost()),
+        }
     }
 
     /// How a key stands under a rule. Changes nothing, and needs no room.
     pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
         let inner = &*self.inner;
+        let own = rule.for_key(&|| key.digest());
+        let rule = own.as_ref().unwrap_or(rule);
         let place = inner.place(policy, key);
         let mut shard = inner.map.lock(place);
         let now = inner.moment();

@@ -9,6 +9,11 @@ use crate::{
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: &Settlement<'_, A>) {
+        let own = settlement.rule.for_key(&|| settlement.key.digest());
+        let settlement = &Settlement {
+            rule: own.as_ref().unwrap_or(settlement.rule),
+            ..*settlement
+        };
         let (rule, place) = (
             settlement.rule,
             self.place(settlement.policy, &settlement.key),

@@ -35,8 +35,21 @@ struct Part<'a, S> {
 }
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
-    /// Decides all asks while the shards of all their keys are locked, and their slots held.
+    /// Decides all asks, each by its rule as its key meets it.
     pub(super) fn decide_all(&self, asks: &[Ask<'_, A>]) -> Decisions {
+        let own: Few<Option<A>> = asks.iter().map(Ask::rule_for_key).collect();
+        if own.iter().all(Option::is_none) {
+            return self.decide_at_once(asks);
+        }
+        let asks = asks.iter().zip(&own).map(|(ask, own)| {
+            let rule = own.as_ref().unwrap_or(ask.rule());
+            Ask::new(ask.policy(), rule, *ask.key(), ask.cost())
+        });
+        self.decide_at_once(&asks.collect::<Few<_>>())
+    }
+
+    /// Decides all asks while the shards of all their keys are locked, and their slots held.
+    fn decide_at_once(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
         let places: Few<Place> = asks
             .iter()

@@ -32,6 +32,12 @@ pub use production::decision;
 pub mod key {
     #[derive(Clone, Copy, Debug)]
     pub struct Key(pub u64);
+
+    impl Key {
+        pub fn digest(&self) -> u64 {
+            self.0
+        }
+    }
 }
 
 pub mod outcome {

@@ -102,6 +102,7 @@ impl<A: Algorithm> Local<A, TestClock> {
             at: self.inner.clock.now(),
             class: 0,
             cost: 1,
+            delay: None,
         };
         self.inner.settle(&Settlement {
             policy: &Policy,

@@ -126,6 +126,10 @@ impl Table {
 
     /// Holds the slot of a key. Its shard is locked.
     pub(super) fn claim(&self, key: u64) -> Option<Claim<'_>> {
+        // As where no rule has a meter.
+        if self.shapes.is_untouched() {
+            return None;
+        }
         let slot = self.find(key)?;
         loop {
             match slot.see() {

@@ -17,6 +17,13 @@ impl Shapes {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
+    /// Whether no word was ever made.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        // Relaxed: who has locked the shard of a key sees what was done under that lock before.
+        self.0[0].load(Ordering::Relaxed) == 0
+    }
+
     /// How long a mark of this shape matters.
     #[inline]
     pub(crate) fn lasts(&self, shape: u8) -> u64 {

@@ -1,0 +1,191 @@
+//! Several rules that configuration chose, on one key.
+
+use std::fmt;
+
+use super::{
+    Algorithm, AnyRule, AnyState, Step,
+    both::{join, passes, shared, step_if},
+    codec::{Codec, damaged, put_number, tag, take_number, take_tag},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{Charge, Cost, Decision},
+    error::Error,
+};
+
+/// Several rules on one key, spent together or not at all: `… & …` in an [`AnyRule`]'s text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct All(Box<[AnyRule]>);
+
+impl All {
+    /// The rules in order.
+    pub fn rules(&self) -> &[AnyRule] {
+        &self.0
+    }
+
+    /// Reads rules with a `&` between them.
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+        let mut at = 0;
+        let mut rules = Vec::new();
+        let mut class_bits = 0;
+        for part in text.split('&') {
+            let rule = AnyRule::parse_one(part).map_err(|error| error.shifted(at))?;
+            class_bits += rule.class_bits();
+            if class_bits > Self::MOST_CLASS_BITS {
+                return Err(Error::new(format!(
+                    "too many rules with classes in `{text}`: expected classes of at most {} bits \
+                     together, 3 for each cascade and 1 for each marker; take one out",
+                    Self::MOST_CLASS_BITS
+                ))
+                .at_column(at + 1));
+            }
+            rules.push(rule);
+            at += part.len() + 1;
+        }
+        Ok(Self(rules.into_boxed_slice()))
+    }
+
+    /// What a decision has room for.
+    const MOST_CLASS_BITS: u32 = 24;
+
+    /// The same rules, each as `change` wants it, if it wants any of them changed.
+    pub(super) fn changed(&self, change: impl Fn(&AnyRule) -> Option<AnyRule>) -> Option<Self> {
+        let first = self.0.iter().position(|rule| change(rule).is_some())?;
+        let rules = self.0.iter().enumerate().map(|(n, rule)| {
+            let changed = if n < first { None } else { change(rule) };
+            changed.unwrap_or_else(|| rule.clone())
+        });
+        Some(Self(rules.collect()))
+    }
+
+    fn zip<'a>(
+        &'a self,
+        states: &'a [Option<AnyState>],
+    ) -> impl Iterator<Item = (&'a AnyRule, &'a Option<AnyState>)> {
+        self.0.iter().zip(states)
+    }
+
+    /// One state per rule; a rule that was added has none yet.
+    fn sized(&self, states: Option<Box<[Option<AnyState>]>>) -> Box<[Option<AnyState>]> {
+        let mut states = states.map_or_else(Vec::new, Vec::from);
+        states.resize(self.0.len(), None);
+        states.into_boxed_slice()
+    }
+}
+
+impl Algorithm for All {
+    /// One state per rule, by position.
+    type State = Box<[Option<AnyState>]>;
+
+    fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
+        let mut states = self.sized(state.take());
+        let all = self
+            .zip(&states)
+            .all(|(rule, state)| passes(rule, state, now, cost));
+        let mut bits = 0;
+        let step = self
+            .0
+            .iter()
+            .zip(&mut states)
+            .map(|(rule, state)| {
+                let step = all || !passes(rule, state, now, cost);
+                step_if(rule, state, now, cost, step)
+            })
+            .zip(&self.0)
+            .map(|(step, rule)| (step, rule.class_bits()))
+            .reduce(|(a, a_bits), (b, b_bits)| {
+                bits += a_bits;
+                (join(a, b, bits), b_bits)
+            });
+        if states.iter().any(Option::is_some) {
+            *state = Some(states);
+        }
+        step.map(|(step, _)| step)
+            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
+    }
+
+    fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
+        self.0
+            .iter()
+            .enumerate()
+            .map(|(n, rule)| {
+                let state = state.and_then(|states| states.get(n)?.as_ref());
+                rule.look(state, now)
+            })
+            // Nothing is charged, and so nothing is needed of the classes but the worst.
+            .reduce(|a, b| a.and(b, 0))
+            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
+    }
+
+    fn settle(
+        &self,
+        state: &mut Option<Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        let mut states = self.sized(state.take());
+        let mut rest = *charge;
+        for (rule, state) in self.0.iter().zip(&mut states) {
+            let (own, others) = shared(&rest, rule.class_bits());
+            rule.settle(state, &own, now, actual);
+            rest = others;
+        }
+        *state = states.iter().any(Option::is_some).then_some(states);
+    }
+
+    fn forgettable_at(&self, states: &Self::State) -> Timestamp {
+        self.zip(states)
+            .filter_map(|(rule, state)| Some(rule.forgettable_at(state.as_ref()?)))
+            .max()
+            .unwrap_or_default()
+    }
+
+    fn class_bits(&self) -> u32 {
+        self.0.iter().map(AnyRule::class_bits).sum()
+    }
+
+    fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
+        self.changed(|rule| rule.for_key(digest))
+    }
+}
+
+impl Codec for Box<[Option<AnyState>]> {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(tag::ALL);
+        put_number(bytes, self.len() as u64);
+        for state in self {
+            state.encode(bytes);
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, tag::ALL)?;
+        let states = take_number(bytes)?;
+        // Each takes a byte or more.
+        if states > bytes.len() as u64 {
+            return Err(damaged());
+        }
+        let state = |bytes: &mut &[u8]| match bytes.split_first() {
+            Some((0, rest)) => {
+                *bytes = rest;
+                Ok(None)
+            }
+            // Never several in one of several: no bytes can ask for endless depth.
+            _ => AnyState::decode_one(bytes).map(Some),
+        };
+        (0..states).map(|_| state(bytes)).collect()
+    }
+}
+
+impl fmt::Display for All {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, rule) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" & ")?;
+            }
+            rule.fmt(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! A cascade's state as bytes.
+
+use super::{CascadeState, MOST, state::Few};
+use crate::{
+    algorithm::{
+        codec::{Codec, damaged, put_number, tag, take_number, take_tag},
+        token_bucket::TokenBucketState,
+    },
+    error::Error,
+};
+
+impl Codec for CascadeState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let buckets = self.as_slice();
+        bytes.push(tag::CASCADE);
+        put_number(bytes, buckets.len() as u64);
+        for bucket in buckets {
+            bucket.encode(bytes);
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, tag::CASCADE)?;
+        let count = take_number(bytes)?;
+        if !(1..=MOST as u64).contains(&count) {
+            return Err(damaged());
+        }
+        let buckets = (0..count).map(|_| TokenBucketState::decode(bytes));
+        Ok(Self::of(&buckets.collect::<Result<Few<_>, _>>()?))
+    }
+}

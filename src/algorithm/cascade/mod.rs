@@ -1,0 +1,171 @@
+//! Several token buckets in order: the next one for what the one before cannot pay.
+
+mod codec;
+mod state;
+mod step;
+mod text;
+
+use std::{num::NonZeroU64, time::Duration};
+
+use super::token_bucket::TokenBucket;
+use crate::{error::Error, quota::Quota};
+
+pub use self::state::CascadeState;
+
+/// The greatest number of buckets; their positions are classes of three bits.
+const MOST: usize = 8;
+
+/// Token buckets in order: the first that can pay does, and its position is the call's class.
+///
+/// Each of the 1 to 8 buckets has its own rate and size. Class 0 is the best; a call that no bucket can
+/// pay is refused. The [class](crate::Decision::class) reaches the handler in the request's
+/// [`Outcome`](crate::Outcome), so that it can degrade its answer, and an inner limit can shed by it:
+/// [`ThreeColor`](super::ThreeColor) shows how.
+///
+/// # What it guarantees
+///
+/// In any span Δt at most burst + rate · Δt units pass in a class, those of its own bucket, and
+/// never more than the sum of these in all. A bucket that starts fuller than its burst lets
+/// that much more pass once. Each bucket's arithmetic is that of a [`TokenBucket`], as exact.
+///
+/// # What it does not guarantee
+///
+/// A cost is paid by one bucket, never shared: with 3 tokens in each of two buckets, a cost of 4 is refused. So
+/// `remaining` is what the fullest bucket holds, not what all hold together; the `limit` is the largest
+/// burst. The quota of decisions is the sum of the rates over their least common period, reduced if need be;
+/// where no [`Quota`] is that, it is the fastest of them.
+///
+/// # Memory
+///
+/// 20 bytes for each bucket, of up to two within the state's 48 bytes, of more in an allocation of their own.
+///
+/// # A new key
+///
+/// All buckets begin when the key is first seen, each with its initial fill; that is granted again once all of them
+/// were full and unused for as long as they [keep](TokenBucket::keep) it.
+///
+/// # When the rule changes
+///
+/// Buckets carry over by position, each as a [`TokenBucket`] does. A bucket that is added is empty for a key that is
+/// remembered, and fills from the key's last call on: an exhausted client stays exhausted. What a bucket
+/// held that is taken away is dropped at the next admitted call.
+///
+/// # When the clock steps back
+///
+/// Time stands still for all buckets of a key at its last write, until the clock has caught up.
+///
+/// ```
+/// use tollgate::{Cascade, Cost, Timestamp, TokenBucket};
+/// use tollgate::algorithm::Algorithm;
+///
+/// // Ten a second are served well, twenty more at once, and five a second, with a demotion.
+/// let rule = Cascade::new(TokenBucket::per_second(10)).then(TokenBucket::per_second(5).burst(20));
+/// assert_eq!(rule.to_string(), "cascade 10/s > 5/s burst=20");
+///
+/// let (mut state, now) = (None, Timestamp::from_nanos(1_000_000_000));
+/// let mut call = || rule.step(&mut state, now, Cost::ONE).decision();
+/// let classes: Vec<u8> = (0..30).map(|_| call().class()).collect();
+/// assert_eq!(classes, [[0; 10], [1; 10], [1; 10]].concat());
+/// assert!(!call().is_admitted());
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Cascade {
+    /// At least one, at most `MOST`.
+    buckets: Box<[TokenBucket]>,
+    capacity: NonZeroU64,
+    quota: Quota,
+}
+
+impl Cascade {
+    /// A cascade of one bucket; [`then`](Self::then) adds more.
+    pub fn new(first: TokenBucket) -> Self {
+        Self {
+            buckets: Box::new([first]),
+            capacity: first.burst,
+            quota: first.quota(),
+        }
+    }
+
+    /// The same cascade with one more bucket, for what those before cannot pay.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_then`](Self::try_then) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn then(self, next: TokenBucket) -> Self {
+        self.try_then(next)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same cascade with one more bucket, for what those before cannot pay.
+    ///
+    /// # Errors
+    ///
+    /// When it has 8 buckets already.
+    pub fn try_then(self, next: TokenBucket) -> Result<Self, Error> {
+        if self.buckets.len() == MOST {
+            return Err(Error::new(format!(
+                "a cascade of more than {MOST} buckets: expected at most {MOST}; leave one out"
+            )));
+        }
+        let mut buckets = Vec::from(self.buckets);
+        buckets.push(next);
+        Ok(Self {
+            capacity: self.capacity.max(next.burst),
+            quota: sum(&buckets).unwrap_or_else(|| fastest(next.quota(), &buckets)),
+            buckets: buckets.into_boxed_slice(),
+        })
+    }
+
+    /// The buckets in order, the best class first.
+    pub fn buckets(&self) -> &[TokenBucket] {
+        &self.buckets
+    }
+
+    /// The rate of all buckets together, or of the fastest where no quota is their sum.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The capacity of the largest bucket, in tokens.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity.get()
+    }
+}
+
+impl From<TokenBucket> for Cascade {
+    fn from(first: TokenBucket) -> Self {
+        Self::new(first)
+    }
+}
+
+/// What all buckets bring in the least common multiple of their periods, or the same in fewer nanoseconds.
+fn sum(buckets: &[TokenBucket]) -> Option<Quota> {
+    let (mut amount, mut period) = (0_u128, 1_u128);
+    for quota in buckets.iter().map(TokenBucket::quota) {
+        let own = u128::from(quota.period_nanos());
+        let common = (period / gcd(period, own)).checked_mul(own)?;
+        let added = u128::from(quota.amount()).checked_mul(common / own)?;
+        amount = amount.checked_mul(common / period)?.checked_add(added)?;
+        period = common;
+    }
+    let reduced = |divisor| {
+        let amount = u64::try_from(amount / divisor).ok()?;
+        let period = Duration::from_nanos(u64::try_from(period / divisor).ok()?);
+        Quota::try_new(amount, period).ok()
+    };
+    reduced(1).or_else(|| reduced(gcd(amount, period)))
+}
+
+fn fastest(one: Quota, buckets: &[TokenBucket]) -> Quota {
+    let faster = |a: Quota, b: Quota| if a.slower(b) == a { b } else { a };
+    buckets.iter().map(TokenBucket::quota).fold(one, faster)
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,193 @@
+//! States as bytes, for stores that keep bytes.
+
+use crate::{clock::Timestamp, error::Error};
+
+/// A state that becomes bytes and comes back.
+///
+/// The first byte names the algorithm, and the version of its form: a store that finds what an
+/// older or newer program wrote gets an error, never a wrong state. Numbers are LEB128 (as in
+/// DWARF 5, §7.6), so that small ones are short.
+///
+/// ```
+/// use tollgate::{Cost, Timestamp, TokenBucket};
+/// use tollgate::algorithm::{Algorithm, Codec, TokenBucketState};
+///
+/// let (rule, mut state) = (TokenBucket::per_second(10), None);
+/// rule.step(&mut state, Timestamp::from_nanos(1_000_000_000), Cost::ONE);
+/// let bytes = state.as_ref().unwrap().to_bytes();
+/// assert_eq!(TokenBucketState::from_bytes(&bytes)?, state.unwrap());
+/// assert!(TokenBucketState::from_bytes(&bytes[1..]).is_err());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub trait Codec: Sized {
+    /// Appends the state.
+    fn encode(&self, bytes: &mut Vec<u8>);
+
+    /// Takes a state from the front of the bytes.
+    ///
+    /// # Errors
+    ///
+    /// When they begin with no state of this type in a version that this program knows.
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error>;
+
+    /// The state as bytes.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+
+    /// The state that these bytes are.
+    ///
+    /// # Errors
+    ///
+    /// When they are no state of this type in a version that this program knows, or go on behind it.
+    fn from_bytes(mut bytes: &[u8]) -> Result<Self, Error> {
+        let state = Self::decode(&mut bytes)?;
+        if bytes.is_empty() {
+            Ok(state)
+        } else {
+            Err(damaged())
+        }
+    }
+}
+
+/// The first bytes of states: the algorithm in the upper four or five bits, the version in the lower three.
+pub(super) mod tag {
+    pub(in crate::algorithm) const PAIR: u8 = 0x01;
+    pub(in crate::algorithm) const ALL: u8 = 0x09;
+    pub(in crate::algorithm) const TOKEN_BUCKET: u8 = 0x11;
+    pub(in crate::algorithm) const LEAKY_BUCKET: u8 = 0x19;
+    pub(in crate::algorithm) const FIXED_WINDOW: u8 = 0x21;
+    pub(in crate::algorithm) const SLIDING_WINDOW: u8 = 0x29;
+    pub(in crate::algorithm) const SLIDING_LOG: u8 = 0x31;
+    pub(in crate::algorithm) const WARM_UP: u8 = 0x39;
+    pub(in crate::algorithm) const WARM_UP_SPACED: u8 = 0x41;
+    pub(in crate::algorithm) const CASCADE: u8 = 0x49;
+    pub(in crate::algorithm) const THREE_COLOR: u8 = 0x51;
+}
+
+#[cold]
+pub(super) fn damaged() -> Error {
+    Error::new(
+        "the bytes are no state of this rule's algorithm in a version that this program knows: \
+         expected what `Codec::encode` wrote; remove the key to begin afresh",
+    )
+}
+
+pub(super) fn take_byte(bytes: &mut &[u8]) -> Result<u8, Error> {
+    let (first, rest) = bytes.split_first().ok_or_else(damaged)?;
+    *bytes = rest;
+    Ok(*first)
+}
+
+/// Takes the first byte, which must be `tag`.
+pub(super) fn take_tag(bytes: &mut &[u8], tag: u8) -> Result<(), Error> {
+    if take_byte(bytes)? == tag {
+        Ok(())
+    } else {
+        Err(damaged())
+    }
+}
+
+pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, Error> {
+    let mut number = 0_u64;
+    for shift in (0..u64::BITS).step_by(7) {
+        let byte = take_byte(bytes)?;
+        let part = u64::from(byte & 0x7f);
+        if part << shift >> shift != part {
+            return Err(damaged());
+        }
+        number |= part << shift;
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err(damaged())
+}
+
+pub(super) fn put_instant(bytes: &mut Vec<u8>, instant: Timestamp) {
+    put_number(bytes, instant.as_nanos());
+}
+
+pub(super) fn take_instant(bytes: &mut &[u8]) -> Result<Timestamp, Error> {
+    take_number(bytes).map(Timestamp::from_nanos)
+}
+
+/// A state that may not be there.
+impl<S: Codec> Codec for Option<S> {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        match self {
+            None => bytes.push(0),
+            Some(state) => state.encode(bytes),
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        // No state begins with 0.
+        match bytes.split_first() {
+            Some((0, rest)) => {
+                *bytes = rest;
+                Ok(None)
+            }
+            _ => S::decode(bytes).map(Some),
+        }
+    }
+}
+
+/// The state of a pair of rules.
+impl<A: Codec, B: Codec> Codec for (A, B) {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(tag::PAIR);
+        self.0.encode(bytes);
+        self.1.encode(bytes);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, tag::PAIR)?;
+        Ok((A::decode(bytes)?, B::decode(bytes)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(number: u64, rest: Vec<u8>) {
+            let mut bytes = Vec::new();
+            put_number(&mut bytes, number);
+            bytes.extend_from_slice(&rest);
+            let mut read = &bytes[..];
+            prop_assert_eq!(take_number(&mut read).unwrap(), number);
+            prop_assert_eq!(read, &rest[..]);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+            let mut read = &bytes[..];
+            if let Ok(number) = take_number(&mut read) {
+                prop_assert!(number < 1 << 7 || bytes.len() - read.len() > 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_a_word_is_refused() {
+        let longest = [0xff; 9];
+        for (last, fits) in [(1, true), (2, false)] {
+            let bytes = [&longest[..], &[last]].concat();
+            assert_eq!(take_number(&mut &bytes[..]).is_ok(), fits);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What the log holds of a window, and the decisions that follow.
+
+use std::time::Duration;
+
+use super::{SlidingLog, SlidingLogState};
+use crate::{
+    algorithm::{Algorithm, Step},
+    clock::Timestamp,
+    decision::{Charge, Cost, Decision, Verdict},
+};
+
+/// The entries that count: those from the `first` on, of so many units.
+#[derive(Default)]
+struct Counted {
+    first: usize,
+    units: u64,
+}
+
+impl SlidingLog {
+    #[inline]
+    fn counted(&self, log: Option<&SlidingLogState>, at: Timestamp) -> Counted {
+        let Some(log) = log else {
+            return Counted::default();
+        };
+        let first = log.older(at, self.quota.period_nanos());
+        let units = log.units_from(first);
+        Counted { first, units }
+    }
+
+    /// How long after `now`, on the clock, an entry counts no more.
+    #[inline]
+    fn gone_after(&self, at: Timestamp, now: Timestamp) -> Duration {
+        let left = self
+            .quota
+            .period_nanos()
+            .saturating_sub(now.nanos_since(at));
+        // Ahead of a clock that has stepped back.
+        Duration::from_nanos(left.saturating_add(at.nanos_since(now)))
+    }
+
+    /// How long after `now` the log counts at most `room` units, fewer than it counts.
+    #[inline]
+    fn room_after(&self, log: &SlidingLogState, room: u64, now: Timestamp) -> Duration {
+        let last = log.at(log.above(room).saturating_sub(1));
+        last.map_or(Duration::ZERO, |at| self.gone_after(at, now))
+    }
+
+    #[inline]
+    fn answer(
+        &self,
+        verdict: Verdict,
+        now: Timestamp,
+        cost: u64,
+        log: Option<&SlidingLogState>,
+        counted: &Counted,
+    ) -> Decision {
+        let limit = self.limit();
+        let (mut more_after, mut reset_after) = (Duration::ZERO, Duration::ZERO);
+        if let Some(log) = log.filter(|_| counted.units > 0) {
+            more_after = if counted.units <= limit.get() {
+                log.at(counted.first)
+                    .map_or(Duration::ZERO, |at| self.gone_after(at, now))
+            } else {
+                self.room_after(log, limit.get() - 1, now)
+            };
+            reset_after = log
+                .newest()
+                .map_or(Duration::ZERO, |at| self.gone_after(at, now));
+        }
+        Decision::new(verdict, now, cost)
+            .with_limit(limit, self.quota)
+            .with_remaining(limit.get().saturating_sub(counted.units))
+            .with_more_after(more_after)
+            .with_reset_after(reset_after)
+    }
+
+    /// The answer to a cost that does not pass.
+    fn refuse(
+        &self,
+        now: Timestamp,
+        cost: u64,
+        asked: u64,
+        log: Option<&SlidingLogState>,
+        counted: &Counted,
+    ) -> Decision {
+        let room = self.limit().get().checked_sub(asked);
+        let retry_after = room.and_then(|room| Some(self.room_after(log?, room, now)));
+        self.answer(Verdict::Refuse, now, cost, log, counted)
+            .with_retry_after(retry_after)
+    }
+}
+
+/// The instant for which a log is asked at `now`: time stands still at its newest entry.
+#[inline]
+fn instant(log: Option<&SlidingLogState>, now: Timestamp) -> Timestamp {
+    log.and_then(SlidingLogState::newest)
+        .map_or(now, |newest| now.max(newest))
+}
+
+impl Algorithm for SlidingLog {
+    type State = SlidingLogState;
+
+    #[inline]
+    fn step(&self, state: &mut Option<SlidingLogState>, now: Timestamp, cost: Cost) -> Step {
+        let at = instant(state.as_ref(), now);
+        let counted = self.counted(state.as_ref(), at);
+        if cost.get() > self.limit().get().saturating_sub(counted.units) {
+            let decision = self.refuse(now, cost.get(), cost.get(), state.as_ref(), &counted);
+            return Step::Kept(decision);
+        }
+        let log = state.get_or_insert_with(SlidingLogState::new);
+        log.discard(counted.first);
+        log.push(at, cost.get());
+        let counted = Counted {
+            first: 0,
+            units: counted.units + cost.get(),
+        };
+        Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), Some(log), &counted))
+    }
+
+    fn look(&self, state: Option<&SlidingLogState>, now: Timestamp) -> Decision {
+        let counted = self.counted(state, instant(state, now));
+        if counted.units < self.limit().get() {
+            self.answer(Verdict::Allow, now, 0, state, &counted)
+        } else {
+            self.refuse(now, 0, 1, state, &counted)
+        }
+    }
+
+    /// Corrects the entry of the instant that was charged, as long as that counts.
+    ///
+    /// Takes time in proportion to the entries. More is taken at that instant also where it has no entry any more,
+    /// as it was given back, or the key forgotten; a log that has as many entries as the limit then takes it at its
+    /// newest one. Nothing comes back of a call that was charged while the clock had stepped
+    /// back: it was entered at a later instant.
+    fn settle(
+        &self,
+        state: &mut Option<SlidingLogState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        let (at, period) = (instant(state.as_ref(), now), self.quota.period_nanos());
+        if actual == charge.cost || at.nanos_since(charge.at) >= period {
+            return;
+        }
+        let mut log = state.take().unwrap_or_else(SlidingLogState::new);
+        log.discard(log.older(at, period));
+        match charge.cost.checked_sub(actual) {
+            Some(less) => log.take_back(charge.at, less),
+            None => log.force(charge.at, actual - charge.cost, self.limit().get()),
+        }
+        *state = (!log.is_empty()).then_some(log);
+    }
+
+    fn forgettable_at(&self, log: &SlidingLogState) -> Timestamp {
+        let newest = log.newest().map_or(0, Timestamp::as_nanos);
+        Timestamp::from_nanos(newest.saturating_add(self.quota.period_nanos()))
+    }
+}

@@ -1,0 +1,143 @@
+//! Spans of time in fractions of a nanosecond, and products that are wider than a word.
+
+use std::fmt;
+
+use super::{
+    codec::{damaged, put_number, take_number},
+    credit::{div_ceil, div_floor},
+};
+use crate::error::Error;
+
+/// A span of time in 96 bits: up to 2⁶⁴ ns (584 years), in ticks of 2⁻³² ns.
+// Packed: states consist of these.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub(super) struct Span {
+    nanos: u64,
+    part: u32,
+}
+
+impl Span {
+    /// A nanosecond has 2³² ticks.
+    pub(super) const BITS: u32 = u32::BITS;
+    /// The longest span, in ticks.
+    pub(super) const MAX_TICKS: u128 = (1 << 96) - 1;
+
+    /// The span of so many ticks, or the longest.
+    pub(super) fn from_ticks(ticks: u128) -> Self {
+        let ticks = ticks.min(Self::MAX_TICKS);
+        Self {
+            nanos: (ticks >> Self::BITS) as u64,
+            part: ticks as u32,
+        }
+    }
+
+    #[inline]
+    pub(super) fn ticks(self) -> u128 {
+        u128::from(self.nanos) << Self::BITS | u128::from(self.part)
+    }
+
+    /// The span that is worth `units` where a nanosecond is worth `per_nano` ≤ 2⁶² units, rounded up.
+    ///
+    /// [`units`](Self::units) rounds down, and the error, below `per_nano / 2³²` units, never reaches the next
+    /// unit where `per_nano` ≤ 2³²: what was put in comes out exactly. Where it is larger, or another one
+    /// reads the span, less than 2⁻³² ns is gained.
+    pub(super) fn from_units(units: u128, per_nano: u64) -> Self {
+        let nanos = div_floor(units, per_nano);
+        let rest = units - nanos * u128::from(per_nano);
+        let part = div_ceil(rest << Self::BITS, per_nano);
+        // The longest is cut to itself.
+        Self::from_ticks((nanos.min(1 << 64) << Self::BITS) + part)
+    }
+
+    /// What the span is worth where a nanosecond is worth `per_nano` ≤ 2⁶² units, rounded down.
+    #[inline]
+    pub(super) fn units(self, per_nano: u64) -> u128 {
+        let part = u128::from(self.part) * u128::from(per_nano);
+        u128::from(self.nanos) * u128::from(per_nano) + (part >> Self::BITS)
+    }
+
+    pub(super) fn encode(self, bytes: &mut Vec<u8>) {
+        put_number(bytes, self.nanos);
+        put_number(bytes, u64::from(self.part));
+    }
+
+    pub(super) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        let (nanos, part) = (take_number(bytes)?, take_number(bytes)?);
+        let part = u32::try_from(part).map_err(|_| damaged())?;
+        Ok(Self { nanos, part })
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (nanos, part) = (self.nanos, self.part);
+        write!(f, "{nanos}+{part}/2^32 ns")
+    }
+}
+
+/// `x · y / z` rounded down, and whether it was rounded; for `z` < 2¹²⁶ and a quotient that fits.
+#[inline]
+pub(super) fn mul_div(x: u128, y: u128, z: u128) -> (u128, bool) {
+    match x.checked_mul(y) {
+        Some(product) => {
+            let quotient = match (u64::try_from(product), u64::try_from(z)) {
+                (Ok(product), Ok(z)) => u128::from(product / z),
+                _ => product / z,
+            };
+            (quotient, quotient * z != product)
+        }
+        None => mul_div_wide(x, y, z),
+    }
+}
+
+/// The same where the product does not fit: one bit of `x` after the other, as one divides by hand.
+#[cold]
+fn mul_div_wide(x: u128, y: u128, z: u128) -> (u128, bool) {
+    let (whole, part) = (y / z, y % z);
+    let (mut quotient, mut rest) = (0, 0);
+    for bit in (0..u128::BITS - x.leading_zeros()).rev() {
+        quotient <<= 1;
+        // Both are below z, so that this is below 3 z.
+        rest = 2 * rest + part * (x >> bit & 1);
+        while rest >= z {
+            rest -= z;
+            quotient += 1;
+        }
+    }
+    (quotient + x * whole, rest != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn fractions_are_recovered_exactly(units in 0..1_u128 << 94, per_nano in 1..=1_u64 << 32) {
+            prop_assume!(units / u128::from(per_nano) < 1 << 64);
+            prop_assert_eq!(Span::from_units(units, per_nano).units(per_nano), units);
+        }
+
+        #[test]
+        fn another_grid_gains_less_than_a_tick(units in 0..1_u128 << 50, old in 1..=1_u64 << 40, new in 1..=1_u64 << 40) {
+            let carried = Span::from_units(units, old).units(new);
+            // units/old nanoseconds are worth units·new/old.
+            let (exact, old, new) = (units * u128::from(new), u128::from(old), u128::from(new));
+            prop_assert!((carried << 32) * old < (exact << 32) + old * new);
+            prop_assert!((carried + 1) * old > exact);
+        }
+
+        #[test]
+        fn wide_products_are_divided_as_narrow_ones_are(x in 0..1_u128 << 63, y in 0..1_u128 << 64, z in 1..1_u128 << 126) {
+            prop_assert_eq!(mul_div_wide(x, y, z), (x * y / z, x * y % z != 0));
+        }
+
+        #[test]
+        fn a_wide_product_divided_by_a_factor_is_the_other(x in 1..=u128::MAX, z in 1..1_u128 << 126) {
+            prop_assert_eq!(mul_div(x, z, z), (x, false));
+            prop_assert_eq!(mul_div(z, x, z), (x, false));
+        }
+    }
+}

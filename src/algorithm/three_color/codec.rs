@@ -1,0 +1,28 @@
+//! A marker's state as bytes.
+
+use super::ThreeColorState;
+use crate::{
+    algorithm::{
+        codec::{Codec, put_instant, tag, take_instant, take_tag},
+        credit::Credit,
+    },
+    error::Error,
+};
+
+impl Codec for ThreeColorState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(tag::THREE_COLOR);
+        put_instant(bytes, self.written_at);
+        self.committed.encode(bytes);
+        self.peak.encode(bytes);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, tag::THREE_COLOR)?;
+        Ok(Self {
+            written_at: take_instant(bytes)?,
+            committed: Credit::decode(bytes)?,
+            peak: Credit::decode(bytes)?,
+        })
+    }
+}

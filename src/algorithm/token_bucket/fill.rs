@@ -1,0 +1,193 @@
+//! What a bucket holds, how that changes, and how long until it has.
+
+use std::time::Duration;
+
+use super::{TokenBucket, TokenBucketState};
+use crate::{
+    algorithm::{
+        Algorithm,
+        credit::{Credit, div_floor, duration},
+        mark::Mark,
+    },
+    clock::Timestamp,
+    decision::Charge,
+};
+
+/// The level of a bucket, at an instant that is never before the last write.
+pub(in crate::algorithm) struct Fill {
+    /// In units of the rate; below zero in debt.
+    pub(in crate::algorithm) level: i128,
+    pub(super) at: Timestamp,
+    /// Whether the key is, or will be once this is written.
+    pub(super) known: bool,
+}
+
+/// A wait that counts from `at`, counted from `now`, which is not later.
+#[inline]
+pub(in crate::algorithm) fn since(
+    now: Timestamp,
+    at: Timestamp,
+    wait: Option<u128>,
+) -> Option<Duration> {
+    let stalled = u128::from(at.as_nanos() - now.as_nanos());
+    wait.map(|wait| duration(stalled + wait))
+}
+
+impl TokenBucket {
+    /// What `tokens` cost, in units of the rate.
+    #[inline]
+    pub(super) fn price(&self, tokens: u64) -> i128 {
+        self.rate.price(tokens)
+    }
+
+    /// A bucket that is new at `at`.
+    #[inline]
+    pub(in crate::algorithm) fn initial_fill(&self, at: Timestamp) -> Fill {
+        Fill {
+            level: self.price(self.initial),
+            at,
+            known: false,
+        }
+    }
+
+    /// What is in the bucket.
+    #[inline]
+    pub(super) fn fill(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Fill {
+        match self.remembered(state, now) {
+            Some(state) => self.filled(state, now),
+            None => self.initial_fill(now),
+        }
+    }
+
+    /// The state, if it says something: a key that is granted its initial fill again is like a new one.
+    #[inline]
+    pub(super) fn remembered<'a>(
+        &self,
+        state: Option<&'a TokenBucketState>,
+        now: Timestamp,
+    ) -> Option<&'a TokenBucketState> {
+        state.filter(|state| self.starts_at_rest() || now < self.forgettable_at(state))
+    }
+
+    /// What is in a bucket that is remembered, however long it has been full.
+    #[inline]
+    pub(in crate::algorithm) fn filled(&self, state: &TokenBucketState, now: Timestamp) -> Fill {
+        let at = now.max(state.written_at);
+        let (level, full) = (
+            state.credit.units(self.rate.per_nano),
+            self.price(self.burst.get()),
+        );
+        let level = if level > full {
+            level.min(full.max(self.price(self.initial)))
+        } else {
+            let elapsed = at.as_nanos() - state.written_at.as_nanos();
+            let refill = i128::from(elapsed) * i128::from(self.rate.per_nano);
+            level.saturating_add(refill).min(full)
+        };
+        Fill {
+            level,
+            at,
+            known: true,
+        }
+    }
+
+    /// The state of a bucket that holds `level` at `at`.
+    #[inline]
+    pub(in crate::algorithm) fn state(&self, level: i128, at: Timestamp) -> TokenBucketState {
+        if let Some(thirds) = self.thirds(level) {
+            return TokenBucketState::holding(thirds, at);
+        }
+        TokenBucketState {
+            written_at: at,
+            credit: Credit::from_units(level, self.rate.per_nano),
+        }
+    }
+
+    /// A level in thirds of a nanosecond, where it can be counted in words: by those it is divided faster.
+    #[inline]
+    fn thirds(&self, level: i128) -> Option<i64> {
+        let scale = self.meter.map(|_| Mark::PER_NANO / self.rate.per_nano)?;
+        i64::try_from(level).ok()?.checked_mul(scale as i64)
+    }
+
+    /// What `cost` leaves of a level that holds it.
+    #[inline]
+    pub(in crate::algorithm) fn pay(&self, level: i128, cost: u64) -> Option<i128> {
+        self.holds(level, cost).then(|| level - self.price(cost))
+    }
+
+    /// Whether the bucket could pay `cost`.
+    #[inline]
+    pub(in crate::algorithm) fn holds(&self, level: i128, cost: u64) -> bool {
+        cost <= self.burst.get() && level >= self.price(cost)
+    }
+
+    /// The greatest cost that the bucket could pay.
+    #[inline]
+    pub(in crate::algorithm) fn tokens(&self, level: i128) -> u64 {
+        if self.holds(level, self.burst.get()) {
+            return self.burst.get();
+        }
+        let held = u128::try_from(level).unwrap_or(0);
+        div_floor(held, self.rate.per_token) as u64
+    }
+
+    /// Nanoseconds of filling until the bucket can pay `cost`; `None` is never.
+    #[inline]
+    pub(in crate::algorithm) fn until(&self, level: i128, cost: u64) -> Option<u128> {
+        (cost <= self.burst.get()).then(|| self.wait(level, self.price(cost)))
+    }
+
+    /// Nanoseconds of filling until the bucket cannot be told from a new one; `None` where it cannot now.
+    #[inline]
+    pub(in crate::algorithm) fn until_rest(&self, level: i128, known: bool) -> Option<u128> {
+        let wait = self.wait(level, self.price(self.burst.get()));
+        if self.starts_at_rest() {
+            (wait > 0).then_some(wait)
+        } else {
+            known.then(|| wait + u128::from(self.keep))
+        }
+    }
+
+    /// Nanoseconds until a bucket at `level` is at `target`.
+    #[inline]
+    pub(super) fn wait(&self, level: i128, target: i128) -> u128 {
+        self.rate.wait(target.saturating_sub(level))
+    }
+
+    /// What `charge` leaves of a bucket once it is corrected to `actual`; `None` is what it was.
+    ///
+    /// Without a state the bucket is like new.
+    pub(in crate::algorithm) fn corrected(
+        &self,
+        state: Option<&TokenBucketState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> Option<TokenBucketState> {
+        let change = i128::from(charge.cost) - i128::from(actual);
+        let change = change.saturating_mul(i128::from(self.rate.per_token));
+        if change == 0 || (state.is_none() && change > 0) {
+            return None;
+        }
+        let full = self.price(self.burst.get());
+        let overfull = full.max(self.price(self.initial));
+        let untouched = state.filter(|state| {
+            let written_at = state.written_at;
+            written_at == charge.at && now < self.forgettable_at(state)
+        });
+        let (level, at, most) = match untouched {
+            // Refill is still to come, and will be cut as it always is.
+            Some(state) => (state.credit.units(self.rate.per_nano), charge.at, overfull),
+            None => {
+                let fill = match state {
+                    Some(state) => self.filled(state, now),
+                    None => self.initial_fill(now),
+                };
+                let most = if fill.level > full { overfull } else { full };
+                (fill.level, fill.at, most)
+            }
+        };
+        Some(self.state(level.saturating_add(change).min(most), at))
+    }
+}

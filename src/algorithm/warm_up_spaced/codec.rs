@@ -1,0 +1,28 @@
+//! A state as bytes.
+
+use super::WarmUpSpacedState;
+use crate::{
+    algorithm::{
+        codec::{Codec, put_instant, tag, take_instant, take_tag},
+        span::Span,
+    },
+    error::Error,
+};
+
+impl Codec for WarmUpSpacedState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(tag::WARM_UP_SPACED);
+        put_instant(bytes, self.written_at);
+        self.backlog.encode(bytes);
+        self.warmth.encode(bytes);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, tag::WARM_UP_SPACED)?;
+        Ok(Self {
+            written_at: take_instant(bytes)?,
+            backlog: Span::decode(bytes)?,
+            warmth: Span::decode(bytes)?,
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! What the oracles of rules that are made of buckets have in common: rational arithmetic, and timelines.
+
+use std::{fmt::Debug, time::Duration};
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use proptest::prelude::*;
+use tollgate::{
+    Charge, Cost, Decision, Quota, Timestamp, TokenBucket, Verdict, algorithm::Algorithm,
+};
+
+use crate::laws::Op;
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+pub(crate) const DAY: u64 = 86_400 * SECOND;
+
+pub(crate) fn whole(number: impl Into<BigInt>) -> BigRational {
+    BigRational::from_integer(number.into())
+}
+
+pub(crate) fn nanos(wait: Duration) -> BigInt {
+    BigInt::from(wait.as_nanos())
+}
+
+/// A wait in whole nanoseconds, rounded up; cut to what a `Duration` holds.
+pub(crate) fn rounded(wait: BigRational) -> BigInt {
+    let wait = wait.ceil().to_integer();
+    if &wait / SECOND > BigInt::from(u64::MAX) {
+        nanos(Duration::MAX)
+    } else {
+        wait
+    }
+}
+
+/// One bucket's numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) amount: u64,
+    pub(crate) period: u64,
+    pub(crate) burst: u64,
+    pub(super) initial: u64,
+    pub(super) keep: u64,
+}
+
+impl Bucket {
+    pub(crate) fn quota(&self) -> Quota {
+        Quota::new(self.amount, Duration::from_nanos(self.period))
+    }
+
+    pub(super) fn rule(&self) -> TokenBucket {
+        TokenBucket::new(self.quota())
+            .burst(self.burst)
+            .initial(self.initial)
+            .keep(Duration::from_nanos(self.keep))
+    }
+
+    /// Nanoseconds for a token.
+    pub(crate) fn interval(&self) -> BigRational {
+        BigRational::new(self.period.into(), self.amount.into())
+    }
+
+    pub(super) fn at_rest(&self) -> bool {
+        self.initial == self.burst
+    }
+
+    /// Nanoseconds of filling that fill it, and those that it holds at most.
+    pub(super) fn full(&self) -> BigRational {
+        whole(self.burst) * self.interval()
+    }
+
+    pub(super) fn most(&self) -> BigRational {
+        whole(self.burst.max(self.initial)) * self.interval()
+    }
+
+    pub(crate) fn is_exact(&self) -> bool {
+        let reduced = self.amount / num_integer::gcd(self.amount, self.period);
+        let fills = u128::from(self.burst.max(self.initial)) * u128::from(self.period)
+            / u128::from(self.amount);
+        reduced <= 1 << 32 && (reduced == 1 || fills < 1 << 62)
+    }
+}
+
+#[derive(PartialEq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) admitted: bool,
+    pub(crate) class: u8,
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// `None` is never.
+    pub(crate) retry: Option<BigInt>,
+    pub(crate) reset: BigInt,
+    pub(crate) more: BigInt,
+}
+
+pub(crate) fn answer_of(decision: &Decision) -> Answer {
+    Answer {
+        admitted: decision.is_admitted(),
+        class: decision.class(),
+        limit: decision.limit().unwrap(),
+        remaining: decision.remaining().unwrap(),
+        retry: decision.retry_after().map(nanos),
+        reset: nanos(decision.reset_after()),
+        more: nanos(decision.more_after()),
+    }
+}
+
+/// What a rule of such a setting is to answer, and to remember.
+pub(crate) trait Oracle<S: ?Sized> {
+    fn step(&mut self, setting: &S, now: u64, cost: u64) -> Answer;
+    fn look(&self, setting: &S, now: u64) -> Answer;
+    fn settle(&mut self, setting: &S, charge: &Charge, now: u64, actual: u64);
+}
+
+/// Runs a timeline on the rules and on their oracle; goes on with another rule where it says so.
+pub(crate) fn equals<S, A: Algorithm + Debug>(
+    settings: &[S],
+    rule_of: impl Fn(&S) -> A,
+    mut oracle: impl Oracle<S>,
+    begin: Timestamp,
+    ops: &[Op],
+) where
+    A::State: Debug,
+{
+    let mut setting = &settings[0];
+    let (mut rule, mut state) = (rule_of(setting), None);
+    let mut now = begin.as_nanos();
+    let (mut charge, mut retry) = (None, now);
+    let later = |now: u64, wait: Duration| {
+        let at = u128::from(now) + wait.as_nanos();
+        if at < 1 << 63 { at as u64 } else { now }
+    };
+    for op in ops {
+        let at = Timestamp::from_nanos(now);
+        let look = rule.look(state.as_ref(), at);
+        let mut cost = None;
+        match *op {
+            Op::Spend(units) => cost = Cost::new(units),
+            Op::SpendRest { and_more } => {
+                cost = Cost::new(look.remaining().unwrap() + u64::from(and_more));
+            }
+            Op::Advance(nanos) => now = later(now, Duration::from_nanos(nanos)),
+            Op::ToRetry { early } => now = retry.saturating_sub(early.into()),
+            Op::ToReset { early } => {
+                now = later(now, look.reset_after()).saturating_sub(early.into());
+            }
+            Op::StepBack(nanos) => now = now.saturating_sub(nanos),
+            Op::Settle(actual) => {
+                if let Some(charge) = charge.take() {
+                    rule.settle(&mut state, &charge, at, actual);
+                    oracle.settle(setting, &charge, now, actual);
+                }
+            }
+            Op::Change(n) => {
+                setting = &settings[n % settings.len()];
+                rule = rule_of(setting);
+            }
+        }
+        if let Some(cost) = cost {
+            let decision = rule.step(&mut state, at, cost).decision();
+            let expected = oracle.step(setting, now, cost.get());
+            assert_eq!(
+                answer_of(&decision),
+                expected,
+                "{rule:?}, {state:?}, {cost:?} at {now}"
+            );
+            charge = decision.charge().or(charge);
+            if let (Verdict::Refuse, Some(wait)) = (decision.verdict(), decision.retry_after()) {
+                retry = later(now, wait);
+            }
+        }
+        let look = rule.look(state.as_ref(), Timestamp::from_nanos(now));
+        assert_eq!(
+            answer_of(&look),
+            oracle.look(setting, now),
+            "{rule:?}, {state:?} at {now} after {op:?}"
+        );
+    }
+}
+
+/// Quotas and bursts that are held exactly; with intervals of whole nanoseconds alone, if so wanted.
+pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
+    let amounts = prop_oneof![
+        4 => 1..20_u64,
+        2 => prop::sample::select(vec![1, 3, 7, 60, 100, 1_000_000, 10_000_000_000, 9_999_999_967]),
+        1 => 1..=Quota::MAX_AMOUNT,
+    ];
+    let periods = prop_oneof![
+        4 => prop::sample::select(vec![SECOND, 10 * SECOND, 60 * SECOND, 3600 * SECOND]),
+        1 => 1..1_000_u64,
+        1 => 1..=365 * DAY,
+        1 => Just(365 * DAY),
+    ];
+    let bursts =
+        prop_oneof![4 => 1..30_u64, 1 => 1..=Quota::MAX_AMOUNT, 1 => Just(Quota::MAX_AMOUNT)];
+    let initials =
+        prop_oneof![6 => Just(None), 1 => (0..50_u64).prop_map(Some), 1 => Just(Some(0))];
+    let keeps = prop::sample::select(vec![0, SECOND, DAY]);
+    (amounts, periods, bursts, initials, keeps)
+        .prop_map(move |(amount, period, burst, initial, keep)| Bucket {
+            amount,
+            period: if whole_intervals {
+                (period / amount).max(1).saturating_mul(amount)
+            } else {
+                period
+            },
+            burst,
+            initial: initial.unwrap_or(burst),
+            keep,
+        })
+        .prop_filter("a quota that can be, with an exact interval", |bucket| {
+            Quota::try_new(bucket.amount, Duration::from_nanos(bucket.period)).is_ok()
+                && bucket.is_exact()
+        })
+}
+
+/// LEB128.
+pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Every operation on a state of any numbers, by each of the rules; none may panic.
+pub(crate) fn bears<A>(rules: &[A], state: &A::State)
+where
+    A: Algorithm,
+{
+    for rule in rules {
+        for now in [0, 1, 1_800_000_000 * SECOND, i64::MAX as u64, u64::MAX] {
+            let now = Timestamp::from_nanos(now);
+            let mut state = Some(state.clone());
+            let look = rule.look(state.as_ref(), now);
+            assert!(look.remaining() <= look.limit());
+            for (cost, actual) in [(1, 0), (5, u64::MAX), (u64::MAX, 1), (2, 1 << 40)] {
+                let decision = rule.step(&mut state, now, units(cost)).decision();
+                assert_eq!(decision.limit(), look.limit());
+                for class in [0, 1, 7, 8, u32::MAX] {
+                    let (at, delay) = (now, None);
+                    let charge = Charge {
+                        at,
+                        class,
+                        cost,
+                        delay,
+                    };
+                    rule.settle(&mut state, &charge, now, actual);
+                    rule.settle(&mut state, &charge, Timestamp::default(), actual);
+                }
+            }
+            if let Some(state) = &state {
+                assert!(rule.forgettable_at(state) <= Timestamp::MAX);
+            }
+        }
+    }
+}
+
+pub(crate) fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(1_800_000_000 * SECOND + nanos)
+}
+
+pub(crate) fn units(units: u64) -> Cost {
+    Cost::new(units).unwrap()
+}

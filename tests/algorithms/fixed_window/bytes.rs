@@ -1,0 +1,124 @@
+//! States as bytes, and rules as text.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::{
+    Charge, Cost, Quota, Timestamp,
+    algorithm::{Algorithm, Codec, FixedWindow, FixedWindowState},
+};
+
+use super::{MINUTE, at, rules, settings, step};
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(
+        tag in prop_oneof![9 => Just(0x21), 1 => any::<u8>()],
+        numbers in prop::collection::vec(prop_oneof![0..200_u64, any::<u64>(), Just(u64::MAX)], 0..5),
+        noise in prop::collection::vec(any::<u8>(), 0..3),
+        calls in prop::collection::vec((0..7_usize, any::<u64>(), any::<u64>(), 1..u64::MAX, any::<u64>()), 1..10),
+    ) {
+        let mut bytes = vec![tag];
+        for mut number in numbers {
+            while number >= 0x80 {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        }
+        bytes.extend(noise);
+        let mut rest = &bytes[..];
+        let Ok(read) = FixedWindowState::decode(&mut rest) else { return Ok(()) };
+        prop_assert_eq!(tag, 0x21);
+        prop_assert_eq!(FixedWindowState::from_bytes(&read.to_bytes()).unwrap(), read);
+        let mut state = Some(read);
+        for (n, now, at, cost, actual) in calls {
+            let rule = rules()[n];
+            let (now, at) = (Timestamp::from_nanos(now), Timestamp::from_nanos(at));
+            rule.step(&mut state, now, Cost::new(cost % 1000 + 1).unwrap());
+            rule.settle(&mut state, &Charge { at, class: 0, cost, delay: None }, now, actual);
+            let look = rule.look(state.as_ref(), now);
+            prop_assert!(look.remaining() <= look.limit());
+            let end = state.map_or(now, |state| rule.forgettable_at(&state));
+            let rested = rule.look(state.as_ref(), end);
+            prop_assert!(end == Timestamp::MAX || rested.remaining() == rested.limit());
+        }
+    }
+
+    #[test]
+    fn text_parses_back((limit, length, offset) in settings(), spread: bool) {
+        let rule = FixedWindow::new(Quota::new(limit, Duration::from_nanos(length)));
+        let rule = match offset {
+            _ if spread => rule.spread(),
+            Some(offset) => rule.offset(Duration::from_nanos(offset)),
+            None => rule.from_first_call(),
+        };
+        prop_assert_eq!(rule.to_string().parse::<FixedWindow>().unwrap(), rule);
+    }
+}
+
+#[test]
+fn a_key_takes_24_bytes() {
+    assert_eq!(size_of::<Option<FixedWindowState>>(), 24);
+    let mut state = None;
+    step(&FixedWindow::per_minute(10), &mut state, at(12, 0, 0), 1);
+    assert!(state.unwrap().to_bytes().len() <= 12);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_sentence() {
+    for (text, column, words) in [
+        ("token-bucket 1/s", 1, "`fixed-window` was expected"),
+        ("fixed-window", 13, "ends too early"),
+        ("fixed-window 100/1x", 19, "unknown unit `x`"),
+        ("fixed-window 0/1m", 14, "is 0"),
+        (
+            "fixed-window 100/1m offset=1m",
+            28,
+            "less than their length",
+        ),
+        ("fixed-window 100/1m offset=", 28, "`offset=spread`"),
+        ("fixed-window 100/1m offset=early", 28, "`offset=spread`"),
+        ("fixed-window 100/1m offset=1s offset=2s", 31, "set twice"),
+        ("fixed-window 100/1m from=now", 26, "leave it out"),
+        (
+            "fixed-window 100/1m offset=10s from=first-call",
+            28,
+            "take the other one out",
+        ),
+        (
+            "fixed-window 100/1m offset=0s from=first-call",
+            28,
+            "take the other one out",
+        ),
+        (
+            "fixed-window 100/1m from=first-call offset=spread",
+            44,
+            "take the other one out",
+        ),
+        ("fixed-window 100/1m burst=3", 21, "unknown setting `burst`"),
+        ("fixed-window 100/1m spread", 21, "unknown setting `spread`"),
+    ] {
+        let error = text.parse::<FixedWindow>().unwrap_err();
+        assert_eq!(error.column(), Some(column), "{text}: {error}");
+        assert!(error.to_string().contains(words), "{text}: {error}");
+    }
+    let minute = FixedWindow::per_minute(1);
+    for refused in [
+        minute.try_offset(Duration::from_secs(60)),
+        minute.try_offset(Duration::MAX),
+        minute.from_first_call().try_offset(Duration::ZERO),
+        minute.from_first_call().try_spread(),
+        minute.spread().try_from_first_call(),
+        minute.offset(Duration::from_secs(1)).try_from_first_call(),
+    ] {
+        assert!(refused.unwrap_err().to_string().contains("expected"));
+    }
+    assert!(minute.try_offset(Duration::from_nanos(MINUTE - 1)).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "less than their length")]
+fn a_literal_offset_of_a_whole_window_panics() {
+    let _ = FixedWindow::per_second(1).offset(Duration::from_secs(1));
+}

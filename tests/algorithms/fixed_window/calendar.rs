@@ -1,0 +1,163 @@
+//! Where windows begin and end.
+
+use std::time::Duration;
+
+use tollgate::{
+    AnyRule, Quota, Timestamp,
+    algorithm::{Algorithm, FixedWindow},
+};
+
+use super::{HOUR, MINUTE, SECOND, at, rule, step};
+
+/// FX-2.
+#[test]
+fn three_past_noon_belongs_to_noon() {
+    let (rule, mut state) = (FixedWindow::per_minute(100), None);
+    let first = step(&rule, &mut state, at(12, 0, 3), 40);
+    assert_eq!(first.reset_after(), Duration::from_secs(57));
+    assert_eq!(first.more_after(), Duration::from_secs(57));
+    let look = |now| rule.look(state.as_ref(), now).remaining();
+    assert_eq!(look(at(12, 0, 59)), Some(60));
+    assert_eq!(look(at(12, 1, 0)), Some(100));
+}
+
+/// FX-3.
+#[test]
+fn two_hundred_pass_round_the_end_of_a_minute_and_never_201() {
+    let (rule, mut state) = (FixedWindow::per_minute(100), None);
+    for (now, wait) in [(at(7, 9, 59), 1), (at(7, 10, 0), 60)] {
+        for _ in 0..100 {
+            assert!(step(&rule, &mut state, now, 1).is_admitted());
+        }
+        let refused = step(&rule, &mut state, now, 1);
+        assert!(!refused.is_admitted());
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(wait)));
+    }
+}
+
+#[test]
+fn an_offset_moves_the_windows() {
+    let (rule, mut state) = (rule("100/1m offset=10s"), None);
+    assert_eq!(
+        rule,
+        FixedWindow::per_minute(100).offset(Duration::from_secs(10))
+    );
+    assert_eq!(rule.fixed_offset(), Some(Duration::from_secs(10)));
+    assert!(step(&rule, &mut state, at(12, 0, 9), 100).is_admitted());
+    let refused = step(&rule, &mut state, at(12, 0, 9), 1);
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+    assert!(step(&rule, &mut state, at(12, 0, 10), 100).is_admitted());
+    assert!(!step(&rule, &mut state, at(12, 1, 9), 1).is_admitted());
+
+    // The window at the epoch began before it.
+    let (epoch, mut state) = (Timestamp::default(), None);
+    let first = step(&rule, &mut state, epoch, 100);
+    assert_eq!(first.reset_after(), Duration::from_secs(10));
+}
+
+/// 1970-01-05 was a Monday, and so was 2024-01-01.
+#[test]
+fn weeks_begin_on_mondays_with_an_offset_of_four_days() {
+    let (week, mut state) = (rule("1/7d offset=4d"), None);
+    let monday = Timestamp::from_nanos(1_704_067_200 * SECOND);
+    let sunday = Timestamp::from_nanos(1_704_067_199 * SECOND);
+    assert!(step(&week, &mut state, sunday, 1).is_admitted());
+    assert!(!step(&week, &mut state, sunday, 1).is_admitted());
+    let first = step(&week, &mut state, monday, 1);
+    assert_eq!(first.reset_after(), Duration::from_secs(7 * 86_400));
+}
+
+#[test]
+fn a_spread_rule_gives_each_key_its_windows() {
+    let spread = FixedWindow::per_minute(100).spread();
+    assert!(spread.is_spread());
+    let offset = |digest: u64| spread.for_key(&|| digest).unwrap().fixed_offset().unwrap();
+    assert_eq!(offset(0), Duration::ZERO);
+    assert_eq!(offset(1 << 63), Duration::from_secs(30));
+    assert_eq!(
+        offset(0x0123_4567_89ab_cdef),
+        Duration::from_nanos(266_666_666)
+    );
+    assert_eq!(offset(u64::MAX), Duration::from_nanos(MINUTE - 1));
+
+    let (mut one, mut other) = (None, None);
+    let [first, second] = [1 << 62, 1 << 63].map(|digest| spread.for_key(&|| digest).unwrap());
+    let first = step(&first, &mut one, at(12, 0, 0), 1);
+    assert_eq!(first.reset_after(), Duration::from_secs(15));
+    let second = step(&second, &mut other, at(12, 0, 0), 1);
+    assert_eq!(second.reset_after(), Duration::from_secs(30));
+
+    // Without a key, windows are those of the calendar.
+    let alone = step(&spread, &mut None, at(12, 0, 1), 1);
+    assert_eq!(alone.reset_after(), Duration::from_secs(59));
+    for text in ["100/1m", "100/1m offset=10s", "100/1m from=first-call"] {
+        assert_eq!(
+            rule(text).for_key(&|| panic!("nobody asks for the digest")),
+            None
+        );
+    }
+    let several: AnyRule = "token-bucket 10/s & fixed-window 100/1m offset=spread"
+        .parse()
+        .unwrap();
+    let drawn = several.for_key(&|| 1 << 63).unwrap();
+    assert_eq!(
+        drawn.to_string(),
+        "token-bucket 10/s & fixed-window 100/1m offset=30s"
+    );
+}
+
+#[test]
+fn offsets_are_spread_evenly() {
+    let spread = FixedWindow::per_hour(10).spread();
+    let mut buckets = [0_u32; 16];
+    let mut digest = 0_u64;
+    for _ in 0..16_000 {
+        digest = digest.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        // Scrambled as in splitmix64.
+        let mixed = (digest ^ digest >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let offset = spread
+            .for_key(&|| mixed ^ mixed >> 31)
+            .unwrap()
+            .fixed_offset()
+            .unwrap();
+        assert!(offset < Duration::from_nanos(HOUR));
+        buckets[(offset.as_nanos() as u64 / (HOUR / 16)) as usize] += 1;
+    }
+    // Five standard deviations of 31.
+    assert!(
+        buckets.iter().all(|keys| (845..=1155).contains(keys)),
+        "{buckets:?}"
+    );
+}
+
+#[test]
+fn a_window_from_the_first_call_begins_with_it() {
+    let (rule, mut state) = (FixedWindow::per_minute(2).from_first_call(), None);
+    assert!(rule.is_from_first_call());
+    let first = step(&rule, &mut state, at(12, 0, 40), 1);
+    assert_eq!(first.reset_after(), Duration::from_secs(60));
+    assert!(step(&rule, &mut state, at(12, 1, 39), 1).is_admitted());
+    let refused = step(&rule, &mut state, at(12, 1, 39), 1);
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+    // Over at 12:01:40; the next one begins when somebody comes.
+    let next = step(&rule, &mut state, at(12, 5, 7), 1);
+    assert_eq!(next.reset_after(), Duration::from_secs(60));
+    assert_eq!(rule.look(state.as_ref(), at(12, 6, 6)).remaining(), Some(1));
+    assert_eq!(rule.look(state.as_ref(), at(12, 6, 7)).remaining(), Some(2));
+}
+
+#[test]
+fn a_window_that_ends_beyond_all_time_does_not_end() {
+    let rule = FixedWindow::new(Quota::new(1, Quota::MAX_PERIOD)).from_first_call();
+    let (mut state, end) = (None, Timestamp::from_nanos(u64::MAX - 2));
+    assert!(step(&rule, &mut state, end, 1).is_admitted());
+    assert_eq!(rule.forgettable_at(&state.unwrap()), Timestamp::MAX);
+    let refused = step(&rule, &mut state, Timestamp::MAX, 1);
+    assert_eq!(
+        refused.retry_after(),
+        Some(Duration::from_nanos(i64::MAX as u64 - 1))
+    );
+    let behind = step(&rule, &mut state, Timestamp::default(), 1);
+    assert_eq!(behind.retry_after(), Some(Duration::from_nanos(u64::MAX)));
+}

@@ -1,0 +1,145 @@
+//! What is corrected afterwards, by a clock that has stepped back, or under another rule.
+
+use std::time::Duration;
+
+use tollgate::algorithm::{Algorithm, FixedWindow};
+
+use super::{at, rule, step};
+
+/// ALL-3.
+#[test]
+fn a_clock_that_steps_back_counts_no_earlier_window_again() {
+    let (rule, mut state) = (FixedWindow::per_minute(2), None);
+    step(&rule, &mut state, at(12, 0, 30), 1);
+    let behind = step(&rule, &mut state, at(11, 59, 30), 1);
+    assert_eq!(behind.remaining(), Some(0));
+    assert_eq!(behind.reset_after(), Duration::from_secs(90));
+    let refused = step(&rule, &mut state, at(11, 59, 30), 1);
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(90)));
+    // What was charged by the clock that was behind cannot be told from another window's.
+    rule.settle(&mut state, &behind.charge().unwrap(), at(12, 0, 31), 0);
+    assert_eq!(
+        rule.look(state.as_ref(), at(12, 0, 31)).remaining(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_settlement_never_reaches_out_of_its_window() {
+    let (rule, mut state) = (FixedWindow::per_minute(10), None);
+    let early = step(&rule, &mut state, at(12, 0, 0), 4).charge().unwrap();
+    let left = |state: &Option<_>, now| rule.look(state.as_ref(), now).remaining();
+
+    let mut corrected = state;
+    rule.settle(&mut corrected, &early, at(12, 0, 59), 1);
+    assert_eq!(left(&corrected, at(12, 0, 59)), Some(9));
+    rule.settle(&mut corrected, &early, at(12, 0, 59), 50);
+    assert_eq!(left(&corrected, at(12, 0, 59)), Some(0));
+    assert_eq!(left(&corrected, at(12, 1, 0)), Some(10));
+    rule.settle(&mut corrected, &early, at(12, 0, 59), u64::MAX);
+    rule.settle(&mut corrected, &early, at(12, 0, 59), u64::MAX);
+    assert_eq!(left(&corrected, at(12, 0, 59)), Some(0));
+
+    let late = step(&rule, &mut state, at(12, 1, 0), 3).charge().unwrap();
+    for actual in [0, 100] {
+        rule.settle(&mut state, &early, at(12, 1, 1), actual);
+        assert_eq!(left(&state, at(12, 1, 1)), Some(7));
+    }
+    rule.settle(&mut state, &late, at(12, 1, 1), 0);
+    assert_eq!(rule.forgettable_at(&state.unwrap()), at(12, 1, 0));
+
+    // The same of a key that nothing is known of: more is taken while the window goes on.
+    let mut forgotten = None;
+    rule.settle(&mut forgotten, &late, at(12, 1, 1), 0);
+    rule.settle(&mut forgotten, &late, at(12, 2, 0), 5);
+    assert_eq!(forgotten, None);
+    rule.settle(&mut forgotten, &late, at(12, 1, 59), 5);
+    assert_eq!(left(&forgotten, at(12, 1, 59)), Some(8));
+    let from_first_call = FixedWindow::per_minute(10).from_first_call();
+    let mut forgotten = None;
+    from_first_call.settle(&mut forgotten, &late, at(12, 1, 59), 5);
+    assert_eq!(forgotten, None);
+}
+
+/// A charge that the longer window contains, but not the count.
+#[test]
+fn a_longer_window_gives_nothing_back_that_it_does_not_count() {
+    let (short, long) = (FixedWindow::per_second(10), FixedWindow::per_minute(10));
+    let mut state = None;
+    let gone = step(&short, &mut state, at(12, 0, 5), 10).charge().unwrap();
+    step(&short, &mut state, at(12, 0, 7), 4);
+    for actual in [0, 100] {
+        long.settle(&mut state, &gone, at(12, 0, 8), actual);
+        let look = long.look(state.as_ref(), at(12, 0, 8));
+        assert_eq!(look.remaining(), Some(6));
+    }
+}
+
+/// The count that a shorter window goes on with can be corrected as before.
+#[test]
+fn a_shorter_window_gives_back_what_it_counts() {
+    let (long, short) = (FixedWindow::per_hour(10), FixedWindow::per_minute(10));
+    let mut state = None;
+    let first = step(&long, &mut state, at(12, 0, 5), 4).charge().unwrap();
+    step(&long, &mut state, at(12, 30, 5), 5);
+    let look = |state: &Option<_>| short.look(state.as_ref(), at(12, 30, 6)).remaining();
+    assert_eq!(look(&state), Some(1));
+    short.settle(&mut state, &first, at(12, 30, 6), 1);
+    assert_eq!(look(&state), Some(4));
+}
+
+#[test]
+fn an_empty_count_is_settled_as_none() {
+    for text in ["10/1m", "10/1m from=first-call"] {
+        let rule = rule(text);
+        let mut empty = None;
+        let charge = step(&rule, &mut empty, at(12, 0, 10), 4).charge().unwrap();
+        rule.settle(&mut empty, &charge, at(12, 0, 20), 0);
+        assert!(empty.is_some());
+        let mut none = None;
+        for state in [&mut empty, &mut none] {
+            rule.settle(state, &charge, at(12, 0, 30), 7);
+        }
+        let [one, other] = [empty, none].map(|state| rule.look(state.as_ref(), at(12, 0, 40)));
+        assert_eq!(one, other, "{text}");
+    }
+}
+
+#[test]
+fn a_charge_of_another_window_takes_nothing_while_time_stands_still() {
+    let (rule, mut state) = (FixedWindow::per_minute(10), None);
+    let early = step(&rule, &mut state, at(12, 0, 50), 4).charge().unwrap();
+    let mut earlier = state;
+    let late = step(&rule, &mut state, at(12, 1, 10), 4).charge().unwrap();
+    // By a clock that has stepped back, the earlier minute goes on.
+    let now = at(12, 0, 55);
+    for actual in [0, 9] {
+        rule.settle(&mut earlier, &late, now, actual);
+        assert_eq!(rule.look(earlier.as_ref(), now).remaining(), Some(6));
+        rule.settle(&mut state, &early, now, actual);
+        assert_eq!(rule.look(state.as_ref(), now).remaining(), Some(6));
+    }
+    rule.settle(&mut state, &late, now, 0);
+    rule.settle(&mut state, &early, now, 9);
+    assert_eq!(rule.look(state.as_ref(), now).remaining(), Some(10));
+}
+
+/// ALL-7.
+#[test]
+fn an_exhausted_client_stays_exhausted_under_a_new_rule() {
+    for (old, new) in [
+        ("10/1m", "10/1h"),
+        ("10/1m", "10/20s"),
+        ("10/1m", "5/1m"),
+        ("10/1m", "10/1m offset=50s"),
+        ("10/1m", "10/1m from=first-call"),
+        ("10/1m from=first-call", "10/20s from=first-call"),
+        ("10/1m from=first-call", "10/1m"),
+    ] {
+        let mut state = None;
+        step(&rule(old), &mut state, at(12, 0, 20), 1);
+        step(&rule(old), &mut state, at(12, 0, 52), 9);
+        let look = rule(new).look(state.as_ref(), at(12, 0, 53));
+        assert_eq!(look.remaining(), Some(0), "{old}, then {new}");
+    }
+}

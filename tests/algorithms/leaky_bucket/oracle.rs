@@ -1,0 +1,338 @@
+//! The numbers of every decision, in rational arithmetic, written the slow obvious way.
+
+use std::time::Duration;
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use num_traits::{One, ToPrimitive, Zero};
+use proptest::prelude::*;
+use tollgate::{
+    Cost, Decision, LeakyBucket, Quota, Timestamp, Verdict,
+    algorithm::{Algorithm, LeakyBucketState, Step},
+};
+
+const DAY: u64 = 86_400_000_000_000;
+
+fn whole(number: u64) -> BigRational {
+    BigRational::from_integer(BigInt::from(number))
+}
+
+/// The numbers of a rule.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    amount: u64,
+    period: u64,
+    queue: u64,
+    /// 0 is none.
+    max_wait: u64,
+}
+
+impl Setting {
+    fn rule(&self) -> LeakyBucket {
+        let quota = Quota::new(self.amount, Duration::from_nanos(self.period));
+        let rule = LeakyBucket::new(quota).queue(self.queue);
+        match self.max_wait {
+            0 => rule,
+            wait => rule.max_wait(Duration::from_nanos(wait)),
+        }
+    }
+
+    fn interval(&self) -> BigRational {
+        BigRational::new(BigInt::from(self.period), BigInt::from(self.amount))
+    }
+
+    fn capacity(&self) -> u64 {
+        self.queue + 1
+    }
+
+    /// How much too long a backlog is for a cost; not above zero where that passes.
+    fn excess(&self, backlog: &BigRational, cost: u64) -> BigRational {
+        let full = whole(self.capacity()) * self.interval();
+        let room = backlog + whole(cost) * self.interval() - full;
+        match self.max_wait {
+            0 => room,
+            wait => room.max(backlog - whole(wait)),
+        }
+    }
+}
+
+/// The time to the next free departure, at the instant of the last write.
+#[derive(Clone, Default, Debug)]
+struct Oracle(Option<(BigRational, u64)>);
+
+#[derive(PartialEq, Debug)]
+struct Answer {
+    /// `None` is a refusal. Waits are in whole nanoseconds, rounded up.
+    delay: Option<BigInt>,
+    remaining: u64,
+    /// `None` is never.
+    retry: Option<BigInt>,
+    reset: BigInt,
+    more: BigInt,
+}
+
+impl Oracle {
+    fn backlog(&self, now: u64) -> (BigRational, u64) {
+        let Some((backlog, at)) = &self.0 else {
+            return (BigRational::zero(), now);
+        };
+        // Time stands still at the last write.
+        let now = now.max(*at);
+        ((backlog - whole(now - at)).max(BigRational::zero()), now)
+    }
+
+    fn answer(&self, rule: &Setting, now: u64, delay: Option<BigInt>, cost: u64) -> Answer {
+        let (backlog, at) = self.backlog(now);
+        let until = |lacking: BigRational| (whole(at - now) + lacking).ceil().to_integer();
+        let room = (whole(rule.capacity()) - &backlog / rule.interval()).floor();
+        let remaining = if rule.max_wait > 0 && backlog > whole(rule.max_wait) {
+            0
+        } else {
+            room.to_integer().to_u64().unwrap_or(0)
+        };
+        Answer {
+            retry: match &delay {
+                Some(_) => Some(BigInt::zero()),
+                None if cost > rule.capacity() => None,
+                None => Some(until(rule.excess(&backlog, cost))),
+            },
+            reset: if backlog.is_zero() {
+                BigInt::zero()
+            } else {
+                until(backlog.clone())
+            },
+            more: if remaining == rule.capacity() {
+                BigInt::zero()
+            } else {
+                until(rule.excess(&backlog, remaining + 1))
+            },
+            delay,
+            remaining,
+        }
+    }
+
+    /// The delay of a cost that passes.
+    fn delay(&self, rule: &Setting, now: u64, cost: u64) -> Option<BigInt> {
+        let (backlog, _) = self.backlog(now);
+        let passes = cost <= rule.capacity() && rule.excess(&backlog, cost) <= BigRational::zero();
+        passes.then(|| backlog.ceil().to_integer())
+    }
+
+    fn step(&mut self, rule: &Setting, now: u64, cost: u64) -> Answer {
+        let delay = self.delay(rule, now, cost);
+        if delay.is_some() {
+            let (backlog, at) = self.backlog(now);
+            self.0 = Some((backlog + whole(cost) * rule.interval(), at));
+        }
+        self.answer(rule, now, delay, cost)
+    }
+
+    fn look(&self, rule: &Setting, now: u64) -> Answer {
+        self.answer(rule, now, self.delay(rule, now, 1), 1)
+    }
+}
+
+/// A wait above what a `Duration` holds is cut to it.
+fn cut(answer: Answer) -> Answer {
+    let cut = |wait: BigInt| {
+        if &wait / 1_000_000_000 > BigInt::from(u64::MAX) {
+            BigInt::from(Duration::MAX.as_nanos())
+        } else {
+            wait
+        }
+    };
+    Answer {
+        delay: answer.delay.map(cut),
+        retry: answer.retry.map(cut),
+        reset: cut(answer.reset),
+        more: cut(answer.more),
+        ..answer
+    }
+}
+
+fn answer_of(decision: &Decision) -> Answer {
+    let nanos = |wait: Duration| BigInt::from(wait.as_nanos());
+    Answer {
+        delay: match decision.verdict() {
+            Verdict::Allow => Some(BigInt::zero()),
+            Verdict::Delay(delay) => {
+                assert!(!delay.is_zero());
+                Some(nanos(delay))
+            }
+            _ => None,
+        },
+        remaining: decision.remaining().unwrap(),
+        retry: decision.retry_after().map(nanos),
+        reset: nanos(decision.reset_after()),
+        more: nanos(decision.more_after()),
+    }
+}
+
+fn amounts() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 1..20_u64,
+        2 => prop::sample::select(vec![1, 3, 7, 60, 100, 600, 999_999, 1_000_000, 10_000_000_000, 9_999_999_967]),
+        1 => 1..=Quota::MAX_AMOUNT,
+    ]
+}
+
+/// Rules that are held exactly.
+fn settings() -> impl Strategy<Value = Setting> {
+    let periods = prop_oneof![
+        4 => prop::sample::select(vec![1_000_000_000, 10_000_000_000, 60_000_000_000, 3_600_000_000_000]),
+        1 => 1..1_000_u64,
+        1 => 1..=365 * DAY,
+        1 => Just(365 * DAY),
+    ];
+    let queues = prop_oneof![
+        1 => Just(0),
+        4 => 1..30_u64,
+        1 => 1..=Quota::MAX_AMOUNT,
+        1 => Just(Quota::MAX_AMOUNT),
+    ];
+    let waits = prop_oneof![
+        3 => Just(None),
+        2 => (1..20_u64, -1..=1_i64).prop_map(Some),
+    ];
+    (amounts(), periods, queues, waits)
+        .prop_map(|(amount, period, queue, wait)| Setting {
+            amount,
+            period,
+            queue,
+            // Some intervals, and a nanosecond less or more.
+            max_wait: match wait {
+                Some((intervals, more)) if queue > 0 => {
+                    let nanos = u128::from(intervals) * u128::from(period) / u128::from(amount);
+                    (nanos as u64).saturating_add_signed(more).max(1)
+                }
+                _ => 0,
+            },
+        })
+        .prop_filter("a quota that can be, with an exact interval", |setting| {
+            let reduced = setting.amount / num_integer::gcd(setting.amount, setting.period);
+            let drains = u128::from(setting.capacity()) * u128::from(setting.period)
+                / u128::from(setting.amount);
+            Quota::try_new(setting.amount, Duration::from_nanos(setting.period)).is_ok()
+                && reduced <= 1 << 32
+                && (reduced == 1 || drains < 1 << 62)
+        })
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Spend { wait: Wait, cost: CostOf },
+    Look(Wait),
+    Back(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Wait {
+    None,
+    Nanos(u64),
+    /// As long as the last refusal said, and a nanosecond less or more.
+    Told(i64),
+}
+
+#[derive(Clone, Debug)]
+enum CostOf {
+    Units(u64),
+    /// What remained last, and so much more.
+    Remaining(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let wait = || {
+        prop_oneof![
+            3 => Just(Wait::None),
+            2 => (0..3_000_000_000_u64).prop_map(Wait::Nanos),
+            1 => (0..2_u64).prop_map(Wait::Nanos),
+            1 => (0..200 * 365 * DAY).prop_map(Wait::Nanos),
+            3 => (-1..=1_i64).prop_map(Wait::Told),
+        ]
+    };
+    let cost = prop_oneof![
+        5 => (1..5_u64).prop_map(CostOf::Units),
+        2 => (0..2_u64).prop_map(CostOf::Remaining),
+        1 => (1..=u64::MAX).prop_map(CostOf::Units),
+    ];
+    let op = prop_oneof![
+        8 => (wait(), cost).prop_map(|(wait, cost)| Op::Spend { wait, cost }),
+        2 => wait().prop_map(Op::Look),
+        1 => (0..5_000_000_000_u64).prop_map(Op::Back),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 20_000 }))]
+
+    #[test]
+    fn equals_the_oracle(setting in settings(), start in 0..i64::MAX as u64 / 2, ops in ops()) {
+        let rule = setting.rule();
+        let mut state: Option<LeakyBucketState> = None;
+        let mut oracle = Oracle::default();
+        let (mut now, mut told, mut remaining) = (start, 0_u64, 0_u64);
+        for op in ops {
+            let waits = |now: u64, wait: &Wait| match *wait {
+                Wait::None => now,
+                Wait::Nanos(nanos) => now.saturating_add(nanos).min(i64::MAX as u64),
+                Wait::Told(more) => now.saturating_add(told).saturating_add_signed(more).min(i64::MAX as u64),
+            };
+            let decision = match op {
+                Op::Spend { wait, cost } => {
+                    now = waits(now, &wait);
+                    let cost = match cost {
+                        CostOf::Units(units) => units,
+                        CostOf::Remaining(more) => (remaining + more).max(1),
+                    };
+                    let before = state.clone();
+                    let step = rule.step(&mut state, Timestamp::from_nanos(now), Cost::new(cost).unwrap());
+                    let decision = step.decision();
+                    prop_assert_eq!(answer_of(&decision), cut(oracle.step(&setting, now, cost)));
+                    prop_assert_eq!(matches!(step, Step::Kept(_)), before == state);
+                    prop_assert_eq!(decision.is_admitted(), before != state);
+                    decision
+                }
+                Op::Look(wait) => {
+                    now = waits(now, &wait);
+                    let look = rule.look(state.as_ref(), Timestamp::from_nanos(now));
+                    prop_assert_eq!(answer_of(&look), cut(oracle.look(&setting, now)));
+                    look
+                }
+                Op::Back(nanos) => {
+                    now = now.saturating_sub(nanos);
+                    continue;
+                }
+            };
+            remaining = decision.remaining().unwrap();
+            let retry = decision.retry_after().filter(|wait| !wait.is_zero());
+            told = retry.map_or(told, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// The backlog carries over as time: what is told lies between what it is exactly, and that less 2^-32 ns.
+    #[test]
+    fn rules_changed_on_the_way_mint_nothing(
+        old in settings(), new in settings(),
+        spent in prop::collection::vec(1..10_u64, 1..10), gap in 0..100_000_000_000_u64,
+    ) {
+        let (start, mut state, mut oracle) = (1_800_000_000_000_000_000, None, Oracle::default());
+        for spent in spent {
+            let decision = old.rule().step(&mut state, Timestamp::from_nanos(start), Cost::new(spent).unwrap());
+            prop_assert_eq!(answer_of(&decision.decision()), cut(oracle.step(&old, start, spent)));
+        }
+        let now = start + gap;
+        let ours = new.rule().look(state.as_ref(), Timestamp::from_nanos(now));
+        let exact = cut(oracle.look(&new, now));
+        if let Some((backlog, _)) = &mut oracle.0 {
+            *backlog -= BigRational::new(BigInt::one(), BigInt::one() << 32);
+        }
+        let least = cut(oracle.look(&new, now));
+        let ours = answer_of(&ours);
+        prop_assert!(ours.remaining <= least.remaining && ours.remaining + 1 >= exact.remaining);
+        prop_assert!(least.reset <= ours.reset && ours.reset <= exact.reset);
+        if let (Some(ours), Some(least), Some(exact)) = (ours.delay, least.delay, exact.delay) {
+            prop_assert!(least <= ours && ours <= exact);
+        }
+    }
+}

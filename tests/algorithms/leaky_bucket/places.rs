@@ -1,0 +1,437 @@
+//! Calls that are cancelled, against a list of all places in the order of their departures.
+
+use std::time::Duration;
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use num_traits::{ToPrimitive, Zero};
+use proptest::prelude::*;
+use tollgate::{
+    Charge, Cost, LeakyBucket, TokenBucket,
+    algorithm::{Algorithm, Codec, LeakyBucketState},
+};
+
+use super::{SECOND, at, bucket, delay, step};
+
+const BEGIN: u64 = 1_800_000_000 * SECOND;
+
+fn whole(number: u64) -> BigRational {
+    BigRational::from_integer(BigInt::from(number))
+}
+
+fn interval(rule: &LeakyBucket) -> BigRational {
+    let quota = rule.quota();
+    whole(quota.period_nanos()) / whole(quota.amount())
+}
+
+/// A place in the queue, from its departure on.
+#[derive(Clone, Debug)]
+struct Place {
+    begin: BigRational,
+    span: BigRational,
+    freed: bool,
+    /// `None` is what was taken by force.
+    charge: Option<Charge>,
+}
+
+impl Place {
+    fn departs(&self) -> u64 {
+        self.begin.ceil().to_integer().to_u64().unwrap()
+    }
+}
+
+/// All places that were ever given and are not free again.
+#[derive(Clone, Debug)]
+struct Line {
+    interval: BigRational,
+    places: Vec<Place>,
+}
+
+impl Line {
+    fn next(&self, now: u64) -> BigRational {
+        let end = self.places.last().map(|place| &place.begin + &place.span);
+        end.unwrap_or_else(BigRational::zero).max(whole(now))
+    }
+
+    fn push(&mut self, now: u64, units: u64, charge: Option<Charge>) {
+        self.places.push(Place {
+            begin: self.next(now),
+            span: whole(units) * &self.interval,
+            freed: false,
+            charge,
+        });
+    }
+
+    fn settle(&mut self, charge: &Charge, now: u64, actual: u64) {
+        if actual > charge.cost {
+            return self.push(now, actual - charge.cost, None);
+        }
+        let Some(index) = self
+            .places
+            .iter()
+            .position(|place| place.charge == Some(*charge))
+        else {
+            return;
+        };
+        let is_last = index + 1 == self.places.len();
+        let place = &mut self.places[index];
+        if actual > 0 && is_last {
+            place.span = whole(actual) * &self.interval;
+        } else if actual == 0 && (is_last || place.departs() > now) {
+            place.freed = true;
+        }
+        while self.places.last().is_some_and(|place| place.freed) {
+            self.places.pop();
+        }
+    }
+
+    /// Those that wait or have departed, and were not given back.
+    fn living(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(|place| !place.freed)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Arrive(u64),
+    /// Cancels a call that waits.
+    Cancel(prop::sample::Index),
+    /// Settles any call that was not yet.
+    Settle(prop::sample::Index, u64),
+    Advance(u64),
+    Back(u64),
+    Rule(prop::sample::Index),
+}
+
+/// Mostly arrivals and cancellations, at times of some tenths of a second.
+fn ops(chaos: bool) -> impl Strategy<Value = Vec<Op>> {
+    let index = any::<prop::sample::Index>;
+    let gap = prop_oneof![
+        4 => 0..300_000_000_u64,
+        1 => (1..5_u64).prop_map(|tenths| tenths * SECOND / 10),
+        1 => 0..5 * SECOND,
+    ];
+    let op = prop_oneof![
+        8 => prop_oneof![3 => Just(1), 1 => 1..5_u64].prop_map(Op::Arrive),
+        5 => index().prop_map(Op::Cancel),
+        2 => (index(), 0..7_u64).prop_map(|(call, actual)| Op::Settle(call, actual)),
+        3 => gap.prop_map(Op::Advance),
+        u32::from(chaos) => (0..SECOND).prop_map(Op::Back),
+        u32::from(chaos) => index().prop_map(Op::Rule),
+    ];
+    prop::collection::vec(op, 1..80)
+}
+
+fn rules() -> [LeakyBucket; 6] {
+    [
+        "10/s queue=8",
+        "3/1s queue=12",
+        "7/1s queue=10",
+        "999/100s queue=6 max-wait=400ms",
+        "1000000000/s queue=20",
+        "10/s queue=5 max-wait=300ms",
+    ]
+    .map(bucket)
+}
+
+fn look(
+    rule: &LeakyBucket,
+    state: &Option<LeakyBucketState>,
+    now: u64,
+) -> impl PartialEq + std::fmt::Debug + use<> {
+    let look = rule.look(state.as_ref(), at(now));
+    (
+        look.verdict(),
+        look.remaining(),
+        look.retry_after(),
+        look.reset_after(),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 600 } else { 20_000 }))]
+
+    /// Every departure is that of the list, however the calls before it were settled.
+    #[test]
+    fn equals_the_list(rule in prop::sample::select(rules().to_vec()), ops in ops(false)) {
+        let mut line = Line { interval: interval(&rule), places: Vec::new() };
+        let (mut now, mut state, mut unsettled) = (BEGIN, None, Vec::<Charge>::new());
+        for op in ops {
+            let settled = match op {
+                Op::Arrive(cost) => {
+                    let begin = line.next(now);
+                    let decision = step(&rule, &mut state, now, cost);
+                    if let Some(delay) = delay(&decision) {
+                        prop_assert_eq!(whole(now + delay), begin.ceil());
+                        let charge = decision.charge().unwrap();
+                        line.push(now, cost, Some(charge));
+                        unsettled.push(charge);
+                    }
+                    None
+                }
+                Op::Cancel(call) => {
+                    let waits = |charge: &Charge| charge.at.saturating_add(charge.delay.unwrap()) > at(now);
+                    let waiting: Vec<_> = unsettled.iter().copied().filter(waits).collect();
+                    (!waiting.is_empty()).then(|| (*call.get(&waiting), 0))
+                }
+                Op::Settle(call, actual) => (!unsettled.is_empty()).then(|| (*call.get(&unsettled), actual)),
+                Op::Advance(nanos) => {
+                    now += nanos;
+                    None
+                }
+                Op::Back(_) | Op::Rule(_) => None,
+            };
+            if let Some((charge, actual)) = settled {
+                unsettled.retain(|other| *other != charge);
+                rule.settle(&mut state, &charge, at(now), actual);
+                line.settle(&charge, now, actual);
+                if actual < charge.cost {
+                    // A second time it gives nothing.
+                    let once = look(&rule, &state, now);
+                    rule.settle(&mut state, &charge, at(now), actual);
+                    prop_assert_eq!(once, look(&rule, &state, now));
+                }
+            }
+            prop_assert_eq!(&Option::<LeakyBucketState>::from_bytes(&state.to_bytes()).unwrap(), &state);
+            let backlog = (line.next(now) - whole(now)).ceil().to_integer();
+            let ours = rule.look(state.as_ref(), at(now)).reset_after();
+            prop_assert_eq!(BigInt::from(ours.as_nanos()), backlog);
+            // LK-1: an interval apart, in the order in which they came.
+            let living: Vec<_> = line.living().collect();
+            for pair in living.windows(2) {
+                prop_assert!(&pair[1].begin - &pair[0].begin >= line.interval);
+            }
+        }
+    }
+
+    /// Nobody departs before who came earlier and was not cancelled, nor nearer than its intervals, also where
+    /// clocks step back and rules change.
+    #[test]
+    fn nobody_is_overtaken(first in 0..6_usize, ops in ops(true)) {
+        let mut rules = rules();
+        rules.rotate_left(first);
+        let (mut rule, mut now, mut written, mut state) = (rules[0], BEGIN, 0, None);
+        // The rule, the charge, and the departure on a clock that stands still rather than steps back.
+        let mut told: Vec<(LeakyBucket, Charge, u64)> = Vec::new();
+        let mut kept = Vec::new();
+        for op in ops {
+            match op {
+                Op::Arrive(cost) => {
+                    let decision = step(&rule, &mut state, now, cost);
+                    let Some(delay) = delay(&decision) else { continue };
+                    written = now.max(written);
+                    let departs = written + delay;
+                    for (rule, charge, earlier) in told.iter().chain(&kept) {
+                        // Both are rounded up.
+                        let apart = whole(charge.cost) * interval(rule) - whole(1);
+                        prop_assert!(whole(departs) > whole(*earlier) + apart);
+                    }
+                    told.push((rule, decision.charge().unwrap(), departs));
+                }
+                Op::Cancel(_) | Op::Settle(..) if told.is_empty() => {}
+                Op::Cancel(call) => {
+                    let (rule, charge, _) = told.remove(call.index(told.len()));
+                    rule.settle(&mut state, &charge, at(now), 0);
+                }
+                Op::Settle(call, more) => {
+                    let (rule, charge, departs) = told.remove(call.index(told.len()));
+                    rule.settle(&mut state, &charge, at(now), charge.cost + more);
+                    if more > 0 {
+                        written = now.max(written);
+                    }
+                    kept.push((rule, charge, departs));
+                }
+                Op::Advance(nanos) => now += nanos,
+                Op::Back(nanos) => now -= nanos,
+                Op::Rule(index) => rule = *index.get(&rules),
+            }
+        }
+    }
+
+    /// LK-4: in any order, at once or while time goes on, the queue is what it was before they came.
+    #[test]
+    fn a_queue_whose_waiting_calls_are_all_cancelled_is_idle(
+        rule in prop::sample::select(["10/s queue=50", "7/1s queue=60", "3/1s queue=60", "600/7m queue=50"].to_vec()),
+        costs in prop::collection::vec(1..4_u64, 1..13),
+        order in Just((0..13_usize).collect::<Vec<_>>()).prop_shuffle(),
+        gaps in prop::collection::vec(prop_oneof![2 => Just(0), 1 => 0..20_000_000_u64], 26),
+    ) {
+        let (rule, mut state, mut now) = (bucket(rule), None, BEGIN);
+        step(&rule, &mut state, now, 1);
+        let mut alone = state.clone();
+        let charges: Vec<_> = costs.iter().zip(&gaps).map(|(cost, gap)| {
+            let decision = step(&rule, &mut state, now, *cost);
+            now += gap;
+            decision.charge().unwrap()
+        }).collect();
+        for (call, gap) in order.iter().zip(&gaps[13..]) {
+            let Some(charge) = charges.get(*call) else { continue };
+            let departs = charge.at.saturating_add(charge.delay.unwrap());
+            if departs > at(now) {
+                rule.settle(&mut state, charge, at(now), 0);
+                now += gap;
+            } else {
+                // It was too late to cancel this one.
+                return Ok(());
+            }
+        }
+        prop_assert_eq!(look(&rule, &state, now), look(&rule, &alone, now));
+        let next = step(&rule, &mut state, now, 1);
+        prop_assert_eq!(delay(&next), delay(&step(&rule, &mut alone, now, 1)));
+    }
+}
+
+/// A place in the middle goes to nobody while somebody waits behind it, and to the next one once nobody does.
+#[test]
+fn a_place_in_the_middle_waits_until_it_is_the_last() {
+    let (rule, mut state) = (bucket("10/s queue=3"), None);
+    let calls: Vec<_> = (0..4).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
+    let charge = |call: usize| calls[call].charge().unwrap();
+    let next = |state: &Option<LeakyBucketState>| delay(&step(&rule, &mut state.clone(), BEGIN, 1));
+    rule.settle(&mut state, &charge(1), at(BEGIN), 0);
+    rule.settle(&mut state, &charge(2), at(BEGIN), 0);
+    assert_eq!(next(&state), None, "the fourth is still told to leave last");
+    rule.settle(&mut state, &charge(3), at(BEGIN), 0);
+    assert_eq!(next(&state), Some(SECOND / 10));
+}
+
+/// Whoever is cancelled last: a place that passed while somebody waited behind it is not waited for.
+#[test]
+fn a_place_that_passes_unused_is_not_waited_for() {
+    let (rule, mut state) = (bucket("10/s queue=3"), None);
+    let calls: Vec<_> = (0..3).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
+    let charge = |call: usize| calls[call].charge().unwrap();
+    rule.settle(&mut state, &charge(1), at(BEGIN), 0);
+    let now = BEGIN + SECOND / 10 + 1;
+    rule.settle(&mut state, &charge(2), at(now), 0);
+    assert_eq!(delay(&step(&rule, &mut state, now, 1)), Some(0));
+}
+
+/// Also after its departure: as if it had cost that much, and no more than time has left of it.
+#[test]
+fn the_last_call_is_corrected_where_it_happened() {
+    let rule = bucket("10/s queue=9");
+    for (actual, after, backlog) in [
+        (2, 0, 2),
+        (0, 0, 0),
+        (2, 1, 1),
+        (1, 3, 0),
+        (7, 0, 7),
+        (7, 2, 5),
+    ] {
+        let mut state = None;
+        let charge = step(&rule, &mut state, BEGIN, 5).charge().unwrap();
+        let now = BEGIN + after * SECOND / 10;
+        rule.settle(&mut state, &charge, at(now), actual);
+        let reset = rule.look(state.as_ref(), at(now)).reset_after();
+        assert_eq!(
+            reset.as_nanos() as u64,
+            backlog * SECOND / 10,
+            "{actual} after {after}"
+        );
+    }
+}
+
+#[test]
+fn what_is_taken_by_force_begins_now_where_the_queue_is_idle() {
+    let (rule, mut state) = (bucket("10/s queue=3"), None);
+    let charge = step(&rule, &mut state, BEGIN, 1).charge().unwrap();
+    let now = BEGIN + 10 * SECOND;
+    for mut state in [state, None] {
+        rule.settle(&mut state, &charge, at(now), 8);
+        let refused = step(&rule, &mut state, now, 1);
+        assert_eq!(refused.remaining(), Some(0));
+        assert_eq!(refused.retry_after(), Some(Duration::from_millis(400)));
+        assert_eq!(refused.reset_after(), Duration::from_millis(700));
+    }
+}
+
+/// Together with another rule the departure is not known: given back only where it is surely the last.
+#[test]
+fn beside_another_rule_only_the_one_call_of_an_instant_is_given_back() {
+    let rule = (bucket("10/s queue=3"), TokenBucket::per_second(100));
+    let backlog = |state: &<(LeakyBucket, TokenBucket) as Algorithm>::State| {
+        let look = rule.0.look(state.0.as_ref(), at(BEGIN + 5));
+        look.reset_after().as_nanos() as u64 + 5
+    };
+    let mut state = None;
+    let first = rule.step(&mut state, at(BEGIN), Cost::ONE).decision();
+    let second = rule.step(&mut state, at(BEGIN + 5), Cost::ONE).decision();
+
+    let mut settled = state;
+    rule.settle(&mut settled, &first.charge().unwrap(), at(BEGIN + 5), 0);
+    assert_eq!(
+        backlog(&settled.unwrap()),
+        SECOND / 5,
+        "the second waits behind it"
+    );
+    let mut settled = state_of(&rule, &[0, 5]);
+    for _ in 0..2 {
+        rule.settle(&mut settled, &second.charge().unwrap(), at(BEGIN + 5), 0);
+        assert_eq!(backlog(settled.as_ref().unwrap()), SECOND / 10, "once");
+    }
+    let mut settled = state_of(&rule, &[0, 5, 5]);
+    rule.settle(&mut settled, &second.charge().unwrap(), at(BEGIN + 5), 0);
+    assert_eq!(backlog(&settled.unwrap()), 3 * SECOND / 10, "one of two");
+}
+
+fn state_of<A: Algorithm>(rule: &A, calls: &[u64]) -> Option<A::State> {
+    let mut state = None;
+    for call in calls {
+        assert!(step(rule, &mut state, BEGIN + call, 1).is_admitted());
+    }
+    state
+}
+
+/// Several depart in one nanosecond: they cannot be told apart.
+#[test]
+fn above_a_thousand_million_a_second_only_the_one_call_of_an_instant_is_given_back() {
+    let rule = bucket("10000000000/s");
+    let mut state = None;
+    let charge = step(&rule, &mut state, BEGIN, 500).charge().unwrap();
+    let mut one = state.clone();
+    rule.settle(&mut one, &charge, at(BEGIN), 0);
+    assert!(rule.look(one.as_ref(), at(BEGIN)).reset_after().is_zero());
+    step(&rule, &mut state, BEGIN, 1);
+    // Departs in the nanosecond in which the next one would, were this one not there.
+    let middle = step(&rule, &mut state, BEGIN, 500).charge().unwrap();
+    step(&rule, &mut state, BEGIN, 1);
+    let before = look(&rule, &state, BEGIN);
+    for charge in [charge, middle] {
+        rule.settle(&mut state, &charge, at(BEGIN), 0);
+        assert_eq!(look(&rule, &state, BEGIN), before);
+    }
+}
+
+/// Of a million calls that are cancelled behind each other, what is remembered stays what can be used.
+#[test]
+fn what_is_remembered_is_bounded_by_the_queue() {
+    let (rule, mut state, mut now) = (bucket("10/s queue=20"), None, BEGIN);
+    let mut longest = 0;
+    for _ in 0..20_000 {
+        let charges: Vec<_> = (0..2)
+            .filter_map(|_| step(&rule, &mut state, now, 1).charge())
+            .collect();
+        if let [first, _] = charges[..] {
+            rule.settle(&mut state, &first, at(now), 0);
+        }
+        longest = longest.max(state.as_ref().unwrap().to_bytes().len());
+        now += SECOND / 8;
+    }
+    // A place takes up to 9 + 6 bytes, the rest up to 25.
+    assert!(longest > 25 && longest < 25 + 21 * 15, "{longest}");
+    let charge = Charge {
+        at: at(now),
+        class: 0,
+        cost: 1,
+        delay: None,
+    };
+    for never_charged in 0..1_000 {
+        let delay = Some(Duration::from_nanos(never_charged));
+        rule.settle(&mut state, &Charge { delay, ..charge }, at(now), 0);
+    }
+    let length = |state: &Option<LeakyBucketState>| state.to_bytes().len();
+    assert!((25 + 20 * 10..25 + 21 * 15).contains(&length(&state)));
+    step(&rule, &mut state, now + 10 * SECOND, 1);
+    assert!(length(&state) <= 25, "an idle queue remembers nothing");
+}

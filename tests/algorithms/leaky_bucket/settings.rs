@@ -1,0 +1,181 @@
+//! What a leaky bucket may be, as text and as bytes.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::{
+    AnyRule, Charge, LeakyBucket, Quota,
+    algorithm::{Algorithm, Codec, LeakyBucketState},
+};
+
+use super::{SECOND, at, bucket, step};
+
+#[test]
+fn text_parses_back_and_leaves_out_defaults() {
+    for (text, printed) in [
+        ("10/s", "10/s"),
+        ("10/s queue=50 max-wait=2s", "10/s queue=50 max-wait=2s"),
+        ("10/s max-wait=2000ms queue=10", "10/s max-wait=2s"),
+        ("7/90s queue=0", "7/90s queue=0"),
+        ("1/365d queue=1099511627776", "1/365d queue=1099511627776"),
+        ("10/1000ms max-wait=1ns", "10/s max-wait=1ns"),
+    ] {
+        let rule = bucket(text);
+        assert_eq!(rule.to_string(), format!("leaky-bucket {printed}"));
+        assert_eq!(bucket(printed), rule);
+        assert_eq!(format!("{rule:?}"), format!("LeakyBucket({rule})"));
+        let any: AnyRule = rule.to_string().parse().unwrap();
+        assert_eq!(any, AnyRule::LeakyBucket(rule));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_sentence() {
+    for (text, column, word) in [
+        ("leaky-bucket", 13, "ends too early"),
+        ("leaky-bucket 0/1m", 14, "is 0"),
+        ("leaky-bucket 10/x", 17, "unknown unit `x`"),
+        ("leaky-bucket 10/s queue=x", 25, "no value for `queue`"),
+        (
+            "leaky-bucket 10/s queue=1099511627777",
+            25,
+            "at most 2^40 (1099511627776)",
+        ),
+        (
+            "leaky-bucket 1/100000d queue=1099511627776",
+            30,
+            "10^12 years to drain",
+        ),
+        (
+            "leaky-bucket 10/s queue=1 queue=2",
+            27,
+            "`queue` is set twice",
+        ),
+        (
+            "leaky-bucket 10/s queue=5 max-wait=0s",
+            36,
+            "a max-wait of 0: expected a positive wait",
+        ),
+        (
+            "leaky-bucket 10/s max-wait=2",
+            28,
+            "no value for `max-wait`",
+        ),
+        (
+            "leaky-bucket 10/s max-wait=2s queue=0",
+            28,
+            "a queue of 0 together with a max-wait",
+        ),
+        (
+            "leaky-bucket 10/s queue=0 max-wait=2s",
+            36,
+            "a queue of 0 together with a max-wait",
+        ),
+        (
+            "leaky-bucket 10/s burst=1",
+            19,
+            "unknown setting `burst`: expected one of `queue=…`, `max-wait=…`",
+        ),
+    ] {
+        let error = text.parse::<LeakyBucket>().unwrap_err();
+        assert_eq!(error.column(), Some(column), "{text}: {error}");
+        assert!(error.to_string().contains(word), "{text}: {error}");
+    }
+    let error = "leaky 10/s".parse::<LeakyBucket>().unwrap_err();
+    assert!(error.to_string().contains("`leaky-bucket` was expected"));
+}
+
+#[test]
+fn builders_refuse_what_texts_refuse_in_either_order() {
+    let rule = LeakyBucket::per_second(10);
+    let wait = Duration::from_secs(2);
+    let zero = |error: tollgate::Error| error.to_string().contains("a queue of 0 together");
+    assert!(zero(rule.queue(0).try_max_wait(wait).unwrap_err()));
+    assert!(zero(rule.max_wait(wait).try_queue(0).unwrap_err()));
+    assert!(rule.try_max_wait(Duration::ZERO).is_err());
+    assert!(rule.try_queue(Quota::MAX_AMOUNT + 1).is_err());
+    assert!(rule.try_queue(Quota::MAX_AMOUNT).is_ok());
+    let slow = LeakyBucket::new(Quota::new(1, Quota::MAX_PERIOD));
+    assert!(slow.try_queue(Quota::MAX_AMOUNT).is_err());
+}
+
+#[test]
+fn settings_are_told() {
+    let quota = Quota::per_minute(100);
+    let rule = LeakyBucket::from(quota);
+    assert_eq!(rule, LeakyBucket::per_minute(100));
+    assert_eq!((rule.quota(), rule.capacity()), (quota, 101));
+    assert_eq!(rule.longest_wait(), None);
+    let rule = rule.queue(7).max_wait(Duration::MAX);
+    assert_eq!(rule.capacity(), 8);
+    assert_eq!(rule.longest_wait(), Some(Duration::from_nanos(u64::MAX)));
+    assert_eq!(LeakyBucket::per_hour(5), bucket("5/1h"));
+    assert_eq!(LeakyBucket::per_day(5), bucket("5/1d"));
+}
+
+#[test]
+#[should_panic(expected = "at most 2^40")]
+fn a_literal_queue_beyond_all_bounds_panics() {
+    let _ = LeakyBucket::per_second(1).queue(u64::MAX);
+}
+
+#[test]
+#[should_panic(expected = "a max-wait of 0")]
+fn a_literal_wait_of_nothing_panics() {
+    let _ = LeakyBucket::per_second(1).max_wait(Duration::ZERO);
+}
+
+#[test]
+fn a_state_with_places_given_back_becomes_bytes_and_comes_back() {
+    let (rule, mut state) = (LeakyBucket::per_second(7), None);
+    let charges: Vec<_> = (0..8)
+        .map(|call| step(&rule, &mut state, call, 1).charge().unwrap())
+        .collect();
+    for charge in [charges[5], charges[2], charges[3]] {
+        rule.settle(&mut state, &charge, at(8), 0);
+    }
+    let bytes = state.to_bytes();
+    let again = Option::<LeakyBucketState>::from_bytes(&bytes).unwrap();
+    assert_eq!(again, state);
+    assert_eq!(again.to_bytes(), bytes);
+    for end in 1..bytes.len() {
+        assert!(LeakyBucketState::from_bytes(&bytes[..end]).is_err());
+    }
+    // What comes back still knows its places.
+    for mut state in [state, again] {
+        for charge in [charges[7], charges[6], charges[4], charges[1]] {
+            rule.settle(&mut state, &charge, at(8), 0);
+        }
+        let wait = rule.look(state.as_ref(), at(8)).reset_after();
+        let interval = SECOND.div_ceil(7);
+        assert_eq!(
+            wait,
+            Duration::from_nanos(interval - 8),
+            "the first is left"
+        );
+    }
+}
+
+proptest! {
+    /// Whatever the bytes, also those of a state with some of them changed.
+    #[test]
+    fn any_bytes_that_are_read_can_be_gone_on_with(
+        bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0xff), Just(0), Just(1)], 0..80),
+        from in prop::sample::select(vec!["7/1s", "1/365d queue=1000", "10000000000/s", "3/1s queue=5 max-wait=1s"]),
+        now: u64, then: u64, cost: u64, actual: u64, waited in prop::option::of(0..u64::MAX),
+    ) {
+        let bytes = [&[0x19], &bytes[..]].concat();
+        let Ok(read) = LeakyBucketState::decode(&mut &bytes[..]) else {
+            return Ok(());
+        };
+        prop_assert_eq!(&LeakyBucketState::from_bytes(&read.to_bytes()).unwrap(), &read);
+        let (rule, mut state) = (bucket(from), Some(read));
+        let charge = Charge { at: at(then), class: 0, cost, delay: waited.map(Duration::from_nanos) };
+        rule.settle(&mut state, &charge, at(now), actual);
+        let decision = step(&rule, &mut state, now, cost.max(1));
+        prop_assert!(decision.remaining() <= decision.limit());
+        let look = rule.look(state.as_ref(), at(then));
+        prop_assert!(look.remaining() <= look.limit());
+        prop_assert!(rule.forgettable_at(&state.unwrap()) >= at(0));
+    }
+}
