@@ -1,0 +1,117 @@
+//! Where lines come from, how far they have been read, and what was wrong with them.
+
+use std::{
+    fs::{self, File},
+    io::{self, IsTerminal, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Files one after the other, or standard input.
+pub(crate) struct Input {
+    files: Vec<PathBuf>,
+    bar: ProgressBar,
+}
+
+/// One of them.
+pub(crate) struct Source {
+    pub(crate) reader: Box<dyn Read>,
+    pub(crate) complaints: Complaints,
+}
+
+/// Tells which lines of a source are skipped, and counts them.
+pub(crate) struct Complaints {
+    pub(crate) name: String,
+    pub(crate) count: u64,
+    bar: ProgressBar,
+}
+
+impl Input {
+    /// Fails where a file is missing, before anything is read.
+    pub(crate) fn of(mut files: Vec<PathBuf>, with_bar: bool) -> Result<Self, String> {
+        if files.is_empty() {
+            files.push("-".into());
+        }
+        let mut bytes = Some(0);
+        for file in files.iter() {
+            let length = if is_standard_input(file) {
+                None
+            } else {
+                let about = fs::metadata(file)
+                    .map_err(|error| cannot_read(&file.display().to_string(), &error))?;
+                about.is_file().then_some(about.len())
+            };
+            bytes = bytes.zip(length).map(|(bytes, length)| bytes + length);
+        }
+        let bar = if with_bar && io::stderr().is_terminal() {
+            progress(bytes)
+        } else {
+            ProgressBar::hidden()
+        };
+        Ok(Self { files, bar })
+    }
+
+    /// Opens them, each when the one before has been read.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Result<Source, String>> {
+        self.files.iter().map(|file| {
+            let mut name = file.display().to_string();
+            let reader: Box<dyn Read> = if is_standard_input(file) {
+                name = "standard input".to_owned();
+                Box::new(io::stdin().lock())
+            } else {
+                Box::new(File::open(file).map_err(|error| cannot_read(&name, &error))?)
+            };
+            Ok(Source {
+                reader: Box::new(self.bar.wrap_read(reader)),
+                complaints: Complaints {
+                    name,
+                    count: 0,
+                    bar: self.bar.clone(),
+                },
+            })
+        })
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Complaints {
+    pub(crate) fn malformed(&mut self, line: u64, problem: &str) {
+        self.count += 1;
+        // What was read may stand in it; it must not look like several lines.
+        let problem = problem.replace(['\n', '\r'], " ");
+        let text = format!("replay: {}, line {line}: {problem}\n", self.name);
+        self.bar.suspend(|| complain(&text));
+    }
+}
+
+/// Writes to standard error; if that is closed, nobody wants to know.
+pub(crate) fn complain(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+pub(crate) fn cannot_read(name: &str, error: &io::Error) -> String {
+    format!("cannot read {name}: {error}")
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+fn progress(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{wide_bar} {percent:>3} % of {total_bytes}, {eta} to go",
+        ),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes} read"),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,384 @@
+//! CSV in and out, with numbers that were worked out by hand.
+
+use csv::ByteRecord;
+
+use crate::program::{HEADER, under};
+
+/// Two at once, one more every half second.
+const TWO: &str = "token-bucket 2/1s";
+
+#[test]
+fn each_call_is_answered_with_a_line() {
+    let input = "\
+t_ns,key,cost
+1000000000,a,1
+1000000000,a,1
+1000000000,a,1
+1000000000,b,2
+1250000000,a,1
+1500000000,a,1
+1500000000,a,3
+3000000000,a,2
+";
+    let expected = [
+        "1000000000,a,allow,0,1,0,500000000,",
+        "1000000000,a,allow,0,0,0,1000000000,",
+        "1000000000,a,deny,,0,500000000,1000000000,",
+        "1000000000,b,allow,0,0,0,1000000000,",
+        "1250000000,a,deny,,0,250000000,750000000,",
+        "1500000000,a,allow,0,0,0,1000000000,",
+        // Above the capacity: never.
+        "1500000000,a,deny,,0,,1000000000,",
+        "3000000000,a,allow,0,0,0,1000000000,",
+    ];
+    assert_eq!(under(TWO, input).clean(), expected);
+    // However lines end, and whether the last one does.
+    for input in [
+        input.replace('\n', "\r\n"),
+        input.trim_end().to_owned(),
+        input.replace('\n', "\r\n").trim_end().to_owned(),
+        input.replace('\n', "\n\n"),
+        format!("\u{feff}{input}"),
+        input.replace("t_ns,key,cost\n", ""),
+        input.replace("t_ns,key,cost\n", "t_ns,key,cost,op,class\n"),
+        input
+            .replace(",1\n", ",1,,\n")
+            .replace(",2\n", ",2,spend\n"),
+    ] {
+        assert_eq!(under(TWO, &input).clean(), expected, "{input:?}");
+    }
+}
+
+#[test]
+fn keys_are_bytes_and_come_out_as_they_went_in() {
+    let keys: [&[u8]; 9] = [
+        b"a,b",
+        b"say \"hi\"",
+        b"two\nlines",
+        b"two\r\nlines",
+        b"\xff\xfe not UTF-8 \x00",
+        "Grüße, 世界".as_bytes(),
+        b"",
+        b" a",
+        b"a",
+    ];
+    let mut input = csv::WriterBuilder::new()
+        .terminator(csv::Terminator::CRLF)
+        .from_writer(Vec::new());
+    let rounds = 2;
+    for _ in 0..rounds {
+        for key in keys {
+            input.write_record([b"7", key, b"1"]).expect("a record");
+        }
+    }
+    let input = input.into_inner().expect("all of it");
+    let end = under("token-bucket 1/s", input);
+    assert_eq!((end.code, &*end.errors), (Some(0), ""));
+    let mut output = csv::Reader::from_reader(&end.output[..]);
+    let records: Vec<ByteRecord> = output
+        .byte_records()
+        .map(|record| record.expect("CSV"))
+        .collect();
+    assert_eq!(records.len(), rounds * keys.len());
+    for (record, (index, key)) in records.iter().zip(keys.iter().cycle().enumerate()) {
+        // No key is another one: all have a token of their own, and only one.
+        let verdict: &[u8] = if index < keys.len() {
+            b"allow"
+        } else {
+            b"deny"
+        };
+        assert_eq!((&record[1], &record[2]), (*key, verdict));
+        assert_eq!(record.len(), 8);
+    }
+}
+
+#[test]
+fn looks_spend_nothing() {
+    let input = "\
+0,a,1,look
+0,a,2,peek
+0,a,3,look
+0,a,1,spend
+0,a,1,look
+0,a,2,look
+0,a,1,
+250000000,a,1,look
+250000000,a,2,look
+500000000,a,1,look
+";
+    let expected = [
+        "0,a,allow,0,2,0,0,",
+        "0,a,allow,0,2,0,0,",
+        "0,a,deny,,2,,0,",
+        "0,a,allow,0,1,0,500000000,",
+        "0,a,allow,0,1,0,500000000,",
+        "0,a,deny,,1,500000000,500000000,",
+        "0,a,allow,0,0,0,1000000000,",
+        "250000000,a,deny,,0,250000000,750000000,",
+        "250000000,a,deny,,0,750000000,750000000,",
+        "500000000,a,allow,0,1,0,500000000,",
+    ];
+    assert_eq!(under(TWO, input).clean(), expected);
+}
+
+#[test]
+fn refunds_give_back_the_last_charge_once() {
+    let input = "\
+0,a,0,refund
+0,a,2
+0,b,1
+0,a,1
+0,a,0,refund
+0,a,99,refund
+0,a,1
+500000000,a,1
+500000000,a,1,refund
+500000000,a,1,refund
+500000000,a,2
+";
+    let expected = [
+        "0,a,deny,,2,,0,",
+        "0,a,allow,0,0,0,1000000000,",
+        "0,b,allow,0,1,0,500000000,",
+        // Refused, and so not charged: the charge before is still the last one.
+        "0,a,deny,,0,500000000,1000000000,",
+        "0,a,allow,0,2,,0,",
+        "0,a,deny,,2,,0,",
+        "0,a,allow,0,1,0,500000000,",
+        "500000000,a,allow,0,1,0,500000000,",
+        "500000000,a,allow,0,2,,0,",
+        "500000000,a,deny,,2,,0,",
+        "500000000,a,allow,0,0,0,1000000000,",
+    ];
+    assert_eq!(under(TWO, input).clean(), expected);
+}
+
+#[test]
+fn colours_are_taken_by_every_rule() {
+    let input = "0,a,1,spend,0\n0,a,1,look,1\n0,a,1,,2\n0,a,0,refund,2\n";
+    let expected = [
+        "0,a,allow,0,1,0,500000000,",
+        "0,a,allow,0,1,0,500000000,",
+        "0,a,allow,0,0,0,1000000000,",
+        "0,a,allow,0,1,,500000000,",
+    ];
+    assert_eq!(under(TWO, input).clean(), expected);
+}
+
+#[test]
+fn rule_changes_from_a_line_on() {
+    let input = "\
+0,a,2
+0,,0,rule,token-bucket 1/1s burst=3
+0,a,1
+0,b,3
+500000000,,0,rule,\"token-bucket 4/1s, quoted\"
+500000000,,0,rule,token-bucket 4/1s & token-bucket 5/1m
+500000000,b,1
+500000000,c,5
+500000000,c,4
+500000000,,0,rule,token-bucket 4/0s
+500000000,c,1
+";
+    let end = under(TWO, input);
+    assert_eq!(
+        end.lines(),
+        [
+            "0,a,allow,0,0,0,1000000000,",
+            // What is empty stays empty.
+            "0,a,deny,,0,1000000000,3000000000,",
+            "0,b,allow,0,0,0,3000000000,",
+            // A bucket's state says nothing to a pair of rules.
+            "500000000,b,allow,0,3,0,12000000000,",
+            "500000000,c,deny,,4,,0,",
+            "500000000,c,allow,0,0,0,48000000000,",
+            // The last rule was none: the one before still holds.
+            "500000000,c,deny,,0,250000000,48000000000,",
+        ]
+    );
+    assert_eq!(end.code, Some(1));
+    let errors: Vec<_> = end.errors.lines().collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(
+        errors[0].contains("line 5: the rule stays as it was: "),
+        "{errors:?}"
+    );
+    assert!(
+        errors[1].contains("line 10: the rule stays as it was: "),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn malformed_lines_are_told_by_number_and_skipped() {
+    let malformed: &[(&[u8], &str)] = &[
+        (b"x", "1 field:"),
+        (b"1,a", "2 fields:"),
+        (b"1,a,1,,,", "6 fields:"),
+        (b"1,a,b,1,look,0", "6 fields:"),
+        (b",a,1", "the time is ``"),
+        (b"1.5,a,1", "the time is `1.5`"),
+        (b" 1,a,1", "the time is ` 1`"),
+        (b"-1,a,1", "the time is `-1`"),
+        (b"+1,a,1", "the time is `+1`"),
+        (b"1e9,a,1", "the time is `1e9`"),
+        (
+            b"9223372036854775808,a,1",
+            "the time is `9223372036854775808`",
+        ),
+        (
+            b"99999999999999999999,a,1",
+            "the time is `99999999999999999999`",
+        ),
+        (b"t_ns,key,cost", "the time is `t_ns`"),
+        (b"1,a,", "the cost is ``"),
+        (b"1,a,0", "the cost is `0`"),
+        (b"1,a,0,look", "the cost is `0`"),
+        (b"1,a,-1", "the cost is `-1`"),
+        (b"1,a,1.0", "the cost is `1.0`"),
+        (
+            b"1,a,18446744073709551616",
+            "the cost is `18446744073709551616`",
+        ),
+        (b"1,a,,refund", "the cost of a refund is ``"),
+        (b"1,a,all,refund", "the cost of a refund is `all`"),
+        (b"1,a,1,Spend", "the op is `Spend`"),
+        (b"1,a,1,spent", "the op is `spent`"),
+        (b"1,a,1,\xff", "the op is `\u{fffd}`"),
+        (b"1,a,1,look,3", "the class is `3`"),
+        (b"1,a,1,look,00", "the class is `00`"),
+        (b"1,a,1,,green", "the class is `green`"),
+        (b"1,,0,rule", "no rule"),
+        (b"1,,0,rule,", "no rule"),
+        (b"1,,0,rule,bucket 1/s", "unknown algorithm `bucket`"),
+        (
+            b"1,,0,rule,token-bucket 0/s",
+            "expected both to be at least 1",
+        ),
+        (b"1,,0,rule,token\xff 1/s", "not UTF-8"),
+        (
+            b"1,a,0,rule,token-bucket 9/s",
+            "a rule for a key or with a cost",
+        ),
+        (
+            b"1,,1,rule,token-bucket 9/s",
+            "a rule for a key or with a cost",
+        ),
+        (b"x,,0,rule,token-bucket 9/s", "the time is `x`"),
+        (b"\"1\n2\",a,1", "the time is `1\\n2`"),
+    ];
+    for ending in ["\n", "\r\n"] {
+        let mut input = format!("t_ns,key,cost{ending}{ending}").into_bytes();
+        let (mut line, mut expected, mut numbers) = (3, Vec::new(), Vec::new());
+        for (index, (bad, _)) in malformed.iter().enumerate() {
+            numbers.push(line);
+            input.extend_from_slice(bad);
+            input.extend_from_slice(ending.as_bytes());
+            let key = format!("k{index}");
+            input.extend_from_slice(format!("5,{key},1{ending}").as_bytes());
+            expected.push(format!("5,{key},allow,0,0,0,1000000000,"));
+            line += 2 + bad.iter().filter(|byte| **byte == b'\n').count();
+        }
+        let end = under("token-bucket 1/s", input);
+        assert_eq!(end.code, Some(1));
+        assert_eq!(end.lines(), expected);
+        let mut errors = end.errors.lines();
+        for ((bad, part), line) in malformed.iter().zip(numbers) {
+            let error = errors.next().expect("an error for each");
+            assert!(
+                error.starts_with(&format!("replay: standard input, line {line}: "))
+                    && error.contains(part),
+                "{}: {error}",
+                bad.escape_ascii()
+            );
+        }
+        let summary = format!("replay: malformed lines, skipped: {}", malformed.len());
+        assert_eq!(errors.next(), Some(&*summary));
+        assert_eq!(errors.next(), None);
+    }
+}
+
+#[test]
+fn malformed_last_lines_have_their_number_too() {
+    for (input, line) in [
+        ("x", 1),
+        ("\n\n\nx", 4),
+        ("\n\n\nx\n", 4),
+        ("\r\n\r\nx\r\n\r\n", 3),
+        ("1,a,1\n\n\n2,\"open", 4),
+        ("1,a,1\n\n\n2,\"open,1\n3,b,1\n", 4),
+        ("1,a,1\r\n2,\"open,1\r\n3,b,1\r\n", 2),
+        ("1,\"a\nb\nc\",1\n\nx", 5),
+        ("1,\"a\r\nb\r\nc\",1\r\n\r\nx", 5),
+    ] {
+        let end = under("token-bucket 1/s", input);
+        assert_eq!(end.code, Some(1), "{input:?}");
+        let place = format!("replay: standard input, line {line}: ");
+        assert!(end.errors.starts_with(&place), "{input:?}: {}", end.errors);
+        assert_eq!(end.errors.lines().count(), 2, "{}", end.errors);
+        assert_eq!(
+            end.errors.contains("is a quote left open?"),
+            input.contains("open,")
+        );
+    }
+}
+
+#[test]
+fn time_stands_still_per_key() {
+    let input = "\
+5000000000,a,2
+1000000000,a,1
+1000000000,b,2
+1500000000,b,1
+5499999999,a,1
+5500000000,a,1
+2000000000,c,1
+1500000000,a,1,look
+";
+    let expected = [
+        "5000000000,a,allow,0,0,0,1000000000,",
+        // Four seconds until time has caught up, and then half a second.
+        "1000000000,a,deny,,0,4500000000,5000000000,",
+        // Another key never heard of the fifth second.
+        "1000000000,b,allow,0,0,0,1000000000,",
+        "1500000000,b,allow,0,0,0,1000000000,",
+        "5499999999,a,deny,,0,1,500000001,",
+        "5500000000,a,allow,0,0,0,1000000000,",
+        "2000000000,c,allow,0,1,0,500000000,",
+        "1500000000,a,deny,,0,4500000000,5000000000,",
+    ];
+    assert_eq!(under(TWO, input).clean(), expected);
+}
+
+#[test]
+fn time_reaches_to_its_last_nanosecond() {
+    let last = i64::MAX;
+    let input =
+        format!("0,a,1\n{last},a,2\n{last},a,1\n0,a,18446744073709551615\n{last},a,0,refund\n");
+    let expected = [
+        "0,a,allow,0,1,0,500000000,".to_owned(),
+        format!("{last},a,allow,0,0,0,1000000000,"),
+        format!("{last},a,deny,,0,500000000,1000000000,"),
+        format!("0,a,deny,,0,,{},", i128::from(last) + 1_000_000_000),
+        format!("{last},a,allow,0,2,,0,"),
+    ];
+    assert_eq!(under(TWO, input).clean(), expected);
+    // Longer than 64 bits of nanoseconds.
+    let slow = "token-bucket 1/106751d burst=1000";
+    assert_eq!(
+        under(slow, "0,a,1000\n0,a,1000\n").clean(),
+        [
+            "0,a,allow,0,0,0,9223286400000000000000,",
+            "0,a,deny,,0,9223286400000000000000,9223286400000000000000,"
+        ]
+    );
+}
+
+#[test]
+fn answers_are_the_lines_of_the_documented_header() {
+    let end = under(TWO, "1,a,1\n");
+    assert_eq!(
+        end.text(),
+        format!("{HEADER}\n1,a,allow,0,1,0,500000000,\n")
+    );
+}
