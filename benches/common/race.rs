@@ -58,6 +58,8 @@ pub(crate) enum Reads {
     Rate,
     /// Our time over the peer's, each above the time of the bare call: less is better.
     TimeAboveBare,
+    /// Our time over the peer's: less is better.
+    Time,
 }
 
 /// The first contender is ours, the others are its peers; a bare call may stand in front.
@@ -123,7 +125,7 @@ impl Table {
                 let pairs = above(first, of).into_iter().zip(above(peer, of));
                 spread(pairs.map(|(ours, theirs)| match self.reads {
                     Reads::Rate => theirs / ours,
-                    Reads::TimeAboveBare => ours / theirs,
+                    Reads::TimeAboveBare | Reads::Time => ours / theirs,
                 }))
             };
             let [low, wall, high] = ratios(|cost| cost.wall);
@@ -156,6 +158,7 @@ impl Table {
         let what = match self.reads {
             Reads::Rate => "decisions per second, ours over theirs: more is better",
             Reads::TimeAboveBare => "time above the bare call, ours over theirs: less is better",
+            Reads::Time => "time, ours over theirs: less is better",
         };
         println!("\nRatios of {what}. Median of {rounds} rounds (least–greatest), by the wall;");
         println!(

@@ -1,0 +1,205 @@
+//! What a decision of each algorithm costs in the store in memory, beside a token bucket.
+//!
+//! Twice: a bucket whose state is a mark, which the store keeps without a lock, and one whose state
+//! lies in the map, as those of the other algorithms do.
+#![allow(
+    clippy::float_arithmetic,
+    clippy::unwrap_used,
+    reason = "a benchmark prints ratios, and stops where something is odd"
+)]
+
+mod common;
+
+use std::{hint::black_box, str::FromStr};
+
+use common::{
+    Random,
+    counting::{Counting, allocations},
+    race::{Contender, Mode, Race, Reads, Table},
+    timing::together,
+};
+use tollgate::{
+    AnyRule, Cascade, Cost, Error, FixedWindow, LeakyBucket, Policy, SlidingLog, SlidingWindow,
+    ThreeColor, TokenBucket, WarmUp, WarmUpSpaced,
+    algorithm::Algorithm,
+    key::Key,
+    store::{Ask, Local, LocalBuilder},
+};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROUNDS: usize = 21;
+
+/// Which decisions are asked for.
+struct Course {
+    keys: Vec<Key>,
+    visits: Vec<u32>,
+    each: usize,
+}
+
+impl Course {
+    fn new(count: usize, mode: &Mode) -> Self {
+        let each = mode.pick(200_000, 500);
+        let mut random = Random(7);
+        let visits = (0..2 * each).map(|_| (random.next() % count as u64) as u32);
+        Self {
+            keys: (0..count as u64).map(Key::from).collect(),
+            visits: visits.collect(),
+            each,
+        }
+    }
+
+    /// A store under a rule; all that it is asked passes, if `passes` says so.
+    fn contender<A>(&self, name: &'static str, rule: &str, passes: bool) -> Contender<'_>
+    where
+        A: Algorithm<State: Send + Sync> + FromStr<Err = Error> + Sync + 'static,
+    {
+        let rule: A = rule.parse().unwrap();
+        let store: Local<A> = LocalBuilder::new()
+            .capacity(self.keys.len().max(1000))
+            .build();
+        let policy = Policy::new("bench");
+        let decide = move |visits: &[u32]| {
+            let passed = visits.iter().filter(|visit| {
+                let key = self.keys[**visit as usize];
+                let ask = Ask::new(&policy, &rule, black_box(key), Cost::ONE);
+                black_box(store.decide(&ask).is_admitted())
+            });
+            passed.count()
+        };
+        // Every key is known before anything is measured.
+        let all: Vec<u32> = (0..self.keys.len() as u32).collect();
+        decide(&all);
+        decide(&self.visits);
+        let (count, _) = allocations(|| decide(&self.visits[..self.each.min(1000)]));
+        let turn = move |round: usize| {
+            let begin = round * 97 % self.each;
+            let visits = &self.visits[begin..begin + self.each];
+            together(1, self.each, |_| {
+                let passed = decide(visits);
+                assert!(!passes || passed == self.each, "{name}: {passed} passed");
+            })
+        };
+        Contender {
+            name,
+            allocations: count as f64 / self.each.min(1000) as f64,
+            turn: Box::new(turn),
+        }
+    }
+}
+
+/// A token is worth 90 ns, so that all visits of one key pass.
+const LARGE: &str = "40000000/1h burst=1000000000";
+const METERED: &str = "token bucket, a mark";
+const MAPPED: &str = "token bucket, in the map";
+
+fn main() {
+    let mode = Mode::from_args();
+    let mut table = Table::new(Reads::Time);
+    for (keys, place) in [(1, "one hot key"), (100_000, "100 k keys")] {
+        let course = Course::new(mode.pick(keys, keys.min(1000)), &mode);
+        let mut race = |what: &str, aim: &'static str, ours: Contender<'_>| {
+            let name = format!("{what}, {place}");
+            if !mode.runs(&name) {
+                return;
+            }
+            let name: &'static str = name.leak();
+            let metered =
+                course.contender::<TokenBucket>(METERED, &format!("token-bucket {LARGE}"), true);
+            // What does not start at rest has no meter.
+            let mapped = course.contender::<TokenBucket>(
+                MAPPED,
+                &format!("token-bucket {LARGE} initial=999999999"),
+                true,
+            );
+            let targets: &'static [_] = vec![(METERED, aim), (MAPPED, aim)].leak();
+            let contenders = vec![ours, metered, mapped];
+            table.race(
+                &mode,
+                ROUNDS,
+                Race {
+                    name,
+                    bare: None,
+                    contenders,
+                    targets,
+                },
+            );
+        };
+        macro_rules! race {
+            ($what:literal, $Rule:ty, $text:expr, $aim:literal) => {
+                race($what, $aim, course.contender::<$Rule>("", $text, true))
+            };
+        }
+        race!(
+            "fixed window",
+            FixedWindow,
+            "fixed-window 1000000000000/1d",
+            "≤ 1.2"
+        );
+        race!(
+            "sliding window",
+            SlidingWindow,
+            "sliding-window 1000000000000/1d",
+            "≤ 1.6"
+        );
+        race!(
+            "sliding window of 4 slices",
+            SlidingWindow,
+            "sliding-window 1000000000000/1d slices=4",
+            "≤ 2.2"
+        );
+        race!(
+            "leaky bucket",
+            LeakyBucket,
+            "leaky-bucket 1000000000/s",
+            "≤ 1.6"
+        );
+        race!(
+            "cascade of two",
+            Cascade,
+            &format!("cascade {LARGE} > {LARGE}"),
+            "≤ 1.6"
+        );
+        race!(
+            "three colours",
+            ThreeColor,
+            "three-color 40000000/1h burst=1000000000 peak=80000000/1h peak-burst=1000000000",
+            "≤ 1.6"
+        );
+        race!("warm-up", WarmUp, "warm-up 1000000000/s", "≤ 2");
+        race!(
+            "warm-up, spaced",
+            WarmUpSpaced,
+            "warm-up-spaced 1000000000/s",
+            "≤ 2"
+        );
+        race!(
+            "rule chosen at run time",
+            AnyRule,
+            "fixed-window 1000000000000/1d",
+            "–"
+        );
+        // Windows of a length in which a key that is asked all the time reaches its limit.
+        let log = |name, limit: u64| {
+            let window = limit * keys as u64 * 50;
+            course.contender::<SlidingLog>(name, &format!("sliding-log {limit}/{window}ns"), false)
+        };
+        race("sliding log of 100", "≤ 3", log("", 100));
+        let name = format!("sliding log of 10,000 beside one of 100, {place}");
+        if mode.runs(&name) {
+            let contenders = vec![log("", 10_000), log("sliding log of 100", 100)];
+            table.race(
+                &mode,
+                ROUNDS,
+                Race {
+                    name: name.leak(),
+                    bare: None,
+                    contenders,
+                    targets: &[("sliding log of 100", "≤ 1.5")],
+                },
+            );
+        }
+    }
+    table.print(&mode, ROUNDS);
+}
