@@ -13,6 +13,7 @@ mod fixed_window;
 mod leaky_bucket;
 mod mark;
 mod meter;
+mod of_quota;
 mod rate;
 mod sliding_log;
 mod sliding_window;

@@ -6,6 +6,7 @@ mod text;
 
 use std::{num::NonZeroU64, time::Duration};
 
+use super::of_quota::of_quota;
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
 /// A fixed window: counts what passes in each window of the quota's period, up to the quota's amount.
@@ -87,42 +88,6 @@ impl FixedWindow {
     pub const fn new(quota: Quota) -> Self {
         let begin = Begin::Offset(0);
         Self { quota, begin }
-    }
-
-    /// At most `amount` units in each second of the calendar.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_second(amount: u64) -> Self {
-        Self::new(Quota::per_second(amount))
-    }
-
-    /// At most `amount` units in each minute of the calendar.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::new(Quota::per_minute(amount))
-    }
-
-    /// At most `amount` units in each hour of the calendar.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::new(Quota::per_hour(amount))
-    }
-
-    /// At most `amount` units in each day of the calendar, in UTC.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_day(amount: u64) -> Self {
-        Self::new(Quota::per_day(amount))
     }
 
     /// The same windows, beginning `offset` later than those of the calendar.
@@ -242,8 +207,10 @@ impl FixedWindow {
     }
 }
 
-impl From<Quota> for FixedWindow {
-    fn from(quota: Quota) -> Self {
-        Self::new(quota)
-    }
-}
+of_quota!(
+    FixedWindow,
+    "At most `amount` units in each second of the calendar.",
+    "At most `amount` units in each minute of the calendar.",
+    "At most `amount` units in each hour of the calendar.",
+    "At most `amount` units in each day of the calendar, in UTC."
+);

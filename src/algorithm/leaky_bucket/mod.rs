@@ -12,7 +12,7 @@ use std::{
 };
 
 use self::{settle::Freed, short::Short};
-use super::{credit::Credit, rate::Rate};
+use super::{credit::Credit, of_quota::of_quota, rate::Rate};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
 /// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first out, and
@@ -132,42 +132,6 @@ impl LeakyBucket {
         bucket.shortened()
     }
 
-    /// A queue that `amount` calls leave within a second, with room for as many.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_second(amount: u64) -> Self {
-        Self::new(Quota::per_second(amount))
-    }
-
-    /// A queue that `amount` calls leave within a minute, with room for as many.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::new(Quota::per_minute(amount))
-    }
-
-    /// A queue that `amount` calls leave within an hour, with room for as many.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::new(Quota::per_hour(amount))
-    }
-
-    /// A queue that `amount` calls leave within a day of 24 hours, with room for as many.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_day(amount: u64) -> Self {
-        Self::new(Quota::per_day(amount))
-    }
-
     /// The same bucket with room for `units` units that wait.
     ///
     /// # Panics
@@ -269,8 +233,10 @@ impl LeakyBucket {
     }
 }
 
-impl From<Quota> for LeakyBucket {
-    fn from(quota: Quota) -> Self {
-        Self::new(quota)
-    }
-}
+of_quota!(
+    LeakyBucket,
+    "A queue that `amount` calls leave within a second, with room for as many.",
+    "A queue that `amount` calls leave within a minute, with room for as many.",
+    "A queue that `amount` calls leave within an hour, with room for as many.",
+    "A queue that `amount` calls leave within a day of 24 hours, with room for as many."
+);

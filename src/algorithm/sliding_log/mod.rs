@@ -8,6 +8,7 @@ mod text;
 use std::num::NonZeroU64;
 
 pub use self::log::SlidingLogState;
+use super::of_quota::of_quota;
 use crate::quota::Quota;
 
 /// A sliding log: remembers when each call passed, until that is a whole period of the quota ago.
@@ -70,42 +71,6 @@ impl SlidingLog {
         Self { quota }
     }
 
-    /// At most `amount` units within any second.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_second(amount: u64) -> Self {
-        Self::new(Quota::per_second(amount))
-    }
-
-    /// At most `amount` units within any minute.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::new(Quota::per_minute(amount))
-    }
-
-    /// At most `amount` units within any hour.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::new(Quota::per_hour(amount))
-    }
-
-    /// At most `amount` units within any 24 hours.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_day(amount: u64) -> Self {
-        Self::new(Quota::per_day(amount))
-    }
-
     /// Its limit, and the length of its window.
     pub const fn quota(&self) -> Quota {
         self.quota
@@ -119,8 +84,10 @@ impl SlidingLog {
     }
 }
 
-impl From<Quota> for SlidingLog {
-    fn from(quota: Quota) -> Self {
-        Self::new(quota)
-    }
-}
+of_quota!(
+    SlidingLog,
+    "At most `amount` units within any second.",
+    "At most `amount` units within any minute.",
+    "At most `amount` units within any hour.",
+    "At most `amount` units within any 24 hours."
+);

@@ -10,6 +10,7 @@ use std::num::NonZeroU64;
 
 use self::slices::Slices;
 pub use self::state::SlidingWindowState;
+use super::of_quota::of_quota;
 use crate::{error::Error, quota::Quota};
 
 /// A sliding window: counts calls in slices of the calendar, and weighs the oldest slice by how much of it the
@@ -99,42 +100,6 @@ impl SlidingWindow {
         }
     }
 
-    /// A window of a second in which `amount` units may pass.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_second(amount: u64) -> Self {
-        Self::new(Quota::per_second(amount))
-    }
-
-    /// A window of a minute in which `amount` units may pass.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::new(Quota::per_minute(amount))
-    }
-
-    /// A window of an hour in which `amount` units may pass.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::new(Quota::per_hour(amount))
-    }
-
-    /// A window of a day of 24 hours in which `amount` units may pass.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_day(amount: u64) -> Self {
-        Self::new(Quota::per_day(amount))
-    }
-
     /// The same window, cut into `count` slices: 1 to 1000.
     ///
     /// # Panics
@@ -189,8 +154,10 @@ impl SlidingWindow {
     }
 }
 
-impl From<Quota> for SlidingWindow {
-    fn from(quota: Quota) -> Self {
-        Self::new(quota)
-    }
-}
+of_quota!(
+    SlidingWindow,
+    "A window of a second in which `amount` units may pass.",
+    "A window of a minute in which `amount` units may pass.",
+    "A window of an hour in which `amount` units may pass.",
+    "A window of a day of 24 hours in which `amount` units may pass."
+);

@@ -8,7 +8,7 @@ mod text;
 use std::{num::NonZeroU64, time::Duration};
 
 pub(super) use self::fill::since;
-use super::{credit::Credit, meter::Meter, rate::Rate};
+use super::{credit::Credit, meter::Meter, of_quota::of_quota, rate::Rate};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
 /// A token bucket: refills at the quota's rate up to its burst, and a request takes its cost.
@@ -87,42 +87,6 @@ impl TokenBucket {
             meter: None,
         };
         bucket.measured()
-    }
-
-    /// A bucket of `amount` tokens that are refilled within a second.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_second(amount: u64) -> Self {
-        Self::new(Quota::per_second(amount))
-    }
-
-    /// A bucket of `amount` tokens that are refilled within a minute.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::new(Quota::per_minute(amount))
-    }
-
-    /// A bucket of `amount` tokens that are refilled within an hour.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::new(Quota::per_hour(amount))
-    }
-
-    /// A bucket of `amount` tokens that are refilled within a day of 24 hours.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_day(amount: u64) -> Self {
-        Self::new(Quota::per_day(amount))
     }
 
     /// The same bucket with room for `tokens` tokens, and as many in it at first.
@@ -236,8 +200,10 @@ impl TokenBucket {
     }
 }
 
-impl From<Quota> for TokenBucket {
-    fn from(quota: Quota) -> Self {
-        Self::new(quota)
-    }
-}
+of_quota!(
+    TokenBucket,
+    "A bucket of `amount` tokens that are refilled within a second.",
+    "A bucket of `amount` tokens that are refilled within a minute.",
+    "A bucket of `amount` tokens that are refilled within an hour.",
+    "A bucket of `amount` tokens that are refilled within a day of 24 hours."
+);

@@ -8,6 +8,7 @@ mod text;
 use std::{num::NonZeroU64, time::Duration};
 
 use super::{
+    of_quota::of_quota,
     span::Span,
     warm_curve::{COLD, Curve, LONGEST, OVER},
 };
@@ -125,42 +126,6 @@ impl WarmUpSpaced {
             unreachable!()
         };
         Self::on(quota, curve, OVER)
-    }
-
-    /// A warm-up to `amount` calls a second, over 10 s and from a third of it.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_second(amount: u64) -> Self {
-        Self::new(Quota::per_second(amount))
-    }
-
-    /// A warm-up to `amount` calls a minute, over 10 s and from a third of it.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::new(Quota::per_minute(amount))
-    }
-
-    /// A warm-up to `amount` calls an hour, over 10 s and from a third of it.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::new(Quota::per_hour(amount))
-    }
-
-    /// A warm-up to `amount` calls in a day of 24 hours, over 10 s and from a third of it.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    pub const fn per_day(amount: u64) -> Self {
-        Self::new(Quota::per_day(amount))
     }
 
     const fn on(quota: Quota, curve: Curve, max_wait: u64) -> Self {
@@ -301,8 +266,10 @@ impl WarmUpSpaced {
     }
 }
 
-impl From<Quota> for WarmUpSpaced {
-    fn from(quota: Quota) -> Self {
-        Self::new(quota)
-    }
-}
+of_quota!(
+    WarmUpSpaced,
+    "A warm-up to `amount` calls a second, over 10 s and from a third of it.",
+    "A warm-up to `amount` calls a minute, over 10 s and from a third of it.",
+    "A warm-up to `amount` calls an hour, over 10 s and from a third of it.",
+    "A warm-up to `amount` calls in a day of 24 hours, over 10 s and from a third of it."
+);
