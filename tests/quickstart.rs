@@ -467,6 +467,15 @@ fn demo_works_with_other_rules_and_keys() {
             "none",
         ],
         ["token-bucket 1/1h", "global", "draft-07"],
+        ["fixed-window 5/2s", "peer", "draft"],
+        [
+            "sliding-window 10/2s slices=4 & sliding-log 30/5s",
+            "peer",
+            "draft",
+        ],
+        ["cascade 2/1s > 1/1s burst=3", "peer", "draft"],
+        ["three-color 2/1s peak=4/1s", "peer", "draft"],
+        ["warm-up 20/1s over=3s", "peer", "draft"],
     ];
     let demos = demos.map(|[rule, key, headers]| {
         Program::quickstart(&["--demo", "--rule", rule, "--key", key, "--headers", headers])
@@ -476,4 +485,32 @@ fn demo_works_with_other_rules_and_keys() {
         assert!(status.success(), "{errors}\n{output}");
         assert!(output.contains("retry-after: "), "{output}");
     }
+}
+
+#[test]
+fn rules_that_make_wait_are_served_but_not_shown() {
+    for rule in [
+        "leaky-bucket 10/1s queue=5",
+        "warm-up-spaced 10/1s over=2s & fixed-window 5/1s",
+    ] {
+        let (status, _, errors) = Program::quickstart(&["--demo", "--rule", rule]).end(SOON);
+        assert_eq!(status.code(), Some(1), "{errors}");
+        assert!(errors.contains("send many at once"), "{errors}");
+    }
+    let server = Server::limiting("leaky-bucket 10/1s queue=5");
+    let address = server.address;
+    let begin = now();
+    let answers: Vec<_> = thread::scope(|scope| {
+        let asks: Vec<_> = (0..4)
+            .map(|_| scope.spawn(move || get(address, "/", "").is_admitted()))
+            .collect();
+        asks.into_iter()
+            .map(|ask| ask.join().expect("no panic"))
+            .collect()
+    });
+    assert_eq!(answers, [true; 4]);
+    assert!(
+        now() - begin >= Duration::from_millis(299),
+        "four departures lie three intervals apart"
+    );
 }

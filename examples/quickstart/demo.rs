@@ -31,7 +31,7 @@ pub(crate) async fn run(
     args: &Args,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
-    let promise = Promise::of(&args.rule);
+    let promise = Promise::of(&args.rule)?;
     let pace = promise.exhausting_pace();
     let chart = Chart::of(pace);
     let mut client = Client::connect(server, args.key.example_header()).await?;

@@ -1,9 +1,9 @@
-//! What a rule promises, worked out anew from its text's numbers, to hold against what was seen.
+//! What a rule promises, worked out anew from its numbers, to hold against what was seen.
 
 use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
-use tollgate::{AnyRule, TokenBucket};
+use tollgate::{AnyRule, Quota, TokenBucket};
 
 /// A rule's promise: at most so many admissions within so long a time.
 pub(crate) struct Promise(Vec<Line>);
@@ -17,17 +17,33 @@ struct Line {
 }
 
 impl Promise {
-    /// The promise of a rule; of one that this program does not know, none.
-    pub(crate) fn of(rule: &AnyRule) -> Self {
-        Self(match rule {
-            AnyRule::TokenBucket(bucket) => vec![Line::of(bucket)],
-            AnyRule::All(all) => all
-                .rules()
-                .iter()
-                .flat_map(|rule| Self::of(rule).0)
-                .collect(),
-            _ => Vec::new(),
-        })
+    /// The promise of a rule that answers at once, or in a sentence what to do about another one.
+    pub(crate) fn of(rule: &AnyRule) -> Result<Self, String> {
+        let line = match rule {
+            AnyRule::TokenBucket(bucket) => Line::of(bucket),
+            // Two windows can lie around an instant.
+            AnyRule::FixedWindow(rule) => Line::new(2 * rule.quota().amount(), rule.quota()),
+            AnyRule::SlidingWindow(rule) => Line::new(2 * rule.quota().amount(), rule.quota()),
+            AnyRule::SlidingLog(rule) => Line::new(rule.quota().amount(), rule.quota()),
+            AnyRule::WarmUp(rule) => Line::new(2 * rule.capacity(), rule.quota()),
+            AnyRule::ThreeColor(rule) => Line::new(rule.capacity(), rule.quota()),
+            AnyRule::Cascade(rule) => {
+                let burst = rule.buckets().iter().map(|bucket| Line::of(bucket).burst);
+                Line::new(burst.sum(), rule.quota())
+            }
+            AnyRule::All(all) => {
+                let lines = all.rules().iter().map(|rule| Ok(Self::of(rule)?.0));
+                let lines: Result<Vec<_>, String> = lines.collect();
+                return Ok(Self(lines?.into_iter().flatten().collect()));
+            }
+            other => {
+                return Err(format!(
+                    "--demo sends one request after the other, and cannot show `{other}`, which makes them wait: \
+                     start the server without it and send many at once, as in `wrk -c16 -d3s http://127.0.0.1:3000/`"
+                ));
+            }
+        };
+        Ok(Self(vec![line]))
     }
 
     /// The most that may be admitted within `time`.
@@ -72,17 +88,22 @@ impl Promise {
 }
 
 impl Line {
+    fn new(burst: u64, quota: Quota) -> Self {
+        Self {
+            burst,
+            amount: quota.amount(),
+            period: quota.period(),
+            text: quota.to_string(),
+        }
+    }
+
     fn of(bucket: &TokenBucket) -> Self {
         let text = bucket.to_string();
         let initial = text
             .split(' ')
             .find_map(|word| word.strip_prefix("initial=")?.parse().ok());
-        Self {
-            burst: bucket.capacity().max(initial.unwrap_or(0)),
-            amount: bucket.quota().amount(),
-            period: bucket.quota().period(),
-            text: bucket.quota().to_string(),
-        }
+        let burst = bucket.capacity().max(initial.unwrap_or(0));
+        Self::new(burst, bucket.quota())
     }
 }
 
