@@ -3,6 +3,7 @@
 #![cfg(feature = "test-util")]
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Barrier,
         atomic::{AtomicU64, Ordering},
@@ -13,7 +14,7 @@ use std::{
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     algorithm::Algorithm,
-    clock::ManualClock,
+    clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Check, Decisions, Local, LocalBuilder, Settlement, Store},
 };
@@ -155,6 +156,52 @@ fn a_change_of_algorithm_is_counted() {
     assert!(spend(&both).is_admitted());
     assert!(!spend(&both).is_admitted());
     assert_eq!(store.stats().restarted, 1);
+}
+
+/// A rule that keys meet differently is bound to each of them, whatever is asked of the store.
+#[test]
+fn spread_windows_end_when_each_key_s_own_does() {
+    let clock = ManualClock::default();
+    let store: Local<AnyRule, _> = store(&clock, 1000);
+    let (policy, spread) = (Policy::default(), "fixed-window 2/1h offset=spread");
+    for rule in [spread.to_owned(), format!("{spread} & token-bucket 1000/1s")] {
+        let rule: AnyRule = rule.parse().unwrap();
+        let ends: HashSet<Duration> = (0..40_u64)
+            .map(|key| {
+                let key = Key::from(key);
+                let own = rule.for_key(&|| key.digest()).unwrap();
+                let mut state = None;
+                let now = Timestamp::from_nanos(clock.now().as_nanos());
+                let expected = own.step(&mut state, now, Cost::ONE).decision();
+                let ask = || Ask::new(&policy, &rule, key, Cost::ONE);
+                assert_eq!(store.decide(&ask()), expected);
+                assert_eq!(
+                    store.look(&policy, &rule, &key),
+                    own.look(state.as_ref(), now)
+                );
+
+                let other = Ask::new(&policy, &rule, Key::join([key, key]), Cost::ONE);
+                let both = acquire(&store, &[other, ask()]);
+                let again = own.step(&mut state, now, Cost::ONE).decision();
+                assert_eq!(both.as_slice()[1], again);
+
+                let settlement = Settlement {
+                    policy: &policy,
+                    rule: &rule,
+                    key,
+                    charge: again.charge().unwrap(),
+                    actual: 0,
+                };
+                let Check::Ready(Ok(())) = store.settle(&[settlement]) else {
+                    unreachable!("memory answers at once");
+                };
+                assert_eq!(store.look(&policy, &rule, &key).remaining(), Some(1));
+                expected.reset_after()
+            })
+            .collect();
+        assert!(ends.len() > 30, "{ends:?}");
+        store.clear();
+    }
 }
 
 /// Slots keep the marks of the keys that left them, and a mark below has to go elsewhere: all twelve
