@@ -17,7 +17,7 @@ use counting::{Counting, allocations};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use tollgate::{
-    Cost, Policy, RateLimitLayer, TokenBucket,
+    AnyRule, Cost, Policy, RateLimitLayer, TokenBucket,
     key::{Key, PeerIp},
     respond::{Headers, Http},
     store::{Ask, Local},
@@ -69,6 +69,54 @@ fn a_decision_on_a_known_string() {
 #[test]
 fn a_decision_on_joined_keys_of_a_few_bytes() {
     decisions_allocate_nothing(|| Key::join(["tenant-7", "alice"]), 100);
+}
+
+#[test]
+fn a_decision_on_a_known_key_by_any_algorithm() {
+    for rule in [
+        "token-bucket 7/1h burst=50",
+        "token-bucket 7/1h burst=50 initial=60",
+        "leaky-bucket 7/1h queue=49",
+        "fixed-window 50/1d",
+        "fixed-window 50/1d offset=spread",
+        "fixed-window 50/1d from=first-call",
+        "sliding-window 50/1d",
+        "sliding-window 50/1d slices=4",
+        "sliding-window 50/1d slices=60",
+        "warm-up 150/1s over=1h",
+        "warm-up-spaced 7/1h over=300d max-wait=10h",
+        "cascade 7/1h burst=25 > 3/1h burst=25",
+        "cascade 7/1h burst=20 > 3/1h burst=20 > 1/1h burst=10",
+        "three-color 7/1h burst=25 peak=9/1h peak-burst=50",
+        "fixed-window 50/1d & token-bucket 7/1h burst=60 & sliding-window 70/1h slices=4",
+    ] {
+        let (policy, store) = (Policy::new("test"), Local::new());
+        let any: AnyRule = rule.parse().unwrap();
+        let decide = || {
+            let ask = Ask::new(&policy, &any, "known".into(), Cost::ONE);
+            store.decide(&ask).is_admitted()
+        };
+        assert!(decide());
+        let (count, admitted) = allocations(|| (0..100).filter(|_| decide()).count());
+        assert!((5..95).contains(&admitted), "{rule}: {admitted} admitted");
+        assert_eq!(count, 0, "{rule}");
+    }
+}
+
+/// A sliding log allocates only as it grows.
+#[test]
+fn a_decision_by_a_log() {
+    let (policy, store) = (Policy::new("test"), Local::new());
+    let rule: AnyRule = "sliding-log 1000/1d".parse().unwrap();
+    let decide = || {
+        let ask = Ask::new(&policy, &rule, "known".into(), Cost::ONE);
+        store.decide(&ask).is_admitted()
+    };
+    let (count, admitted) = allocations(|| (0..2000).filter(|_| decide()).count());
+    assert_eq!(admitted, 1000);
+    assert!(count <= 12, "{count} allocations for a log that doubles");
+    let (count, admitted) = allocations(|| (0..100).filter(|_| decide()).count());
+    assert_eq!((count, admitted), (0, 0));
 }
 
 /// Answers at once, without an allocation.

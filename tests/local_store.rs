@@ -164,7 +164,10 @@ fn spread_windows_end_when_each_key_s_own_does() {
     let clock = ManualClock::default();
     let store: Local<AnyRule, _> = store(&clock, 1000);
     let (policy, spread) = (Policy::default(), "fixed-window 2/1h offset=spread");
-    for rule in [spread.to_owned(), format!("{spread} & token-bucket 1000/1s")] {
+    for rule in [
+        spread.to_owned(),
+        format!("{spread} & token-bucket 1000/1s"),
+    ] {
         let rule: AnyRule = rule.parse().unwrap();
         let ends: HashSet<Duration> = (0..40_u64)
             .map(|key| {
