@@ -371,6 +371,27 @@ impl Decision {
             .then_with(|| share(self, other).cmp(&share(other, self)))
     }
 
+    /// The same decision by a clock that tells microseconds: every wait is rounded up to whole ones.
+    ///
+    /// But for a delay: by that a settlement recognises its call.
+    #[cfg(feature = "redis")]
+    pub(crate) fn in_micros(mut self) -> Self {
+        let up = |wait: Duration| {
+            let nanos = wait.subsec_nanos().next_multiple_of(1000);
+            Duration::from_secs(wait.as_secs()).saturating_add(Duration::from_nanos(nanos.into()))
+        };
+        let told = self.standing.told();
+        if self.kind != Kind::Delay {
+            self.wait = self.wait.map(up);
+        }
+        self.standing = Standing::Told(Told {
+            remaining: told.remaining,
+            reset_after: up(told.reset_after),
+            more_after: up(told.more_after),
+        });
+        self
+    }
+
     /// The refusal that stands for a delay where nothing can wait: its retry time is the delay.
     pub(crate) fn without_delay(mut self) -> Self {
         if self.kind == Kind::Delay {

@@ -116,7 +116,7 @@ macro_rules! each {
 }
 
 /// A state that an [`AnyState`] can be.
-trait Own: Sized {
+pub(super) trait Own: Sized {
     fn into_any(self) -> AnyState;
     /// Takes it out, or gives back what is of another algorithm.
     fn from_any(any: AnyState) -> Result<Self, AnyState>;

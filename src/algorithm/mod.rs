@@ -15,6 +15,7 @@ mod mark;
 mod meter;
 mod of_quota;
 mod rate;
+mod scripted;
 mod sliding_log;
 mod sliding_window;
 mod span;
@@ -39,6 +40,7 @@ pub use self::{
     leaky_bucket::{LeakyBucket, LeakyBucketState},
     mark::{Mark, Moment},
     meter::Meter,
+    scripted::{Part, Scripted},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
     three_color::{ThreeColor, ThreeColorState},

@@ -147,6 +147,35 @@ impl Key {
         u64::from_le_bytes(first.unwrap_or_default())
     }
 
+    /// How a remote store names it: a digest of 128 bits in hexadecimal digits, or the label.
+    #[cfg(feature = "redis")]
+    pub(crate) fn stored(&self) -> impl fmt::Display {
+        struct Stored(Key);
+        impl fmt::Display for Stored {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let Self(key) = self;
+                let content = &mut [0; INLINE];
+                let content = key.content(content);
+                if key.is_labelled() {
+                    // No brace of its own: braces tell a cluster where the client's keys belong.
+                    write!(f, "{}=", Kind::of(key.kind()).name())?;
+                    return content.escape_ascii().try_for_each(|byte| match byte {
+                        b'{' | b'}' => write!(f, "\\x{byte:02x}"),
+                        _ => write!(f, "{}", char::from(byte)),
+                    });
+                }
+                let mut hasher = blake3::Hasher::new();
+                hasher.update(&key.head().to_le_bytes());
+                hasher.update(content);
+                let digest = hasher.finalize();
+                digest.as_bytes()[..DIGEST]
+                    .iter()
+                    .try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+        Stored(*self)
+    }
+
     /// The same key, whose content may be printed and stored in readable form.
     ///
     /// It still equals the one without a label. Long input stays a digest.

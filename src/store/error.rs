@@ -56,6 +56,15 @@ impl Error {
         }
     }
 
+    /// The same error for somebody else who waited for the same answer.
+    #[cfg(feature = "redis")]
+    pub(super) fn again(&self) -> Self {
+        Self {
+            kind: self.kind,
+            source: self.source.as_ref().map(|source| source.to_string().into()),
+        }
+    }
+
     /// Whether no answer came within the deadline.
     pub fn is_timeout(&self) -> bool {
         self.kind == Kind::Timeout

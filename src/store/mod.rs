@@ -21,6 +21,10 @@ mod check;
 mod error;
 mod failure;
 mod local;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod script;
 
 use std::future::Future;
 
@@ -33,6 +37,12 @@ pub use self::{
     error::Error,
     failure::{NeverFails, OnFailure, OnFailureFuture},
     local::{AtCapacity, Local, LocalBuilder, Stats},
+};
+
+#[cfg(feature = "redis")]
+pub use self::{
+    redis::{Redis, RedisBuilder, RedisConnection},
+    script::{Evaluate, Program, Script, ScriptStats},
 };
 
 /// How a store fails, whatever rule it runs.

@@ -1,6 +1,7 @@
 //! Several token buckets in order: the next one for what the one before cannot pay.
 
 mod codec;
+mod script;
 mod state;
 mod step;
 mod text;

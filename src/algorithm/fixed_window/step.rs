@@ -173,11 +173,16 @@ impl Algorithm for FixedWindow {
     }
 
     /// The rule with the key's own offset, where that is [spread](FixedWindow::spread).
+    ///
+    /// A whole number of microseconds, if the period is one: some stores count in those.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
+        const MICRO: u64 = 1000;
         self.is_spread().then(|| {
-            let share = u128::from(digest()) * u128::from(self.quota.period_nanos());
-            let begin = Begin::Offset((share >> u64::BITS) as u64);
+            let period = self.quota.period_nanos();
+            let unit = if period % MICRO == 0 { MICRO } else { 1 };
+            let share = u128::from(digest()) * u128::from(period / unit);
+            let begin = Begin::Offset((share >> u64::BITS) as u64 * unit);
             Self { begin, ..*self }
         })
     }

@@ -1,6 +1,7 @@
 //! A queue that calls leave at a constant rate.
 
 mod codec;
+mod script;
 mod settle;
 mod short;
 mod step;

@@ -2,6 +2,7 @@
 
 mod codec;
 mod log;
+mod script;
 mod step;
 mod text;
 

@@ -1,6 +1,7 @@
 //! Two rates and three colours: RFC 2698.
 
 mod codec;
+mod script;
 mod step;
 mod text;
 

@@ -2,6 +2,7 @@
 
 mod codec;
 mod fill;
+mod script;
 mod step;
 mod text;
 

@@ -74,11 +74,16 @@ fn a_spread_rule_gives_each_key_its_windows() {
     let offset = |digest: u64| spread.for_key(&|| digest).unwrap().fixed_offset().unwrap();
     assert_eq!(offset(0), Duration::ZERO);
     assert_eq!(offset(1 << 63), Duration::from_secs(30));
+    // In whole microseconds, where the period is.
     assert_eq!(
         offset(0x0123_4567_89ab_cdef),
-        Duration::from_nanos(266_666_666)
+        Duration::from_micros(266_666)
     );
-    assert_eq!(offset(u64::MAX), Duration::from_nanos(MINUTE - 1));
+    assert_eq!(offset(u64::MAX), Duration::from_nanos(MINUTE - 1000));
+    let odd = Quota::try_new(100, Duration::from_nanos(60_000_000_001)).unwrap();
+    let odd = FixedWindow::new(odd).spread().for_key(&|| u64::MAX);
+    let last = Duration::from_nanos(60_000_000_000);
+    assert_eq!(odd.unwrap().fixed_offset(), Some(last));
 
     let (mut one, mut other) = (None, None);
     let [first, second] = [1 << 62, 1 << 63].map(|digest| spread.for_key(&|| digest).unwrap());

@@ -1,0 +1,54 @@
+//! Buckets in order in the numbers of a script.
+
+use super::{Cascade, CascadeState, MOST, state::Few};
+use crate::{
+    algorithm::{
+        scripted::{Part, Scripted, in_micros, instant, kind},
+        token_bucket::TokenBucketState,
+    },
+    error::Error,
+};
+
+impl Scripted for Cascade {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        let mut part = vec![kind::CASCADE];
+        for bucket in &self.buckets {
+            part.extend(bucket.numbers(self)?);
+        }
+        parts.push(part);
+        Ok(())
+    }
+
+    /// Of the buckets that this rule has; those that it has not say nothing to it.
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<CascadeState> {
+        let Some([Some(part)]) = parts.first_chunk() else {
+            return None;
+        };
+        let Some((&kind::CASCADE, numbers)) = part.split_first() else {
+            return None;
+        };
+        let known = numbers.chunks(3);
+        if !(1..=MOST).contains(&known.len()) {
+            return None;
+        }
+        let buckets = known.zip(&self.buckets).map(|(numbers, bucket)| {
+            let &[at, level, gain] = numbers else {
+                return None;
+            };
+            Some(TokenBucketState {
+                written_at: instant(at)?,
+                credit: bucket.credit(level, gain)?,
+            })
+        });
+        Some(CascadeState::of(&buckets.collect::<Option<Few<_>>>()?))
+    }
+
+    fn state_parts(&self, state: &CascadeState, parts: &mut Vec<Option<Part>>) {
+        let mut part = vec![kind::CASCADE];
+        for (state, bucket) in state.as_slice().iter().zip(&self.buckets) {
+            part.push(in_micros(state.written_at));
+            part.extend(bucket.level(state.credit));
+        }
+        parts.push(Some(part));
+    }
+}

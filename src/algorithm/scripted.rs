@@ -1,0 +1,246 @@
+//! What a store that runs a program beside its data needs of a rule.
+
+use std::fmt::Display;
+
+use super::{
+    Algorithm, All, AnyRule, AnyState,
+    any::Own,
+    rate::{Rate, gcd},
+};
+use crate::{clock::Timestamp, error::Error};
+
+/// A part of a rule or of a state in whole numbers: its kind, and what belongs to it.
+///
+/// Numbers are counted in microseconds, and lie within ±2⁵³: what the numbers of a script hold
+/// exactly.
+pub type Part = Vec<i64>;
+
+/// The kinds of parts, as the script numbers them.
+pub(super) mod kind {
+    pub(in crate::algorithm) const TOKEN_BUCKET: i64 = 1;
+    pub(in crate::algorithm) const FIXED_WINDOW: i64 = 2;
+    pub(in crate::algorithm) const SLIDING_WINDOW: i64 = 3;
+    pub(in crate::algorithm) const SLIDING_LOG: i64 = 4;
+    pub(in crate::algorithm) const LEAKY_BUCKET: i64 = 5;
+    pub(in crate::algorithm) const CASCADE: i64 = 6;
+    pub(in crate::algorithm) const THREE_COLOR: i64 = 7;
+}
+
+/// The greatest number of a [`Part`], 2⁵³.
+const MOST: u64 = 1 << 53;
+/// The greatest gain of a microsecond: the product of two of them, of an old rule and a new one, fits.
+const MOST_GAIN: u128 = 1 << 26;
+
+/// A rule that a script can run: with a step of its own in Lua, and rule and state in numbers.
+///
+/// The script decides by the numbers of the rule and writes those of the state; from the state that it
+/// found, [`Algorithm::step`] then makes the decision anew, number by number. Both must agree on
+/// verdict and state for times in whole microseconds.
+pub trait Scripted: Algorithm {
+    /// Appends the parts of the rule.
+    ///
+    /// # Errors
+    ///
+    /// When the rule does not fit into numbers up to 2⁵³.
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error>;
+
+    /// The state that these parts are, as many as the rule has, each if it is there.
+    ///
+    /// `None` where they say nothing to this rule.
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State>;
+
+    /// Appends the parts of a state, as many as the rule has.
+    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>);
+}
+
+/// What is wrong with a rule whose numbers do not fit.
+fn too_large(rule: &impl Display) -> Error {
+    Error::new(format!(
+        "the rule `{rule}` does not fit into a script's numbers: expected its limit times its period, after \
+         reducing the quota, to stay below 2^53 microseconds, and its amount below 2^26; choose a smaller burst, a \
+         shorter period, or an amount that divides the period"
+    ))
+}
+
+/// A number that fits, or the error of its rule.
+pub(super) fn fitting(number: u128, rule: &impl Display) -> Result<i64, Error> {
+    if number <= u128::from(MOST) {
+        Ok(number as i64)
+    } else {
+        Err(too_large(rule))
+    }
+}
+
+/// Nanoseconds as whole microseconds, or the error of a rule that has others.
+pub(super) fn micros(nanos: u64, rule: &impl Display) -> Result<i64, Error> {
+    if nanos % MICRO == 0 {
+        return fitting((nanos / MICRO).into(), rule);
+    }
+    Err(Error::new(format!(
+        "the rule `{rule}` is not a matter of whole microseconds, in which a script counts: expected periods, \
+         offsets, slices and waits of whole microseconds; choose other ones"
+    )))
+}
+
+/// Nanoseconds in a microsecond.
+pub(super) const MICRO: u64 = 1000;
+
+/// An instant that a script wrote.
+pub(super) fn instant(micros: i64) -> Option<Timestamp> {
+    let nanos = u64::try_from(micros).ok()?.checked_mul(MICRO)?;
+    Some(Timestamp::from_nanos(nanos))
+}
+
+/// An instant for a script, no earlier.
+pub(super) fn in_micros(at: Timestamp) -> i64 {
+    at.as_nanos().div_ceil(MICRO) as i64
+}
+
+/// A count for a script, cut to its numbers.
+pub(super) fn count(units: u64) -> i64 {
+    units.min(MOST) as i64
+}
+
+/// A rate in whole microseconds, in the smallest unit that makes both price and gain whole.
+pub(super) struct Grid {
+    price: u128,
+    gain: u128,
+    /// How many of the rate's own units make one.
+    own: u64,
+    per_nano: u64,
+}
+
+impl Grid {
+    pub(super) fn of(rate: Rate) -> Self {
+        let gain = u128::from(rate.per_nano) * u128::from(MICRO);
+        // Both are below 2^63 after it.
+        let own = gcd(rate.per_token, (gain % u128::from(rate.per_token)) as u64);
+        Self {
+            price: u128::from(rate.per_token / own),
+            gain: gain / u128::from(own),
+            own,
+            per_nano: rate.per_nano,
+        }
+    }
+
+    /// What a microsecond brings, and what a token costs, where up to so many tokens are counted.
+    pub(super) fn numbers(&self, tokens: u64, rule: &impl Display) -> Result<[i64; 2], Error> {
+        if self.gain > MOST_GAIN {
+            return Err(too_large(rule));
+        }
+        // One microsecond's gain more than there ever is.
+        fitting(u128::from(tokens) * self.price + self.gain, rule)?;
+        Ok([self.gain as i64, self.price as i64])
+    }
+
+    /// A level in units of a `gain` in the rate's own units, rounded down; exact where this rate wrote it.
+    pub(super) fn of_script(&self, level: i64, gain: i64) -> Option<i128> {
+        let gain = i128::from(gain);
+        let own = i128::from(self.per_nano) * i128::from(MICRO);
+        (gain > 0).then(|| (i128::from(level) * own).div_euclid(gain))
+    }
+
+    /// A level for a script, rounded down, and this rate's gain.
+    pub(super) fn to_script(&self, units: i128) -> [i64; 2] {
+        let most = i128::from(MOST);
+        let level = units.div_euclid(i128::from(self.own)).clamp(-most, most);
+        [level as i64, self.gain as i64]
+    }
+
+    /// As [`of_script`](Self::of_script) for what is owed: rounded up.
+    pub(super) fn owed_of_script(&self, level: i64, gain: i64) -> Option<i128> {
+        let less = self.of_script(level.checked_neg()?, gain)?;
+        Some(-less)
+    }
+
+    /// As [`to_script`](Self::to_script) for what is owed: rounded up.
+    pub(super) fn owed_to_script(&self, units: i128) -> [i64; 2] {
+        let [less, gain] = self.to_script(units.saturating_neg());
+        [-less, gain]
+    }
+
+    /// Units of the rate for a script, rounded down.
+    pub(super) fn units(&self, units: u128) -> u128 {
+        units / u128::from(self.own)
+    }
+}
+
+impl Scripted for AnyRule {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        match self {
+            Self::TokenBucket(rule) => rule.rule_parts(parts),
+            Self::LeakyBucket(rule) => rule.rule_parts(parts),
+            Self::FixedWindow(rule) => rule.rule_parts(parts),
+            Self::SlidingWindow(rule) => rule.rule_parts(parts),
+            Self::SlidingLog(rule) => rule.rule_parts(parts),
+            Self::Cascade(rule) => rule.rule_parts(parts),
+            Self::ThreeColor(rule) => rule.rule_parts(parts),
+            Self::All(rule) => rule.rule_parts(parts),
+            _ => Err(Error::new(format!(
+                "the rule `{self}` has no step in Lua: expected a rule that does not warm up; choose another algorithm, \
+                 or a store in memory"
+            ))),
+        }
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+        match self {
+            Self::TokenBucket(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::LeakyBucket(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::FixedWindow(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::SlidingWindow(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::SlidingLog(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::Cascade(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::ThreeColor(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::All(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            _ => None,
+        }
+    }
+
+    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>) {
+        fn own<R: Scripted<State: Own>>(rule: &R, any: &AnyState, parts: &mut Vec<Option<Part>>) {
+            match Own::in_any(any) {
+                Some(state) => rule.state_parts(state, parts),
+                None => parts.push(None),
+            }
+        }
+        match self {
+            Self::TokenBucket(rule) => own(rule, state, parts),
+            Self::LeakyBucket(rule) => own(rule, state, parts),
+            Self::FixedWindow(rule) => own(rule, state, parts),
+            Self::SlidingWindow(rule) => own(rule, state, parts),
+            Self::SlidingLog(rule) => own(rule, state, parts),
+            Self::Cascade(rule) => own(rule, state, parts),
+            Self::ThreeColor(rule) => own(rule, state, parts),
+            Self::All(rule) => own(rule, state, parts),
+            _ => parts.push(None),
+        }
+    }
+}
+
+impl Scripted for All {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        self.rules()
+            .iter()
+            .try_for_each(|rule| rule.rule_parts(parts))
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+        let states: Box<[_]> = self
+            .rules()
+            .iter()
+            .enumerate()
+            .map(|(n, rule)| rule.state_of_parts(parts.get(n..n + 1)?))
+            .collect();
+        states.iter().any(Option::is_some).then_some(states)
+    }
+
+    fn state_parts(&self, states: &Self::State, parts: &mut Vec<Option<Part>>) {
+        for (n, rule) in self.rules().iter().enumerate() {
+            match states.get(n).and_then(Option::as_ref) {
+                Some(state) => rule.state_parts(state, parts),
+                None => parts.push(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A window's counters in the numbers of a script.
+
+use super::{SlidingWindow, SlidingWindowState, state::Counters};
+use crate::{
+    algorithm::scripted::{
+        MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros,
+    },
+    error::Error,
+};
+
+impl Scripted for SlidingWindow {
+    /// Slices of whole microseconds only.
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        let slices = self.slices.count();
+        let length = micros(self.slices.window(), self)?;
+        let whole = length % slices as i64 == 0;
+        let length = micros(
+            if whole {
+                self.slices.window() / slices
+            } else {
+                1
+            },
+            self,
+        )?;
+        // What the oldest slice holds, twice the limit at most after a rule has changed, by its length.
+        fitting(2 * u128::from(self.limit.get()) * length as u128, self)?;
+        parts.push(vec![
+            kind::SLIDING_WINDOW,
+            slices as i64,
+            length,
+            fitting(self.limit.get().into(), self)?,
+        ]);
+        Ok(())
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<SlidingWindowState> {
+        let Some([Some(part)]) = parts.first_chunk() else {
+            return None;
+        };
+        let (&[kind::SLIDING_WINDOW, slices, length, at], counts) = part.split_first_chunk()?
+        else {
+            return None;
+        };
+        let slices = u64::try_from(slices).ok()?;
+        let length = u64::try_from(length).ok()?.checked_mul(MICRO)?;
+        let fits = (1..=SlidingWindow::MAX_SLICES).contains(&slices)
+            && counts.len() as u64 == slices + 1
+            && length > 0;
+        let window = slices
+            .checked_mul(length)
+            .filter(|window| fits && window >> 63 == 0)?;
+        let mut counters = Counters::zero(slices);
+        for (counter, count) in counters.iter_mut().zip(counts) {
+            *counter = u64::try_from(*count).ok()?;
+        }
+        Some(SlidingWindowState {
+            written_at: instant(at)?,
+            window,
+            counters,
+        })
+    }
+
+    fn state_parts(&self, state: &SlidingWindowState, parts: &mut Vec<Option<Part>>) {
+        let slices = state.counters.len() as u64 - 1;
+        let mut part = vec![
+            kind::SLIDING_WINDOW,
+            slices as i64,
+            (state.window / slices / MICRO) as i64,
+            in_micros(state.written_at),
+        ];
+        part.extend(state.counters.iter().map(|units| count(*units)));
+        parts.push(Some(part));
+    }
+}

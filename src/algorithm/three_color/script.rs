@@ -1,0 +1,49 @@
+//! A marker in the numbers of a script.
+
+use super::{Color, ThreeColor, ThreeColorState};
+use crate::{
+    algorithm::scripted::{Part, Scripted, in_micros, instant, kind},
+    error::Error,
+};
+
+impl Scripted for ThreeColor {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        let given = self.given.unwrap_or(Color::Green) as i64;
+        let (committed, peak) = (self.committed.numbers(self)?, self.peak.numbers(self)?);
+        parts.push([&[kind::THREE_COLOR, given], &committed[..], &peak].concat());
+        Ok(())
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<ThreeColorState> {
+        let Some([Some(part)]) = parts.first_chunk() else {
+            return None;
+        };
+        let [
+            kind::THREE_COLOR,
+            at,
+            committed,
+            committed_gain,
+            peak,
+            peak_gain,
+        ] = part[..]
+        else {
+            return None;
+        };
+        Some(ThreeColorState {
+            written_at: instant(at)?,
+            committed: self.committed.credit(committed, committed_gain)?,
+            peak: self.peak.credit(peak, peak_gain)?,
+        })
+    }
+
+    fn state_parts(&self, state: &ThreeColorState, parts: &mut Vec<Option<Part>>) {
+        let at = in_micros(state.written_at);
+        let (committed, peak) = (
+            self.committed.level(state.committed),
+            self.peak.level(state.peak),
+        );
+        parts.push(Some(
+            [&[kind::THREE_COLOR, at], &committed[..], &peak].concat(),
+        ));
+    }
+}

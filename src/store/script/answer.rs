@@ -1,0 +1,148 @@
+//! What the program answers, and the decisions that follow from it.
+
+use super::{
+    pack::{take_array, take_bytes_or_false, take_false, take_number},
+    request::{Call, VERSION},
+};
+use crate::{
+    algorithm::{Part, Scripted, Step},
+    clock::Timestamp,
+    decision::Decision,
+    store::{Decisions, Error},
+};
+
+/// What was found under the keys of a request.
+pub(super) struct Answer<'a> {
+    pub(super) now: Timestamp,
+    /// Calls that the program admitted.
+    pub(super) admitted: u64,
+    /// States that could not be read, and are none.
+    pub(super) healed: u64,
+    pub(super) states: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> Answer<'a> {
+    /// # Errors
+    ///
+    /// When the bytes are no answer about so many keys.
+    pub(super) fn read(mut bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
+        let mut read = || {
+            let bytes = &mut bytes;
+            if take_array(bytes)? != keys + 3 {
+                return None;
+            }
+            let micros = u64::try_from(take_number(bytes)?).ok()?;
+            Some(Self {
+                now: Timestamp::from_nanos(micros.checked_mul(1000)?),
+                admitted: u64::try_from(take_number(bytes)?).ok()?,
+                healed: u64::try_from(take_number(bytes)?).ok()?,
+                states: (0..keys)
+                    .map(|_| take_bytes_or_false(bytes))
+                    .collect::<Option<_>>()?,
+            })
+        };
+        read().ok_or_else(|| {
+            Error::other("the program's answer cannot be read: expected what this version of the program writes")
+        })
+    }
+}
+
+/// The state that the bytes under a key are; `None` where they say nothing to the rule.
+pub(super) fn state_of<Rule: Scripted>(rule: &Rule, mut bytes: &[u8]) -> Option<Rule::State> {
+    let bytes = &mut bytes;
+    let parts = take_array(bytes)?.checked_sub(1)?;
+    if take_number(bytes)? != i64::from(VERSION) {
+        return None;
+    }
+    let part = |bytes: &mut &[u8]| -> Option<Option<Part>> {
+        if take_false(bytes) {
+            return Some(None);
+        }
+        let numbers = take_array(bytes)?;
+        let numbers: Option<Part> = (0..numbers).map(|_| take_number(bytes)).collect();
+        numbers.map(Some)
+    };
+    let parts: Option<Vec<_>> = (0..parts).map(|_| part(bytes)).collect();
+    rule.state_of_parts(&parts?)
+}
+
+/// Makes the decisions of calls anew, in their order, as the program made them.
+pub(super) struct Replay<'a, Rule: Scripted> {
+    now: Timestamp,
+    found: Vec<Option<&'a [u8]>>,
+    /// What a key's state has become; the inner `None` is no state.
+    states: Vec<Option<Option<Rule::State>>>,
+    pub(super) admitted: u64,
+}
+
+impl<'a, Rule: Scripted> Replay<'a, Rule> {
+    pub(super) fn new(answer: &Answer<'a>) -> Self {
+        Self {
+            now: answer.now,
+            states: answer.states.iter().map(|_| None).collect(),
+            found: answer.states.clone(),
+            admitted: 0,
+        }
+    }
+
+    fn state(&mut self, place: usize, rule: &Rule) -> &mut Option<Rule::State> {
+        let found = self.found[place];
+        self.states[place].get_or_insert_with(|| state_of(rule, found?))
+    }
+
+    /// The decisions of a call whose asks are about the keys of these places.
+    ///
+    /// The server's clock tells microseconds, and so do the waits.
+    pub(super) fn decide(&mut self, call: &Call<Rule>, places: &[usize]) -> Decisions {
+        let exact = self.decide_exactly(call, places);
+        exact
+            .as_slice()
+            .iter()
+            .map(|decision| decision.in_micros())
+            .collect()
+    }
+
+    fn decide_exactly(&mut self, Call(questions): &Call<Rule>, places: &[usize]) -> Decisions {
+        let now = self.now;
+        if let ([question], [place]) = (&questions[..], places) {
+            let state = self.state(*place, &question.rule);
+            let decision = question.rule.step(state, now, question.cost).decision();
+            self.admitted += u64::from(decision.is_admitted());
+            return decision.into();
+        }
+        let asks = || questions.iter().zip(places);
+        let looks: Vec<Decision> = asks()
+            .map(|(question, place)| {
+                let state = self.state(*place, &question.rule).clone();
+                question.rule.look(state.as_ref(), now)
+            })
+            .collect();
+        let before = self.states.clone();
+        let mut decisions = Vec::with_capacity(questions.len());
+        for (question, place) in asks() {
+            let state = self.state(*place, &question.rule);
+            decisions.push(question.rule.step(state, now, question.cost));
+        }
+        let all = decisions.iter().all(|step| step.decision().is_admitted());
+        self.admitted += u64::from(all);
+        if all {
+            return decisions.iter().map(|step| step.decision()).collect();
+        }
+        // Those that would have passed spend nothing; what a refusal writes stays.
+        for ((n, step), place) in decisions.iter().enumerate().zip(places) {
+            let keeps = matches!(step, Step::Wrote(_) | Step::Restarted(_))
+                && !decisions[n].decision().is_admitted();
+            if !keeps {
+                self.states[*place].clone_from(&before[*place]);
+            }
+        }
+        decisions
+            .iter()
+            .zip(looks)
+            .map(|(step, look)| match step.decision() {
+                refusal if !refusal.is_admitted() => refusal,
+                _ => look,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,46 @@
+-- Buckets that are filled at a constant rate.
+--
+-- A rule has of each bucket, from place `n` on: gain a microsecond, price of a token, burst, initial fill, and for
+-- how long that is kept. A state has its level, and the gain `from` a microsecond in whose units that is.
+
+-- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down.
+local function rescaled(level, from, to)
+  if from == to then
+    return level
+  end
+  local whole = div_floor(level, from)
+  return whole * to + div_floor((level - whole * from) * to, from)
+end
+
+-- What is in a bucket `elapsed` microseconds after it was left at `level`.
+local function filled(rule, n, level, from, elapsed)
+  local gain, price = rule[n], rule[n + 1]
+  local full = rule[n + 2] * price
+  level = rescaled(level, from, gain)
+  if level > full then
+    return math.min(level, math.max(full, rule[n + 3] * price))
+  end
+  if elapsed >= div_ceil(full - level, gain) then
+    return full
+  end
+  return level + elapsed * gain
+end
+
+-- Whether a new bucket is like one that has been left alone.
+local function starts_full(rule, n)
+  return rule[n + 3] == rule[n + 2]
+end
+
+-- When a bucket that was left at `level` cannot be told from a new one.
+local function rests_at(rule, n, at, level, from)
+  local lacking = rule[n + 2] * rule[n + 1] - rescaled(level, from, rule[n])
+  local full = at + math.max(0, div_ceil(lacking, rule[n]))
+  return starts_full(rule, n) and full or full + rule[n + 4]
+end
+
+-- What `cost` leaves of a level; nil if that does not hold it.
+local function paid(rule, n, level, cost)
+  if cost <= rule[n + 2] and level >= cost * rule[n + 1] then
+    return level - cost * rule[n + 1]
+  end
+end

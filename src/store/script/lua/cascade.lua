@@ -1,0 +1,65 @@
+-- rule: kind, and five numbers for each bucket
+-- state: kind, and for each bucket written at, level, gain
+local CASCADE = 6
+
+-- The state of the rule's buckets, and the last write to any of them; a bucket that was added since is empty at
+-- that time.
+local function first(rule, state)
+  local known, last = { CASCADE }, 0
+  for n = 2, math.min(#state, 1 + (#rule - 1) / 5 * 3), 3 do
+    known[n], known[n + 1], known[n + 2] = state[n], state[n + 1], state[n + 2]
+    last = math.max(last, state[n])
+  end
+  for n = #known + 1, 1 + (#rule - 1) / 5 * 3, 3 do
+    known[n], known[n + 1], known[n + 2] = last, 0, 1
+  end
+  return known, last
+end
+
+ends[CASCADE] = function(rule, state)
+  local known, last = first(rule, state)
+  for bucket = 0, (#rule - 1) / 5 - 1 do
+    local n = 2 + 3 * bucket
+    last = math.max(last, rests_at(rule, 2 + 5 * bucket, known[n], known[n + 1], known[n + 2]))
+  end
+  return last
+end
+
+steps[CASCADE] = function(rule, state, now, cost)
+  local buckets = (#rule - 1) / 5
+  local at_rest, capacity = true, 0
+  for n = 2, #rule, 5 do
+    at_rest = at_rest and starts_full(rule, n)
+    capacity = math.max(capacity, rule[n + 2])
+  end
+  if state and not at_rest and now >= ends[CASCADE](rule, state) then
+    state = nil
+  end
+  local new, at = { CASCADE }, now
+  if state then
+    new, at = first(rule, state)
+    at = math.max(now, at)
+  else
+    for n = 2, #rule, 5 do
+      local last = #new
+      new[last + 1], new[last + 2], new[last + 3] = now, rule[n + 3] * rule[n + 1], rule[n]
+    end
+  end
+  for bucket = 0, buckets - 1 do
+    local n, own = 2 + 3 * bucket, 2 + 5 * bucket
+    local level = new[n + 1]
+    if state then
+      level = filled(rule, own, level, new[n + 2], at - new[n])
+    end
+    local rest = paid(rule, own, level, cost)
+    if rest then
+      new[n], new[n + 1], new[n + 2] = at, rest, rule[own]
+      return true, new
+    end
+  end
+  -- The first sight of a key that does not start at rest is remembered: from here on it fills.
+  if not state and not at_rest and cost <= capacity then
+    return false, new
+  end
+  return false
+end

@@ -1,0 +1,31 @@
+-- rule: kind, period, limit
+-- state: kind, and for each instant at which units passed, the oldest first, that instant and the units
+local SLIDING_LOG = 4
+
+ends[SLIDING_LOG] = function(rule, state)
+  return state[#state - 1] + rule[2]
+end
+
+steps[SLIDING_LOG] = function(rule, state, now, cost)
+  local period, limit = rule[2], rule[3]
+  local log = { SLIDING_LOG }
+  local at, units = now, 0
+  if state then
+    at = math.max(now, state[#state - 1])
+    for n = 2, #state, 2 do
+      if at - state[n] < period then
+        log[#log + 1], log[#log + 2] = state[n], state[n + 1]
+        units = units + state[n + 1]
+      end
+    end
+  end
+  if cost > limit - units then
+    return false
+  end
+  if #log > 1 and log[#log - 1] == at then
+    log[#log] = log[#log] + cost
+  else
+    log[#log + 1], log[#log + 2] = at, cost
+  end
+  return true, log
+end

@@ -1,0 +1,63 @@
+-- rule: kind, slices to the window, length of a slice, limit
+-- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
+local SLIDING_WINDOW = 3
+local FIRST = 5
+
+-- The counters of a state as of slice `slice` of a rule, the newest first; its calls counted as late as they
+-- can have come where the rule has other slices.
+local function counters(rule, state, slice)
+  local slices, length = rule[2], rule[3]
+  local counting = {}
+  for n = 1, slices + 1 do
+    counting[n] = 0
+  end
+  if not state then
+    return counting
+  end
+  local latest = state[4]
+  for n = FIRST, FIRST + state[2] do
+    local age = slice - div_floor(latest, length)
+    if age > slices then
+      break
+    end
+    counting[age + 1] = counting[age + 1] + state[n]
+    -- The last microsecond before this slice.
+    latest = latest - fmod(latest, state[3]) - 1
+    if latest < 0 then
+      break
+    end
+  end
+  return counting
+end
+
+ends[SLIDING_WINDOW] = function(rule, state)
+  local slice = div_floor(state[4], rule[3])
+  for n, count in ipairs(counters(rule, state, slice)) do
+    if count > 0 then
+      return (slice - (n - 1) + rule[2] + 1) * rule[3]
+    end
+  end
+  return state[4]
+end
+
+steps[SLIDING_WINDOW] = function(rule, state, now, cost)
+  local slices, length, limit = rule[2], rule[3], rule[4]
+  local at = state and math.max(now, state[4]) or now
+  local slice = div_floor(at, length)
+  local counting = counters(rule, state, slice)
+  local estimate = 0
+  for n = 1, slices do
+    estimate = estimate + counting[n]
+  end
+  if estimate > limit then
+    return false
+  end
+  -- Of the oldest one, the part that is still inside: exact up to the limit, and far above it no matter how.
+  local inside = length - fmod(at, length)
+  estimate = estimate + div_ceil(counting[slices + 1] * inside, length)
+  if estimate + cost > limit then
+    return false
+  end
+  counting[1] = counting[1] + cost
+  return true, { SLIDING_WINDOW, slices, length, at, unpack(counting) }
+end

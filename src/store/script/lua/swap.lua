@@ -1,0 +1,15 @@
+-- Replaces one state if it is as it was.
+--
+-- KEYS[1]: where it lies. ARGV[1], in MessagePack: the bytes that must be there, false for none, true for
+-- whatever; the bytes that shall be there, false for none; and for how many milliseconds.
+local request = cmsgpack.unpack(ARGV[1])
+local from, to, keep = request[1], request[2], request[3]
+if from ~= true and redis.call('GET', KEYS[1]) ~= from then
+  return '0'
+end
+if to then
+  redis.call('SET', KEYS[1], to, 'PX', keep)
+else
+  redis.call('DEL', KEYS[1])
+end
+return '1'

@@ -1,0 +1,303 @@
+//! Stores that run a program beside their data.
+//!
+//! One program in Lua serves all rules: a driver, and a step for each algorithm. It takes the server's time,
+//! reads the states of all keys that it is asked for, decides, and writes what has changed, with an expiry. What it
+//! answers is what it found: this side makes the decisions anew from that, by the same
+//! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so that every number is the same.
+//!
+//! | file | |
+//! |---|---|
+//! | `evaluate` | what a store must be able to do |
+//! | `program` | the programs, put together |
+//! | `request` | what they are asked |
+//! | `answer` | what they answer, and the decisions that follow |
+//! | `queue` | calls that go out together |
+//! | `pack` | MessagePack |
+//! | `lua/` | the driver, and a step for each algorithm |
+
+mod answer;
+mod evaluate;
+mod pack;
+mod program;
+mod queue;
+mod request;
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use super::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store};
+use crate::{algorithm::Scripted, clock::Timestamp, decision::Charge, key::Key, outcome::Policy};
+
+pub use self::{evaluate::Evaluate, program::Program};
+
+use self::{
+    answer::{Answer, Replay, state_of},
+    queue::Queue,
+    request::{Call, Expected, Request, key_name, state_bytes, swap},
+};
+
+/// A store of the script class, over anything that can [`Evaluate`] the program.
+///
+/// Calls that come while others are under way go out together, and all that ask for one key are decided
+/// in one visit, in the order in which they came. Clones share all of that.
+///
+/// # Cancellation
+///
+/// A call that is dropped before it went out spends nothing; one that is dropped later is charged.
+/// Settlements and resets go on by themselves.
+pub struct Script<E, Rule> {
+    prefix: Arc<str>,
+    queue: Arc<Queue<E, Rule>>,
+    data: Arc<E>,
+}
+
+/// What a [`Script`] store did since it was made, all clones together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScriptStats {
+    /// Requests that were sent to decide.
+    pub requests: u64,
+    /// Calls that they held.
+    pub calls: u64,
+    /// States that could not be read, and began afresh.
+    pub healed: u64,
+}
+
+/// How often a settlement is tried again that lost its race against another writer.
+const TRIES: usize = 16;
+
+impl<E, Rule> Script<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted<State: Send> + Send + 'static,
+{
+    /// A store whose keys begin with `tollgate`.
+    pub fn new(data: E) -> Self {
+        Self::with_prefix(data, "tollgate")
+    }
+
+    /// A store whose keys begin with `prefix`.
+    pub fn with_prefix(data: E, prefix: &str) -> Self {
+        let data = Arc::new(data);
+        Self {
+            prefix: prefix.into(),
+            queue: Arc::new(Queue::new(Arc::clone(&data))),
+            data,
+        }
+    }
+
+    /// What it did.
+    pub fn stats(&self) -> ScriptStats {
+        let counters = &self.queue.counters;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        ScriptStats {
+            requests: read(&counters.requests),
+            calls: read(&counters.calls),
+            healed: read(&counters.healed),
+        }
+    }
+
+    /// Decides at a time that the caller tells, alone: for tests that run two stores on one timeline.
+    ///
+    /// `now` is cut to whole microseconds.
+    ///
+    /// # Errors
+    ///
+    /// When a rule does not fit into the program's numbers, or the store could not tell.
+    #[cfg(feature = "test-util")]
+    pub async fn acquire_at(
+        &self,
+        now: Timestamp,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Decisions, Error> {
+        let call = Call::of(&self.prefix, asks).map_err(Error::other)?;
+        let request = Request::of(Some(now), std::iter::once(&call));
+        let keys = request.keys.len();
+        let bytes = self
+            .data
+            .evaluate(Program::DECIDE, request.keys, request.argument)
+            .await?;
+        let answer = Answer::read(&bytes, keys)?;
+        let mut replay = Replay::new(&answer);
+        let decisions = replay.decide(&call, &request.places);
+        if replay.admitted == answer.admitted {
+            Ok(decisions)
+        } else {
+            Err(Error::other(
+                "the program decided otherwise than this process",
+            ))
+        }
+    }
+
+    /// What is remembered of a key, and when it was.
+    async fn found(data: &E, key: Box<[u8]>) -> Result<(Timestamp, Option<Vec<u8>>), Error> {
+        let request = Request::to_see(None, vec![key]);
+        let bytes = data
+            .evaluate(Program::DECIDE, request.keys, request.argument)
+            .await?;
+        let answer = Answer::read(&bytes, 1)?;
+        let state = answer.states.first().copied().flatten();
+        Ok((answer.now, state.map(Vec::from)))
+    }
+
+    /// Corrects a charge: reads, settles, and replaces what is still as it was.
+    async fn settle_one(
+        data: &E,
+        key: Box<[u8]>,
+        rule: &Rule,
+        charge: &Charge,
+        actual: u64,
+    ) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let (now, bytes) = Self::found(data, key.clone()).await?;
+            let mut state = bytes.as_deref().and_then(|bytes| state_of(rule, bytes));
+            let known = state.is_some();
+            rule.settle(&mut state, charge, now, actual);
+            let Some(state) = state else {
+                if !known {
+                    return Ok(());
+                }
+                let argument = swap(Expected::This(bytes.as_deref()), None, Duration::ZERO);
+                if is_done(data, key.clone(), argument).await? {
+                    return Ok(());
+                }
+                continue;
+            };
+            let until = rule.forgettable_at(&state);
+            let keep = Duration::from_nanos(until.as_nanos().saturating_sub(now.as_nanos()));
+            let after = (!keep.is_zero()).then(|| state_bytes(rule, &state));
+            if after == bytes {
+                return Ok(());
+            }
+            let argument = swap(Expected::This(bytes.as_deref()), after.as_deref(), keep);
+            if is_done(data, key.clone(), argument).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::contended())
+    }
+}
+
+/// Whether a swap took place.
+async fn is_done<E: Evaluate>(data: &E, key: Box<[u8]>, argument: Vec<u8>) -> Result<bool, Error> {
+    let answer = data.evaluate(Program::SWAP, vec![key], argument).await?;
+    Ok(answer == b"1")
+}
+
+impl<E, Rule> Clone for Script<E, Rule> {
+    fn clone(&self) -> Self {
+        Self {
+            prefix: Arc::clone(&self.prefix),
+            queue: Arc::clone(&self.queue),
+            data: Arc::clone(&self.data),
+        }
+    }
+}
+
+impl<E, Rule> fmt::Debug for Script<E, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E, Rule> Backend for Script<E, Rule> {
+    type Error = Error;
+}
+
+impl<E, Rule> Store<Rule> for Script<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted<State: Send> + Send + Sync + 'static,
+{
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let call = match Call::of(&self.prefix, asks) {
+            Ok(call) => call,
+            Err(error) => return Check::Ready(Err(Error::other(error))),
+        };
+        let answer = self.queue.ask(call);
+        Check::Pending(Box::pin(async move {
+            answer.await.unwrap_or_else(|_| Err(gone()))
+        }))
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let data = Arc::clone(&self.data);
+        let asked: Vec<_> = asks
+            .iter()
+            .map(|ask| {
+                let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
+                (key_name(&self.prefix, ask.policy(), ask.key()), rule)
+            })
+            .collect();
+        Check::Pending(Box::pin(async move {
+            let mut decisions = Vec::with_capacity(asked.len());
+            for (key, rule) in asked {
+                let (now, bytes) = Self::found(&data, key).await?;
+                let state = bytes.as_deref().and_then(|bytes| state_of(&rule, bytes));
+                decisions.push(rule.look(state.as_ref(), now).in_micros());
+            }
+            Ok(decisions.into_iter().collect())
+        }))
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+        let data = Arc::clone(&self.data);
+        let owned: Vec<_> = settlements
+            .iter()
+            .map(|settlement| {
+                let Settlement {
+                    rule,
+                    key,
+                    charge,
+                    actual,
+                    ..
+                } = settlement;
+                let own = rule.for_key(&|| key.digest());
+                let name = key_name(&self.prefix, settlement.policy, key);
+                (
+                    name,
+                    own.unwrap_or_else(|| (*rule).clone()),
+                    *charge,
+                    *actual,
+                )
+            })
+            .collect();
+        on_its_own(async move {
+            for (key, rule, charge, actual) in owned {
+                Self::settle_one(&data, key, &rule, &charge, actual).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let data = Arc::clone(&self.data);
+        let key = key_name(&self.prefix, policy, key);
+        on_its_own(async move {
+            let argument = swap(Expected::Whatever, None, Duration::ZERO);
+            is_done(&*data, key, argument).await.map(drop)
+        })
+    }
+}
+
+/// Goes on also when nobody waits for it.
+fn on_its_own(
+    work: impl Future<Output = Result<(), Error>> + Send + 'static,
+) -> Check<BoxFuture<Result<(), Error>>> {
+    let task = tokio::spawn(work);
+    Check::Pending(Box::pin(async move {
+        task.await.unwrap_or_else(|_| Err(gone()))
+    }))
+}
+
+fn gone() -> Error {
+    Error::unavailable("the runtime that asked the store is shut down")
+}

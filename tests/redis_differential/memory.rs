@@ -1,0 +1,84 @@
+//! What memory decides, and what of a decision is compared.
+
+use std::time::Duration;
+
+use tollgate::{
+    AnyRule, Cost, Decision, Timestamp, Verdict,
+    algorithm::{Algorithm, AnyState},
+};
+
+/// What a decision tells, by a clock of microseconds.
+#[derive(Debug, PartialEq)]
+pub(super) struct Told {
+    verdict: Verdict,
+    pub(super) spent: Option<(u64, u32)>,
+    class: u8,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    /// Retry, more and reset, in microseconds.
+    waits: [Option<u128>; 3],
+}
+
+pub(super) fn told(decision: &Decision) -> Told {
+    let micros = |wait: Duration| wait.as_nanos().div_ceil(1000);
+    let up = |wait| Duration::from_micros(micros(wait) as u64);
+    Told {
+        verdict: match decision.verdict() {
+            Verdict::Delay(delay) => Verdict::Delay(up(delay)),
+            other => other,
+        },
+        spent: decision.charge().map(|charge| (charge.cost, charge.class)),
+        class: decision.class(),
+        limit: decision.limit(),
+        remaining: decision.remaining(),
+        waits: [
+            decision.retry_after().map(micros),
+            Some(micros(decision.more_after())),
+            Some(micros(decision.reset_after())),
+        ],
+    }
+}
+
+/// The keys of one client in memory.
+pub(super) struct Memory(pub(super) Vec<Option<AnyState>>);
+
+/// One ask: the number of the key, the rule as that key meets it, the cost.
+pub(super) type Question = (usize, AnyRule, Cost);
+
+impl Memory {
+    /// All or nothing: where one is refused, the others are told how they stand, and what refusals write
+    /// stays.
+    pub(super) fn decide(&mut self, questions: &[Question], now: Timestamp) -> Vec<Decision> {
+        let mut after = self.0.clone();
+        let mut refused = false;
+        let mut spends = vec![false; after.len()];
+        let mut decisions = Vec::new();
+        for (key, rule, cost) in questions {
+            let decision = rule.step(&mut after[*key], now, *cost).decision();
+            spends[*key] |= decision.is_admitted();
+            refused |= !decision.is_admitted();
+            decisions.push(decision);
+        }
+        if !refused || questions.len() == 1 {
+            self.0 = after;
+            return decisions;
+        }
+        let before = self.0.clone();
+        for (key, state) in after.into_iter().enumerate() {
+            if !spends[key] {
+                self.0[key] = state;
+            }
+        }
+        let looked = questions
+            .iter()
+            .zip(decisions)
+            .map(|((key, rule, _), decision)| {
+                if decision.is_admitted() {
+                    rule.look(before[*key].as_ref(), now)
+                } else {
+                    decision
+                }
+            });
+        looked.collect()
+    }
+}
