@@ -34,7 +34,7 @@
 //!    service ──► key ──► store.acquire(asks) ──► Decision ──────┘ refuse │ admit, annotate
 //!    (layer,     cost        ▲                      │                    │
 //!     future)    rule        │ state lives here     └──── allow ─► inner service
-//!                      store::{local, …}
+//!                      store::{local, redis, …}
 //!                            │ drives
 //!                      algorithm::{…}       (state × now × cost) → (state', decision)    pure
 //!                            │ speaks
@@ -62,6 +62,7 @@
 //! | store | for | at its cap |
 //! |---|---|---|
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
+//! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()` or `.fail_closed()` says what happens when it cannot tell | as it says |
 //!
 //! # Work that is pulled
@@ -79,6 +80,7 @@
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
 //! | `tonic` | the peer address from `TcpConnectInfo` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
+//! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
 //! | `test-util` | `ManualClock` |

@@ -6,3 +6,6 @@ pub use crate::{
     respond::{AsError, Grpc, Headers, Http},
     store::{Local, LocalBuilder, StoreExt},
 };
+
+#[cfg(feature = "redis")]
+pub use crate::store::Redis;

@@ -4,7 +4,10 @@ use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr};
 
 use tollgate::{AnyRule, respond::Headers};
 
-use crate::key::ClientKey;
+use crate::{
+    key::ClientKey,
+    store::{OnStoreError, Place},
+};
 
 pub(crate) const HELP: &str = "\
 An axum server behind a rate limit.
@@ -21,6 +24,12 @@ Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
                                            each client that trusted proxies name
   --headers SHAPE  how clients are told                [draft]
                      draft, draft-07, draft-06, legacy, none
+  --store STORE    where it is remembered              [memory]
+                     memory, or with `--features axum,tokio,redis`
+                     redis://HOST:PORT, shared by all who name it
+  --on-store-error WAY
+                   requests that the store cannot decide  [open]
+                     open, closed (answered with 503)
   --demo           sends itself requests, shows what happens, and ends
   --help           shows this
 
@@ -40,12 +49,19 @@ pub(crate) struct Args {
     pub(crate) rule: AnyRule,
     pub(crate) key: ClientKey,
     pub(crate) headers: Headers,
+    pub(crate) store: Place,
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "memory never fails")
+    )]
+    pub(crate) on_store_error: OnStoreError,
 }
 
 impl Command {
     /// Reads the arguments that follow the program's name, or says in a sentence what is wrong with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
+        let (mut store, mut on_store_error) = (None, None);
         let mut demo = false;
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
@@ -58,7 +74,10 @@ impl Command {
                 ("--help" | "-h", None) => return Ok(Self::Help),
                 ("--demo", None) => demo = true,
                 ("--demo" | "--help", Some(_)) => return Err(format!("{flag} takes no value")),
-                ("--listen" | "--rule" | "--key" | "--headers", _) => {
+                (
+                    "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error",
+                    _,
+                ) => {
                     let value = match value {
                         Some(value) => value,
                         None => text(args.next().ok_or_else(|| {
@@ -69,12 +88,17 @@ impl Command {
                         "--listen" => set(&mut listen, flag, address(&value)?)?,
                         "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
                         "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
+                        "--store" => set(&mut store, flag, parsed(flag, &value)?)?,
+                        "--on-store-error" => {
+                            set(&mut on_store_error, flag, parsed(flag, &value)?)?;
+                        }
                         _ => set(&mut headers, flag, parsed(flag, &value)?)?,
                     }
                 }
                 _ => {
                     return Err(format!(
-                        "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --demo or --help"
+                        "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --store, \
+                         --on-store-error, --demo or --help"
                     ));
                 }
             }
@@ -89,6 +113,8 @@ impl Command {
             rule: or_default(rule, "--rule", "token-bucket 5/10s burst=5")?,
             key: or_default(key, "--key", "peer")?,
             headers: or_default(headers, "--headers", "draft")?,
+            store: or_default(store, "--store", "memory")?,
+            on_store_error: or_default(on_store_error, "--on-store-error", "open")?,
         };
         Ok(if demo {
             Self::Demo(args)

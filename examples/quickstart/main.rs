@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --features axum,tokio --example quickstart -- --demo
 //! cargo run --features axum,tokio --example quickstart -- --rule "token-bucket 2/1s burst=2"
+//! cargo run --features axum,tokio,redis --example quickstart -- --store redis://127.0.0.1:6379
 //! ```
 //!
 //! The limit itself is the first statement of `routes.rs`.
@@ -14,6 +15,7 @@ mod demo;
 mod key;
 mod promise;
 mod routes;
+mod store;
 
 use std::{
     env,
@@ -58,6 +60,7 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Error>> {
+    let store = store::open(args).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
         let listen = args.listen;
         match error.kind() {
@@ -72,7 +75,7 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
     })?;
     let address = listener.local_addr()?;
     // Without the connect info the limit could not tell clients apart, and would say so.
-    let app = routes::app(args).into_make_service_with_connect_info::<SocketAddr>();
+    let app = routes::app(args, store).into_make_service_with_connect_info::<SocketAddr>();
     Ok((listener, address, app))
 }
 
@@ -85,7 +88,8 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     let url = format!("http://{address}");
     let mut out = io::stdout();
     writeln!(out, "listening on {url}")?;
-    writeln!(out, "{} for --key {}; try\n", args.rule, args.key)?;
+    let (rule, key, store) = (&args.rule, &args.key, &args.store);
+    writeln!(out, "{rule} for --key {key} in --store {store}; try\n")?;
     writeln!(out, "  curl -i {header}{url}/")?;
     writeln!(out, "  curl {header}{url}/decision")?;
     writeln!(

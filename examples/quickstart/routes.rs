@@ -11,14 +11,15 @@ use axum::{
 use serde_json::{Value, json};
 use tollgate::{Decision, Outcome, Policy, RateLimitLayer, Verdict, respond::Http};
 
-use crate::args::Args;
+use crate::{args::Args, store::AnyStore};
 
 /// The longest `/slow`, in milliseconds.
 const SLOWEST: u64 = 10_000;
 
-pub(crate) fn app(args: &Args) -> Router {
+pub(crate) fn app(args: &Args, store: AnyStore) -> Router {
     let limit = RateLimitLayer::new(args.rule.clone())
         .key(args.key.clone())
+        .store(store)
         .respond(Http::new().headers(args.headers).outcome(true));
     Router::new()
         .route("/", get(hello))

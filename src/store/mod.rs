@@ -6,6 +6,7 @@
 //! | class | does atomically | examples | runs |
 //! |---|---|---|---|
 //! | local | anything, under a lock | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
+//! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is `Scripted` |
 //! | of one's own | whatever it says | anything that implements [`Store`] | what it says |
 //!
 //! # When a store can fail

@@ -2,7 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{Client, cluster::ClusterClientBuilder, sentinel::SentinelServerType};
+use redis::{
+    Client, IntoConnectionInfo, RedisResult,
+    cluster::ClusterClientBuilder,
+    sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType},
+};
 
 use super::{
     Redis, RedisConnection,
@@ -54,6 +58,9 @@ where
     /// | `redis://user:password@host:6379/0` | one server |
     /// | `redis-cluster://host:7000,host:7001` | a cluster, by some of its nodes |
     /// | `redis-sentinel://host:26379,host:26380/name` | the master of that name, by sentinels |
+    ///
+    /// `user:password@` in front of the first host is for all nodes of a cluster, and for the master that sentinels
+    /// name, not for the sentinels.
     pub fn builder(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder {
             url: url.into(),
@@ -73,8 +80,9 @@ impl RedisBuilder {
 
     /// How long a server may take, to connect and to answer; a second by default.
     ///
-    /// Afterwards the connection is given up. It should be longer than the deadline of a decision,
-    /// which is the user's to set.
+    /// Afterwards the connection is given up, and with it every call that waits. It should be longer than the
+    /// deadline of a decision, which is the user's to set. In a cluster it bounds the call with all its
+    /// redirections.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
@@ -97,35 +105,29 @@ impl RedisBuilder {
 
     async fn link(&self) -> Result<Link, Error> {
         let timeout = self.response_timeout;
-        let servers = |hosts: &str| -> Vec<String> {
-            hosts
-                .split(',')
-                .map(|host| format!("redis://{host}"))
-                .collect()
-        };
-        if let Some(hosts) = self.url.strip_prefix("redis-cluster://") {
-            let client = ClusterClientBuilder::new(servers(hosts))
+        if let Some(rest) = self.url.strip_prefix("redis-cluster://") {
+            let (user, hosts) = credentials(rest);
+            let nodes = hosts.split(',').map(|host| format!("redis://{user}{host}"));
+            let client = ClusterClientBuilder::new(nodes)
                 .connection_timeout(timeout)
                 .response_timeout(timeout)
+                .retries(RETRIES)
+                .min_retry_wait(RETRY_WAIT)
+                .max_retry_wait(10 * RETRY_WAIT)
                 .build()
                 .map_err(Error::other)?;
             let connection = client.get_async_connection().await.map_err(link::error)?;
             return Ok(Link::Cluster(connection));
         }
         if let Some(rest) = self.url.strip_prefix("redis-sentinel://") {
-            let Some((hosts, name)) = rest.rsplit_once('/').filter(|(_, name)| !name.is_empty())
+            let Some((rest, name)) = rest.rsplit_once('/').filter(|(_, name)| !name.is_empty())
             else {
                 return Err(Error::other(
                     "the URL of the sentinels names no master: expected `redis-sentinel://host:26379,host:26380/name`",
                 ));
             };
-            let client = redis::sentinel::SentinelClient::build(
-                servers(hosts),
-                name.to_owned(),
-                None,
-                SentinelServerType::Master,
-            )
-            .map_err(Error::other)?;
+            let (user, hosts) = credentials(rest);
+            let client = sentinels(user, hosts, name).map_err(Error::other)?;
             let source = Source::Sentinel(Box::new(tokio::sync::Mutex::new(client)));
             return Ok(Link::one(source, timeout));
         }
@@ -134,10 +136,41 @@ impl RedisBuilder {
     }
 }
 
-/// Loads the programs, and reads the server's version.
+/// How often a cluster is asked again: where a slot has moved, is on its way, or has no master yet.
+const RETRIES: u32 = 4;
+/// Milliseconds before a cluster is asked again that could not say, at least.
+const RETRY_WAIT: u64 = 20;
+
+/// `user:password@` or nothing, and the hosts.
+fn credentials(rest: &str) -> (&str, &str) {
+    let at = rest.rfind('@').map_or(0, |at| at + 1);
+    rest.split_at(at)
+}
+
+/// The sentinels of a master, who itself is asked with the credentials.
+fn sentinels(user: &str, hosts: &str, name: &str) -> RedisResult<SentinelClient> {
+    let urls: Vec<_> = hosts
+        .split(',')
+        .map(|host| format!("redis://{host}"))
+        .collect();
+    let mut master = SentinelNodeConnectionInfo::default();
+    if !user.is_empty() {
+        let info = format!("redis://{user}localhost").into_connection_info()?;
+        master = master.set_redis_connection_info(info.redis_settings().clone());
+    }
+    SentinelClient::build(
+        urls,
+        name.to_owned(),
+        Some(master),
+        SentinelServerType::Master,
+    )
+}
+
+/// Reads the server's version, and loads the programs. The nodes of a cluster get them with the first calls: that
+/// one of them is down keeps nobody from connecting.
 async fn check(link: &Link) -> Result<(), Error> {
     let info: String = link
-        .query(redis::cmd("INFO").arg("server"))
+        .query_any(redis::cmd("INFO").arg("server").clone())
         .await
         .map_err(link::error)?;
     let version = info
@@ -163,12 +196,13 @@ async fn check(link: &Link) -> Result<(), Error> {
             OLDEST[1],
         )));
     }
-    for program in Program::ALL {
-        let loaded: String = link
-            .query(redis::cmd("SCRIPT").arg("LOAD").arg(program.source()))
-            .await
-            .map_err(link::error)?;
-        debug_assert_eq!(loaded, link::digest(program));
+    if !link.is_cluster() {
+        for program in Program::ALL {
+            let _: String = link
+                .query(redis::cmd("SCRIPT").arg("LOAD").arg(program.source()))
+                .await
+                .map_err(link::error)?;
+        }
     }
     Ok(())
 }

@@ -16,15 +16,36 @@ use self::link::Link;
 ///
 /// # When it fails
 ///
-/// A server that cannot be reached, or takes longer than
-/// [`response_timeout`](RedisBuilder::response_timeout), is an error of the store, never a refusal: say what happens
-/// then by [`fail_open`](super::StoreExt::fail_open) or [`fail_closed`](super::StoreExt::fail_closed). The
-/// connection is made anew by the next call.
+/// A fault is an error of the store, never a refusal: say what happens then by
+/// [`fail_open`](super::StoreExt::fail_open) or [`fail_closed`](super::StoreExt::fail_closed).
+///
+/// | fault | what calls get | afterwards |
+/// |---|---|---|
+/// | cannot be reached, shuts down, loads its data, is busy with a script | an error that [`is_unavailable`](Error::is_unavailable), at once | the next call asks anew |
+/// | is silent | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the same; what was sent may still be charged |
+/// | closed an idle connection | nothing: the call goes out on a new one | |
+/// | a connection breaks with a call under way | an error that is unavailable; the call may be charged | the next call connects anew |
+/// | has become a replica | an error that is unavailable, and nothing is charged | each call connects anew, and sentinels or the name service tell where |
+/// | is out of memory (`noeviction`) | an error; refusals and looks are still answered | |
+/// | has lost its scripts | nothing: they are sent again | |
+/// | restarts without persistence | as above | every limit begins afresh |
+/// | a master is replaced (cluster, sentinels) | errors until the successor is known | what the successor never heard of is as if it had not been charged |
+/// | evicts keys (any other policy) | nothing | an evicted client begins afresh |
+///
+/// Replication is asynchronous. After a failover a client may be admitted once more for what was charged and not yet
+/// copied: the admissions of the last moments before, usually milliseconds, at most one limit more if the
+/// replica knew nothing of the client. No call is sent a second time where it may have been charged, with one
+/// exception: the nodes of a cluster are asked again when a connection breaks, so that such a call may be charged
+/// more than once, to the disadvantage of the client.
+///
+/// What another program left under a key, or another version of this one, counts as no state: it is replaced
+/// by the next admission and counted in [`ScriptStats::healed`](super::ScriptStats::healed).
 ///
 /// # Precision
 ///
 /// Microseconds, as whole numbers up to 2⁵³. A rule whose limit times its period, after reducing the quota,
-/// lies beyond that is an error.
+/// lies beyond that, or whose amount a microsecond lies beyond 2²⁶ after it, is an error; so is one with a period, offset,
+/// `keep` or `max-wait` of no whole microseconds, and a warm-up, which has no step in Lua yet.
 ///
 /// # What lies in it
 ///
@@ -35,10 +56,9 @@ use self::link::Link;
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
-/// use tollgate::store::Redis;
-///
+/// ///
 /// # async fn run() -> Result<(), tollgate::store::Error> {
-/// let redis = Redis::connect("redis://127.0.0.1").await?.fail_open();
+/// let redis = Redis::<TokenBucket>::connect("redis://127.0.0.1").await?.fail_open();
 /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(redis);
 /// # let _ = layer; Ok(()) }
 /// ```

@@ -36,7 +36,7 @@ pub use self::{evaluate::Evaluate, program::Program};
 use self::{
     answer::{Answer, Replay, state_of},
     queue::Queue,
-    request::{Call, Expected, Request, key_name, state_bytes, swap},
+    request::{Call, Expected, Question, Request, key_name, state_bytes, swap},
 };
 
 /// A store of the script class, over anything that can [`Evaluate`] the program.
@@ -222,24 +222,23 @@ where
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::other(error))),
         };
-        let answer = self.queue.ask(call);
-        Check::Pending(Box::pin(async move {
-            answer.await.unwrap_or_else(|_| Err(gone()))
-        }))
+        match self.queue.ask(call) {
+            Ok(answer) => Check::Pending(Box::pin(async move {
+                answer.await.unwrap_or_else(|_| Err(gone()))
+            })),
+            Err(error) => Check::Ready(Err(error)),
+        }
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let call = match Call::of(&self.prefix, asks) {
+            Ok(call) => call,
+            Err(error) => return Check::Ready(Err(Error::other(error))),
+        };
         let data = Arc::clone(&self.data);
-        let asked: Vec<_> = asks
-            .iter()
-            .map(|ask| {
-                let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
-                (key_name(&self.prefix, ask.policy(), ask.key()), rule)
-            })
-            .collect();
         Check::Pending(Box::pin(async move {
-            let mut decisions = Vec::with_capacity(asked.len());
-            for (key, rule) in asked {
+            let mut decisions = Vec::with_capacity(call.0.len());
+            for Question { key, rule, .. } in call.0 {
                 let (now, bytes) = Self::found(&data, key).await?;
                 let state = bytes.as_deref().and_then(|bytes| state_of(&rule, bytes));
                 decisions.push(rule.look(state.as_ref(), now).in_micros());
@@ -292,7 +291,11 @@ where
 fn on_its_own(
     work: impl Future<Output = Result<(), Error>> + Send + 'static,
 ) -> Check<BoxFuture<Result<(), Error>>> {
-    let task = tokio::spawn(work);
+    let runtime = match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime,
+        Err(error) => return Check::Ready(Err(Error::other(error))),
+    };
+    let task = runtime.spawn(work);
     Check::Pending(Box::pin(async move {
         task.await.unwrap_or_else(|_| Err(gone()))
     }))

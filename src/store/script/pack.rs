@@ -27,7 +27,7 @@ pub(super) fn put_bool(bytes: &mut Vec<u8>, value: bool) {
     put!(bytes, write_bool, value);
 }
 
-/// As a string: scripts know of no other bytes.
+/// As a string: the library in Redis is of a MessagePack that had no bytes yet.
 pub(super) fn put_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
     put!(bytes, write_str_len, value.len() as u32);
     bytes.extend_from_slice(value);

@@ -3,12 +3,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     Evaluate, Program,
@@ -43,6 +43,34 @@ struct Group<Rule> {
     under_way: usize,
 }
 
+/// The right to send for a group. Returned also when the runtime is shut down in between: then who waited on it is
+/// told, and later calls on another runtime go out.
+struct Turn<E, Rule> {
+    queue: Arc<Queue<E, Rule>>,
+    group: u32,
+    /// Whether [`Queue::next`] has taken it back.
+    is_over: bool,
+}
+
+impl<E, Rule> Drop for Turn<E, Rule> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut waiting = lock(&self.queue.waiting);
+            if let Some(entry) = waiting.get_mut(&self.group) {
+                entry.jobs.clear();
+                entry.under_way -= 1;
+                if entry.under_way == 0 {
+                    waiting.remove(&self.group);
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What happened, all clones together.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -72,16 +100,26 @@ where
     }
 
     /// Asks for a call's decisions; it goes out now, or with others as soon as a request comes back.
+    ///
+    /// # Errors
+    ///
+    /// When the call is about keys of several groups, or there is no runtime that could send it.
     pub(super) fn ask(
         self: &Arc<Self>,
         call: Call<Rule>,
-    ) -> oneshot::Receiver<Result<Decisions, Error>> {
+    ) -> Result<oneshot::Receiver<Result<Decisions, Error>>, Error> {
         let (reply, answer) = oneshot::channel();
-        let group = call
-            .0
-            .first()
-            .map_or(0, |question| self.data.group(&question.key));
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = call.0.iter().map(|question| self.data.group(&question.key));
+        let group = groups.next().unwrap_or(0);
+        // Else it would spoil the whole request.
+        if groups.any(|other| other != group) {
+            return Err(Error::other(
+                "one call asks about clients whose states lie apart, where they cannot be spent together: expected one \
+                 client with all its limits; ask about each client by itself",
+            ));
+        }
+        let runtime = Handle::try_current().map_err(Error::other)?;
+        let mut waiting = lock(&self.waiting);
         let entry = waiting.entry(group).or_insert_with(|| Group {
             jobs: VecDeque::new(),
             under_way: 0,
@@ -90,14 +128,19 @@ where
         if entry.under_way < UNDER_WAY {
             entry.under_way += 1;
             drop(waiting);
-            tokio::spawn(Arc::clone(self).work(group));
+            let turn = Turn {
+                queue: Arc::clone(self),
+                group,
+                is_over: false,
+            };
+            runtime.spawn(Self::work(turn));
         }
-        answer
+        Ok(answer)
     }
 
     /// The calls of the next request; none if nobody waits, and then nobody works for the group.
     fn next(&self, group: u32) -> Vec<Job<Rule>> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         let Some(entry) = waiting.get_mut(&group) else {
             return Vec::new();
         };
@@ -115,17 +158,37 @@ where
     }
 
     /// Sends requests until nobody waits.
-    async fn work(self: Arc<Self>, group: u32) {
+    async fn work(mut turn: Turn<E, Rule>) {
+        let (queue, group) = (Arc::clone(&turn.queue), turn.group);
         loop {
-            let jobs = self.next(group);
+            let jobs = queue.next(group);
             if jobs.is_empty() {
+                turn.is_over = true;
                 return;
             }
-            self.send(jobs).await;
+            let Err((error, jobs)) = queue.send(jobs).await else {
+                continue;
+            };
+            // A silent server is as silent to those who wait: none of them waits for more than one silence.
+            let waiting = if error.is_timeout() {
+                queue.all_waiting(group)
+            } else {
+                VecDeque::new()
+            };
+            for job in jobs.into_iter().chain(waiting) {
+                let _ = job.reply.send(Err(error.again()));
+            }
         }
     }
 
-    async fn send(&self, jobs: Vec<Job<Rule>>) {
+    fn all_waiting(&self, group: u32) -> VecDeque<Job<Rule>> {
+        let mut waiting = lock(&self.waiting);
+        let entry = waiting.get_mut(&group);
+        entry.map_or_else(VecDeque::new, |entry| std::mem::take(&mut entry.jobs))
+    }
+
+    /// Sends a request and answers its calls; hands them back if there is no answer.
+    async fn send(&self, jobs: Vec<Job<Rule>>) -> Result<(), (Error, Vec<Job<Rule>>)> {
         let request = Request::of(None, jobs.iter().map(|job| &job.call));
         Counters::add(&self.counters.requests, 1);
         Counters::add(&self.counters.calls, jobs.len() as u64);
@@ -140,12 +203,7 @@ where
             .and_then(|bytes| Answer::read(bytes, keys));
         let answer = match read {
             Ok(answer) => answer,
-            Err(error) => {
-                for job in jobs {
-                    let _ = job.reply.send(Err(error.again()));
-                }
-                return;
-            }
+            Err(error) => return Err((error, jobs)),
         };
         Counters::add(&self.counters.healed, answer.healed);
         let mut replay = Replay::new(&answer);
@@ -165,6 +223,7 @@ where
                 Err(disagreement())
             });
         }
+        Ok(())
     }
 }
 

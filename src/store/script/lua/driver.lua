@@ -21,15 +21,28 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
-local found = #KEYS == 1 and { redis.call('GET', KEYS[1]) } or redis.call('MGET', unpack(KEYS))
+-- Whether it is a state, as far as can be told without its algorithms.
+local function is_state(state)
+  if type(state) ~= 'table' or state[1] ~= VERSION then
+    return false
+  end
+  for n = 2, #state do
+    if state[n] and type(state[n]) ~= 'table' then
+      return false
+    end
+  end
+  return true
+end
+
 local states, dirty, answer = {}, {}, { now, 0, 0 }
 for n = 1, #KEYS do
-  local bytes = found[n]
+  -- The value of another type is an error, which is a table.
+  local bytes = redis.pcall('GET', KEYS[n])
   answer[n + 3] = bytes
   states[n] = {}
   if bytes then
     local whole, state = pcall(cmsgpack.unpack, bytes)
-    if whole and type(state) == 'table' and state[1] == VERSION then
+    if whole and is_state(state) then
       table.remove(state, 1)
       states[n] = state
     else
@@ -49,10 +62,17 @@ end
 local function step(rule, state, cost)
   local after, admitted, seen = {}, true, false
   for n, part in ipairs(rule) do
-    local passes, new = steps[part[1]](part, own(part, state[n]), now, cost)
+    local kept = type(state[n]) == 'table' and state[n]
+    local whole, passes, new = pcall(steps[part[1]], part, own(part, kept), now, cost)
+    if not whole then
+      -- Numbers that are no state of this algorithm.
+      kept = false
+      answer[3] = answer[3] + 1
+      passes, new = steps[part[1]](part, nil, now, cost)
+    end
     admitted = admitted and passes
     seen = seen or (new and not passes)
-    after[n] = { passes, new, type(state[n]) == 'table' and state[n] }
+    after[n] = { passes, new, kept }
   end
   if not admitted and not seen then
     return false

@@ -4,7 +4,7 @@
 -- whatever; the bytes that shall be there, false for none; and for how many milliseconds.
 local request = cmsgpack.unpack(ARGV[1])
 local from, to, keep = request[1], request[2], request[3]
-if from ~= true and redis.call('GET', KEYS[1]) ~= from then
+if from ~= true and redis.pcall('GET', KEYS[1]) ~= from then
   return '0'
 end
 if to then

@@ -1,0 +1,337 @@
+//! What happens in each fault of a server.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tollgate::{
+    Cost, TokenBucket,
+    key::Key,
+    store::{Ask, Redis, Store, StoreExt},
+};
+
+use super::{acquire, admitted, at_once, in_time, look, policy, servers, store, until_answered};
+
+const RESPONSE: Duration = Duration::from_millis(300);
+
+async fn impatient(url: String) -> Redis<TokenBucket> {
+    let builder = Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE);
+    builder.connect().await.unwrap()
+}
+
+fn key() -> Key {
+    Key::from(7_u64)
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error_that_says_so() {
+    let server = servers::Redis::start();
+    let url = server.url();
+    drop(server);
+    let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    let error = Redis::<TokenBucket>::connect("http://127.0.0.1")
+        .await
+        .unwrap_err();
+    assert!(!error.is_unavailable(), "{error:?}");
+    let error = Redis::<TokenBucket>::connect("redis-sentinel://127.0.0.1")
+        .await
+        .unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("names no master"), "{why}");
+}
+
+#[tokio::test]
+async fn flushed_programs_are_loaded_again() {
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(10));
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(
+        look(&store, &rule, key()).await.unwrap().remaining(),
+        Some(8)
+    );
+    server.command(&["SCRIPT", "FLUSH"]);
+    store.reset(policy(), &key()).await.unwrap();
+    assert_eq!(
+        look(&store, &rule, key()).await.unwrap().remaining(),
+        Some(10)
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_costs_no_call() {
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(10));
+    for left in (0..5).rev() {
+        let decision = acquire(&store, &rule, key()).await.unwrap();
+        assert_eq!(decision.remaining(), Some(left + 5));
+        let connections = || {
+            server
+                .command(&["CLIENT", "LIST", "TYPE", "normal"])
+                .lines()
+                .count()
+        };
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        servers::wait_until(
+            "only the one that asks",
+            RESPONSE * 10,
+            || match connections() {
+                1 => Ok(()),
+                more => Err(more.to_string()),
+            },
+        );
+        // This side must hear of it before the next call.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_killed_under_load_never_admit_too_much() {
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(1000));
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let (mut admitted, mut errors) = (0, 0);
+                for _ in 0..50 {
+                    match acquire(&store, &rule, key()).await {
+                        Ok(decision) => admitted += u64::from(decision.is_admitted()),
+                        Err(error) => {
+                            assert!(error.is_unavailable(), "{error:?}");
+                            errors += 1;
+                        }
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                (admitted, errors)
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (mut admitted_in_all, mut errors_in_all) = (0, 0);
+    for task in tasks {
+        let (admitted, errors) = task.await.unwrap();
+        admitted_in_all += admitted;
+        errors_in_all += errors;
+    }
+    assert_eq!(admitted_in_all + errors_in_all, 400);
+    // A call whose answer was lost may have been charged: more is charged than was admitted, never less.
+    let left = look(&store, &rule, key())
+        .await
+        .unwrap()
+        .remaining()
+        .unwrap();
+    let charged = 1000 - left;
+    assert!(
+        (admitted_in_all..=400).contains(&charged),
+        "{admitted_in_all}, {charged}"
+    );
+}
+
+#[tokio::test]
+async fn a_killed_server_is_an_error_at_once_and_comes_back_empty() {
+    let server = servers::Redis::start();
+    let (store, rule) = (impatient(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
+    server.kill();
+    for _ in 0..20 {
+        let error = in_time(RESPONSE, acquire(&store, &rule, key()))
+            .await
+            .unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+        let error = in_time(RESPONSE, look(&store, &rule, key()))
+            .await
+            .unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+    server.restart();
+    // The very next call; and without persistence, all begins afresh.
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
+}
+
+#[tokio::test]
+async fn a_restart_with_persistence_forgets_nothing() {
+    let server = servers::Redis::options().durable().start();
+    let (store, rule) = (store(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
+    server.restart();
+    // A look, for this side may not have heard yet that its connection is gone.
+    let _ = look(&store, &rule, key()).await;
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_server_keeps_nobody_longer_than_it_may() {
+    let server = servers::Redis::start();
+    let (store, rule) = (impatient(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    server.pause();
+    for round in 0..2 {
+        // Far more than go out at once: none waits for those before it.
+        let calls: Vec<_> = (0..600)
+            .map(|n| {
+                let store = store.clone();
+                tokio::spawn(async move {
+                    let call = async {
+                        match n % 3 {
+                            0 => look(&store, &rule, key()).await,
+                            _ => acquire(&store, &rule, key()).await,
+                        }
+                    };
+                    // To connect, and to be answered.
+                    in_time(2 * RESPONSE, call).await
+                })
+            })
+            .collect();
+        for call in calls {
+            let error = call.await.unwrap().unwrap_err();
+            assert!(
+                error.is_timeout() || error.is_unavailable(),
+                "{round}: {error:?}"
+            );
+        }
+    }
+    // A deadline of one's own.
+    let deadline = Duration::from_millis(20);
+    let late = in_time(deadline, timeout(deadline, acquire(&store, &rule, key()))).await;
+    assert!(late.is_err());
+    server.resume();
+    assert!(until_answered(&store, &rule, key()).await <= 2);
+    // What was sent before may be charged, and nothing else happens to the limit.
+    assert!(admitted(&store, &rule, key(), 10).await <= 3);
+    assert_eq!(admitted(&store, &rule, Key::from(8_u64), 10).await, 5);
+}
+
+#[tokio::test]
+async fn a_network_that_swallows_is_given_up() {
+    let server = servers::Redis::start();
+    let proxy = servers::Proxy::start(server.address());
+    let (store, rule) = (
+        impatient(format!("redis://{}", proxy.address())).await,
+        at_once(5),
+    );
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    proxy.set_flow(servers::Flow::Swallow);
+    let error = in_time(RESPONSE, acquire(&store, &rule, key()))
+        .await
+        .unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    proxy.set_flow(servers::Flow::Forward);
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 4);
+}
+
+#[tokio::test]
+async fn a_full_server_is_an_error_and_still_tells() {
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    for n in 7_u64..12 {
+        let error = acquire(&store, &rule, Key::from(n)).await.unwrap_err();
+        assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains("OOM"), "{why}");
+    }
+    assert_eq!(
+        look(&store, &rule, key()).await.unwrap().remaining(),
+        Some(2)
+    );
+    // The wrapper says what a user gets.
+    let open = store.clone().fail_open();
+    let ask = Ask::new(policy(), &rule, key(), Cost::ONE);
+    assert!(open.acquire(&[ask]).await.unwrap().is_admitted());
+    assert_eq!(open.failures(), 1);
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
+}
+
+#[tokio::test]
+async fn a_server_that_has_become_a_replica_is_left() {
+    let master = servers::Redis::start();
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    servers::wait_until("a linked replica", Duration::from_secs(20), || match server
+        .info("replication", "master_link_status")
+    {
+        up if up == "up" => Ok(()),
+        other => Err(other),
+    });
+    let connected = || -> u64 {
+        server
+            .info("stats", "total_connections_received")
+            .parse()
+            .unwrap()
+    };
+    let before = connected();
+    for _ in 0..3 {
+        let error = acquire(&store, &rule, key()).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+    // Each of them asked anew who the server is, besides the two questions of this test.
+    assert!(connected() >= before + 3, "{before}, {}", connected());
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_is_unavailable() {
+    let server = servers::Redis::start();
+    let (store, rule) = (impatient(server.url()).await, at_once(5));
+    server.command(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
+    let mut other = server.connect().unwrap();
+    other.send(&["EVAL", "while true do end", "0"]).unwrap();
+    servers::wait_until("a busy server", RESPONSE * 20, || {
+        match server.ask(&["PING"]) {
+            Ok(servers::Reply::Error(busy)) if busy.starts_with("BUSY") => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
+    });
+    let error = acquire(&store, &rule, key()).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    server.command(&["SCRIPT", "KILL"]);
+    let ping = || server.ask(&["PING"]).map_err(|error| error.to_string());
+    servers::wait_until("an idle server", RESPONSE * 20, || match ping()? {
+        servers::Reply::Status(_) => Ok(()),
+        busy => Err(busy.to_string()),
+    });
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
+}
+
+#[test]
+fn a_runtime_that_ends_takes_no_other_along() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let (server, rule) = (servers::Redis::start(), at_once(5));
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(store(server.url()));
+    server.pause();
+    // As many requests as go out at once, and one that waits, when their runtime ends.
+    first.block_on(async {
+        for _ in 0..3 {
+            let store = store.clone();
+            tokio::spawn(async move { acquire(&store, &rule, key()).await });
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    drop(first);
+    server.resume();
+    let call = acquire(&store, &rule, Key::from(8_u64));
+    let decision = second.block_on(async { timeout(20 * RESPONSE, call).await });
+    assert_eq!(decision.unwrap().unwrap().remaining(), Some(4));
+    // Without a runtime there is nobody to send it.
+    let ask = Ask::new(policy(), &rule, key(), Cost::ONE);
+    let tollgate::store::Check::Ready(Err(error)) = store.acquire(&[ask]) else {
+        panic!("expected an error at once");
+    };
+    assert!(!error.is_timeout() && !error.is_contended(), "{error:?}");
+}

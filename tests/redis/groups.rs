@@ -1,0 +1,282 @@
+//! A cluster, and a master that sentinels name.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tollgate::{
+    Cost, Policy, TokenBucket,
+    key::Key,
+    store::{Ask, Redis, Store},
+};
+
+use super::{acquire, admitted, at_once, look, policy, servers, until_answered};
+
+/// Whom the nodes know besides their default user.
+const USER: &[&str] = &["limiter", "on", ">p4ss", "~*", "&*", "+@all"];
+const CREDENTIALS: &str = "limiter:p4ss@";
+const RESPONSE: Duration = Duration::from_millis(500);
+
+async fn store(url: &str) -> Redis<TokenBucket> {
+    let builder = Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE);
+    builder.connect().await.unwrap()
+}
+
+/// Calls without a pause until it is told to stop, or the limit is spent.
+struct Load {
+    stop: Arc<AtomicBool>,
+    admitted: Arc<AtomicU64>,
+    errors: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+const TASKS: u64 = 4;
+
+impl Load {
+    fn start(store: &Redis<TokenBucket>, rule: TokenBucket, key: Key) -> Self {
+        let mut load = Self {
+            stop: Arc::default(),
+            admitted: Arc::default(),
+            errors: Arc::default(),
+            tasks: Vec::new(),
+        };
+        for _ in 0..TASKS {
+            let store = store.clone();
+            let (stop, admitted) = (Arc::clone(&load.stop), Arc::clone(&load.admitted));
+            let errors = Arc::clone(&load.errors);
+            load.tasks.push(tokio::spawn(async move {
+                while !stop.load(SeqCst) {
+                    match acquire(&store, &rule, key).await {
+                        Ok(decision) => {
+                            admitted.fetch_add(u64::from(decision.is_admitted()), SeqCst);
+                        }
+                        Err(error) => {
+                            assert!(error.is_unavailable() || error.is_timeout(), "{error:?}");
+                            errors.fetch_add(1, SeqCst);
+                        }
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }));
+        }
+        load
+    }
+
+    fn admitted(&self) -> u64 {
+        self.admitted.load(SeqCst)
+    }
+
+    fn errors(&self) -> u64 {
+        self.errors.load(SeqCst)
+    }
+
+    /// Lets it go on until there are so many errors more.
+    fn wait_for_errors(&self, more: u64) {
+        let before = self.errors();
+        servers::wait_until("calls that fail", Duration::from_secs(30), || {
+            match self.errors() - before {
+                seen if seen >= more => Ok(()),
+                seen => Err(seen.to_string()),
+            }
+        });
+    }
+
+    async fn end(self) -> (u64, u64) {
+        self.stop.store(true, SeqCst);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        (self.admitted.load(SeqCst), self.errors.load(SeqCst))
+    }
+}
+
+/// Waits until a replica has all that was written before.
+fn replicated(master: &servers::Redis, probe: &str) {
+    let mut connection = master.connect().unwrap();
+    // `WAIT` is about the writes of its own connection.
+    connection
+        .call(&["SET", probe, "1", "PX", "60000"])
+        .unwrap();
+    match connection.call(&["WAIT", "1", "4000"]).unwrap() {
+        servers::Reply::Number(1..) => {}
+        other => panic!("expected a replica that has it all, found {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster() {
+    let options = servers::Redis::options().set("user", &USER.join(" "));
+    let cluster = servers::Cluster::start_of(options);
+    let hosts: Vec<_> = cluster.nodes()[..3]
+        .iter()
+        .map(|node| node.address().to_string())
+        .collect();
+    let url = format!("redis-cluster://{CREDENTIALS}{}", hosts.join(","));
+    let store = store(&url).await;
+
+    // All limits of a client are on one node, and spent together.
+    let (rule, hour) = (at_once(5), Policy::new("hour"));
+    let client = Key::from(1_u64);
+    let both = |one: Key, other: Key| {
+        [
+            Ask::new(policy(), &rule, one, Cost::ONE),
+            Ask::new(&hour, &rule, other, Cost::ONE),
+        ]
+    };
+    assert!(
+        store
+            .acquire(&both(client, client))
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    let names: Vec<_> = cluster.nodes()[..3]
+        .iter()
+        .flat_map(|node| node.keys())
+        .collect();
+    let slots: HashSet<_> = names.iter().map(|name| cluster.slot_of(name)).collect();
+    assert_eq!((names.len(), slots.len()), (2, 1));
+
+    // Two clients in one call are an error, which says what to do, and spoils nobody else's call.
+    let error = store
+        .acquire(&both(client, Key::from(2_u64)))
+        .await
+        .unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("ask about each client by itself"), "{why}");
+    assert_eq!(
+        look(&store, &rule, client).await.unwrap().remaining(),
+        Some(4)
+    );
+
+    // A slot on its way, and at its new place: every call finds the state.
+    let slot = *slots.iter().next().unwrap();
+    let from = cluster.master_of(slot);
+    let target = cluster.nodes()[..3]
+        .iter()
+        .find(|node| node.port() != from.port());
+    let migration = cluster.begin_migration(slot, target.unwrap());
+    migration.move_keys();
+    assert_eq!(
+        acquire(&store, &rule, client).await.unwrap().remaining(),
+        Some(3)
+    );
+    migration.finish();
+    assert_eq!(
+        acquire(&store, &rule, client).await.unwrap().remaining(),
+        Some(2)
+    );
+
+    // Many clients at once, all over the slots, from two instances.
+    let other = self::store(&url).await;
+    let mut tasks = Vec::new();
+    for client in 0..60_u64 {
+        for store in [&store, &other, &store] {
+            let store = store.clone();
+            let calls =
+                async move { admitted(&store, &at_once(5), Key::from(100 + client), 3).await };
+            tasks.push((client, tokio::spawn(calls)));
+        }
+    }
+    let mut by_client = [0; 60];
+    for (client, task) in tasks {
+        by_client[client as usize] += task.await.unwrap();
+    }
+    assert_eq!(by_client, [5; 60]);
+    let holders = cluster.nodes()[..3]
+        .iter()
+        .filter(|node| !node.keys().is_empty());
+    assert_eq!(holders.count(), 3);
+
+    for node in &cluster.nodes()[..3] {
+        let clients = node.command(&["CLIENT", "LIST"]);
+        assert!(clients.contains("user=limiter"), "{clients}");
+    }
+
+    // A master dies under load.
+    const LIMIT: u64 = 100_000;
+    let busy = Key::from("busy").labelled();
+    let load = Load::start(&store, at_once(LIMIT), busy);
+    let name = servers::wait_until("the busy client's key", RESPONSE * 20, || {
+        let mut all = cluster.nodes()[..3].iter().flat_map(|node| node.keys());
+        let name = all.find(|name| name.windows(4).any(|part| part == b"busy"));
+        name.map(|name| String::from_utf8(name).unwrap())
+            .ok_or_else(|| "other keys".to_owned())
+    });
+    let master = cluster.master_of(cluster.slot_of(&name));
+    let probe = name.replace(":api", ":probe");
+    let sure = load.admitted();
+    replicated(master, &probe);
+    master.kill();
+    // What was admitted since may be lost, and what is under way now.
+    let unsure = load.admitted() + TASKS - sure;
+    load.wait_for_errors(TASKS);
+    cluster.settle();
+    let before = until_answered(&store, &at_once(LIMIT), busy).await;
+    assert!(before < 100, "{before} errors after the failover");
+    let (total, errors) = load.end().await;
+    let left = look(&store, &at_once(LIMIT), busy)
+        .await
+        .unwrap()
+        .remaining()
+        .unwrap();
+    let charged = LIMIT - left;
+    assert!(
+        total <= charged + unsure,
+        "{total} admitted, {charged} charged, {unsure} unsure"
+    );
+    // A call that was asked again, four times at most, may be charged each time.
+    let most = total + 1 + 5 * (errors + u64::from(before) + TASKS);
+    assert!(charged <= most, "{charged} charged, at most {most}");
+    assert_eq!(
+        admitted(&store, &at_once(5), Key::from(1000_u64), 8).await,
+        5
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels() {
+    const LIMIT: u64 = 100_000;
+    let group = servers::Sentinel::start();
+    let hosts: Vec<_> = group
+        .sentinels()
+        .iter()
+        .map(|sentinel| sentinel.address().to_string())
+        .collect();
+    for node in group.nodes() {
+        node.command(&[&["ACL", "SETUSER"], USER].concat());
+    }
+    let url = format!(
+        "redis-sentinel://{CREDENTIALS}{}/{}",
+        hosts.join(","),
+        servers::Sentinel::MASTER
+    );
+    let store = store(&url).await;
+    let clients = group.master().command(&["CLIENT", "LIST"]);
+    assert!(clients.contains("user=limiter"), "{clients}");
+    let (rule, key) = (at_once(5), Key::from(1_u64));
+    assert_eq!(admitted(&store, &rule, key, 3).await, 3);
+    let busy = Key::from(2_u64);
+    let load = Load::start(&store, at_once(LIMIT), busy);
+    let sure = load.admitted();
+    let old = group.master();
+    replicated(old, "probe");
+    let new = group.failover();
+    assert_ne!(new.port(), old.port());
+    let before = until_answered(&store, &at_once(LIMIT), busy).await;
+    assert!(before < 100, "{before} errors after the failover");
+    let (total, errors) = load.end().await;
+    assert!(
+        errors > 0 && total > sure,
+        "{errors} errors, {total} admitted"
+    );
+    // What had reached the replica is remembered.
+    assert_eq!(admitted(&store, &rule, key, 8).await, 2);
+    let error = Redis::<TokenBucket>::connect(url.replace(servers::Sentinel::MASTER, "nobody"));
+    assert!(error.await.unwrap_err().is_unavailable());
+}

@@ -1,0 +1,198 @@
+//! What lies in the server: names, expiries, and what others left there.
+
+use tollgate::{
+    Cost, Policy,
+    key::Key,
+    store::{Ask, Redis, Store},
+};
+
+use super::{acquire, admitted, at_once, look, policy, servers, store};
+
+fn names(server: &servers::Redis) -> Vec<String> {
+    let keys = server.keys().into_iter();
+    keys.map(|key| String::from_utf8(key).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn names_hold_no_client_unless_it_is_labelled() {
+    let server = servers::Redis::start();
+    let rule = at_once(10);
+    let store = store(server.url()).await;
+    acquire(&store, &rule, Key::from("alice@example.org"))
+        .await
+        .unwrap();
+    let [digested] = <[String; 1]>::try_from(names(&server)).unwrap();
+    let digest = digested.strip_prefix("tollgate:1:{").unwrap();
+    let digest = digest.strip_suffix("}:api").unwrap();
+    assert_eq!(digest.len(), 32, "{digest}");
+    assert!(
+        digest.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "{digest}"
+    );
+    server.command(&["FLUSHALL"]);
+
+    let labelled = Key::from("al{i}ce").labelled();
+    let builder = Redis::<tollgate::TokenBucket>::builder(server.url()).prefix("shop");
+    let shop = builder.connect().await.unwrap();
+    acquire(&shop, &rule, labelled).await.unwrap();
+    let [name] = <[String; 1]>::try_from(names(&server)).unwrap();
+    assert!(
+        name.starts_with("shop:1:{") && name.ends_with(r"al\x7bi\x7dce}:api"),
+        "{name}"
+    );
+    // Another prefix is another store.
+    assert_eq!(
+        look(&store, &rule, labelled).await.unwrap().remaining(),
+        Some(10)
+    );
+    assert_eq!(
+        look(&shop, &rule, labelled).await.unwrap().remaining(),
+        Some(9)
+    );
+}
+
+#[tokio::test]
+async fn every_key_expires_when_nothing_is_left_to_remember() {
+    const RULES: &[&str] = &[
+        "token-bucket 100/1m burst=5",
+        "token-bucket 5/1s initial=0 keep=2s",
+        "fixed-window 10/1s",
+        "sliding-window 10/1s slices=4",
+        "sliding-log 10/1s",
+        "token-bucket 10/1s & fixed-window 20/3s",
+    ];
+    let server = servers::Redis::start();
+    let store: Redis<tollgate::AnyRule> = Redis::connect(server.url()).await.unwrap();
+    for (n, rule) in RULES.iter().enumerate() {
+        let rule = rule.parse().unwrap();
+        for cost in [1, 2, 50] {
+            let ask = Ask::new(
+                policy(),
+                &rule,
+                Key::from(n as u64),
+                Cost::new(cost).unwrap(),
+            );
+            store.acquire(&[ask]).await.unwrap();
+        }
+    }
+    let names = names(&server);
+    assert_eq!(names.len(), RULES.len());
+    for name in names {
+        let left: i64 = server.command(&["PTTL", &name]).parse().unwrap();
+        assert!((1..=60_000).contains(&left), "{name}: {left} ms");
+    }
+}
+
+/// The calls of commands that write, and the bytes under all keys.
+fn writes(server: &servers::Redis) -> (u64, Vec<String>) {
+    let text = server.command(&["INFO", "commandstats"]);
+    let calls = ["set", "del", "pexpire", "expire"].iter().map(|name| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+        let calls = line.and_then(|line| line.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    });
+    let calls = calls.sum();
+    let dumps = names(server)
+        .into_iter()
+        .map(|name| server.command(&["DUMP", &name]));
+    (calls, dumps.collect())
+}
+
+#[tokio::test]
+async fn a_refusal_writes_nothing() {
+    let server = servers::Redis::start();
+    let (store, rule, key) = (store(server.url()).await, at_once(3), Key::from(7_u64));
+    assert_eq!(admitted(&store, &rule, key, 3).await, 3);
+    let before = writes(&server);
+    assert!(before.0 >= 3 && before.1.len() == 1, "{before:?}");
+    assert_eq!(admitted(&store, &rule, key, 20).await, 0);
+    look(&store, &rule, key).await.unwrap();
+    // Refused together: neither the one that would have passed.
+    let other = Policy::new("other");
+    let asks = [
+        Ask::new(&other, &rule, key, Cost::ONE),
+        Ask::new(policy(), &rule, key, Cost::ONE),
+    ];
+    assert!(!store.acquire(&asks).await.unwrap().is_admitted());
+    assert_eq!(writes(&server), before);
+}
+
+#[tokio::test]
+async fn foreign_values_are_healed_and_counted() {
+    let server = servers::Redis::start();
+    let (store, rule, key) = (store(server.url()).await, at_once(3), Key::from(7_u64));
+    acquire(&store, &rule, key).await.unwrap();
+    let [name] = <[String; 1]>::try_from(names(&server)).unwrap();
+    let mut healed = 0;
+    let values: &[(&str, &[&[u8]])] = &[
+        ("another type", &[b"RPUSH", b"$", b"1", b"2"]),
+        ("another type", &[b"HSET", b"$", b"field", b"value"]),
+        ("text", &[b"SET", b"$", b"hello"]),
+        ("nothing", &[b"SET", b"$", b""]),
+        ("cut short", &[b"SET", b"$", b"\x92\x01\x94\x01"]),
+        (
+            "an older version",
+            &[b"SET", b"$", b"\x92\x00\x94\x01\x01\x01\x01"],
+        ),
+        (
+            "a later version",
+            &[b"SET", b"$", b"\x92\x02\x94\x01\x01\x01\x01"],
+        ),
+        ("a number for a part", &[b"SET", b"$", b"\x92\x01\x07"]),
+    ];
+    for (what, command) in values {
+        server.command(&["DEL", &name]);
+        let command: Vec<&[u8]> = command
+            .iter()
+            .map(|word| if *word == b"$" { name.as_bytes() } else { word })
+            .collect();
+        server.reply(&command);
+        // A look says what a decision would find, and leaves it there.
+        assert_eq!(
+            look(&store, &rule, key).await.unwrap().remaining(),
+            Some(3),
+            "{what}"
+        );
+        let first = acquire(&store, &rule, key).await;
+        assert_eq!(first.unwrap().remaining(), Some(2), "{what}");
+        healed += 1;
+        assert_eq!(store.stats().healed, healed, "{what}");
+        assert_eq!(admitted(&store, &rule, key, 5).await, 2, "{what}");
+        assert_eq!(server.command(&["TYPE", &name]), "string", "{what}");
+        let left: i64 = server.command(&["PTTL", &name]).parse().unwrap();
+        assert!(left > 0, "{what}: {left}");
+    }
+    // Numbers that no version of this algorithm writes: they count as none.
+    server.reply(&[b"SET", name.as_bytes(), b"\x92\x01\x92\x01\x05"]);
+    assert_eq!(admitted(&store, &rule, key, 5).await, 3);
+    healed += 1;
+    assert_eq!(store.stats().healed, healed);
+    // Next to each other in one call, each is judged by itself.
+    server.command(&["DEL", &name]);
+    server.command(&["RPUSH", &name, "1"]);
+    let other = Policy::new("other");
+    let asks = [
+        Ask::new(policy(), &rule, key, Cost::ONE),
+        Ask::new(&other, &rule, key, Cost::ONE),
+    ];
+    assert!(store.acquire(&asks).await.unwrap().is_admitted());
+    assert_eq!(store.stats().healed, healed + 1);
+    // Whatever lies there, a reset removes it.
+    server.command(&["DEL", &name]);
+    server.command(&["RPUSH", &name, "1"]);
+    store.reset(policy(), &key).await.unwrap();
+    assert_eq!(server.command(&["EXISTS", &name]), "0");
+}
+
+#[tokio::test]
+async fn a_rule_that_does_not_fit_is_an_error() {
+    let server = servers::Redis::start();
+    let store = store(server.url()).await;
+    let rule = at_once(1 << 40);
+    let error = acquire(&store, &rule, Key::from(7_u64)).await.unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("2^53"), "{why}");
+    assert!(server.keys().is_empty());
+}

@@ -1,0 +1,106 @@
+//! The store in Redis against real servers: what it decides, what lies in it, and what happens in each fault.
+#![cfg(all(feature = "redis", feature = "test-util"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+#[path = "../servers/mod.rs"]
+mod servers;
+
+mod exact;
+mod faults;
+mod groups;
+mod layout;
+
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use tollgate::{
+    Cost, Decision, Policy, TokenBucket,
+    key::Key,
+    store::{Ask, Decisions, Error, Redis, Store},
+};
+
+/// So many at once, and no more for as long as a test runs.
+fn at_once(burst: u64) -> TokenBucket {
+    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+}
+
+fn policy() -> &'static Policy {
+    static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new("api"));
+    &POLICY
+}
+
+async fn store(url: impl Into<String>) -> Redis<TokenBucket> {
+    Redis::connect(url).await.unwrap()
+}
+
+async fn acquire(
+    store: &Redis<TokenBucket>,
+    rule: &TokenBucket,
+    key: Key,
+) -> Result<Decision, Error> {
+    acquire_many(store, rule, key, 1).await
+}
+
+async fn acquire_many(
+    store: &Redis<TokenBucket>,
+    rule: &TokenBucket,
+    key: Key,
+    cost: u64,
+) -> Result<Decision, Error> {
+    let ask = Ask::new(policy(), rule, key, Cost::new(cost).unwrap());
+    store.acquire(&[ask]).await.map(only)
+}
+
+async fn look(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> Result<Decision, Error> {
+    let ask = Ask::new(policy(), rule, key, Cost::ONE);
+    store.look(&[ask]).await.map(only)
+}
+
+fn only(decisions: Decisions) -> Decision {
+    let [decision] = decisions.as_slice() else {
+        panic!("expected one decision, found {decisions:?}");
+    };
+    *decision
+}
+
+/// How many of `calls` acquisitions in a row are admitted.
+async fn admitted(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key, calls: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..calls {
+        let decision = acquire(store, rule, key).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+    }
+    admitted
+}
+
+/// Waits for what must end within `limit`, and ten times as much as this machine wakes up late.
+async fn in_time<T>(limit: Duration, what: impl Future<Output = T>) -> T {
+    static SLACK: LazyLock<Duration> = LazyLock::new(|| 10 * servers::idle_wakeup());
+    let allowed = limit + *SLACK;
+    let start = Instant::now();
+    let value = what.await;
+    let took = start.elapsed();
+    assert!(
+        took <= allowed,
+        "expected within {allowed:?}, took {took:?}"
+    );
+    value
+}
+
+/// Calls until one is answered; how many errors there were before.
+async fn until_answered(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> u32 {
+    let start = Instant::now();
+    for errors in 0.. {
+        match acquire(store, rule, key).await {
+            Ok(_) => return errors,
+            Err(error) if start.elapsed() > Duration::from_secs(60) => {
+                panic!("no answer within a minute; seen last: {error:?}")
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+    unreachable!("the loop ends by itself")
+}
