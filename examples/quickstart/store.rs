@@ -10,7 +10,7 @@ use tollgate::{
 use crate::args::Args;
 
 /// A store that the command line chose. Where the choice is made in code, neither the box nor any of this is
-/// needed: `.store(Redis::connect(url).await?.fail_open())`.
+/// needed: `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
 pub(crate) type AnyStore = BoxStore<AnyRule, Infallible>;
 
 #[derive(Clone)]
