@@ -83,7 +83,7 @@
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
-//! | `test-util` | `ManualClock` |
+//! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail when told to |
 //!
 //! # Minimum supported Rust version
 //!
@@ -110,6 +110,8 @@ pub mod respond;
 mod service;
 pub mod store;
 mod sync;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
 
 pub use self::{
     algorithm::{

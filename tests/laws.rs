@@ -289,6 +289,43 @@ fn only_stores_know_where_state_lives() {
 }
 
 #[test]
+fn nothing_uses_what_tests_are_made_of() {
+    let sources = sources();
+    assert_eq!(below(&sources, &["testing/mod.rs"]).count(), 1);
+    for (path, lines) in sources
+        .iter()
+        .filter(|(path, _)| !path.starts_with("testing"))
+    {
+        for name in names_of_the_crate(lines) {
+            let uses = name.split("::").next() == Some("testing");
+            assert!(!uses, "{}: uses `crate::{name}`", path.display());
+        }
+    }
+}
+
+/// What the suite asks of a store goes through its traits: a store of somebody else can be no different.
+#[test]
+fn the_conformance_suite_knows_no_concrete_store() {
+    let allowed = [
+        "algorithm",
+        "clock",
+        "decision",
+        "key",
+        "outcome",
+        "store::Ask",
+        "store::BoxFuture",
+        "store::Decisions",
+        "store::Settlement",
+        "store::Store",
+        "testing",
+    ];
+    let sources = sources();
+    for (path, lines) in below(&sources, &["testing/conformance"]) {
+        names_only(path, lines, &allowed);
+    }
+}
+
+#[test]
 fn the_default_features_bring_no_framework_and_no_runtime() {
     let manifest =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();

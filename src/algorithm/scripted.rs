@@ -17,6 +17,7 @@ pub type Part = Vec<i64>;
 
 /// The kinds of parts, as the script numbers them.
 pub(super) mod kind {
+    pub(in crate::algorithm) const ALL: i64 = 0;
     pub(in crate::algorithm) const TOKEN_BUCKET: i64 = 1;
     pub(in crate::algorithm) const FIXED_WINDOW: i64 = 2;
     pub(in crate::algorithm) const SLIDING_WINDOW: i64 = 3;
@@ -218,14 +219,20 @@ impl Scripted for AnyRule {
     }
 }
 
+/// A part of its own in front says that there are several: a state of one rule says nothing to several.
 impl Scripted for All {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        parts.push(vec![kind::ALL]);
         self.rules()
             .iter()
             .try_for_each(|rule| rule.rule_parts(parts))
     }
 
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+        let (first, parts) = parts.split_first()?;
+        if first.as_deref()? != [kind::ALL] {
+            return None;
+        }
         let states: Box<[_]> = self
             .rules()
             .iter()
@@ -236,6 +243,7 @@ impl Scripted for All {
     }
 
     fn state_parts(&self, states: &Self::State, parts: &mut Vec<Option<Part>>) {
+        parts.push(Some(vec![kind::ALL]));
         for (n, rule) in self.rules().iter().enumerate() {
             match states.get(n).and_then(Option::as_ref) {
                 Some(state) => rule.state_parts(state, parts),

@@ -1,6 +1,6 @@
 //! Why a store could not tell.
 
-use std::fmt;
+use std::{convert::Infallible, fmt};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -78,6 +78,12 @@ impl Error {
     /// Whether the store could not be reached.
     pub fn is_unavailable(&self) -> bool {
         self.kind == Kind::Unavailable
+    }
+}
+
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -78,7 +78,7 @@ impl Algorithm for PerSecond {
     fn step(&self, state: &mut Option<(u64, u64)>, now: Timestamp, cost: Cost) -> Step {
         let (second, count) = self.count(state.as_ref(), now);
         let cost = cost.get();
-        if count + cost <= self.limit.get() {
+        if count.saturating_add(cost) <= self.limit.get() {
             *state = Some((second, count + cost));
             return Step::Wrote(self.answer(Verdict::Allow, now, cost, count + cost));
         }

@@ -6,6 +6,7 @@
 #[path = "../servers/mod.rs"]
 mod servers;
 
+mod conformance;
 mod exact;
 mod faults;
 mod groups;

@@ -97,9 +97,19 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 continue;
             }
             let part = &mut parts[index[n]];
-            let step = ask.rule().step(&mut part.after, now.at(), ask.cost());
+            // Where one is refused, no other one of the same key sees what its first sight writes.
+            let mut state = if all {
+                part.after.take()
+            } else {
+                part.before.clone()
+            };
+            let step = ask.rule().step(&mut state, now.at(), ask.cost());
             decisions[n] = inner.counted(step).decision();
-            if !matches!(step, Step::Kept(_)) {
+            let wrote = !matches!(step, Step::Kept(_));
+            if all || wrote {
+                part.after = state;
+            }
+            if wrote {
                 part.written_by = Some(n);
             }
             if all && !decisions[n].is_admitted() {

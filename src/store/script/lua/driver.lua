@@ -57,10 +57,25 @@ local function own(part, before)
   return type(before) == 'table' and before[1] == part[1] and before or nil
 end
 
+-- A part that stands in front of several rules, and in front of their states.
+local ALL = 0
+
+steps[ALL] = function(rule)
+  return true, rule
+end
+
+ends[ALL] = function()
+  return 0
+end
+
 -- All parts of a rule step together or not at all. Returns whether they admit, and the state afterwards; nil
 -- if it is as it was.
 local function step(rule, state, cost)
   local after, admitted, seen = {}, true, false
+  if rule[1][1] == ALL and not own(rule[1], state[1]) then
+    -- What one rule wrote says nothing to several.
+    state = {}
+  end
   for n, part in ipairs(rule) do
     local kept = type(state[n]) == 'table' and state[n]
     local whole, passes, new = pcall(steps[part[1]], part, own(part, kept), now, cost)
@@ -80,7 +95,7 @@ local function step(rule, state, cost)
   for n, part in ipairs(after) do
     local passes, new, before = part[1], part[2], part[3]
     -- Of a refused call, only what a refusal writes.
-    after[n] = new and (admitted or not passes) and new or before
+    after[n] = new and (admitted or not passes or rule[n][1] == ALL) and new or before
   end
   return admitted, after
 end

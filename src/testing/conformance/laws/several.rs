@@ -1,0 +1,53 @@
+//! Several asks in one call.
+
+use std::fmt::Debug;
+
+use super::super::bench::{Asked, Bench, Kept};
+use crate::{algorithm::Algorithm, store::Store};
+
+impl<R, S> Bench<'_, R, S>
+where
+    R: Algorithm + Debug,
+    S: Store<R, Error: Debug>,
+{
+    pub(in super::super) async fn several_asks(&mut self) -> Kept {
+        let rules = &self.suite.rules;
+        for (n, rule) in rules.iter().enumerate() {
+            self.begin(rule);
+            // The same rule, where there is one alone.
+            let other = &rules[(n + 1) % rules.len()];
+            let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| self.place(name));
+            let of = |place, units| Asked::new(place, rule, units);
+            // Different costs tell whether the answers are in order.
+            self.several(&[of(&alice, 1), of(&bob, 2)]).await?;
+            self.several(&[Asked::new(&bob, rule, 1), Asked::new(&carol, other, 1)])
+                .await?;
+
+            self.exhaust(&bob, rule).await?;
+            let limit = self.look(&carol, other).await?.limit().unwrap_or(1);
+            for _ in 0..2 {
+                self.several(&[of(&alice, 1), of(&bob, 1)]).await?;
+                self.several(&[of(&bob, 1), of(&alice, 1)]).await?;
+                self.several(&[of(&alice, 1), of(&bob, 1), Asked::new(&carol, other, 1)])
+                    .await?;
+                let beyond = limit.saturating_add(1);
+                self.several(&[of(&alice, 1), Asked::new(&carol, other, beyond)])
+                    .await?;
+            }
+            self.look_at(&[of(&bob, 1), Asked::new(&carol, other, 1), of(&alice, 1)])
+                .await?;
+
+            // One key under two policies, and one that is asked for twice.
+            let elsewhere = self.named("alice elsewhere", " elsewhere", alice.key);
+            self.several(&[of(&alice, 1), of(&elsewhere, 1)]).await?;
+            let dave = self.place("dave");
+            self.several(&[of(&dave, 1), of(&dave, 1)]).await?;
+            let left = self.look(&dave, rule).await?.remaining().unwrap_or(0);
+            self.several(&[of(&dave, left.max(1)), of(&alice, 1), of(&dave, 1)])
+                .await?;
+            self.look_at(&[of(&dave, 1), of(&alice, 1), of(&elsewhere, 1)])
+                .await?;
+        }
+        Ok(())
+    }
+}

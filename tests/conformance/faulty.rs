@@ -1,0 +1,320 @@
+//! The faulty store: what each fault does, how faults are chosen, and what lives with them.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use tollgate::{
+    AnyRule, Charge, Cost, Policy, TokenBucket,
+    clock::ManualClock,
+    key::Key,
+    store::{
+        Ask, BoxFuture, Check, Decisions, Error, Local, LocalBuilder, Settlement, Store, StoreExt,
+    },
+    testing::{
+        Fault, Faults, Faulty, FaultyFuture,
+        conformance::{Law, Suite},
+    },
+};
+
+type Memory = Local<TokenBucket, ManualClock>;
+type Answer = FaultyFuture<<Memory as Store<TokenBucket>>::Answer>;
+
+/// Ten units for one key, and calls of 1.
+struct Calls {
+    store: Faulty<Memory>,
+    faults: Faults,
+    policy: Policy,
+    rule: TokenBucket,
+}
+
+impl Calls {
+    fn new() -> Self {
+        let store = Faulty::new(LocalBuilder::new().clock(ManualClock::default()).build());
+        Self {
+            faults: store.faults(),
+            store,
+            policy: Policy::default(),
+            rule: TokenBucket::per_hour(10),
+        }
+    }
+
+    fn acquire(&self) -> Check<Answer> {
+        let ask = Ask::new(&self.policy, &self.rule, Key::GLOBAL, Cost::ONE);
+        self.store.acquire(&[ask])
+    }
+
+    /// What is left, without a fault.
+    fn left(&self) -> Option<u64> {
+        let ask = Ask::new(&self.policy, &self.rule, Key::GLOBAL, Cost::ONE);
+        match self.store.look(&[ask]) {
+            Check::Ready(Ok(decisions)) => decisions.as_slice()[0].remaining(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn settle(&self, charge: Charge) -> Check<impl Future<Output = Result<(), Error>>> {
+        let (policy, rule) = (&self.policy, &self.rule);
+        self.store.settle(&[Settlement {
+            policy,
+            rule,
+            key: Key::GLOBAL,
+            charge,
+            actual: 0,
+        }])
+    }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A call under way, polled by hand.
+struct UnderWay<F> {
+    future: Pin<Box<F>>,
+    woken: Arc<Woken>,
+}
+
+impl<F: Future> UnderWay<F> {
+    fn new(call: impl IntoFuture<IntoFuture = F>) -> Self {
+        Self {
+            future: Box::pin(call.into_future()),
+            woken: Arc::default(),
+        }
+    }
+
+    fn poll(&mut self) -> Poll<F::Output> {
+        let waker = Waker::from(self.woken.clone());
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    fn woken(&self) -> u64 {
+        self.woken.0.load(Ordering::SeqCst)
+    }
+}
+
+fn is_admitted(answer: &Poll<Result<Decisions, Error>>) -> bool {
+    matches!(answer, Poll::Ready(Ok(decisions)) if decisions.is_admitted())
+}
+
+#[tokio::test]
+async fn without_a_fault_an_answer_is_what_it_was() {
+    let calls = Calls::new();
+    assert!(matches!(calls.acquire(), Check::Ready(Ok(_))));
+    assert_eq!(calls.left(), Some(9));
+    assert_eq!(calls.faults.counts().passed, 2);
+}
+
+#[tokio::test]
+async fn what_is_not_decided_costs_nothing() {
+    let calls = Calls::new();
+    calls.faults.script([Some(Fault::Unavailable)]);
+    let error = calls.acquire().await.unwrap_err();
+    assert!(error.is_unavailable() && !error.is_timeout() && !error.is_contended());
+    let source = std::error::Error::source(&error).unwrap();
+    assert_eq!(source.to_string(), "a fault that a test made");
+
+    calls.faults.script([Some(Fault::Contended)]);
+    let error = calls.acquire().await.unwrap_err();
+    assert!(error.is_contended() && !error.is_unavailable() && !error.is_timeout());
+
+    calls.faults.script([Some(Fault::Silent)]);
+    let mut silent = UnderWay::new(calls.acquire());
+    for _ in 0..5 {
+        assert!(silent.poll().is_pending());
+    }
+    assert_eq!(silent.woken(), 0);
+    drop(silent);
+    assert_eq!(calls.left(), Some(10));
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_charged() {
+    let calls = Calls::new();
+    calls.faults.script([Some(Fault::Lost)]);
+    let error = calls.acquire().await.unwrap_err();
+    assert!(error.is_timeout() && !error.is_unavailable() && !error.is_contended());
+    assert_eq!(calls.left(), Some(9));
+}
+
+#[tokio::test]
+async fn a_late_answer_comes_after_so_many_polls() {
+    let calls = Calls::new();
+    calls.faults.script([Some(Fault::Late(2))]);
+    let mut late = UnderWay::new(calls.acquire());
+    // Decided already.
+    assert_eq!(calls.left(), Some(9));
+    assert!(late.poll().is_pending() && late.woken() == 1);
+    assert!(late.poll().is_pending() && late.woken() == 2);
+    assert!(is_admitted(&late.poll()));
+    // Whoever awaits it gets there too.
+    calls.faults.script([Some(Fault::Late(7))]);
+    assert!(calls.acquire().await.unwrap().is_admitted());
+    assert_eq!(calls.left(), Some(8));
+}
+
+#[tokio::test]
+async fn a_held_answer_waits_for_its_release() {
+    let calls = Calls::new();
+    calls.faults.always(Fault::Held);
+    let [mut first, mut second] = [(); 2].map(|()| UnderWay::new(calls.acquire()));
+    assert!(first.poll().is_pending() && second.poll().is_pending() && first.poll().is_pending());
+    calls.faults.none();
+    assert!(first.poll().is_pending(), "what is held stays held");
+    assert_eq!(calls.left(), Some(8));
+    calls.faults.release();
+    assert_eq!((first.woken(), second.woken()), (1, 1));
+    assert!(is_admitted(&first.poll()) && is_admitted(&second.poll()));
+    // A later one waits for a later release.
+    calls.faults.script([Some(Fault::Held)]);
+    let mut third = UnderWay::new(calls.acquire());
+    assert!(third.poll().is_pending());
+    calls.faults.release();
+    assert!(is_admitted(&third.poll()));
+}
+
+#[tokio::test]
+async fn faults_hit_all_that_can_be_called() {
+    let calls = Calls::new();
+    let charge = calls.acquire().await.unwrap().as_slice()[0].charge();
+    let charge = charge.unwrap();
+    let (policy, key) = (&calls.policy, Key::GLOBAL);
+    let reset = || Store::<TokenBucket>::reset(&calls.store, policy, &key);
+    calls.faults.always(Fault::Unavailable);
+    assert!(calls.settle(charge).await.unwrap_err().is_unavailable());
+    assert!(reset().await.unwrap_err().is_unavailable());
+    let ask = Ask::new(policy, &calls.rule, key, Cost::ONE);
+    assert!(calls.store.look(&[ask]).await.unwrap_err().is_unavailable());
+    calls.faults.none();
+    assert_eq!(calls.left(), Some(9));
+    calls.faults.script([Some(Fault::Lost)]);
+    assert!(calls.settle(charge).await.unwrap_err().is_timeout());
+    assert_eq!(calls.left(), Some(10));
+}
+
+#[tokio::test]
+async fn a_script_comes_first_and_once() {
+    let calls = Calls::new();
+    calls.faults.always(Fault::Contended);
+    calls.faults.script([None, Some(Fault::Unavailable)]);
+    calls.faults.script([Some(Fault::Lost), None]);
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        seen.push(match calls.acquire().await {
+            Ok(_) => "passed",
+            Err(error) if error.is_unavailable() => "unavailable",
+            Err(error) if error.is_contended() => "contended",
+            Err(_) => "lost",
+        });
+    }
+    let expected = [
+        "passed",
+        "unavailable",
+        "lost",
+        "passed",
+        "contended",
+        "contended",
+    ];
+    assert_eq!(seen, expected);
+    let counts = calls.faults.counts();
+    assert_eq!((counts.passed, counts.unavailable), (2, 1));
+    assert_eq!((counts.lost, counts.contended), (1, 2));
+    calls.faults.script([Some(Fault::Lost); 9]);
+    calls.faults.none();
+    assert!(calls.acquire().await.is_ok(), "a script ends with the rest");
+}
+
+#[tokio::test]
+async fn chance_is_the_same_for_the_same_seed() {
+    let run = async |seed| {
+        let calls = Calls::new();
+        let faults = [Fault::Unavailable, Fault::Contended];
+        calls.faults.by_chance(seed, 4, faults);
+        let mut hits = Vec::new();
+        for _ in 0..1_000 {
+            hits.push(calls.acquire().await.is_err());
+        }
+        let counts = calls.faults.counts();
+        let [some, others] = [counts.unavailable, counts.contended];
+        assert!(
+            (80..170).contains(&some) && (80..170).contains(&others),
+            "{counts:?}"
+        );
+        hits
+    };
+    assert_eq!(run(1).await, run(1).await);
+    assert_ne!(run(1).await, run(2).await);
+    let calls = Calls::new();
+    calls.faults.by_chance(1, 1, []);
+    assert!(
+        calls.acquire().await.is_ok(),
+        "a list without faults is none"
+    );
+}
+
+fn memory(clock: &ManualClock) -> Faulty<Local<AnyRule, ManualClock>> {
+    Faulty::new(LocalBuilder::new().clock(clock.clone()).build())
+}
+
+/// What passes on errors, and what answers them, is right again when the fault is gone.
+#[tokio::test(start_paused = true)]
+async fn the_suite_is_content_with_faults_that_end() {
+    let faults = [
+        Fault::Unavailable,
+        Fault::Contended,
+        Fault::Lost,
+        Fault::Late(3),
+    ];
+    for fault in faults {
+        let clock = ManualClock::default();
+        let faulty = memory(&clock);
+        let handle = faulty.faults();
+        let switch = move |on| {
+            if on {
+                handle.always(fault)
+            } else {
+                handle.none()
+            }
+        };
+        let only = Law::Fault;
+        let bare = Suite::new(faulty.clone()).fault(switch.clone()).only(only);
+        let report = bare.clock(clock.clone()).run().await.unwrap();
+        assert_eq!(report.kept(), [only]);
+        let open = Suite::new(faulty.clone().fail_open()).fault(switch.clone());
+        open.clock(clock.clone()).only(only).run().await.unwrap();
+        let closed = Suite::new(faulty.fail_closed().boxed()).fault(switch);
+        closed.clock(clock).only(only).run().await.unwrap();
+    }
+}
+
+/// A store that is contended under load is right, also where its callers cannot tell what was charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_suite_takes_errors_in_a_race_for_what_they_are() {
+    for fault in [Fault::Contended, Fault::Lost] {
+        let clock = ManualClock::default();
+        let faulty = memory(&clock);
+        let faults = faulty.faults();
+        // Each task makes two calls or more: when a race is over, so is the script.
+        let handle = faults.clone();
+        let spawn = move |task: BoxFuture<()>| {
+            handle.script([None, Some(fault)]);
+            tokio::spawn(task)
+        };
+        let suite = Suite::new(faulty).clock(clock).spawn(spawn);
+        suite.only(Law::Race).run().await.unwrap();
+        let counts = faults.counts();
+        assert!(counts.contended + counts.lost > 500, "{counts:?}");
+    }
+}

@@ -1,0 +1,282 @@
+//! A plain store that answers later, and can be broken in one way at a time.
+
+mod decide;
+mod flaw;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use tokio::task::yield_now;
+use tollgate::{
+    AnyRule, Charge, Cost, Policy, Timestamp,
+    algorithm::{Algorithm, AnyState},
+    clock::{Clock, ManualClock},
+    key::Key,
+    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store},
+};
+
+pub(super) use self::flaw::Flaw;
+
+type Place = (String, String);
+
+/// What is remembered of a key.
+#[derive(Clone)]
+struct Known {
+    state: AnyState,
+    written_at: Timestamp,
+    by: Option<AnyRule>,
+}
+
+#[derive(Clone)]
+pub(super) struct Flawed {
+    flaw: Flaw,
+    states: Arc<Mutex<HashMap<Place, Known>>>,
+    /// Held while it decides.
+    turn: Arc<Mutex<()>>,
+    clock: ManualClock,
+    calls: Arc<AtomicU64>,
+    blocked: Arc<AtomicBool>,
+    /// Who was let pass once too often.
+    favoured: Arc<Mutex<HashSet<Place>>>,
+    pub(super) is_faulty: Arc<AtomicBool>,
+    was_faulty: Arc<AtomicBool>,
+}
+
+struct Owned {
+    policy: Policy,
+    rule: AnyRule,
+    key: Key,
+    cost: Cost,
+}
+
+impl Flawed {
+    pub(super) fn new(clock: &ManualClock, flaw: Flaw) -> Self {
+        Self {
+            flaw,
+            states: Arc::default(),
+            turn: Arc::default(),
+            clock: clock.clone(),
+            calls: Arc::default(),
+            blocked: Arc::default(),
+            favoured: Arc::default(),
+            is_faulty: Arc::default(),
+            was_faulty: Arc::default(),
+        }
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap()
+    }
+
+    fn now(&self) -> Timestamp {
+        match self.flaw {
+            Flaw::TimeStands => Timestamp::from_nanos(1_767_225_600_000_000_000),
+            _ => self.clock.now(),
+        }
+    }
+
+    fn place(&self, policy: &Policy, key: &Key) -> Place {
+        // `Key(text 7)`: kind and content.
+        let content = format!("{:?}", key.labelled());
+        let content = match self.flaw {
+            Flaw::MixesKinds => content.split_once(' ').map_or("", |(_, rest)| rest).into(),
+            Flaw::CutsKeys => content.chars().take(40).collect(),
+            _ => content,
+        };
+        match self.flaw {
+            Flaw::MixesPolicies => (String::new(), content),
+            Flaw::JoinsNames => {
+                let content = content.trim_start_matches("Key(text ");
+                (String::new(), format!("{policy}:{content}"))
+            }
+            Flaw::TellsUnitsApart => (format!("{policy} {:?}", policy.unit()), content),
+            _ => (policy.name().into(), content),
+        }
+    }
+
+    fn own(&self, rule: &AnyRule, key: &Key) -> AnyRule {
+        let own = rule
+            .for_key(&|| key.digest())
+            .filter(|_| !self.has(Flaw::IgnoresTheKeysOwnRule));
+        own.unwrap_or_else(|| rule.clone())
+    }
+
+    fn recall(&self, place: &Place, rule: &AnyRule) -> Option<AnyState> {
+        let known = self.states.lock().unwrap().get(place).cloned()?;
+        let now = self.now();
+        let is_lost = match self.flaw {
+            Flaw::ForgetsTooEarly => {
+                let left = rule.forgettable_at(&known.state).saturating_since(now);
+                (1..3_000_000).contains(&left.as_nanos())
+            }
+            Flaw::MintsAsTheClockStepsBack => now < known.written_at,
+            Flaw::MintsOnChange => known.by.as_ref() != Some(rule),
+            _ => false,
+        };
+        (!is_lost).then_some(known.state)
+    }
+
+    fn keep(&self, place: Place, state: Option<AnyState>, by: &AnyRule) {
+        let mut states = self.states.lock().unwrap();
+        match state {
+            Some(state) => states.insert(
+                place,
+                Known {
+                    state,
+                    written_at: self.now(),
+                    by: Some(by.clone()),
+                },
+            ),
+            None => states.remove(&place),
+        };
+    }
+
+    fn correct(
+        &self,
+        place: Place,
+        rule: &AnyRule,
+        mut charge: Charge,
+        actual: u64,
+        mut state: Option<AnyState>,
+    ) {
+        match self.flaw {
+            Flaw::RefundMints => charge.cost *= 2,
+            Flaw::RefundOfTheForgottenMints if state.is_none() && actual == 0 => {
+                charge.cost += 1;
+                rule.settle(&mut state, &charge, self.now(), charge.cost + 1);
+            }
+            _ => {}
+        }
+        rule.settle(&mut state, &charge, self.now(), actual);
+        self.keep(place, state, rule);
+    }
+
+    /// What a call does that is dropped before its end.
+    fn dropped(&self, asks: &[Owned]) {
+        match self.flaw {
+            Flaw::ChargesDroppedTwice => {
+                self.at_once(asks);
+                self.at_once(asks);
+            }
+            Flaw::DroppedBlocks => self.blocked.store(true, Ordering::SeqCst),
+            _ => {}
+        }
+    }
+}
+
+/// Tells a store when a call is dropped before its end.
+struct Guard(Option<(Flawed, Vec<Owned>)>);
+
+impl Guard {
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some((store, asks)) = self.0.take() {
+            store.dropped(&asks);
+        }
+    }
+}
+
+fn owned(asks: &[Ask<'_, AnyRule>]) -> Vec<Owned> {
+    let owned = |ask: &Ask<'_, AnyRule>| Owned {
+        policy: ask.policy().clone(),
+        rule: ask.rule().clone(),
+        key: *ask.key(),
+        cost: ask.cost(),
+    };
+    asks.iter().map(owned).collect()
+}
+
+impl Backend for Flawed {
+    type Error = Error;
+}
+
+impl Store<AnyRule> for Flawed {
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
+        let (store, asks, again) = (self.clone(), owned(asks), owned(asks));
+        let mut guard = Guard(Some((self.clone(), again)));
+        Check::Pending(Box::pin(async move {
+            let answer = store.decide(asks).await;
+            guard.ended();
+            answer
+        }))
+    }
+
+    fn look(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
+        let was_faulty = self.was_faulty.load(Ordering::SeqCst) && self.has(Flaw::StaysFaulty);
+        if self.is_faulty.load(Ordering::SeqCst) || was_faulty {
+            return Check::Ready(Err(Error::unavailable("a fault")));
+        }
+        let look = |ask: Owned| {
+            let rule = self.own(&ask.rule, &ask.key);
+            let place = self.place(&ask.policy, &ask.key);
+            let mut state = self.recall(&place, &rule);
+            if self.has(Flaw::LookSpends) {
+                rule.step(&mut state, self.now(), Cost::ONE);
+                self.keep(place, state.clone(), &rule);
+            }
+            if self.has(Flaw::LookIsStale) {
+                state = None;
+            }
+            self.told(rule.look(state.as_ref(), self.now()))
+        };
+        Check::Ready(Ok(owned(asks).into_iter().map(look).collect()))
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, AnyRule>]) -> Check<Self::Done> {
+        if self.has(Flaw::LosesSettlements) {
+            return Check::Ready(Ok(()));
+        }
+        let store = self.clone();
+        let settlements: Vec<_> = settlements
+            .iter()
+            .map(|it| {
+                let rule = self.own(it.rule, &it.key);
+                (self.place(it.policy, &it.key), rule, it.charge, it.actual)
+            })
+            .collect();
+        Check::Pending(Box::pin(async move {
+            for (place, rule, charge, actual) in settlements {
+                if store.has(Flaw::LosesRefunds) {
+                    let stale = store.recall(&place, &rule);
+                    yield_now().await;
+                    store.correct(place, &rule, charge, actual, stale);
+                } else {
+                    let _turn = store.turn();
+                    let state = store.recall(&place, &rule);
+                    store.correct(place, &rule, charge, actual, state);
+                }
+            }
+            Ok(())
+        }))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let place = self.place(policy, key);
+        let mut states = self.states.lock().unwrap();
+        match self.flaw {
+            Flaw::ResetDoesNothing => {}
+            Flaw::ResetsAllPolicies => states.retain(|(_, other), _| *other != place.1),
+            _ => {
+                states.remove(&place);
+            }
+        }
+        Check::Ready(Ok(()))
+    }
+}
