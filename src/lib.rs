@@ -63,7 +63,7 @@
 //! |---|---|---|
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
-//! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()` or `.fail_closed()` says what happens when it cannot tell | as it says |
+//! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)` says what happens when it cannot tell | as it says |
 //!
 //! # Work that is pulled
 //!

@@ -7,7 +7,8 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// Why a store could not tell: neither a refusal nor an answer.
 ///
 /// Opaque; ask it [`is_timeout`](Self::is_timeout), [`is_contended`](Self::is_contended) or
-/// [`is_unavailable`](Self::is_unavailable).
+/// [`is_unavailable`](Self::is_unavailable). Wrappers ask, too: for a
+/// [circuit breaker](super::BehindBreaker) all but contention are failures.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -40,7 +41,7 @@ impl Error {
         }
     }
 
-    /// The store cannot be reached.
+    /// The store cannot be reached, or is not asked, because it could not be reached before.
     pub fn unavailable(source: impl Into<Source>) -> Self {
         Self {
             kind: Kind::Unavailable,
@@ -75,7 +76,7 @@ impl Error {
         self.kind == Kind::Contended
     }
 
-    /// Whether the store could not be reached.
+    /// Whether the store could not be reached, or was not asked for that reason.
     pub fn is_unavailable(&self) -> bool {
         self.kind == Kind::Unavailable
     }

@@ -28,8 +28,9 @@ use crate::{
 #[diagnostic::on_unimplemented(
     message = "a store that can fail (with `{Self}`) must say what happens then",
     label = "this store can fail",
-    note = "`.fail_open()` lets requests pass while the store cannot tell, `.fail_closed()` refuses them with 503; \
-            both come from `tollgate::store::StoreExt`, which is in the prelude"
+    note = "`.fail_open()` lets requests pass while the store cannot tell, `.fail_closed()` refuses them with 503, \
+            `.fall_back_to(local).share(1, nodes)` lets a local store decide; all come from \
+            `tollgate::store::StoreExt`, which is in the prelude"
 )]
 pub trait NeverFails: sealed::Sealed {
     /// Proves it.

@@ -14,7 +14,8 @@
 //! A layer takes only stores whose [`Error`](Backend::Error) can never happen. The
 //! wrappers of [`StoreExt`] make one of any other: [`fail_open`](StoreExt::fail_open) lets undecided
 //! requests pass, [`fail_closed`](StoreExt::fail_closed) answers them with 503. Either way the
-//! decision says that it is undecided, and no header carries an invented number.
+//! decision says that it is undecided, and no header carries an invented number. With
+//! [`fall_back_to`](StoreExt::fall_back_to), a local store decides instead.
 
 mod ask;
 mod boxed;
@@ -26,11 +27,15 @@ mod local;
 mod redis;
 #[cfg(feature = "redis")]
 mod script;
+mod wrap;
 
 use std::future::Future;
 
 use crate::{key::Key, outcome::Policy};
 
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use self::wrap::{Timeout, TimeoutFuture};
 pub use self::{
     ask::{Ask, Decisions, Settlement},
     boxed::{BoxFuture, BoxStore},
@@ -38,6 +43,10 @@ pub use self::{
     error::Error,
     failure::{NeverFails, OnFailure, OnFailureFuture},
     local::{AtCapacity, Local, LocalBuilder, Stats},
+    wrap::{
+        BehindBreaker, BreakerFuture, CircuitBreaker, CircuitState, FallBackBuilder, FallBackDone,
+        FallBackFuture, FallBackTo, ForgetFuture, RememberFuture, RememberRefusals, Scalable,
+    },
 };
 
 #[cfg(feature = "redis")]
@@ -128,6 +137,40 @@ pub trait Store<Rule>: Backend {
 }
 
 /// What every store can be wrapped in.
+///
+/// | wrapper | a call | its error |
+/// |---|---|---|
+/// | `timeout`, feature `tokio` | fails when no answer comes within a deadline | [`store::Error`](Error) |
+/// | [`circuit_breaker`](Self::circuit_breaker) | fails at once, for a while, after several failures in a row | [`store::Error`](Error) |
+/// | [`remember_refusals`](Self::remember_refusals) | is refused here as long as a refusal of the store holds | the store's |
+/// | [`fall_back_to`](Self::fall_back_to) | that fails is decided by a local store, under a share of the rule | none |
+/// | [`fail_open`](Self::fail_open) | that fails lets the request pass | none |
+/// | [`fail_closed`](Self::fail_closed) | that fails turns the request away with 503 | none |
+/// | [`boxed`](Self::boxed) | is the same; the store's type is erased | the store's |
+///
+/// What is written first lies inside. Any order compiles that the errors allow, and this one serves most: a deadline, so
+/// that silence is a failure; a breaker, so that failures cost no waiting; the memory of refusals, which answers also
+/// while the breaker is open; and at the end what happens to a call that failed.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, CircuitBreaker}};
+///
+/// fn limited(remote: BoxStore<TokenBucket, store::Error>, nodes: u64) {
+///     # #[cfg(feature = "tokio")]
+///     let remote = remote.timeout(Duration::from_millis(100));
+///     let store = remote
+///         .circuit_breaker(CircuitBreaker::new())
+///         .remember_refusals()
+///         .fall_back_to(Local::new())
+///         .share(1, nodes);
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store);
+/// #   let _ = layer;
+/// }
+/// # let _: fn(_, _) = limited;
+/// ```
+///
+/// To read the counters of a wrapper that lies inside, keep a clone of it: clones share them.
 pub trait StoreExt: Backend + Sized {
     /// Lets a request pass when the store cannot tell.
     fn fail_open(self) -> OnFailure<Self> {
@@ -137,6 +180,38 @@ pub trait StoreExt: Backend + Sized {
     /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) when the store cannot tell.
     fn fail_closed(self) -> OnFailure<Self> {
         OnFailure::new(self, false)
+    }
+
+    /// Fails when no answer comes within a deadline; `settle` and `reset` have the same one.
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    fn timeout(self, deadline: std::time::Duration) -> Timeout<Self>
+    where
+        Self: Backend<Error = Error>,
+    {
+        Timeout::new(self, deadline)
+    }
+
+    /// Leaves the store alone for a while when it fails time after time.
+    fn circuit_breaker<C>(self, settings: CircuitBreaker<C>) -> BehindBreaker<Self, C>
+    where
+        Self: Backend<Error = Error>,
+    {
+        BehindBreaker::new(self, settings)
+    }
+
+    /// Lets a local store decide while this one fails, under the share of each rule that is stated next:
+    /// `.fall_back_to(Local::new()).share(1, nodes)`.
+    fn fall_back_to<L>(self, local: L) -> FallBackBuilder<Self, L>
+    where
+        L: Backend<Error: NeverFails>,
+    {
+        FallBackBuilder::new(self, local)
+    }
+
+    /// Refuses here what the store refused, as long as its refusal holds.
+    fn remember_refusals<Rule>(self) -> RememberRefusals<Self, Rule> {
+        RememberRefusals::new(self)
     }
 
     /// Erases the store's type, where configuration chooses the store.

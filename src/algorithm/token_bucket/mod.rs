@@ -2,6 +2,7 @@
 
 mod codec;
 mod fill;
+mod scale;
 mod script;
 mod step;
 mod text;

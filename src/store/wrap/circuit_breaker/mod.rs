@@ -1,0 +1,202 @@
+//! Not asking a store that does not answer.
+
+mod breaker;
+mod gate;
+mod settings;
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+
+pub use self::settings::CircuitBreaker;
+
+use self::breaker::{Breaker, Call, IsOpen};
+use crate::{
+    clock::{Clock, SystemClock},
+    key::Key,
+    outcome::Policy,
+    store::{Ask, Backend, Check, Error, Settlement, Store},
+};
+
+/// A store that is left alone for a while when it fails time after time.
+///
+/// Made by [`circuit_breaker`](super::super::StoreExt::circuit_breaker).
+///
+/// | state | a call | until |
+/// |---|---|---|
+/// | [closed](CircuitState::Closed) | asks the store | so many [failures](CircuitBreaker::failures) in a row open it |
+/// | [open](CircuitState::Open) | fails at once, as [unavailable](Error::is_unavailable) | a [pause](CircuitBreaker::open_for) is over |
+/// | [half-open](CircuitState::HalfOpen) | is the one probe, or fails at once | the probe is answered: closed; or fails: open for twice as long |
+///
+/// Every error is a failure, except [contention](Error::is_contended): a store that lost a race is there. Refusals are
+/// answers. A result counts only in the state in which its call began. `look`, `settle` and `reset` take part as
+/// `acquire` does.
+///
+/// # Order
+///
+/// A deadline belongs inside: `.timeout(…).circuit_breaker(…)`. Only then is a store that never answers a failure, and
+/// a probe sure to end. A probe that is dropped gives its place to the next call.
+///
+/// # Cancellation
+///
+/// A call that is dropped is neither an answer nor a failure.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, CircuitBreaker, CircuitState, Error, Store, StoreExt};
+/// # use tollgate::{key::Key, store::{Backend, Check, Decisions, Never, Settlement}};
+/// # fn down<T>() -> Check<Never<Result<T, Error>>> { Check::Ready(Err(Error::unavailable("connection refused"))) }
+/// # struct Down;
+/// # impl Backend for Down { type Error = Error; }
+/// # impl Store<TokenBucket> for Down {
+/// #     type Answer = Never<Result<Decisions, Error>>;
+/// #     type Done = Never<Result<(), Error>>;
+/// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
+/// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
+/// #     fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> { down() }
+/// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> { down() }
+/// # }
+///
+/// // `Down` cannot be reached.
+/// let store = Down.circuit_breaker(CircuitBreaker::new().failures(3));
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+/// for _ in 0..10 {
+///     drop(store.acquire(&ask));
+/// }
+/// assert_eq!(store.state(), CircuitState::Open);
+/// assert_eq!((store.opened(), store.rejected()), (1, 7));
+/// ```
+#[derive(Debug)]
+pub struct BehindBreaker<S, C = SystemClock> {
+    store: S,
+    breaker: Arc<Breaker<C>>,
+}
+
+/// Whether a circuit breaker lets calls through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CircuitState {
+    /// All calls pass.
+    Closed,
+    /// None does.
+    Open,
+    /// One does, or will as soon as it comes.
+    HalfOpen,
+}
+
+impl<S: Clone, C> Clone for BehindBreaker<S, C> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            breaker: Arc::clone(&self.breaker),
+        }
+    }
+}
+
+impl<S, C> BehindBreaker<S, C> {
+    pub(in crate::store) fn new(store: S, settings: CircuitBreaker<C>) -> Self {
+        let breaker = Arc::new(Breaker::new(settings));
+        Self { store, breaker }
+    }
+
+    /// How often it was opened, all clones together.
+    pub fn opened(&self) -> u64 {
+        self.breaker.opened()
+    }
+
+    /// How many calls failed without the store being asked.
+    pub fn rejected(&self) -> u64 {
+        self.breaker.rejected()
+    }
+
+    /// How many calls asked the store as probes.
+    pub fn probes(&self) -> u64 {
+        self.breaker.probes()
+    }
+
+    /// Whether calls pass now.
+    pub fn state(&self) -> CircuitState
+    where
+        C: Clock,
+    {
+        self.breaker.state()
+    }
+
+    fn call<F, T>(&self, ask: impl FnOnce(&S) -> Check<F>) -> Check<BreakerFuture<F, C>>
+    where
+        F: Future<Output = Result<T, Error>>,
+        C: Clock,
+    {
+        let Some(mut call) = self.breaker.enter() else {
+            return Check::Ready(Err(Error::unavailable(IsOpen)));
+        };
+        match ask(&self.store) {
+            Check::Ready(result) => {
+                call.ended(&result);
+                Check::Ready(result)
+            }
+            Check::Pending(answer) => Check::Pending(BreakerFuture { answer, call }),
+        }
+    }
+}
+
+pin_project! {
+    /// The future of a store [behind a circuit breaker](BehindBreaker).
+    pub struct BreakerFuture<F, C = SystemClock> {
+        #[pin]
+        answer: F,
+        call: Call<C>,
+    }
+}
+
+impl<F, C> fmt::Debug for BreakerFuture<F, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BreakerFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F, T, C: Clock> Future for BreakerFuture<F, C>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready!(this.answer.poll(cx));
+        this.call.ended(&result);
+        Poll::Ready(result)
+    }
+}
+
+impl<S: Backend<Error = Error>, C> Backend for BehindBreaker<S, C> {
+    type Error = Error;
+}
+
+impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreaker<S, C> {
+    type Answer = BreakerFuture<S::Answer, C>;
+    type Done = BreakerFuture<S::Done, C>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.call(|store| store.acquire(asks))
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.call(|store| store.look(asks))
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+        self.call(|store| store.settle(settlements))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.call(|store| store.reset(policy, key))
+    }
+}

@@ -1,0 +1,474 @@
+//! `.circuit_breaker(…)`: not asking a store that does not answer.
+
+use std::{
+    collections::BTreeSet,
+    error::Error as _,
+    future::{Future, IntoFuture},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Barrier},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use tollgate::{
+    Policy, Timestamp, TokenBucket,
+    clock::{Clock, ManualClock},
+    key::Key,
+    store::{
+        Ask, Backend, BehindBreaker, Check, CircuitBreaker, CircuitState, Decisions, Error, Never,
+        Settlement, Store, StoreExt,
+    },
+};
+
+use crate::fakes::{Asked, Fault, Kind, Op, Remote};
+
+type Broken = BehindBreaker<Remote<TokenBucket, ManualClock>, ManualClock>;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(10);
+
+struct Set {
+    remote: Remote<TokenBucket, ManualClock>,
+    clock: ManualClock,
+    store: Broken,
+    asked: Asked,
+}
+
+fn set(failures: u32) -> Set {
+    set_with(|settings| settings.failures(failures).seed(7))
+}
+
+fn set_with(change: impl FnOnce(CircuitBreaker) -> CircuitBreaker) -> Set {
+    let clock = ManualClock::default();
+    let remote = Remote::with_clock(clock.clone());
+    let settings = change(CircuitBreaker::new().open_for(FIRST, LONGEST));
+    let store = remote
+        .clone()
+        .circuit_breaker(settings.clock(clock.clone()));
+    Set {
+        remote,
+        clock,
+        store,
+        asked: Asked::of(TokenBucket::per_hour(1000)),
+    }
+}
+
+impl Set {
+    async fn call(&self) -> Result<(), Error> {
+        self.asked.acquire(&self.store, "a", 1).await.map(drop)
+    }
+
+    /// A call of which the store hears.
+    async fn call_with(&self, fault: Fault) -> Result<(), Error> {
+        self.remote.plan([fault]);
+        let before = self.remote.calls().len();
+        let result = self.call().await;
+        assert_eq!(
+            self.remote.calls().len(),
+            before + 1,
+            "the store was not asked"
+        );
+        result
+    }
+
+    async fn open(&self) {
+        self.remote.usually(Fault::Fails(Kind::Timeout));
+        for _ in 0..100 {
+            if self.store.state() == CircuitState::Closed {
+                assert!(self.call().await.is_err());
+            }
+        }
+        self.remote.usually(Fault::None);
+        assert_eq!(self.store.state(), CircuitState::Open);
+    }
+
+    /// Until it is half open: the length of the pause, to the nanosecond.
+    fn wait_until_half_open(&self) -> Duration {
+        let begun = self.clock.now();
+        let is_open_after = |nanos: u64| {
+            self.clock
+                .set(begun.saturating_add(Duration::from_nanos(nanos)));
+            self.store.state() == CircuitState::Open
+        };
+        let (mut open, mut half_open) = (0, 2 * LONGEST.as_nanos() as u64);
+        assert!(is_open_after(open) && !is_open_after(half_open));
+        while half_open - open > 1 {
+            let middle = open + (half_open - open) / 2;
+            if is_open_after(middle) {
+                open = middle;
+            } else {
+                half_open = middle;
+            }
+        }
+        assert!(!is_open_after(half_open));
+        assert_eq!(self.store.state(), CircuitState::HalfOpen);
+        Duration::from_nanos(half_open)
+    }
+}
+
+#[tokio::test]
+async fn it_opens_after_so_many_failures_in_a_row_and_asks_nobody_then() {
+    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Other] {
+        let set = set(3);
+        for fault in [Fault::Fails(kind), Fault::FailsAtOnce(kind)] {
+            assert!(set.call_with(fault).await.is_err());
+        }
+        assert_eq!(set.store.state(), CircuitState::Closed);
+        // An answer begins the count anew.
+        assert!(set.call_with(Fault::None).await.is_ok());
+        for _ in 0..3 {
+            assert_eq!(set.store.state(), CircuitState::Closed);
+            assert!(set.call_with(Fault::Fails(kind)).await.is_err());
+        }
+        assert_eq!(set.store.state(), CircuitState::Open);
+        let asked = set.remote.calls().len();
+        for _ in 0..10 {
+            let error = set.call().await.unwrap_err();
+            assert!(error.is_unavailable());
+            let source = error.source().unwrap().to_string();
+            assert!(source.contains("circuit breaker is open"), "{source}");
+        }
+        assert_eq!(set.remote.calls().len(), asked);
+        let store = set.store.clone();
+        assert_eq!(
+            (store.opened(), store.rejected(), store.probes()),
+            (1, 10, 0)
+        );
+    }
+}
+
+#[tokio::test]
+async fn contention_is_an_answer() {
+    let set = set(2);
+    for _ in 0..5 {
+        let failed = set.call_with(Fault::Fails(Kind::Timeout)).await;
+        assert!(failed.unwrap_err().is_timeout());
+        let contended = set.call_with(Fault::Fails(Kind::Contended)).await;
+        assert!(contended.unwrap_err().is_contended());
+    }
+    assert_eq!(set.store.state(), CircuitState::Closed);
+    set.open().await;
+    set.wait_until_half_open();
+    assert!(set.call_with(Fault::Fails(Kind::Contended)).await.is_err());
+    assert_eq!(set.store.state(), CircuitState::Closed);
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer() {
+    let mut set = set(1);
+    set.asked = Asked::of(TokenBucket::per_hour(1));
+    for _ in 0..10 {
+        assert!(set.call_with(Fault::None).await.is_ok());
+    }
+    assert_eq!(
+        (set.store.state(), set.store.opened()),
+        (CircuitState::Closed, 0)
+    );
+}
+
+/// `look`, `settle` and `reset` open it, are rejected by it, and are its probes.
+#[tokio::test]
+async fn all_calls_take_part() {
+    for op in [Op::Look, Op::Settle, Op::Reset] {
+        let set = set(2);
+        let decision = set.asked.acquire(&set.store, "a", 1).await.unwrap();
+        let key = Key::from("a");
+        let call = async || match op {
+            Op::Settle => {
+                let settlement = set.asked.settlement("a", &decision, 0);
+                set.store.settle(&[settlement]).await.is_ok()
+            }
+            Op::Reset => {
+                let check = Store::<TokenBucket>::reset(&set.store, &set.asked.policy, &key);
+                check.await.is_ok()
+            }
+            _ => set.asked.look(&set.store, "a").await.is_ok(),
+        };
+        set.remote.usually(Fault::Fails(Kind::Other));
+        for _ in 0..2 {
+            assert!(!call().await);
+        }
+        assert_eq!(set.store.state(), CircuitState::Open);
+        assert!(!call().await);
+        assert_eq!((set.remote.count(op), set.store.rejected()), (2, 1));
+        set.remote.usually(Fault::None);
+        set.wait_until_half_open();
+        assert!(call().await);
+        assert_eq!(
+            (set.store.state(), set.store.probes()),
+            (CircuitState::Closed, 1)
+        );
+    }
+}
+
+#[tokio::test]
+async fn pauses_are_drawn_from_their_upper_half_and_double_up_to_the_longest() {
+    let set = set(1);
+    set.open().await;
+    let mut longest = FIRST;
+    for _ in 0..8 {
+        let pause = set.wait_until_half_open();
+        assert!(
+            pause >= longest / 2 && pause <= longest,
+            "{pause:?} of {longest:?}"
+        );
+        let failed = set.call_with(Fault::Fails(Kind::Timeout)).await;
+        assert!(failed.is_err());
+        assert_eq!(set.store.state(), CircuitState::Open);
+        longest = (longest * 2).min(LONGEST);
+    }
+    assert_eq!(longest, LONGEST);
+    assert_eq!((set.store.opened(), set.store.probes()), (9, 8));
+    // An answer begins anew with the first.
+    set.wait_until_half_open();
+    assert!(set.call_with(Fault::None).await.is_ok());
+    assert_eq!(set.store.state(), CircuitState::Closed);
+    set.open().await;
+    assert!(set.wait_until_half_open() <= FIRST);
+}
+
+#[tokio::test]
+async fn a_fleet_does_not_probe_in_step_and_a_seed_says_how_it_does() {
+    let mut pauses = BTreeSet::new();
+    for seed in 0..50 {
+        let pause = async || {
+            let set = set_with(|settings| settings.failures(1).seed(seed));
+            set.open().await;
+            set.wait_until_half_open()
+        };
+        let drawn = pause().await;
+        assert_eq!(drawn, pause().await);
+        pauses.insert(drawn);
+    }
+    assert_eq!(pauses.len(), 50);
+    // They fill the half second, roughly evenly.
+    let early = pauses.iter().filter(|pause| **pause < FIRST * 3 / 4);
+    assert!((10..=40).contains(&early.count()), "{pauses:?}");
+    let unseeded = async || {
+        let set = set_with(|settings| settings.failures(1));
+        set.open().await;
+        set.wait_until_half_open()
+    };
+    assert_ne!(unseeded().await, unseeded().await);
+}
+
+/// One of 64 tasks reaches the store, whichever is first, however often it is tried.
+#[test]
+fn one_of_many_threads_probes() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let set = Arc::new(set(1));
+        for round in 0..20_u64 {
+            set.open().await;
+            set.wait_until_half_open();
+            set.remote.usually(Fault::Slow(Duration::from_millis(5)));
+            let before = set.remote.count(Op::Acquire);
+            let barrier = Arc::new(tokio::sync::Barrier::new(64));
+            let tasks: Vec<_> = (0..64)
+                .map(|_| {
+                    let (set, barrier) = (Arc::clone(&set), Arc::clone(&barrier));
+                    tokio::spawn(async move {
+                        barrier.wait().await;
+                        // All ask before the probe has ended, or find the breaker closed by it.
+                        let asked = set.store.acquire(&[set.asked.ask("a", 1)]);
+                        barrier.wait().await;
+                        asked.await.is_ok()
+                    })
+                })
+                .collect();
+            let mut passed = 0;
+            for task in tasks {
+                passed += u64::from(task.await.unwrap());
+            }
+            assert_eq!(passed, 1);
+            assert_eq!(set.remote.count(Op::Acquire), before + 1);
+            assert_eq!(set.store.probes(), round + 1);
+            assert_eq!(set.store.state(), CircuitState::Closed);
+        }
+    });
+}
+
+/// The same with threads that begin in the same instant, and a store that answers within the call.
+#[test]
+fn one_of_many_threads_probes_at_once() {
+    let set = set(1);
+    for _ in 0..50 {
+        set.remote.plan([Fault::FailsAtOnce(Kind::Timeout)]);
+        assert!(matches!(
+            set.store.acquire(&[set.asked.ask("a", 1)]),
+            Check::Ready(Err(_))
+        ));
+        set.wait_until_half_open();
+        // Fails, so that the breaker stays shut for all who come later.
+        set.remote.usually(Fault::FailsAtOnce(Kind::Timeout));
+        let (before, barrier) = (set.remote.count(Op::Acquire), Barrier::new(8));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let check = set.store.acquire(&[set.asked.ask("a", 1)]);
+                    assert!(matches!(check, Check::Ready(Err(_))));
+                });
+            }
+        });
+        assert_eq!(set.remote.count(Op::Acquire), before + 1);
+        set.wait_until_half_open();
+        set.remote.usually(Fault::AtOnce);
+        assert!(matches!(
+            set.store.acquire(&[set.asked.ask("a", 1)]),
+            Check::Ready(Ok(_))
+        ));
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_is_dropped_gives_its_place_to_the_next() {
+    let set = set(1);
+    set.open().await;
+    set.wait_until_half_open();
+    let mut cx = Context::from_waker(Waker::noop());
+    for polls in 0..3 {
+        set.remote.plan([Fault::Silent]);
+        let mut probe = Box::pin(set.store.acquire(&[set.asked.ask("a", 1)]).into_future());
+        for _ in 0..polls {
+            assert!(probe.as_mut().poll(&mut cx).is_pending());
+        }
+        // While it is there, nobody else is.
+        assert!(set.call().await.unwrap_err().is_unavailable());
+        assert_eq!(set.remote.running(), 1);
+        drop(probe);
+        assert_eq!(set.store.state(), CircuitState::HalfOpen);
+    }
+    assert!(set.call_with(Fault::None).await.is_ok());
+    assert_eq!(set.store.state(), CircuitState::Closed);
+    assert_eq!((set.store.probes(), set.store.rejected()), (4, 3));
+}
+
+#[tokio::test]
+async fn calls_that_are_dropped_are_no_failures() {
+    let set = set(2);
+    set.remote.usually(Fault::Silent);
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..10 {
+        let mut call = Box::pin(set.store.acquire(&[set.asked.ask("a", 1)]).into_future());
+        assert!(call.as_mut().poll(&mut cx).is_pending());
+    }
+    assert_eq!(
+        (set.store.state(), set.store.opened()),
+        (CircuitState::Closed, 0)
+    );
+}
+
+/// Calls that began before the state changed say nothing about the state after.
+#[tokio::test]
+async fn late_results_count_only_in_the_state_they_began_in() {
+    let set = set(2);
+    let begin = |fault: Fault| {
+        set.remote.plan([fault]);
+        Box::pin(set.store.acquire(&[set.asked.ask("a", 1)]).into_future())
+    };
+    let late_answers = [begin(Fault::None), begin(Fault::None)];
+    let late_failures = [
+        begin(Fault::Fails(Kind::Timeout)),
+        begin(Fault::Fails(Kind::Timeout)),
+        begin(Fault::Fails(Kind::Timeout)),
+    ];
+    set.open().await;
+    let [first, second] = late_answers;
+    assert!(first.await.is_ok());
+    assert_eq!(set.store.state(), CircuitState::Open);
+    set.wait_until_half_open();
+    assert!(second.await.is_ok());
+    assert_eq!(set.store.state(), CircuitState::HalfOpen);
+    let [first, second, third] = late_failures;
+    assert!(first.await.is_err());
+    assert_eq!(set.store.state(), CircuitState::HalfOpen);
+    assert!(set.call_with(Fault::None).await.is_ok());
+    // Two failures would open it, but these are of another time.
+    assert!(second.await.is_err() && third.await.is_err());
+    assert_eq!(
+        (set.store.state(), set.store.opened()),
+        (CircuitState::Closed, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_does_not_prolong_a_pause() {
+    let set = set(1);
+    set.open().await;
+    set.clock.set(Timestamp::from_nanos(0));
+    assert_eq!(set.store.state(), CircuitState::HalfOpen);
+    assert!(set.call_with(Fault::None).await.is_ok());
+    assert_eq!(set.store.state(), CircuitState::Closed);
+}
+
+/// Panics when it is asked.
+#[derive(Clone)]
+struct Panics;
+
+impl Backend for Panics {
+    type Error = Error;
+}
+
+impl Store<TokenBucket> for Panics {
+    type Answer = Never<Result<Decisions, Error>>;
+    type Done = Never<Result<(), Error>>;
+
+    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        panic!("a fault of the store")
+    }
+    fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        Check::Ready(Err(Error::timeout()))
+    }
+    fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_probe_that_panics_gives_its_place_to_the_next() {
+    let (clock, asked) = (ManualClock::default(), Asked::of(TokenBucket::per_hour(1)));
+    let settings = CircuitBreaker::new().failures(1).clock(clock.clone());
+    let store = Panics.circuit_breaker(settings);
+    assert!(matches!(
+        store.look(&[asked.ask("a", 1)]),
+        Check::Ready(Err(_))
+    ));
+    clock.advance(LONGEST);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        drop(store.acquire(&[asked.ask("a", 1)]))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(store.state(), CircuitState::HalfOpen);
+    let check = Store::<TokenBucket>::reset(&store, &asked.policy, &"a".into());
+    assert!(matches!(check, Check::Ready(Ok(()))));
+    assert_eq!(store.state(), CircuitState::Closed);
+}
+
+#[test]
+fn settings_that_cannot_be_say_what_to_write() {
+    let settings = CircuitBreaker::new;
+    let failures = settings().try_failures(0).unwrap_err().to_string();
+    assert!(failures.contains("expected at least 1"), "{failures}");
+    let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
+    for (first, longest) in [(zero, second), (second, second - Duration::from_nanos(1))] {
+        let error = settings().try_open_for(first, longest).unwrap_err();
+        assert!(
+            error.to_string().contains("expected a time above zero"),
+            "{error}"
+        );
+    }
+    assert!(settings().try_open_for(second, second).is_ok());
+    assert!(
+        settings()
+            .try_open_for(Duration::MAX, Duration::MAX)
+            .is_ok()
+    );
+}

@@ -1,0 +1,200 @@
+//! A circuit breaker against its table, written down a second time.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tokio::sync::oneshot;
+use tollgate::{
+    Policy, Timestamp, TokenBucket,
+    clock::{Clock, ManualClock},
+    key::Key,
+    store::{
+        Ask, Backend, Check, CircuitBreaker, CircuitState, Decisions, Error, Never, Settlement,
+        Store, StoreExt,
+    },
+};
+
+use crate::fakes::Asked;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// In thousandths of the first pause.
+    Pass(u64),
+    Begin,
+    /// Ends one of the calls under way, by its place among them.
+    End(prop::sample::Index, End),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Answer,
+    Fail,
+    Contend,
+    Drop,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let end = prop_oneof![
+        3 => Just(End::Answer),
+        6 => Just(End::Fail),
+        1 => Just(End::Contend),
+        2 => Just(End::Drop),
+    ];
+    let event = prop_oneof![
+        3 => (1..3000_u64).prop_map(Event::Pass),
+        6 => Just(Event::Begin),
+        6 => (any::<prop::sample::Index>(), end).prop_map(|(which, end)| Event::End(which, end)),
+    ];
+    prop::collection::vec(event, 1..200)
+}
+
+/// What the table in its documentation says, written down a second time. What it cannot foresee, the length of a pause, it
+/// learns from the answers, within what is promised.
+struct Model {
+    failures: u32,
+    in_a_row: u32,
+    /// `None` while it is closed.
+    opened: Option<(Timestamp, Duration)>,
+    period: Duration,
+    /// Whether somebody probes.
+    probing: bool,
+    /// Which state it is in, of all that it ever was in.
+    era: u32,
+}
+
+impl Model {
+    /// Whether a call that came now may be let in, and whether it may be rejected.
+    fn may(&self, now: Timestamp) -> (bool, bool) {
+        match self.opened {
+            None => (true, false),
+            Some(_) if self.probing => (false, true),
+            Some((at, longest)) => {
+                let since = now.saturating_since(at);
+                (since >= longest / 2, since < longest)
+            }
+        }
+    }
+
+    fn open(&mut self, now: Timestamp) {
+        self.opened = Some((now, self.period));
+        self.period = (self.period * 2).min(LONGEST);
+        self.probing = false;
+        self.era += 1;
+    }
+
+    fn end(&mut self, era: u32, end: End, now: Timestamp) {
+        if era != self.era {
+            return;
+        }
+        match (self.opened, end) {
+            (None, End::Answer | End::Contend) => self.in_a_row = 0,
+            (None, End::Fail) => {
+                self.in_a_row += 1;
+                if self.in_a_row == self.failures {
+                    self.open(now);
+                }
+            }
+            (None, End::Drop) => {}
+            (Some(_), End::Answer | End::Contend) => {
+                (self.opened, self.in_a_row, self.probing) = (None, 0, false);
+                self.period = FIRST;
+                self.era += 1;
+            }
+            (Some(_), End::Fail) => self.open(now),
+            (Some(_), End::Drop) => self.probing = false,
+        }
+    }
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Decisions, Error>> + Send>>;
+
+/// A store whose calls end when the test says so.
+#[derive(Clone, Default)]
+struct ByHand(Arc<Mutex<Vec<oneshot::Sender<End>>>>);
+
+impl Backend for ByHand {
+    type Error = Error;
+}
+
+impl Store<TokenBucket> for ByHand {
+    type Answer = Answer;
+    type Done = Never<Result<(), Error>>;
+
+    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Answer> {
+        let (sender, end) = oneshot::channel();
+        self.0.lock().unwrap().push(sender);
+        Check::Pending(Box::pin(async move {
+            match end.await.unwrap() {
+                End::Fail => Err(Error::timeout()),
+                End::Contend => Err(Error::contended()),
+                End::Answer | End::Drop => Ok(Decisions::default()),
+            }
+        }))
+    }
+    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Answer> {
+        self.acquire(asks)
+    }
+    fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_its_table_says(failures in 1..5_u32, seed: u64, events in events()) {
+        let (clock, by_hand) = (ManualClock::default(), ByHand::default());
+        let settings = CircuitBreaker::new().failures(failures).open_for(FIRST, LONGEST).seed(seed);
+        let store = by_hand.clone().circuit_breaker(settings.clock(clock.clone()));
+        let mut model = Model { failures, in_a_row: 0, opened: None, period: FIRST, probing: false, era: 0 };
+        let mut calls = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        let asked = Asked::of(TokenBucket::per_hour(1));
+        for event in events {
+            match event {
+                Event::Pass(thousandths) => clock.advance(FIRST * thousandths as u32 / 1000),
+                Event::Begin => {
+                    let (may_pass, may_not) = model.may(clock.now());
+                    match store.acquire(&[asked.ask("a", 1)]) {
+                        Check::Ready(result) => {
+                            prop_assert!(may_not);
+                            prop_assert!(result.unwrap_err().is_unavailable());
+                        }
+                        Check::Pending(call) => {
+                            prop_assert!(may_pass);
+                            model.probing = model.opened.is_some();
+                            let end_it = by_hand.0.lock().unwrap().pop().unwrap();
+                            calls.push((model.era, Box::pin(call), end_it));
+                        }
+                    }
+                }
+                Event::End(which, end) if !calls.is_empty() => {
+                    let (era, mut call, end_it) = calls.swap_remove(which.index(calls.len()));
+                    if end != End::Drop {
+                        end_it.send(end).unwrap();
+                        prop_assert!(call.as_mut().poll(&mut cx).is_ready());
+                    }
+                    drop(call);
+                    model.end(era, end, clock.now());
+                }
+                Event::End(..) => {}
+            }
+            let state = store.state();
+            prop_assert_eq!(state == CircuitState::Closed, model.opened.is_none());
+            if model.probing {
+                prop_assert_eq!(state, CircuitState::HalfOpen);
+            }
+        }
+    }
+}

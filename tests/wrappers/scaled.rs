@@ -1,0 +1,150 @@
+//! Shares of a rule: never more than the whole, and no less than must be.
+
+use std::time::Duration;
+
+use num_rational::BigRational;
+use proptest::prelude::*;
+use tollgate::{
+    AnyRule, Cost, Quota, Timestamp, TokenBucket, algorithm::Algorithm, store::Scalable,
+};
+
+fn ratio(numerator: impl Into<num_bigint::BigInt>, denominator: u64) -> BigRational {
+    BigRational::new(numerator.into(), denominator.into())
+}
+
+/// Tokens in a nanosecond.
+fn rate(quota: Quota) -> BigRational {
+    ratio(
+        quota.amount(),
+        u64::try_from(quota.period().as_nanos()).unwrap(),
+    )
+}
+
+fn buckets() -> impl Strategy<Value = TokenBucket> {
+    let amount = prop_oneof![1..200_u64, 1..=1_u64 << 40];
+    let period = prop_oneof![
+        Just(1_000_000_000_u64),
+        1..100_000_000_000_u64,
+        1_000_000_000..=i64::MAX as u64
+    ];
+    (
+        amount,
+        period,
+        prop_oneof![1..100_u64, 1..=1_u64 << 40],
+        0..100_u64,
+    )
+        .prop_filter_map("cannot be", |(amount, period, burst, initial)| {
+            let quota = Quota::try_new(amount, Duration::from_nanos(period)).ok()?;
+            let bucket = TokenBucket::new(quota).try_burst(burst).ok()?;
+            if initial % 3 == 0 {
+                bucket.try_initial(initial).ok()
+            } else {
+                Some(bucket)
+            }
+        })
+}
+
+fn numbers() -> impl Strategy<Value = (u64, u64)> {
+    let number = || prop_oneof![4 => 1..20_u64, 1 => 1..=u64::MAX];
+    (number(), number())
+}
+
+fn held(bucket: &TokenBucket) -> u64 {
+    bucket.look(None, Timestamp::default()).remaining().unwrap()
+}
+
+proptest! {
+    #[test]
+    fn a_share_is_no_more_than_that(bucket in buckets(), (numerator, denominator) in numbers()) {
+        let share = ratio(numerator, denominator);
+        let whole_tokens = |tokens: u64| (ratio(tokens, 1) * &share).floor();
+        match bucket.try_scaled(numerator, denominator) {
+            Ok(scaled) => {
+                prop_assert_eq!(ratio(scaled.capacity(), 1), whole_tokens(bucket.capacity()));
+                let exact = rate(bucket.quota()) * &share;
+                let rate = rate(scaled.quota());
+                prop_assert!(rate <= exact);
+                // Below by less than one part in the amount, where it cannot be said exactly.
+                let next = BigRational::new(
+                    (scaled.quota().amount() + 1).into(),
+                    scaled.quota().period_nanos().into(),
+                );
+                let slower = BigRational::new(
+                    scaled.quota().amount().into(),
+                    (scaled.quota().period_nanos().max(2) - 1).into(),
+                );
+                prop_assert!(rate == exact || next > exact || slower > exact);
+                prop_assert!(held(&scaled) <= held(&bucket) || share > ratio(1, 1));
+            }
+            Err(error) => {
+                let none_left = whole_tokens(bucket.capacity()) < ratio(1, 1);
+                let too_fast = rate(bucket.quota()) * &share * ratio(1_000_000_000, 1) > ratio(1_u64 << 40, 1);
+                let too_large = whole_tokens(bucket.capacity()) > ratio(1_u64 << 40, 1);
+                let too_many = rate(bucket.quota()) * &share * ratio(i64::MAX, 1) < ratio(1, 1);
+                // Whatever cannot be, cannot be for a reason.
+                let amount = ratio(bucket.quota().amount(), 1) * &share > ratio(1_u64 << 40, 1);
+                let slow = error.to_string().contains("to refill");
+                prop_assert!(none_left || too_fast || too_large || too_many || amount || slow, "{}", error);
+            }
+        }
+    }
+
+    /// What n nodes may do is no more than what one could.
+    #[test]
+    fn shares_of_all_nodes_are_the_whole_at_most(bucket in buckets(), nodes in 1..50_u64) {
+        let Ok(share) = bucket.try_scaled(1, nodes) else { return Ok(()) };
+        prop_assert!(share.capacity() * nodes <= bucket.capacity());
+        prop_assert!(rate(share.quota()) * ratio(nodes, 1) <= rate(bucket.quota()));
+        prop_assert_eq!(bucket.try_scaled(1, 1).unwrap(), bucket);
+    }
+}
+
+#[test]
+fn shares_as_they_are_written() {
+    for (whole, share, scaled) in [
+        ("90/1m", (1, 3), "30/1m"),
+        ("100/1m", (1, 3), "100/3m burst=33"),
+        ("1/s burst=10", (1, 2), "1/2s burst=5"),
+        ("3/s burst=7", (2, 3), "2/s burst=4"),
+        ("10/s initial=5 keep=1h", (1, 2), "5/s initial=2 keep=1h"),
+        ("10/s initial=0", (1, 10), "1/s initial=0"),
+        ("10/s", (3, 2), "15/s"),
+    ] {
+        let whole: TokenBucket = format!("token-bucket {whole}").parse().unwrap();
+        let scaled = format!("token-bucket {scaled}");
+        assert_eq!(whole.scaled(share.0, share.1).to_string(), scaled);
+        let any = AnyRule::from(whole).try_scaled(share.0, share.1).unwrap();
+        assert_eq!(any.to_string(), scaled);
+        let pair = (whole, (whole, whole)).try_scaled(share.0, share.1);
+        assert_eq!(pair.unwrap().1.1.to_string(), scaled);
+    }
+}
+
+#[test]
+fn a_share_that_cannot_be_says_why() {
+    let bucket = TokenBucket::per_second(2);
+    let says = |numerator, denominator, words: &str| {
+        let error = bucket.try_scaled(numerator, denominator).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    says(0, 1, "at least 1, as in 1/3");
+    says(1, 0, "at least 1, as in 1/3");
+    says(1, 3, "of a burst of 2: expected at least one whole token");
+    says(u64::MAX, 1, "expected");
+    let other = "token-bucket 10/s & token-bucket 9/s";
+    let rule: AnyRule = other.parse().unwrap();
+    let error = rule.try_scaled(1, 2).unwrap_err().to_string();
+    assert!(error.contains(other) && error.contains(".rule("), "{error}");
+}
+
+/// A share decides as any bucket of its numbers does.
+#[test]
+fn a_share_is_a_bucket() {
+    let third = TokenBucket::per_minute(90).scaled(1, 3);
+    assert_eq!(third, TokenBucket::per_minute(30));
+    let (mut state, now) = (None, Timestamp::from_nanos(1));
+    let empty = third.step(&mut state, now, Cost::new(30).unwrap());
+    assert_eq!(empty.decision().remaining(), Some(0));
+    let later = now.saturating_add(Duration::from_secs(2));
+    assert_eq!(third.look(state.as_ref(), later).remaining(), Some(1));
+}
