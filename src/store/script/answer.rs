@@ -66,17 +66,49 @@ pub(super) fn state_of<Rule: Scripted>(rule: &Rule, mut bytes: &[u8]) -> Option<
     rule.state_of_parts(&parts?)
 }
 
-/// Makes the decisions of calls anew, in their order, as the program made them.
-pub(super) struct Replay<'a, Rule: Scripted> {
+/// The decisions of a request's calls, in their order; `places` are those of its asks.
+///
+/// # Errors
+///
+/// When the program admitted others: should that ever be, nobody is told what may not be so.
+pub(super) fn decisions<'c, Rule: Scripted + 'c>(
+    answer: &Answer<'_>,
+    calls: impl Iterator<Item = &'c Call<Rule>>,
+    mut places: &[usize],
+) -> Result<Vec<Decisions>, Error> {
+    let mut replay = Replay::new(answer);
+    let decided = calls
+        .map(|call| {
+            let (own, rest) = places.split_at(call.0.len());
+            places = rest;
+            replay.decide(call, own)
+        })
+        .collect();
+    if replay.admitted == answer.admitted {
+        Ok(decided)
+    } else {
+        Err(disagreement())
+    }
+}
+
+#[cold]
+fn disagreement() -> Error {
+    Error::other(
+        "the program beside the data decided otherwise than this process: expected the same version of both",
+    )
+}
+
+/// Makes the decisions of calls anew, as the program made them.
+struct Replay<'a, Rule: Scripted> {
     now: Timestamp,
     found: Vec<Option<&'a [u8]>>,
     /// What a key's state has become; the inner `None` is no state.
     states: Vec<Option<Option<Rule::State>>>,
-    pub(super) admitted: u64,
+    admitted: u64,
 }
 
 impl<'a, Rule: Scripted> Replay<'a, Rule> {
-    pub(super) fn new(answer: &Answer<'a>) -> Self {
+    fn new(answer: &Answer<'a>) -> Self {
         Self {
             now: answer.now,
             states: answer.states.iter().map(|_| None).collect(),
@@ -93,7 +125,7 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
     /// The decisions of a call whose asks are about the keys of these places.
     ///
     /// The server's clock tells microseconds, and so do the waits.
-    pub(super) fn decide(&mut self, call: &Call<Rule>, places: &[usize]) -> Decisions {
+    fn decide(&mut self, call: &Call<Rule>, places: &[usize]) -> Decisions {
         let exact = self.decide_exactly(call, places);
         exact
             .as_slice()
@@ -117,7 +149,11 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
                 question.rule.look(state.as_ref(), now)
             })
             .collect();
-        let before = self.states.clone();
+        // Of these keys alone: a request may be about many more.
+        let before: Vec<_> = places
+            .iter()
+            .map(|place| self.states[*place].clone())
+            .collect();
         let mut decisions = Vec::with_capacity(questions.len());
         for (question, place) in asks() {
             let state = self.state(*place, &question.rule);
@@ -129,11 +165,10 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
             return decisions.iter().map(|step| step.decision()).collect();
         }
         // Those that would have passed spend nothing; what a refusal writes stays.
-        for ((n, step), place) in decisions.iter().enumerate().zip(places) {
-            let keeps = matches!(step, Step::Wrote(_) | Step::Restarted(_))
-                && !decisions[n].decision().is_admitted();
+        for ((step, place), before) in decisions.iter().zip(places).zip(before) {
+            let keeps = !matches!(step, Step::Kept(_)) && !step.decision().is_admitted();
             if !keeps {
-                self.states[*place].clone_from(&before[*place]);
+                self.states[*place] = before;
             }
         }
         decisions

@@ -33,8 +33,10 @@ use crate::{algorithm::Scripted, clock::Timestamp, decision::Charge, key::Key, o
 
 pub use self::{evaluate::Evaluate, program::Program};
 
+#[cfg(feature = "test-util")]
+use self::answer::decisions;
 use self::{
-    answer::{Answer, Replay, state_of},
+    answer::{Answer, state_of},
     queue::Queue,
     request::{Call, Expected, Question, Request, key_name, state_bytes, swap},
 };
@@ -121,15 +123,8 @@ where
             .evaluate(Program::DECIDE, request.keys, request.argument)
             .await?;
         let answer = Answer::read(&bytes, keys)?;
-        let mut replay = Replay::new(&answer);
-        let decisions = replay.decide(&call, &request.places);
-        if replay.admitted == answer.admitted {
-            Ok(decisions)
-        } else {
-            Err(Error::other(
-                "the program decided otherwise than this process",
-            ))
-        }
+        let decided = decisions(&answer, std::iter::once(&call), &request.places)?;
+        Ok(decided.into_iter().next().unwrap_or_default())
     }
 
     /// What is remembered of a key, and when it was.

@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     Evaluate, Program,
-    answer::{Answer, Replay},
+    answer::{Answer, decisions},
     request::{Call, Request},
 };
 use crate::{
@@ -206,30 +206,18 @@ where
             Err(error) => return Err((error, jobs)),
         };
         Counters::add(&self.counters.healed, answer.healed);
-        let mut replay = Replay::new(&answer);
-        let mut places = &request.places[..];
-        let mut decided = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let (own, rest) = places.split_at(job.call.0.len());
-            places = rest;
-            decided.push((replay.decide(&job.call, own), job.reply));
-        }
-        let agrees = replay.admitted == answer.admitted;
-        for (decisions, reply) in decided {
-            // Should they ever disagree, nobody is told what may not be so.
-            let _ = reply.send(if agrees {
-                Ok(decisions)
-            } else {
-                Err(disagreement())
-            });
+        match decisions(&answer, jobs.iter().map(|job| &job.call), &request.places) {
+            Ok(decided) => {
+                for (job, decisions) in jobs.into_iter().zip(decided) {
+                    let _ = job.reply.send(Ok(decisions));
+                }
+            }
+            Err(error) => {
+                for job in jobs {
+                    let _ = job.reply.send(Err(error.again()));
+                }
+            }
         }
         Ok(())
     }
-}
-
-#[cold]
-fn disagreement() -> Error {
-    Error::other(
-        "the program beside the data decided otherwise than this process: expected the same version of both",
-    )
 }
