@@ -70,6 +70,11 @@
 //! A worker that pulls its work need not be refused: a [`Pacer`](pace::Pacer) says when it may go on, at an instant that it is given,
 //! or by waiting for it, as a future or as a stream. See [`pace`].
 //!
+//! # Clients that come back
+//!
+//! [`backoff`] draws how long a client waits before it tries again, never shorter than a server's `Retry-After`; with the feature
+//! `retry` for `tower::retry`.
+//!
 //! # Features
 //!
 //! None is on by default; the crate alone pulls in no framework and no runtime.
@@ -81,6 +86,7 @@
 //! | `tonic` | the peer address from `TcpConnectInfo` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
+//! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
 //! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail when told to |
@@ -93,6 +99,7 @@
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
 
 pub mod algorithm;
+pub mod backoff;
 pub mod clock;
 mod decision;
 mod defaults;
@@ -106,6 +113,7 @@ mod outcome;
 pub mod pace;
 pub mod prelude;
 mod quota;
+mod random;
 pub mod respond;
 mod service;
 pub mod store;

@@ -7,8 +7,8 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// Why a store could not tell: neither a refusal nor an answer.
 ///
 /// Opaque; ask it [`is_timeout`](Self::is_timeout), [`is_contended`](Self::is_contended) or
-/// [`is_unavailable`](Self::is_unavailable). Wrappers ask, too: for a
-/// [circuit breaker](super::BehindBreaker) all but contention are failures.
+/// [`is_unavailable`](Self::is_unavailable). Wrappers ask, too: for a [circuit breaker](super::BehindBreaker) and a
+/// [fallback](super::FallBackTo) all but contention are failures, and it has [a choice of its own](super::OnFailure::when_contended).
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,

@@ -10,11 +10,12 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use pin_project_lite::pin_project;
 
-use super::{Ask, Backend, Check, Decisions, Settlement, Store};
+use super::{Ask, Backend, Check, Decisions, Error, Settlement, Store};
 use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
@@ -48,85 +49,157 @@ mod sealed {
     impl Sealed for std::convert::Infallible {}
 }
 
-/// A store whose failures are answered: requests pass, or are refused, as undecided.
+/// A store whose failures are answered: requests pass, or are turned away, as undecided.
 ///
 /// Made by [`fail_open`](super::StoreExt::fail_open) and [`fail_closed`](super::StoreExt::fail_closed). A failed
-/// `settle` or `reset` counts as a failure and is dropped.
+/// `settle` or `reset` is counted and dropped.
+///
+/// # Contention
+///
+/// A store that [lost every race](Error::is_contended) for a key is there, and its client may be within its quota: that is
+/// neither a failure nor a refusal, and is [counted](Self::contentions) apart. Unless
+/// [told otherwise](Self::when_contended), it is answered as a failure is.
 #[derive(Clone, Debug)]
 pub struct OnFailure<S> {
     store: S,
-    admitted: bool,
-    failures: Arc<AtomicU64>,
+    failed: Undecided,
+    contended: Undecided,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    failures: AtomicU64,
+    contentions: AtomicU64,
 }
 
 impl<S> OnFailure<S> {
-    pub(super) fn new(store: S, admitted: bool) -> Self {
+    pub(super) fn new(store: S, failed: Undecided) -> Self {
         Self {
             store,
-            admitted,
-            failures: Arc::default(),
+            failed,
+            contended: failed,
+            counts: Arc::default(),
         }
     }
 
-    /// How often the store could not do what was asked of it, all clones together.
+    /// The same with another answer where every attempt lost its race.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, Undecided}};
+    ///
+    /// fn limited(remote: BoxStore<TokenBucket, store::Error>) {
+    ///     // Open while the store is lost; who meets too many others on one key comes again in two seconds.
+    ///     let store = remote.fail_open().when_contended(Undecided::RetryAfter(Duration::from_secs(2)));
+    ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store);
+    /// #   let _ = layer;
+    /// }
+    /// # let _: fn(_) = limited;
+    /// ```
+    #[must_use]
+    pub fn when_contended(self, contended: Undecided) -> Self {
+        Self { contended, ..self }
+    }
+
+    /// How often the store could not do what was asked of it, contention aside; all clones together.
     pub fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
+        self.counts.failures.load(Ordering::Relaxed)
     }
 
-    fn fallback<T>(&self, otherwise: T) -> Fallback<T> {
+    /// How often every attempt of the store lost its race; all clones together.
+    pub fn contentions(&self) -> u64 {
+        self.counts.contentions.load(Ordering::Relaxed)
+    }
+
+    fn fallback<T>(&self, failed: T, contended: T) -> Fallback<T> {
         Fallback {
-            failures: Arc::clone(&self.failures),
-            otherwise: Some(otherwise),
+            counts: Arc::clone(&self.counts),
+            failed,
+            contended,
         }
     }
 
-    fn undecided(&self, count: usize) -> Fallback<Undecided> {
-        self.fallback(Undecided {
-            admitted: self.admitted,
-            count,
-        })
+    fn undecided(&self, count: usize) -> Fallback<Repeated> {
+        let [failed, contended] =
+            [self.failed, self.contended].map(|answer| Repeated { answer, count });
+        self.fallback(failed, contended)
     }
 }
 
-/// Counts a failure and says something else instead.
+/// What happens to a request that a store could not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Undecided {
+    /// It passes.
+    Open,
+    /// It is turned away with 503 (gRPC: `UNAVAILABLE`).
+    Closed,
+    /// It is turned away in the same way, and told when to come again: by `Retry-After`, over gRPC by `RetryInfo` and
+    /// `grpc-retry-pushback-ms`.
+    ///
+    /// Clients that are told the same come back together, unless a
+    /// [`retry_jitter`](crate::respond::Http::retry_jitter) spreads them.
+    RetryAfter(Duration),
+}
+
+impl Undecided {
+    /// As many decisions as there were asks.
+    pub(super) fn decisions(self, count: usize) -> Decisions {
+        let (admitted, retry_after) = match self {
+            Self::Open => (true, None),
+            Self::Closed => (false, None),
+            Self::RetryAfter(wait) => (false, Some(wait)),
+        };
+        let now = SystemClock::default().now();
+        Decisions::repeat(Decision::undecided(admitted, now, retry_after), count)
+    }
+}
+
+/// Counts a failure, or contention, and says something else instead.
 struct Fallback<T> {
-    failures: Arc<AtomicU64>,
-    otherwise: Option<T>,
+    counts: Arc<Counts>,
+    failed: T,
+    contended: T,
 }
 
 /// As many undecided answers as there were asks.
-#[derive(Debug)]
-pub struct Undecided {
-    admitted: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Repeated {
+    answer: Undecided,
     count: usize,
 }
 
-impl From<Undecided> for Decisions {
-    fn from(undecided: Undecided) -> Self {
-        let now = SystemClock::default().now();
-        let decision = Decision::undecided(undecided.admitted, now, None);
-        Self::repeat(decision, undecided.count)
+impl From<Repeated> for Decisions {
+    fn from(repeated: Repeated) -> Self {
+        repeated.answer.decisions(repeated.count)
     }
 }
 
-impl<T> Fallback<T> {
-    fn or_else<V, E>(&mut self, result: Result<V, E>) -> Result<V, Infallible>
+impl<T: Copy> Fallback<T> {
+    fn or_else<V, E>(&self, result: Result<V, E>) -> Result<V, Infallible>
     where
-        V: From<T> + Default,
+        V: From<T>,
+        E: Into<Error>,
     {
-        result.or_else(|_| {
-            // A count that is read for a report orders nothing.
-            self.failures.fetch_add(1, Ordering::Relaxed);
+        result.or_else(|error| {
+            // Counts that are read for a report order nothing.
+            if error.into().is_contended() {
+                self.counts.contentions.fetch_add(1, Ordering::Relaxed);
+                return Ok(self.contended.into());
+            }
+            self.counts.failures.fetch_add(1, Ordering::Relaxed);
             #[cfg(feature = "tracing")]
             log_first();
-            Ok(self.otherwise.take().map_or_else(V::default, V::from))
+            Ok(self.failed.into())
         })
     }
 
-    fn check<F, V, E>(mut self, check: Check<F>) -> Check<OnFailureFuture<F, T>>
+    fn check<F, V, E>(self, check: Check<F>) -> Check<OnFailureFuture<F, T>>
     where
         F: Future<Output = Result<V, E>>,
-        V: From<T> + Default,
+        V: From<T>,
+        E: Into<Error>,
     {
         match check {
             Check::Ready(result) => Check::Ready(self.or_else(result)),
@@ -151,7 +224,7 @@ fn log_first() {
 
 pin_project! {
     /// The future of an [`OnFailure`] store.
-    pub struct OnFailureFuture<F, T = Undecided> {
+    pub struct OnFailureFuture<F, T = Repeated> {
         #[pin]
         future: F,
         fallback: Fallback<T>,
@@ -167,7 +240,9 @@ impl<F, T> fmt::Debug for OnFailureFuture<F, T> {
 impl<F, V, E, T> Future for OnFailureFuture<F, T>
 where
     F: Future<Output = Result<V, E>>,
-    V: From<T> + Default,
+    V: From<T>,
+    E: Into<Error>,
+    T: Copy,
 {
     type Output = Result<V, Infallible>;
 
@@ -182,7 +257,7 @@ impl<S: Backend> Backend for OnFailure<S> {
     type Error = Infallible;
 }
 
-impl<Rule, S: Store<Rule>> Store<Rule> for OnFailure<S> {
+impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
     type Answer = OnFailureFuture<S::Answer>;
     type Done = OnFailureFuture<S::Done, ()>;
 
@@ -195,10 +270,10 @@ impl<Rule, S: Store<Rule>> Store<Rule> for OnFailure<S> {
     }
 
     fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
-        self.fallback(()).check(self.store.settle(settlements))
+        self.fallback((), ()).check(self.store.settle(settlements))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.fallback(()).check(self.store.reset(policy, key))
+        self.fallback((), ()).check(self.store.reset(policy, key))
     }
 }

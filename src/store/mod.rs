@@ -16,6 +16,9 @@
 //! requests pass, [`fail_closed`](StoreExt::fail_closed) answers them with 503. Either way the
 //! decision says that it is undecided, and no header carries an invented number. With
 //! [`fall_back_to`](StoreExt::fall_back_to), a local store decides instead.
+//!
+//! A store that [lost every race](Error::is_contended) for a key has not failed: what happens then is a
+//! [choice of its own](OnFailure::when_contended).
 
 mod ask;
 mod boxed;
@@ -41,7 +44,7 @@ pub use self::{
     boxed::{BoxFuture, BoxStore},
     check::{Check, CheckFuture, Never},
     error::Error,
-    failure::{NeverFails, OnFailure, OnFailureFuture},
+    failure::{NeverFails, OnFailure, OnFailureFuture, Undecided},
     local::{AtCapacity, Local, LocalBuilder, Stats},
     wrap::{
         BehindBreaker, BreakerFuture, CircuitBreaker, CircuitState, FallBackBuilder, FallBackDone,
@@ -172,14 +175,21 @@ pub trait Store<Rule>: Backend {
 ///
 /// To read the counters of a wrapper that lies inside, keep a clone of it: clones share them.
 pub trait StoreExt: Backend + Sized {
-    /// Lets a request pass when the store cannot tell.
-    fn fail_open(self) -> OnFailure<Self> {
-        OnFailure::new(self, true)
+    /// Lets a request pass when the store cannot tell; [contention](OnFailure::when_contended) may be answered differently.
+    fn fail_open(self) -> OnFailure<Self>
+    where
+        Self: Backend<Error: Into<Error>>,
+    {
+        OnFailure::new(self, Undecided::Open)
     }
 
-    /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) when the store cannot tell.
-    fn fail_closed(self) -> OnFailure<Self> {
-        OnFailure::new(self, false)
+    /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) when the store cannot tell;
+    /// [contention](OnFailure::when_contended) may be answered differently.
+    fn fail_closed(self) -> OnFailure<Self>
+    where
+        Self: Backend<Error: Into<Error>>,
+    {
+        OnFailure::new(self, Undecided::Closed)
     }
 
     /// Fails when no answer comes within a deadline; `settle` and `reset` have the same one.
@@ -204,6 +214,7 @@ pub trait StoreExt: Backend + Sized {
     /// `.fall_back_to(Local::new()).share(1, nodes)`.
     fn fall_back_to<L>(self, local: L) -> FallBackBuilder<Self, L>
     where
+        Self: Backend<Error: Into<Error>>,
         L: Backend<Error: NeverFails>,
     {
         FallBackBuilder::new(self, local)

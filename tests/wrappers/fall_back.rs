@@ -101,7 +101,8 @@ async fn while_the_store_answers_nothing_is_decided_here() {
 
 #[tokio::test(start_paused = true)]
 async fn while_it_fails_this_nodes_share_passes_whatever_the_failure() {
-    for kind in Kind::ALL {
+    // Contention is no failure: see there.
+    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Other] {
         for fault in [Fault::Fails(kind), Fault::FailsAtOnce(kind)] {
             let set = set();
             set.remote.usually(fault);

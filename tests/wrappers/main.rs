@@ -9,6 +9,7 @@ mod counting;
 mod circuit_breaker;
 mod circuit_breaker_model;
 mod composition;
+mod contention;
 mod debts;
 mod fakes;
 mod fall_back;

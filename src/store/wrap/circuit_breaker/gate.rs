@@ -1,6 +1,6 @@
-//! When calls pass, by what became of those before. Reads no clock and draws no random number: pure.
+//! When calls pass, by what became of those before. Reads no clock, and draws by a seed: pure.
 
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, random::Random};
 
 /// What a gate goes by.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Gate {
     epoch: u64,
     /// Nanoseconds it is open at most, the next time.
     period: u64,
-    random: u64,
+    random: Random,
 }
 
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ impl Gate {
             phase: Phase::Closed { failures: 0 },
             epoch: 0,
             period: limits.first,
-            random: seed,
+            random: Random::new(seed),
         }
     }
 
@@ -140,16 +140,6 @@ impl Gate {
     /// A number from the upper half of `most`, each as likely as the other.
     fn draw(&mut self, most: u64) -> u64 {
         let half = most / 2;
-        let span = u128::from(most - half) + 1;
-        half + ((u128::from(self.next()) * span) >> u64::BITS) as u64
-    }
-
-    /// The next number of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        half + self.random.up_to(most - half)
     }
 }

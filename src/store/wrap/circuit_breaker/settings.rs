@@ -1,14 +1,12 @@
 //! When a circuit breaker opens, and for how long.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::gate::Limits;
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
+    random,
 };
 
 /// When a circuit breaker opens, and for how long: what
@@ -132,9 +130,10 @@ impl<C> CircuitBreaker<C> {
 
     /// Its parts; a seed that is not set is drawn by the operating system.
     pub(super) fn into_parts(self) -> (Limits, u64, C) {
-        let seed = self
-            .seed
-            .unwrap_or_else(|| RandomState::new().hash_one(0_u64));
-        (self.limits, seed, self.clock)
+        (
+            self.limits,
+            self.seed.unwrap_or_else(random::seed),
+            self.clock,
+        )
     }
 }

@@ -15,7 +15,7 @@ use super::{
     call::{Call, Next},
     shared::Shared,
 };
-use crate::store::{Decisions, NeverFails, Store};
+use crate::store::{Decisions, Error, NeverFails, Store};
 
 pin_project! {
     /// The future of a [`FallBackTo`](super::FallBackTo) store's answer.
@@ -78,7 +78,7 @@ where
 
 impl<S, L, Rule> Future for FallBackFuture<S, L, Rule>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -112,7 +112,7 @@ where
                         None => ready!(answer.poll(cx)),
                     };
                     match (answer, settled) {
-                        (Err(_), _) => call.failed(),
+                        (Err(error), _) => call.failed(error),
                         (Ok(decisions), Poll::Ready(())) => {
                             call.shared.answered();
                             Next::Answer(decisions)
@@ -159,6 +159,7 @@ impl<D, Rule> Beside<D, Rule> {
     ) -> Poll<()>
     where
         D: Future<Output = Result<(), E>>,
+        E: Into<Error>,
     {
         let mut this = self.project();
         if let Some(done) = this.done.as_mut().as_pin_mut() {
@@ -166,7 +167,9 @@ impl<D, Rule> Beside<D, Rule> {
             match (result, this.batch.take()) {
                 (Ok(()), Some(batch)) => batch.settled(),
                 (Ok(()), None) => {}
-                (Err(_), _) => shared.failed(),
+                (Err(error), _) => {
+                    shared.failed(error);
+                }
             }
             this.done.set(None);
         }

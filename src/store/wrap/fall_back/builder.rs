@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    store::{NeverFails, Store},
+    store::{NeverFails, Store, Undecided},
 };
 
 /// Sets up a [`FallBackTo`]; it ends with what this node may admit on its own, by [`share`](Self::share) or
@@ -24,6 +24,7 @@ pub struct FallBackBuilder<S, L> {
     local: L,
     capacity: usize,
     per_call: usize,
+    contended: Undecided,
 }
 
 impl<S, L> FallBackBuilder<S, L> {
@@ -33,6 +34,7 @@ impl<S, L> FallBackBuilder<S, L> {
             local,
             capacity: 65_536,
             per_call: 16,
+            contended: Undecided::Closed,
         }
     }
 
@@ -53,6 +55,12 @@ impl<S, L> FallBackBuilder<S, L> {
             per_call: keys,
             ..self
         }
+    }
+
+    /// The same with another answer than [`Undecided::Closed`] to calls whose
+    /// [every attempt lost its race](FallBackTo#contention).
+    pub fn when_contended(self, contended: Undecided) -> Self {
+        Self { contended, ..self }
     }
 
     /// The store: this node may admit `numerator / denominator` of each rule on its own.
@@ -129,8 +137,10 @@ impl<S, L> FallBackBuilder<S, L> {
                 share_of,
                 debts: Arc::new(Debts::new(self.capacity)),
                 per_call: self.per_call,
+                contended: self.contended,
                 answering: AtomicBool::new(false),
                 failures: AtomicU64::default(),
+                contentions: AtomicU64::default(),
                 decided: AtomicU64::default(),
                 turned_away: AtomicU64::default(),
             }),

@@ -10,11 +10,7 @@ use super::{
     debts::Own,
     shared::{Owned, Shared, count},
 };
-use crate::{
-    clock::{Clock, SystemClock},
-    decision::Decision,
-    store::{Ask, Check, Decisions, NeverFails, Store},
-};
+use crate::store::{Ask, Check, Decisions, Error, NeverFails, Store, Undecided};
 
 /// What is asked of both stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +44,7 @@ pub(super) fn ask<S, L, Rule>(
     what: What,
 ) -> Check<FallBackFuture<S, L, Rule>>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -71,7 +67,7 @@ where
 
 impl<S, L, Rule> Call<S, L, Rule>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -114,9 +110,9 @@ where
             per_call,
             ..
         } = &*self.shared;
-        if look.is_err() {
+        if let Err(error) = look {
             drop(due);
-            return self.failed();
+            return self.failed(error);
         }
         self.shared.answered();
         due.gather(debts.take_others(per_call.saturating_sub(due.len())));
@@ -135,9 +131,9 @@ where
     }
 
     pub(super) fn settled(&self, done: Result<(), S::Error>, due: Batch<Rule>) -> Next<S, L, Rule> {
-        if done.is_err() {
+        if let Err(error) = done {
             drop(due);
-            return self.failed();
+            return self.failed(error);
         }
         due.settled();
         self.ask(Beside::nothing)
@@ -153,7 +149,7 @@ where
         match answer {
             // At once: no sign that the store itself is there.
             Check::Ready(Ok(decisions)) => Next::Answer(decisions),
-            Check::Ready(Err(_)) => self.failed(),
+            Check::Ready(Err(error)) => self.failed(error),
             Check::Pending(answer) => Next::Wait(State::Asking {
                 answer,
                 told: None,
@@ -176,14 +172,19 @@ where
         let done = shared.remote.settle(&batch.settlements());
         match done {
             Check::Ready(Ok(())) => batch.settled(),
-            Check::Ready(Err(_)) => shared.failed(),
+            Check::Ready(Err(error)) => {
+                shared.failed(error);
+            }
             Check::Pending(done) => return Beside::new(done, batch),
         }
         Beside::nothing()
     }
 
-    pub(super) fn failed(&self) -> Next<S, L, Rule> {
-        self.shared.failed();
+    /// Asks the local store; but where the remote one is there, and only lost its races, nothing passes beside it.
+    pub(super) fn failed(&self, error: S::Error) -> Next<S, L, Rule> {
+        if self.shared.failed(error) {
+            return Next::Answer(self.shared.contended.decisions(self.asks.len()));
+        }
         self.fall_back(true)
     }
 
@@ -207,9 +208,7 @@ where
             .collect();
         if asks.len() < self.asks.len() {
             count(turned_away);
-            let now = SystemClock::default().now();
-            let undecided = Decision::undecided(false, now, None);
-            return Next::Answer(Decisions::repeat(undecided, self.asks.len()));
+            return Next::Answer(Undecided::Closed.decisions(self.asks.len()));
         }
         let answer = match self.what {
             What::Acquire => local.acquire(&asks),

@@ -16,7 +16,7 @@ use super::shared::{Correction, Shared};
 use crate::{
     key::Key,
     outcome::Policy,
-    store::{Check, NeverFails, Settlement, Store},
+    store::{Check, Error, NeverFails, Settlement, Store},
 };
 
 pin_project! {
@@ -42,7 +42,7 @@ pub(super) fn settle<S, L, Rule>(
     settlements: &[Settlement<'_, Rule>],
 ) -> Check<FallBackDone<S, L, Rule>>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -50,8 +50,8 @@ where
     let remote = shared.remote.settle(settlements);
     match remote {
         Check::Ready(Ok(())) => Check::Ready(Ok(())),
-        Check::Ready(Err(_)) => {
-            shared.failed();
+        Check::Ready(Err(error)) => {
+            shared.failed(error);
             let corrections: SmallVec<[_; 1]> = corrections();
             let local = shared.correct(&corrections);
             FallBackDone::new(shared, None, pending(local), SmallVec::new())
@@ -67,7 +67,7 @@ pub(super) fn reset<S, L, Rule>(
     key: &Key,
 ) -> Check<FallBackDone<S, L, Rule>>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -75,8 +75,8 @@ where
     let local = pending(shared.local.reset(policy, key));
     let remote = match shared.remote.reset(policy, key) {
         Check::Ready(result) => {
-            if result.is_err() {
-                shared.failed();
+            if let Err(error) = result {
+                shared.failed(error);
             }
             None
         }
@@ -95,7 +95,7 @@ fn pending<F: Future>(check: Check<F>) -> Option<F> {
 
 impl<S, L, Rule> FallBackDone<S, L, Rule>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -130,7 +130,7 @@ where
 
 impl<S, L, Rule> Future for FallBackDone<S, L, Rule>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -141,8 +141,8 @@ where
         if let Some(remote) = this.remote.as_mut().as_pin_mut() {
             let result = ready!(remote.poll(cx));
             this.remote.set(None);
-            if result.is_err() {
-                this.shared.failed();
+            if let Err(error) = result {
+                this.shared.failed(error);
                 if !this.corrections.is_empty() {
                     let local = this.shared.correct(this.corrections);
                     this.local.set(pending(local));

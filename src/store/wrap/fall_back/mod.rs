@@ -28,14 +28,14 @@ use self::{
 use crate::{
     key::Key,
     outcome::Policy,
-    store::{Ask, Backend, Check, NeverFails, Settlement, Store},
+    store::{Ask, Backend, Check, Error, NeverFails, Settlement, Store},
 };
 
 /// A store that is replaced by a local one, call by call, while it fails.
 ///
-/// Made by [`fall_back_to`](super::super::StoreExt::fall_back_to). A call that fails, for whatever reason, is decided
-/// by the local store, under the [share of its rule](FallBackBuilder::share) that this node may admit on its own. What
-/// the local store admits is owed to the remote one, and settled there when it answers again.
+/// Made by [`fall_back_to`](super::super::StoreExt::fall_back_to). A call that fails is decided by the local store,
+/// under the [share of its rule](FallBackBuilder::share) that this node may admit on its own. What the local store admits
+/// is owed to the remote one, and settled there when it answers again.
 ///
 /// # What it guarantees
 ///
@@ -53,6 +53,13 @@ use crate::{
 ///
 /// A settlement of which it is not known whether it was made, because it timed out or was dropped, is made again: its
 /// client may pay twice. A debt for which there is [no room](Self::lost) is forgotten: its key may have a fresh burst.
+///
+/// # Contention
+///
+/// A store that [lost every race](Error::is_contended) for a key is there and lets others pass on it. What a local store
+/// admitted beside them would be above the limit, and who wanted more could have it by contending. So such a call is not
+/// decided here: it is undecided, and [turned away](FallBackBuilder::when_contended); also where what was lost is the
+/// settlement that came before its question. A client's own settlement that lost is made in the local store, and owed.
 ///
 /// # What it costs
 ///
@@ -103,9 +110,14 @@ pub struct FallBackTo<S, L, Rule> {
 
 // Relaxed throughout: counts are read for a report and order nothing.
 impl<S, L, Rule> FallBackTo<S, L, Rule> {
-    /// How often the remote store could not do what was asked of it, all clones together.
+    /// How often the remote store could not do what was asked of it, contention aside; all clones together.
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Ordering::Relaxed)
+    }
+
+    /// How often every attempt of the remote store lost its race; all clones together.
+    pub fn contentions(&self) -> u64 {
+        self.shared.contentions.load(Ordering::Relaxed)
     }
 
     /// How many calls the local store decided.
@@ -158,7 +170,7 @@ impl<S, L, Rule> Backend for FallBackTo<S, L, Rule> {
 
 impl<S, L, Rule> Store<Rule> for FallBackTo<S, L, Rule>
 where
-    S: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {

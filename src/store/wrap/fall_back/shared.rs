@@ -17,7 +17,7 @@ use crate::{
     decision::{Charge, Cost},
     key::Key,
     outcome::Policy,
-    store::{Ask, Check, Decisions, NeverFails, Settlement, Store},
+    store::{Ask, Check, Decisions, Error, NeverFails, Settlement, Store, Undecided},
 };
 
 /// What a node may admit by itself under a rule, if anything.
@@ -30,9 +30,12 @@ pub(super) struct Shared<S, L, Rule> {
     pub(super) debts: Arc<Debts<Rule>>,
     /// How many debts are settled at once.
     pub(super) per_call: usize,
+    /// What a call is told whose every attempt lost its race.
+    pub(super) contended: Undecided,
     /// Whether the remote store answered when it was last heard of.
     pub(super) answering: AtomicBool,
     pub(super) failures: AtomicU64,
+    pub(super) contentions: AtomicU64,
     pub(super) decided: AtomicU64,
     pub(super) turned_away: AtomicU64,
 }
@@ -83,11 +86,17 @@ impl<S, L, Rule> Shared<S, L, Rule> {
         self.answering.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self) {
+    /// Counts why a call was not answered; tells whether it was contention, which is no failure: the store is there.
+    pub(super) fn failed(&self, error: impl Into<Error>) -> bool {
+        if error.into().is_contended() {
+            count(&self.contentions);
+            return true;
+        }
         self.answering.store(false, Ordering::Relaxed);
         count(&self.failures);
         #[cfg(feature = "tracing")]
         log_first();
+        false
     }
 }
 

@@ -1,0 +1,101 @@
+//! Delays as the back-off of `tower::retry`.
+
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+use tower::retry::backoff;
+
+use super::{Backoff, Delays};
+
+/// The delays of one request, waited for by tokio's time: a `Backoff` of `tower::retry`.
+///
+/// Made by [`Backoff::sleeps`], or by a [`Backoff`] as `MakeBackoff`. A clone begins anew, as `tower::retry` asks for, which
+/// clones its policy for each request; unless there is a [seed](Backoff::seed), it draws delays of its own.
+///
+/// A policy that obeys `Retry-After` tells it:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::backoff::{Backoff, Sleeps};
+/// use tower::retry::Policy;
+///
+/// #[derive(Clone)]
+/// struct ThreeRetries {
+///     left: u32,
+///     sleeps: Sleeps,
+/// }
+///
+/// impl<T, E> Policy<http::Request<()>, http::Response<T>, E> for ThreeRetries {
+///     type Future = tokio::time::Sleep;
+///
+///     fn retry(
+///         &mut self,
+///         _: &mut http::Request<()>,
+///         result: &mut Result<http::Response<T>, E>,
+///     ) -> Option<Self::Future> {
+///         let response = result.as_ref().ok()?;
+///         if ![429, 503].contains(&response.status().as_u16()) {
+///             return None;
+///         }
+///         self.left = self.left.checked_sub(1)?;
+///         let told = response.headers().get("retry-after");
+///         let seconds = told.and_then(|value| value.to_str().ok()?.parse().ok());
+///         Some(self.sleeps.next_at_least(Duration::from_secs(seconds.unwrap_or(0))))
+///     }
+///
+///     fn clone_request(&mut self, request: &http::Request<()>) -> Option<http::Request<()>> {
+///         Some(request.clone())
+///     }
+/// }
+///
+/// let backoff = Backoff::full(Duration::from_millis(50), Duration::from_secs(10));
+/// let policy = ThreeRetries { left: 3, sleeps: backoff.sleeps() };
+/// let layer = tower::retry::RetryLayer::new(policy);
+/// # let _ = layer;
+/// ```
+#[derive(Debug)]
+pub struct Sleeps {
+    backoff: Backoff,
+    delays: Delays,
+}
+
+impl Sleeps {
+    /// Waits for the next delay [behind what a server asked for](Delays::next_at_least).
+    pub fn next_at_least(&mut self, least: Duration) -> Sleep {
+        sleep(self.delays.next_at_least(least))
+    }
+}
+
+impl Clone for Sleeps {
+    /// The delays of another request, from the first one on.
+    fn clone(&self) -> Self {
+        self.backoff.sleeps()
+    }
+}
+
+impl backoff::Backoff for Sleeps {
+    type Future = Sleep;
+
+    fn next_backoff(&mut self) -> Sleep {
+        self.next_at_least(Duration::ZERO)
+    }
+}
+
+impl Backoff {
+    /// The [delays](Self::delays) of one request as futures, for a policy of `tower::retry`.
+    #[cfg_attr(docsrs, doc(cfg(feature = "retry")))]
+    pub fn sleeps(self) -> Sleeps {
+        Sleeps {
+            backoff: self,
+            delays: self.delays(),
+        }
+    }
+}
+
+impl backoff::MakeBackoff for Backoff {
+    type Backoff = Sleeps;
+
+    fn make_backoff(&mut self) -> Sleeps {
+        self.sleeps()
+    }
+}

@@ -1,0 +1,88 @@
+//! Numbers that nobody foresees, or that come out the same for the same seed.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+///
+/// Seeds that are neighbours give unrelated numbers. Not for secrets: one number tells all others.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// What a seed grows by with each number.
+    pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(Self::STEP);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// From 0 to `most`, which is one of them: the whole part of `fraction · (most + 1)`.
+    ///
+    /// The fraction has 128 bits, two numbers, the first being the upper half: each result is as likely as any other
+    /// to one part in 2⁶⁴, and no draw takes longer than another.
+    pub(crate) fn up_to(&mut self, most: u64) -> u64 {
+        let count = u128::from(most) + 1;
+        let (upper, lower) = (u128::from(self.next()), u128::from(self.next()));
+        ((upper * count + ((lower * count) >> u64::BITS)) >> u64::BITS) as u64
+    }
+}
+
+/// A seed that differs with each call and in each process.
+pub(crate) fn seed() -> u64 {
+    // The standard library's keys come from the operating system.
+    RandomState::new().hash_one(0_u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first numbers of the reference implementation (Vigna, `splitmix64.c`) for the seed 1234567.
+    #[test]
+    fn it_is_splitmix() {
+        let mut random = Random::new(1_234_567);
+        let numbers = [(); 5].map(|()| random.next());
+        assert_eq!(
+            numbers,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423,
+                4_593_380_528_125_082_431,
+                16_408_922_859_458_223_821,
+            ]
+        );
+    }
+
+    #[test]
+    fn draws_take_all_of_their_range_and_nothing_else() {
+        let mut random = Random::new(1);
+        let numbers: Vec<_> = (0..1000).map(|_| random.up_to(2)).collect();
+        assert!((0..=2).all(|n| numbers.contains(&n)) && numbers.iter().all(|n| *n <= 2));
+        assert_eq!(random.up_to(0), 0);
+    }
+
+    /// Of the widest range, a draw is the first of its two numbers.
+    #[test]
+    fn the_widest_range_is_no_exception() {
+        let (mut random, mut draws) = (Random::new(7), Random::new(7));
+        for _ in 0..100 {
+            let number = random.next();
+            random.next();
+            assert_eq!(draws.up_to(u64::MAX), number);
+        }
+    }
+
+    #[test]
+    fn seeds_differ() {
+        assert_ne!(seed(), seed());
+    }
+}

@@ -1,0 +1,260 @@
+//! A store that lost every race: neither a refusal nor an outage, and a choice of its own.
+
+use std::{convert::Infallible, time::Duration};
+
+use http::{Request, Response, StatusCode};
+use tollgate::{
+    Decision, RateLimitLayer, TokenBucket,
+    key::Key,
+    respond::Http,
+    store::{Store, StoreExt, Undecided},
+};
+use tonic_types::StatusExt;
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::{
+    fakes::{Asked, Bucket, Fault, Kind, Op, local},
+    fall_back::{DOWN, set},
+};
+
+const CONTENDED: [Fault; 2] = [
+    Fault::Fails(Kind::Contended),
+    Fault::FailsAtOnce(Kind::Contended),
+];
+
+const WAIT: Duration = Duration::from_millis(1500);
+
+/// Each choice, whether it lets a request pass, and what it tells.
+const CHOICES: [(Undecided, bool, Option<Duration>); 3] = [
+    (Undecided::Open, true, None),
+    (Undecided::Closed, false, None),
+    (Undecided::RetryAfter(WAIT), false, Some(WAIT)),
+];
+
+fn check(decision: &Decision, admitted: bool, retry_after: Option<Duration>) {
+    assert!(decision.is_undecided());
+    assert_eq!(
+        (decision.is_admitted(), decision.retry_after()),
+        (admitted, retry_after)
+    );
+    assert_eq!((decision.limit(), decision.charge()), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_choice_contention_is_answered_as_failures_are_and_counted_apart() {
+    let asked = Asked::of(TokenBucket::per_hour(10));
+    for fault in CONTENDED {
+        let remote = Bucket::new();
+        remote.usually(fault);
+        for (store, admitted) in [
+            (remote.clone().fail_open(), true),
+            (remote.clone().fail_closed(), false),
+        ] {
+            check(
+                &asked.acquire(&store, "a", 1).await.unwrap(),
+                admitted,
+                None,
+            );
+            check(&asked.look(&store, "a").await.unwrap(), admitted, None);
+            let Ok(()) = store.reset(&asked.policy, &Key::from("a")).await;
+            let charged = asked.acquire(&remote.local, "a", 1).await.unwrap();
+            let Ok(()) = store.settle(&[asked.settlement("a", &charged, 0)]).await;
+            assert_eq!((store.failures(), store.clone().contentions()), (0, 4));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn contention_is_answered_as_chosen_and_failures_as_before() {
+    let asked = Asked::of(TokenBucket::per_hour(10));
+    for (choice, admitted, retry_after) in CHOICES {
+        for fault in CONTENDED {
+            let remote = Bucket::new();
+            let open = remote.clone().fail_open().when_contended(choice);
+            let closed = remote.clone().fail_closed().when_contended(choice);
+            remote.usually(fault);
+            for store in [&open, &closed] {
+                // As many answers as questions.
+                let two = [asked.ask("a", 1), asked.ask("b", 2)];
+                let Ok(decisions) = store.acquire(&two).await;
+                assert_eq!(decisions.as_slice().len(), 2);
+                for decision in decisions.as_slice() {
+                    check(decision, admitted, retry_after);
+                }
+                check(
+                    &asked.look(store, "a").await.unwrap(),
+                    admitted,
+                    retry_after,
+                );
+                assert_eq!((store.failures(), store.contentions()), (0, 2));
+            }
+            for kind in Kind::ALL
+                .into_iter()
+                .filter(|kind| *kind != Kind::Contended)
+            {
+                remote.usually(Fault::Fails(kind));
+                check(&asked.acquire(&open, "a", 1).await.unwrap(), true, None);
+                check(&asked.acquire(&closed, "a", 1).await.unwrap(), false, None);
+            }
+            for store in [&open, &closed] {
+                assert_eq!((store.failures(), store.contentions()), (3, 2));
+            }
+            // Nothing of all this was charged.
+            remote.usually(Fault::None);
+            assert_eq!(asked.pass(&closed, "a", 20).await, 10);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_hear_when_to_come_again() {
+    let answer = async |choice, content_type| {
+        let remote = Bucket::new();
+        remote.usually(CONTENDED[0]);
+        let store = remote.fail_open().when_contended(choice);
+        let service = RateLimitLayer::new(TokenBucket::per_hour(10))
+            .store(store)
+            .respond(Http::new())
+            .layer(service_fn(async |_: Request<()>| {
+                Ok::<_, Infallible>(Response::new(String::new()))
+            }));
+        let request = Request::builder().header("content-type", content_type);
+        let Ok(response) = service.oneshot(request.body(()).unwrap()).await;
+        response.into_parts().0
+    };
+    for (choice, admitted, retry_after) in CHOICES {
+        let plain = answer(choice, "text/plain").await;
+        let expected = if admitted {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        assert_eq!(plain.status, expected);
+        // Whole seconds, rounded up.
+        let told = plain
+            .headers
+            .get("retry-after")
+            .map(|value| value.as_bytes());
+        assert_eq!(told, retry_after.map(|_| &b"2"[..]));
+        assert!(!plain.headers.contains_key("ratelimit"));
+
+        let grpc = answer(choice, "application/grpc").await.headers;
+        if admitted {
+            assert!(!grpc.contains_key("grpc-status"));
+            continue;
+        }
+        let status = tonic::Status::from_header_map(&grpc).unwrap();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        let info = status.get_details_retry_info();
+        assert_eq!(info.and_then(|info| info.retry_delay), retry_after);
+        let told = grpc
+            .get("grpc-retry-pushback-ms")
+            .map(|value| value.as_bytes());
+        assert_eq!(told, retry_after.map(|_| &b"1500"[..]));
+    }
+}
+
+/// What a local store admitted beside a store that is there would come on top of the limit.
+#[tokio::test(start_paused = true)]
+async fn nobody_gets_a_fallbacks_share_by_contending() {
+    for fault in CONTENDED {
+        let set = set();
+        let mut passed = 0;
+        for call in 0..100 {
+            if call % 3 > 0 {
+                set.remote.plan([fault]);
+            }
+            let decision = set.asked.acquire(&set.store, "a", 1).await.unwrap();
+            if call % 3 > 0 {
+                check(&decision, false, None);
+            }
+            passed += usize::from(decision.is_admitted());
+        }
+        assert_eq!(passed, 10);
+        let store = &set.store;
+        assert_eq!((store.failures(), store.contentions()), (0, 66));
+        assert_eq!((store.decided(), store.owing()), (0, 0));
+        assert!(set.local.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_has_the_same_choice() {
+    let asked = Asked::of(TokenBucket::per_hour(10));
+    for (choice, admitted, retry_after) in CHOICES {
+        let remote = Bucket::new();
+        let builder = remote.clone().fall_back_to(local());
+        let store = builder.when_contended(choice).share(1, 2);
+        for fault in CONTENDED {
+            remote.usually(fault);
+            check(
+                &asked.acquire(&store, "a", 1).await.unwrap(),
+                admitted,
+                retry_after,
+            );
+            check(
+                &asked.look(&store, "a").await.unwrap(),
+                admitted,
+                retry_after,
+            );
+        }
+        assert_eq!((store.contentions(), store.decided()), (4, 0));
+        // An outage is still decided here, by half.
+        remote.usually(DOWN);
+        assert_eq!(asked.pass(&store, "a", 20).await, 5);
+        assert_eq!((store.failures(), store.contentions()), (20, 4));
+    }
+}
+
+/// A store that only lost its races answers: debts of other keys are still settled beside the next question.
+#[tokio::test(start_paused = true)]
+async fn contention_keeps_no_debts_from_being_settled() {
+    let set = set();
+    set.down();
+    assert_eq!(set.pass("a", 3).await, 3);
+    set.up();
+    assert_eq!(set.pass("other", 1).await, 1);
+    // At once, so that nothing is settled beside it.
+    set.remote.plan([CONTENDED[1]]);
+    assert_eq!(set.pass("other", 1).await, 0);
+    assert_eq!((set.settled(), set.store.contentions()), (vec![], 1));
+    assert_eq!(set.pass("other", 1).await, 1);
+    assert_eq!(set.settled(), [("a".into(), 3)]);
+}
+
+/// After an outage a key's debt is settled before its next question; while that loses its races, the key waits.
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_stays_owed_until_its_settlement_wins() {
+    let set = set();
+    set.down();
+    assert_eq!(set.pass("a", 20).await, 5);
+    set.up();
+    for fault in CONTENDED {
+        let calls = set.remote.calls().len();
+        set.remote.plan([Fault::None, fault]);
+        let decision = set.asked.acquire(&set.store, "a", 1).await.unwrap();
+        check(&decision, false, None);
+        assert_eq!(set.remote.calls()[calls..], [Op::Look, Op::Settle]);
+        assert_eq!((set.store.owing(), set.there("a")), (1, 10));
+    }
+    // Five have passed here, and no more than five pass there.
+    assert_eq!(set.pass("a", 20).await, 5);
+    assert_eq!(set.settled(), [("a".into(), 5)]);
+    assert_eq!((set.store.owing(), set.store.contentions()), (0, 2));
+}
+
+/// A client that spent more than it was charged owes the rest, also where nobody could be told at once.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_lost_is_owed() {
+    for fault in CONTENDED {
+        let set = set();
+        let charged = set.asked.acquire(&set.store, "a", 1).await.unwrap();
+        set.remote.plan([fault]);
+        let settlement = set.asked.settlement("a", &charged, 4);
+        let Ok(()) = set.store.settle(&[settlement]).await;
+        assert_eq!((set.store.failures(), set.store.contentions()), (0, 1));
+        assert_eq!((set.store.owing(), set.there("a")), (1, 9));
+        assert_eq!(set.pass("a", 20).await, 6);
+        assert_eq!(set.settled(), [("a".into(), 3)]);
+    }
+}
