@@ -22,6 +22,7 @@ use std::fmt;
 pub struct Error {
     message: Box<str>,
     column: Option<usize>,
+    is_newer_state: bool,
 }
 
 impl Error {
@@ -30,7 +31,26 @@ impl Error {
         Self {
             message: message.into().into_boxed_str(),
             column: None,
+            is_newer_state: false,
         }
+    }
+
+    /// A state in a form that a newer version of the program wrote, for [codecs](crate::algorithm::Codec).
+    ///
+    /// A store does not replace it, as it replaces what is damaged: two versions that share a store would
+    /// take turns, and each of them would begin afresh each time.
+    pub fn newer_state() -> Self {
+        Self {
+            is_newer_state: true,
+            ..Self::new(
+                "the state was written by a newer version of the program: expected a version that this one knows;                  bring this one up to date, or remove the key to begin afresh",
+            )
+        }
+    }
+
+    /// Whether this is a state in a form that a newer version of the program wrote.
+    pub fn is_newer_state(&self) -> bool {
+        self.is_newer_state
     }
 
     /// The same error, pointing at a column of the text that was parsed.

@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
+//! | `Optimistic` (feature `tokio`) | many instances over anything that can compare and swap: two functions make a store of it | what is evicted begins afresh |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)` says what happens when it cannot tell | as it says |
 //!
 //! # Work that is pulled
@@ -81,7 +82,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; [pacing](pace) by futures and streams; `TokioClock` |
+//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; [pacing](pace) by futures and streams; `TokioClock`; the driver of stores that compare and swap |
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
 //! | `tonic` | the peer address from `TcpConnectInfo` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |

@@ -363,16 +363,16 @@ impl AnyState {
         fn own<S: Own + Codec>(bytes: &mut &[u8]) -> Result<AnyState, Error> {
             S::decode(bytes).map(Own::into_any)
         }
-        match bytes.first() {
-            Some(&tag::TOKEN_BUCKET) => own::<TokenBucketState>(bytes),
-            Some(&tag::LEAKY_BUCKET) => own::<LeakyBucketState>(bytes),
-            Some(&tag::FIXED_WINDOW) => own::<FixedWindowState>(bytes),
-            Some(&tag::SLIDING_WINDOW) => own::<SlidingWindowState>(bytes),
-            Some(&tag::SLIDING_LOG) => own::<SlidingLogState>(bytes),
-            Some(&tag::WARM_UP) => own::<WarmUpState>(bytes),
-            Some(&tag::WARM_UP_SPACED) => own::<WarmUpSpacedState>(bytes),
-            Some(&tag::CASCADE) => own::<CascadeState>(bytes),
-            Some(&tag::THREE_COLOR) => own::<ThreeColorState>(bytes),
+        match bytes.first().map(|byte| tag::of_any_version(*byte)) {
+            Some(tag::TOKEN_BUCKET) => own::<TokenBucketState>(bytes),
+            Some(tag::LEAKY_BUCKET) => own::<LeakyBucketState>(bytes),
+            Some(tag::FIXED_WINDOW) => own::<FixedWindowState>(bytes),
+            Some(tag::SLIDING_WINDOW) => own::<SlidingWindowState>(bytes),
+            Some(tag::SLIDING_LOG) => own::<SlidingLogState>(bytes),
+            Some(tag::WARM_UP) => own::<WarmUpState>(bytes),
+            Some(tag::WARM_UP_SPACED) => own::<WarmUpSpacedState>(bytes),
+            Some(tag::CASCADE) => own::<CascadeState>(bytes),
+            Some(tag::THREE_COLOR) => own::<ThreeColorState>(bytes),
             _ => Err(damaged()),
         }
     }
@@ -395,7 +395,8 @@ impl Codec for AnyState {
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        if bytes.first() == Some(&tag::ALL) {
+        let first = bytes.first().map(|byte| tag::of_any_version(*byte));
+        if first == Some(tag::ALL) {
             Codec::decode(bytes).map(<All as Algorithm>::State::into_any)
         } else {
             Self::decode_one(bytes)

@@ -5,7 +5,8 @@ use crate::{clock::Timestamp, error::Error};
 /// A state that becomes bytes and comes back.
 ///
 /// The first byte names the algorithm, and the version of its form: a store that finds what an
-/// older or newer program wrote gets an error, never a wrong state. Numbers are LEB128 (as in
+/// older or newer program wrote gets an error, never a wrong state. A version that is newer says so by
+/// [`Error::is_newer_state`]. Numbers are LEB128 (as in
 /// DWARF 5, §7.6), so that small ones are short.
 ///
 /// ```
@@ -19,6 +20,11 @@ use crate::{clock::Timestamp, error::Error};
 /// assert!(TokenBucketState::from_bytes(&bytes[1..]).is_err());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "the state `{Self}` cannot be kept as bytes",
+    note = "the states of the rules in `tollgate::algorithm` can; for a rule of your own implement `Codec` for its state, \
+            or keep it in memory with `Local`"
+)]
 pub trait Codec: Sized {
     /// Appends the state.
     fn encode(&self, bytes: &mut Vec<u8>);
@@ -65,6 +71,11 @@ pub(super) mod tag {
     pub(in crate::algorithm) const WARM_UP_SPACED: u8 = 0x41;
     pub(in crate::algorithm) const CASCADE: u8 = 0x49;
     pub(in crate::algorithm) const THREE_COLOR: u8 = 0x51;
+
+    /// The tag that this program knows of the same algorithm, whatever the version.
+    pub(in crate::algorithm) fn of_any_version(byte: u8) -> u8 {
+        byte & !0b111 | 1
+    }
 }
 
 #[cold]
@@ -83,10 +94,10 @@ pub(super) fn take_byte(bytes: &mut &[u8]) -> Result<u8, Error> {
 
 /// Takes the first byte, which must be `tag`.
 pub(super) fn take_tag(bytes: &mut &[u8], tag: u8) -> Result<(), Error> {
-    if take_byte(bytes)? == tag {
-        Ok(())
-    } else {
-        Err(damaged())
+    match take_byte(bytes)? {
+        byte if byte == tag => Ok(()),
+        byte if byte > tag && tag::of_any_version(byte) == tag => Err(Error::newer_state()),
+        _ => Err(damaged()),
     }
 }
 
@@ -179,6 +190,21 @@ mod tests {
             if let Ok(number) = take_number(&mut read) {
                 prop_assert!(number < 1 << 7 || bytes.len() - read.len() > 1);
             }
+        }
+    }
+
+    #[test]
+    fn a_newer_version_of_the_same_algorithm_is_told_from_damage() {
+        for (byte, newer) in [
+            (0x10, Some(false)),
+            (0x11, None),
+            (0x12, Some(true)),
+            (0x17, Some(true)),
+            (0x18, Some(false)),
+            (0x1a, Some(false)),
+        ] {
+            let taken = take_tag(&mut &[byte][..], tag::TOKEN_BUCKET);
+            assert_eq!(taken.err().map(|error| error.is_newer_state()), newer);
         }
     }
 

@@ -58,7 +58,7 @@ impl Error {
     }
 
     /// The same error for somebody else who waited for the same answer.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "tokio")]
     pub(super) fn again(&self) -> Self {
         Self {
             kind: self.kind,

@@ -7,6 +7,7 @@
 //! |---|---|---|---|
 //! | local | anything, under a lock | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is `Scripted` |
+//! | compare-and-swap | replace a value that nobody has written since | `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
 //! | of one's own | whatever it says | anything that implements [`Store`] | what it says |
 //!
 //! # When a store can fail
@@ -22,23 +23,26 @@
 
 mod ask;
 mod boxed;
+#[cfg(feature = "tokio")]
+mod cas;
 mod check;
 mod error;
 mod failure;
 mod local;
+#[cfg(feature = "tokio")]
+mod name;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
 mod script;
+#[cfg(feature = "tokio")]
+mod task;
 mod wrap;
 
 use std::future::Future;
 
 use crate::{key::Key, outcome::Policy};
 
-#[cfg(feature = "tokio")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
-pub use self::wrap::{Timeout, TimeoutFuture};
 pub use self::{
     ask::{Ask, Decisions, Settlement},
     boxed::{BoxFuture, BoxStore},
@@ -50,6 +54,12 @@ pub use self::{
         BehindBreaker, BreakerFuture, CircuitBreaker, CircuitState, FallBackBuilder, FallBackDone,
         FallBackFuture, FallBackTo, ForgetFuture, RememberFuture, RememberRefusals, Scalable,
     },
+};
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use self::{
+    cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
+    wrap::{Timeout, TimeoutFuture},
 };
 
 #[cfg(feature = "redis")]

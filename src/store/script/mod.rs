@@ -28,7 +28,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store};
+use super::{
+    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
+    name::key_name,
+    task::{gone, on_its_own},
+};
 use crate::{algorithm::Scripted, clock::Timestamp, decision::Charge, key::Key, outcome::Policy};
 
 pub use self::{evaluate::Evaluate, program::Program};
@@ -38,7 +42,7 @@ use self::answer::decisions;
 use self::{
     answer::{Answer, state_of},
     queue::Queue,
-    request::{Call, Expected, Question, Request, key_name, state_bytes, swap},
+    request::{Call, Expected, Question, Request, state_bytes, swap},
 };
 
 /// A store of the script class, over anything that can [`Evaluate`] the program.
@@ -280,22 +284,4 @@ where
             is_done(&*data, key, argument).await.map(drop)
         })
     }
-}
-
-/// Goes on also when nobody waits for it.
-fn on_its_own(
-    work: impl Future<Output = Result<(), Error>> + Send + 'static,
-) -> Check<BoxFuture<Result<(), Error>>> {
-    let runtime = match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => runtime,
-        Err(error) => return Check::Ready(Err(Error::other(error))),
-    };
-    let task = runtime.spawn(work);
-    Check::Pending(Box::pin(async move {
-        task.await.unwrap_or_else(|_| Err(gone()))
-    }))
-}
-
-fn gone() -> Error {
-    Error::unavailable("the runtime that asked the store is shut down")
 }

@@ -7,22 +7,11 @@ use crate::{
     algorithm::{Part, Scripted},
     clock::Timestamp,
     error::Error,
-    key::Key,
-    outcome::Policy,
-    store::Ask,
+    store::{Ask, name::key_name},
 };
 
-/// The version of keys and states.
+/// The version of states.
 pub(super) const VERSION: u8 = 1;
-
-/// The name under which the state of a client lies: prefix, version, client and policy.
-///
-/// The client stands in braces, so that all its limits lie on one node of a cluster. It is a digest
-/// of 128 bits, unless its key is labelled.
-pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
-    let name = format!("{prefix}:{VERSION}:{{{}}}:{}", key.stored(), policy.name());
-    name.into_bytes().into_boxed_slice()
-}
 
 /// One ask, kept until it is answered.
 pub(super) struct Question<Rule> {

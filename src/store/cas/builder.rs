@@ -1,0 +1,137 @@
+//! How a store of the compare-and-swap class is set up.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{CompareAndSwap, Optimistic, queue::Queue};
+use crate::{
+    algorithm::{Algorithm, Codec},
+    backoff::Backoff,
+    clock::{Clock, SystemClock},
+};
+
+/// Sets up an [`Optimistic`] store.
+#[derive(Clone)]
+pub struct OptimisticBuilder<C, K = SystemClock> {
+    data: C,
+    clock: K,
+    prefix: String,
+    settings: Settings,
+}
+
+/// What can be chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) attempts: u32,
+    pub(super) deadline: Duration,
+    pub(super) backoff: Option<Backoff>,
+    pub(super) seed: Option<u64>,
+    pub(super) combining: bool,
+}
+
+impl<C, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptimisticBuilder")
+            .field("prefix", &self.prefix)
+            .field("clock", &self.clock)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C> OptimisticBuilder<C> {
+    /// Keys that begin with `tollgate`, 32 attempts within a second, and the system's clock.
+    pub fn new(data: C) -> Self {
+        Self {
+            data,
+            clock: SystemClock::default(),
+            prefix: "tollgate".to_owned(),
+            settings: Settings {
+                attempts: 32,
+                deadline: Duration::from_secs(1),
+                backoff: Some(Backoff::full(
+                    Duration::from_millis(1),
+                    Duration::from_millis(64),
+                )),
+                seed: None,
+                combining: true,
+            },
+        }
+    }
+}
+
+impl<C, K> OptimisticBuilder<C, K> {
+    /// What all keys begin with; `tollgate` by default.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// How many races a call may lose before it is given up as [contended](crate::store::Error::is_contended); 32 by
+    /// default, and at least 1.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.settings.attempts = attempts.max(1);
+        self
+    }
+
+    /// For how long a call is tried; a second by default, in steps of a millisecond.
+    ///
+    /// When it has passed, a call that keeps losing is given up as [contended](crate::store::Error::is_contended), and
+    /// one that the store does not answer as [timed out](crate::store::Error::is_timeout). Where calls for one key
+    /// keep coming, the last answer that a call waits for may take as long again; a bound for each call by itself is
+    /// [`timeout`](crate::store::StoreExt::timeout).
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// How long is waited after a lost race; `None`: not at all. By default the delays are drawn from 0 to 1 ms, 2 ms, …
+    /// up to 64 ms ([full jitter](Backoff::full)).
+    ///
+    /// A seed of the back-off makes the delays after all calls the same; [`seed`](Self::seed) is for tests.
+    #[must_use]
+    pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
+        self.settings.backoff = backoff.into();
+        self
+    }
+
+    /// A seed for the delays, so that a test sees the same ones each time. Every process needs its own.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = Some(seed);
+        self
+    }
+
+    /// Whether calls that wait for one key are combined into one swap; they are, by default. Without it all calls for
+    /// one key race against each other: for measurements.
+    #[must_use]
+    pub fn combining(mut self, combining: bool) -> Self {
+        self.settings.combining = combining;
+        self
+    }
+
+    /// The clock to decide by where the store [tells no time](super::Loaded::now); [`SystemClock`] by default.
+    #[must_use]
+    pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, L> {
+        OptimisticBuilder {
+            data: self.data,
+            clock,
+            prefix: self.prefix,
+            settings: self.settings,
+        }
+    }
+
+    /// The store.
+    pub fn build<Rule>(self) -> Optimistic<C, Rule, K>
+    where
+        C: CompareAndSwap,
+        Rule: Algorithm<State: Codec>,
+    {
+        Optimistic {
+            prefix: self.prefix.into(),
+            queue: Arc::new(Queue::new(self.data, self.clock, self.settings)),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Asks about several keys in one call.
+
+use std::sync::Arc;
+
+use super::{
+    CompareAndSwap,
+    queue::Queue,
+    store::told,
+    work::{Asks, Told, Work},
+};
+use crate::{
+    algorithm::{Algorithm, Codec},
+    clock::Clock,
+    decision::Decision,
+    store::{Ask, Decisions, Error, name::key_name},
+};
+
+/// Asks of one call about one key.
+pub(super) struct Group<Rule> {
+    pub(super) key: Box<[u8]>,
+    pub(super) asks: Asks<Rule>,
+    /// Their places in the call.
+    places: Vec<usize>,
+}
+
+impl<Rule: Algorithm> Group<Rule> {
+    /// The asks of a call, by key.
+    pub(super) fn of(prefix: &str, asks: &[Ask<'_, Rule>]) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::with_capacity(asks.len());
+        for (place, ask) in asks.iter().enumerate() {
+            let key = key_name(prefix, ask.policy(), ask.key());
+            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
+            let known = groups.iter_mut().find(|group| group.key == key);
+            match known {
+                Some(group) => {
+                    group.asks.push((rule, ask.cost()));
+                    group.places.push(place);
+                }
+                None => groups.push(Self {
+                    key,
+                    asks: Asks::from_iter([(rule, ask.cost())]),
+                    places: vec![place],
+                }),
+            }
+        }
+        groups
+    }
+}
+
+/// Spends all asks or none.
+///
+/// First all keys are tried, so that where one refuses nothing is spent, and then all are charged. Should one of them refuse
+/// now, because somebody else has spent in between, the others are settled back.
+pub(super) async fn all_or_none<C, Rule, K>(
+    queue: Arc<Queue<C, Rule, K>>,
+    groups: Vec<Group<Rule>>,
+) -> Result<Decisions, Error>
+where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    let tried = at_once(&queue, &groups, Work::Try).await;
+    let tried = tried.into_iter().collect::<Result<Vec<_>, _>>()?;
+    if !tried.iter().all(|told| told.decisions.is_admitted()) {
+        return Ok(in_order(&groups, &tried, &tried));
+    }
+    let spent = at_once(&queue, &groups, Work::Spend).await;
+    let is_admitted = |told: &Result<Told, Error>| {
+        let told = told.as_ref();
+        told.is_ok_and(|told| told.decisions.is_admitted())
+    };
+    if !spent.iter().all(is_admitted) {
+        settle_back(&queue, &groups, &spent).await;
+    }
+    let spent = spent.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(in_order(&groups, &spent, &tried))
+}
+
+/// Does the same for each group, all under way at once.
+async fn at_once<C, Rule, K>(
+    queue: &Arc<Queue<C, Rule, K>>,
+    groups: &[Group<Rule>],
+    work: impl Fn(Asks<Rule>) -> Work<Rule>,
+) -> Vec<Result<Told, Error>>
+where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    let ask = |group: &Group<Rule>| queue.ask(group.key.clone(), work(group.asks.clone()));
+    let answers: Vec<_> = groups.iter().map(ask).collect();
+    let mut results = Vec::with_capacity(answers.len());
+    for answer in answers {
+        results.push(match answer {
+            Ok(answer) => told(answer).await,
+            Err(error) => Err(error),
+        });
+    }
+    results
+}
+
+/// Gives back what was spent. Where the store fails meanwhile, the charge stays.
+async fn settle_back<C, Rule, K>(
+    queue: &Arc<Queue<C, Rule, K>>,
+    groups: &[Group<Rule>],
+    spent: &[Result<Told, Error>],
+) where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    let mut answers = Vec::new();
+    for (group, spent) in groups.iter().zip(spent) {
+        let Some(spent) = spent
+            .as_ref()
+            .ok()
+            .filter(|told| told.decisions.is_admitted())
+        else {
+            continue;
+        };
+        for ((rule, _), decision) in group.asks.iter().zip(spent.decisions.as_slice()) {
+            let Some(charge) = decision.charge() else {
+                continue;
+            };
+            let rule = rule.clone();
+            let actual = 0;
+            answers.extend(queue.ask(
+                group.key.clone(),
+                Work::Settle {
+                    rule,
+                    charge,
+                    actual,
+                },
+            ));
+        }
+    }
+    for answer in answers {
+        let _ = told(answer).await;
+    }
+}
+
+/// The decisions in the order of the asks. Where one refuses, the others tell how they stood.
+fn in_order<Rule>(groups: &[Group<Rule>], told: &[Told], tried: &[Told]) -> Decisions {
+    let all = told.iter().all(|told| told.decisions.is_admitted());
+    let mut placed: Vec<(usize, Decision)> = Vec::with_capacity(groups.len());
+    for ((group, told), tried) in groups.iter().zip(told).zip(tried) {
+        let both = told.decisions.as_slice().iter().zip(tried.looks.as_slice());
+        let decisions = both.map(|(decision, look)| match decision {
+            passes if passes.is_admitted() && !all => *look,
+            _ => *decision,
+        });
+        placed.extend(group.places.iter().copied().zip(decisions));
+    }
+    placed.sort_unstable_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, decision)| decision).collect()
+}

@@ -1,0 +1,237 @@
+//! The store itself.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    CasStats, CompareAndSwap, OptimisticBuilder,
+    queue::{Answer, Queue},
+    several::{Group, all_or_none},
+    work::{Told, Work},
+};
+use crate::{
+    algorithm::{Algorithm, Codec},
+    clock::{Clock, SystemClock},
+    key::Key,
+    outcome::Policy,
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
+        name::key_name,
+        task::{gone, on_its_own},
+    },
+};
+
+/// A store of the compare-and-swap class, over anything that can [`CompareAndSwap`].
+///
+/// It runs every rule whose state has a [`Codec`]: loads what is kept of a key, lets the rule decide, and swaps it for what has
+/// become of it; once more if somebody else was first. Clones share one queue of calls.
+///
+/// # What is admitted
+///
+/// **One key: exactly what its rule admits,** however many tasks and processes ask. A decision is told only when the swap that
+/// writes it has taken place; one that writes nothing, a refusal or a look, when what it was decided by was read after it was
+/// asked for. A refusal costs one load, an admission one load and one swap. Calls that wait for the same key in one process are
+/// one of each, 256 calls at most, and what there is is shared out in the order in which they came. Where a store tells the
+/// [version](Swapped::Done) that a swap wrote, the calls that come next need no load.
+///
+/// **Several keys in one call** cannot be swapped at once. All are looked at first: where one refuses, nothing is spent. Then all
+/// are charged; should one of them refuse now, because somebody else spent in between, the others are settled back, and are in
+/// others' way until then. Several asks about one key and policy are decided in one visit.
+///
+/// # Losing
+///
+/// Who loses the race for a key loads anew and tries again, after a delay that is drawn by
+/// [`Backoff::full`](crate::backoff::Backoff::full). The first time there is none where the store told
+/// [what was there](Swapped::Lost), for nobody knows it sooner.
+///
+/// | a call | ends as | and was |
+/// |---|---|---|
+/// | loses [`attempts`](OptimisticBuilder::attempts) races, or still loses at the [`deadline`](OptimisticBuilder::deadline) | [contended](crate::store::Error::is_contended) | not charged |
+/// | waits for an answer of the store at the deadline | [timed out](crate::store::Error::is_timeout), with all calls that wait behind it | charged once or not at all |
+/// | gets an error of the store | that error | the same |
+///
+/// Contended is neither a refusal nor an outage: a [circuit breaker](crate::store::StoreExt::circuit_breaker) does not count it. What
+/// happens to the request is the choice of [`fail_open`](crate::store::StoreExt::fail_open) or
+/// [`fail_closed`](crate::store::StoreExt::fail_closed), as for every error; a caller that asks the store itself may come again later.
+/// Nothing is sent a second time that may have taken place, so nobody is charged twice.
+///
+/// Operations for each decision, and the time until all are made, where so many processes want one decision each of one key at
+/// the same instant, over a network whose round trips take 16 to 24 ms; simulated by `tests/cas/contenders.rs`:
+///
+/// | processes | no back-off | `Backoff::full(4 ms, 256 ms)` | `Backoff::full(20 ms, 2 s)` |
+/// |---|---|---|---|
+/// | 1 | 2.0, 0.04 s | 2.0, 0.04 s | 2.0, 0.04 s |
+/// | 2 | 3.0, 0.07 s | 3.0, 0.07 s | 3.0, 0.08 s |
+/// | 5 | 6.0, 0.20 s | 6.0, 0.25 s | 4.8, 0.25 s |
+/// | 10 | 11.0, 0.40 s | 9.0, 0.40 s | 6.4, 0.34 s |
+/// | 20 | 19.1, 0.73 s | 11.6, 0.62 s | 9.3, 0.86 s |
+/// | 50 | 33.8, 1.37 s | 16.0, 1.45 s | 12.1, 2.74 s |
+/// | 100 | 53.8, 2.21 s | 22.9, 2.68 s | 14.4, 4.46 s |
+/// | 200 | 97.9, 4.01 s | 34.5, 4.73 s | 17.4, 7.96 s |
+///
+/// A base of a fifth of a round trip to one round trip serves; the default is made for a store that answers within a
+/// millisecond or a few. Tasks of one process are combined, and do not count. What real servers make of it is in `BENCHMARKS.md`.
+///
+/// # Time
+///
+/// Where the store tells [its clock](Loaded::now), all processes decide by that. Else each decides by its own, and what is
+/// remembered of a key stands at the latest instant that any of them has written: no rule lets time step back behind its last
+/// write. If the clocks of all hosts lie within d, a key is admitted in any span of time T at most what its rule admits
+/// in T + d: a host that is ahead spends up to d in advance, and the key gets nothing more until the others have caught up.
+/// It does so once, not with each call. Waits are told by the host that decides.
+///
+/// # What lies in the store
+///
+/// `prefix:1:{client}:policy`, the client being a digest of 128 bits unless its key is
+/// [labelled](crate::key::Key::labelled); the value is what [`Codec`](crate::algorithm::Codec) makes of the state, and expires when the
+/// rule says that it no longer matters. A state that does not matter is removed instead.
+///
+/// | under a key lies | what calls get |
+/// |---|---|
+/// | what another program wrote, or a part of a state | what a fresh key gets; it is replaced by the next admission and counted in [`healed`](CasStats::healed) |
+/// | the state of another algorithm | the same; under an [`AnyRule`](crate::AnyRule) it is counted in [`restarted`](CasStats::restarted) |
+/// | a state that a newer version of this program wrote | an error, counted in [`newer`](CasStats::newer), until the key is reset or expires |
+///
+/// The last is no damage: while two versions share a store, each of them would begin afresh where the other one had
+/// written, and mint a limit each time. So roll out the version that can read the new form first.
+///
+/// # Cancellation
+///
+/// A call that is dropped before it is its turn spends nothing; one that is dropped later is charged, once at most.
+/// Settlements and resets go on by themselves.
+pub struct Optimistic<C, Rule, K = SystemClock> {
+    pub(super) prefix: Arc<str>,
+    pub(super) queue: Arc<Queue<C, Rule, K>>,
+}
+
+impl<C: CompareAndSwap, Rule: Algorithm<State: Codec>> Optimistic<C, Rule> {
+    /// A store with the defaults of [`OptimisticBuilder::new`].
+    pub fn new(data: C) -> Self {
+        OptimisticBuilder::new(data).build()
+    }
+}
+
+impl<C, Rule, K> Optimistic<C, Rule, K> {
+    /// What it did.
+    pub fn stats(&self) -> CasStats {
+        self.queue.counters.read()
+    }
+
+    /// What keeps the data.
+    pub fn data(&self) -> &C {
+        &self.queue.data
+    }
+}
+
+impl<C, Rule, K> Clone for Optimistic<C, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            prefix: Arc::clone(&self.prefix),
+            queue: Arc::clone(&self.queue),
+        }
+    }
+}
+
+impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Optimistic")
+            .field("prefix", &self.prefix)
+            .field("settings", &self.queue.settings)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C, Rule, K> Backend for Optimistic<C, Rule, K> {
+    type Error = Error;
+}
+
+/// What was told, or that nobody is there to tell it.
+pub(super) async fn told(answer: Answer) -> Result<Told, Error> {
+    answer.await.unwrap_or_else(|_| Err(gone()))
+}
+
+impl<C, Rule, K> Store<Rule> for Optimistic<C, Rule, K>
+where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let mut groups = Group::of(&self.prefix, asks);
+        match (groups.pop(), groups.is_empty()) {
+            (None, _) => Check::Ready(Ok(Decisions::default())),
+            (Some(only), true) => match self.queue.ask(only.key, Work::Spend(only.asks)) {
+                Ok(answer) => Check::Pending(Box::pin(async move {
+                    told(answer).await.map(|told| told.decisions)
+                })),
+                Err(error) => Check::Ready(Err(error)),
+            },
+            (Some(last), false) => {
+                groups.push(last);
+                on_its_own(all_or_none(Arc::clone(&self.queue), groups))
+            }
+        }
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let answers = asks.iter().map(|ask| {
+            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
+            let key = key_name(&self.prefix, ask.policy(), ask.key());
+            self.queue.ask(key, Work::Look(rule))
+        });
+        match answers.collect::<Result<Vec<_>, _>>() {
+            Ok(answers) => Check::Pending(Box::pin(async move {
+                let mut decisions = Vec::with_capacity(answers.len());
+                for answer in answers {
+                    decisions.extend_from_slice(told(answer).await?.decisions.as_slice());
+                }
+                Ok(decisions.into_iter().collect())
+            })),
+            Err(error) => Check::Ready(Err(error)),
+        }
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+        let answers = settlements.iter().map(|settlement| {
+            let Settlement {
+                policy,
+                rule,
+                key,
+                charge,
+                actual,
+            } = settlement;
+            let own = rule.for_key(&|| key.digest());
+            let work = Work::Settle {
+                rule: own.unwrap_or_else(|| (*rule).clone()),
+                charge: *charge,
+                actual: *actual,
+            };
+            self.queue.ask(key_name(&self.prefix, policy, key), work)
+        });
+        done(answers.collect())
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let answer = self
+            .queue
+            .ask(key_name(&self.prefix, policy, key), Work::Reset);
+        done(answer.map(|answer| vec![answer]))
+    }
+}
+
+/// The end of work that goes on by itself; the first error, if there is one.
+fn done(answers: Result<Vec<Answer>, Error>) -> Check<BoxFuture<Result<(), Error>>> {
+    match answers {
+        Ok(answers) => Check::Pending(Box::pin(async move {
+            let mut result = Ok(());
+            for answer in answers {
+                result = result.and(told(answer).await.map(drop));
+            }
+            result
+        })),
+        Err(error) => Check::Ready(Err(error)),
+    }
+}

@@ -1,0 +1,272 @@
+//! Load, decide, swap; and once more after a lost race.
+
+use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::{
+    CompareAndSwap, Loaded, Swap, Swapped,
+    known::{Form, Known, Source},
+    queue::Queue,
+    stats::Counters,
+    work::{Draft, Job, Told},
+};
+use crate::{
+    algorithm::{Algorithm, Codec},
+    backoff::Delays,
+    clock::Clock,
+    store::Error,
+};
+
+/// Does the work that waits for one key, several jobs with one swap.
+pub(super) struct Worker<C: CompareAndSwap, Rule: Algorithm, K> {
+    pub(super) queue: Arc<Queue<C, Rule, K>>,
+    key: Box<[u8]>,
+    pub(super) batch: Vec<Job<Rule>>,
+    /// What the last swap or load has left under the key.
+    known: Option<Known<C::Version, Rule::State>>,
+    doubt: Doubt,
+    delays: Option<Delays>,
+}
+
+/// How an attempt ended.
+enum Ended<V> {
+    /// All were answered.
+    Answered(Vec<Result<Told, Error>>),
+    /// Somebody else was first.
+    Lost {
+        with: Source,
+        found: Option<Loaded<V>>,
+    },
+}
+
+impl<C, Rule, K> Worker<C, Rule, K>
+where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    pub(super) fn new(queue: Arc<Queue<C, Rule, K>>, key: Box<[u8]>, job: Job<Rule>) -> Self {
+        Self {
+            queue,
+            key,
+            batch: vec![job],
+            known: None,
+            doubt: Doubt::default(),
+            delays: None,
+        }
+    }
+
+    /// Those who have just come are tried until then.
+    pub(super) fn set_deadlines(&mut self, until: Instant) {
+        for job in &mut self.batch {
+            job.until.get_or_insert(until);
+        }
+    }
+
+    /// Tries once to do the work of the batch, which is not empty.
+    ///
+    /// Who is answered leaves the batch; who lost a race and may try again stays, after the back-off.
+    pub(super) async fn attempt(&mut self) {
+        match self.load_and_swap().await {
+            Ok(Ended::Answered(answers)) => {
+                self.delays = None;
+                for (job, answer) in self.batch.drain(..).zip(answers) {
+                    job.answer(answer);
+                }
+                // Who was answered and asks again at once is part of the next swap. No time passes for it.
+                yield_now().await;
+            }
+            Ok(Ended::Lost { with, found }) => self.lost(with, found).await,
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    async fn load_and_swap(&mut self) -> Result<Ended<C::Version>, Error> {
+        loop {
+            let known = match self.recall() {
+                Some(known) => known,
+                None => self.load().await?,
+            };
+            let mut draft = Draft::new(
+                known.state.clone(),
+                known.form == Form::Newer,
+                known.now(&self.queue.clock),
+            );
+            let jobs = self.batch.iter();
+            let answers = jobs.map(|job| draft.apply(&job.work)).collect();
+            let restarted = draft.restarted;
+            let Some(change) = draft.change(known.bytes()) else {
+                if known.source == Source::Load {
+                    self.known = Some(known);
+                    return Ok(Ended::Answered(answers));
+                }
+                // No swap says whether that is still there: loads, and decides by what is.
+                continue;
+            };
+            let swap = Swap {
+                expected: known.version.as_ref(),
+                value: change.state.as_ref().map(|_| &change.bytes[..]),
+                keep: change.keep,
+            };
+            return Ok(match self.swap(swap).await? {
+                Swapped::Done(version) => {
+                    Counters::add(&self.queue.counters.restarted, restarted);
+                    if known.source == Source::Before {
+                        self.doubt = Doubt::default();
+                    }
+                    self.known = known.replaced(change, version);
+                    Ended::Answered(answers)
+                }
+                Swapped::Lost(found) => Ended::Lost {
+                    with: known.source,
+                    found,
+                },
+            });
+        }
+    }
+
+    /// What was left under the key before, where it may be there still.
+    fn recall(&mut self) -> Option<Known<C::Version, Rule::State>> {
+        let known = self.known.take()?;
+        match known.source {
+            Source::Loss => Some(known),
+            Source::Load | Source::Before if self.doubt.allows() => {
+                let is_old = known.is_old(&self.queue.clock);
+                (!is_old).then(|| known.aged())
+            }
+            _ => None,
+        }
+    }
+
+    async fn load(&mut self) -> Result<Known<C::Version, Rule::State>, Error> {
+        Counters::add(&self.queue.counters.loads, 1);
+        let until = self.until();
+        let loaded = in_time(until, self.queue.data.load(&self.key)).await?;
+        Ok(self.read(loaded, Source::Load))
+    }
+
+    async fn swap(&mut self, swap: Swap<'_, C::Version>) -> Result<Swapped<C::Version>, Error> {
+        Counters::add(&self.queue.counters.swaps, 1);
+        let until = self.until();
+        in_time(until, self.queue.data.swap(&self.key, swap)).await
+    }
+
+    /// Until when somebody of the batch waits for an answer: who came last.
+    fn until(&self) -> Option<Instant> {
+        self.batch.last().and_then(|job| job.until)
+    }
+
+    fn read(&self, loaded: Loaded<C::Version>, source: Source) -> Known<C::Version, Rule::State> {
+        let (clock, counters) = (&self.queue.clock, &self.queue.counters);
+        let known = Known::read(loaded, source, clock);
+        match known.form {
+            Form::Known => {}
+            Form::Damaged => Counters::add(&counters.healed, 1),
+            Form::Newer => Counters::add(&counters.newer, 1),
+        }
+        known
+    }
+
+    /// Gives up who has lost too often or has no time left, and waits for a while with the others.
+    async fn lost(&mut self, with: Source, found: Option<Loaded<C::Version>>) {
+        Counters::add(&self.queue.counters.lost, 1);
+        let found = found.map(|found| self.read(found, Source::Loss));
+        if with == Source::Before {
+            // What was expected was old; now it is known. That is no attempt.
+            self.doubt.more();
+            self.known = found;
+            return;
+        }
+        let attempts = self.queue.settings.attempts;
+        for job in &mut self.batch {
+            job.losses += 1;
+        }
+        self.give_up(|job| job.losses >= attempts);
+        let is_first = self.batch.iter().all(|job| job.losses <= 1);
+        if is_first && found.is_some() {
+            // Nobody else knows sooner what is there now.
+            self.known = found;
+            return;
+        }
+        if self.delays.is_none() {
+            self.delays = self.queue.delays();
+        }
+        let Some(delay) = self.delays.as_mut().and_then(Iterator::next) else {
+            self.known = found;
+            self.give_up_late(sleep(Duration::ZERO).deadline());
+            return;
+        };
+        let pause = sleep(delay);
+        self.give_up_late(pause.deadline());
+        if !self.batch.is_empty() {
+            pause.await;
+        }
+    }
+
+    fn give_up_late(&mut self, now: Instant) {
+        self.give_up(|job| job.until.is_some_and(|until| until <= now));
+    }
+
+    /// Answers that the key is too contended.
+    fn give_up(&mut self, is_over: impl Fn(&Job<Rule>) -> bool) {
+        let (over, rest): (Vec<_>, _) = self.batch.drain(..).partition(is_over);
+        self.batch = rest;
+        Counters::add(&self.queue.counters.contended, over.len() as u64);
+        for job in over {
+            job.answer(Err(Error::contended()));
+        }
+    }
+
+    /// Tells the error to the batch; and that the store is silent, to all who wait for it.
+    fn failed(&mut self, error: &Error) {
+        self.delays = None;
+        // After lost races the deadline was near, and the silence short.
+        let is_silent = error.is_timeout() && self.batch.last().is_some_and(|job| job.losses == 0);
+        let waiting = if is_silent {
+            self.queue.calls(&self.key)
+        } else {
+            VecDeque::new()
+        };
+        for job in self.batch.drain(..).chain(waiting) {
+            job.answer(Err(error.again()));
+        }
+    }
+}
+
+/// An answer of the store, or that it took too long.
+async fn in_time<T>(
+    until: Option<Instant>,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match until {
+        Some(until) => timeout_at(until, answer)
+            .await
+            .unwrap_or_else(|_| Err(Error::timeout())),
+        None => answer.await,
+    }
+}
+
+/// Whether what was left under a key is worth a try. Where other processes write as well, it rarely is: each time that
+/// it was not, it is left out twice as often.
+#[derive(Default)]
+struct Doubt {
+    times: u32,
+    left_out: u32,
+}
+
+impl Doubt {
+    fn allows(&mut self) -> bool {
+        let allows = self.left_out == 0;
+        self.left_out = self.left_out.saturating_sub(1);
+        allows
+    }
+
+    fn more(&mut self) {
+        self.times = (self.times + 1).min(6);
+        self.left_out = 1 << self.times;
+    }
+}

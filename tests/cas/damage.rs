@@ -1,0 +1,153 @@
+//! Values that are no state of this program.
+
+use std::fmt::Debug;
+
+use tollgate::{
+    AnyRule, Cost, Decision, FixedWindow, Policy, TokenBucket,
+    algorithm::{Algorithm, Codec},
+    clock::ManualClock,
+    store::{Ask, CasStats, Error, Optimistic, Settlement, Store},
+};
+
+use crate::memory::{Memory, Ways, driver};
+
+type Driver<R> = Optimistic<Memory, R, ManualClock>;
+
+fn a_store<R: Algorithm<State: Codec>>() -> Driver<R> {
+    driver(Memory::new(ManualClock::default(), Ways::default()))
+}
+
+async fn acquire<R>(store: &Driver<R>, rule: &R) -> Result<Decision, Error>
+where
+    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+{
+    let policy = Policy::new("api");
+    let ask = Ask::new(&policy, rule, "alice".into(), Cost::ONE);
+    let answer = store.acquire(&[ask]).await?;
+    Ok(answer.as_slice()[0])
+}
+
+/// The key and the value after one call.
+async fn written<R>(store: &Driver<R>, rule: &R) -> (Vec<u8>, Vec<u8>, Decision)
+where
+    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+{
+    let first = acquire(store, rule).await.unwrap();
+    assert!(first.is_admitted());
+    let key = store.data().keys().remove(0);
+    let (_, value, _) = store.data().get(&key).unwrap();
+    (key, value, first)
+}
+
+const RULES: [&str; 10] = [
+    "token-bucket 5/1h",
+    "leaky-bucket 6/1h queue=5",
+    "fixed-window 4/1d",
+    "sliding-window 6/1h slices=4",
+    "sliding-log 4/1h",
+    "warm-up 6/s over=2s",
+    "warm-up-spaced 20/s over=4s max-wait=1s",
+    "cascade 4/1h > 3/1d",
+    "three-color 4/1h burst=4 peak=6/1h peak-burst=6 aware",
+    "token-bucket 6/1h & fixed-window 4/1d",
+];
+
+/// Nothing is left of the damage after the next admission, and it was one that a fresh key gets.
+async fn is_healed<R>(rule: &R, damage: impl Fn(Vec<u8>) -> Vec<Vec<u8>>)
+where
+    R: Algorithm<State: Codec + Send> + Debug + Send + Sync + 'static,
+{
+    let store = a_store();
+    let (key, value, first) = written(&store, rule).await;
+    let damaged = damage(value.clone());
+    assert!(!damaged.is_empty());
+    for bytes in damaged {
+        let healed = store.stats().healed;
+        store.data().put(&key, &bytes);
+        let answer = acquire(&store, rule).await.unwrap();
+        assert_eq!(answer, first, "{rule:?} finds {bytes:?}");
+        assert_eq!(store.data().get(&key).unwrap().1, value);
+        assert_eq!(store.stats().healed, healed + 1, "{rule:?} finds {bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn foreign_and_truncated_values_count_as_no_state_and_are_replaced() {
+    for text in RULES {
+        let rule: AnyRule = text.parse().unwrap();
+        is_healed(&rule, |value| {
+            let truncated = (0..value.len()).map(|end| value[..end].to_vec());
+            let longer = [&value[..], &[0]].concat();
+            let foreign = [b"hello".to_vec(), vec![0xff; 40], b"{}".to_vec(), longer];
+            truncated.chain(foreign).collect()
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_typed_rule_replaces_the_state_of_another_algorithm() {
+    let store = a_store();
+    let window: FixedWindow = "fixed-window 4/1d".parse().unwrap();
+    let (_, of_a_window, _) = written(&store, &window).await;
+    is_healed(&TokenBucket::per_hour(5), |_| vec![of_a_window.clone()]).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_may_be_any_begins_afresh_after_another_algorithm() {
+    let store = a_store::<AnyRule>();
+    let [bucket, window] =
+        ["token-bucket 5/1h", "fixed-window 4/1d"].map(|text| text.parse().unwrap());
+    let (_, _, first) = written(&store, &window).await;
+    acquire(&store, &bucket).await.unwrap();
+    assert_eq!(acquire(&store, &window).await.unwrap(), first);
+    let stats = store.stats();
+    assert_eq!((stats.restarted, stats.healed), (2, 0));
+}
+
+/// The old release fails, and says why, until the key is reset or has expired; what the new one wrote stays.
+#[tokio::test]
+async fn a_newer_version_is_reported_and_not_replaced() {
+    for text in RULES {
+        let rule: AnyRule = text.parse().unwrap();
+        let store = a_store();
+        let (key, mut value, first) = written(&store, &rule).await;
+        value[0] += 1;
+        store.data().put(&key, &value);
+        let (policy, charge) = (Policy::new("api"), first.charge().unwrap());
+        let settlement = Settlement {
+            policy: &policy,
+            rule: &rule,
+            key: "alice".into(),
+            charge,
+            actual: 0,
+        };
+        let look = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+        for error in [
+            acquire(&store, &rule).await.unwrap_err(),
+            store.look(&look).await.unwrap_err(),
+            store.settle(&[settlement]).await.unwrap_err(),
+        ] {
+            let told = std::error::Error::source(&error).unwrap().to_string();
+            assert!(told.contains("newer version"), "{told}");
+            assert!(!error.is_timeout() && !error.is_contended() && !error.is_unavailable());
+        }
+        assert_eq!(store.data().get(&key).unwrap().1, value, "{text}");
+        let CasStats { newer, healed, .. } = store.stats();
+        assert_eq!((newer, healed), (3, 0));
+        store.reset(&policy, &"alice".into()).await.unwrap();
+        assert_eq!(acquire(&store, &rule).await.unwrap(), first);
+    }
+}
+
+/// Also where it lies inside of a pair, or of several rules.
+#[tokio::test]
+async fn a_newer_version_inside_is_reported() {
+    let store = a_store();
+    let rule = (TokenBucket::per_hour(5), TokenBucket::per_hour(6));
+    let (key, mut value, _) = written(&store, &rule).await;
+    value[1] += 1;
+    store.data().put(&key, &value);
+    acquire(&store, &rule).await.unwrap_err();
+    assert_eq!(store.stats().newer, 1);
+}

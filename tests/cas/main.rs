@@ -1,0 +1,11 @@
+//! Stores of the compare-and-swap class, over one in memory.
+#![cfg(all(feature = "tokio", feature = "test-util"))]
+
+mod bounds;
+mod conformance;
+mod contenders;
+mod count;
+mod damage;
+mod differential;
+mod memory;
+mod race;
