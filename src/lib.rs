@@ -64,6 +64,7 @@
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
 //! | `Optimistic` (feature `tokio`) | many instances over anything that can compare and swap: two functions make a store of it | what is evicted begins afresh |
+//! | `Counters` (feature `tokio`), over anything that can `Increment` | many instances, with a cache that can only add: fixed and sliding windows, one operation a call | what the cache allows |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)` says what happens when it cannot tell | as it says |
 //!
 //! # Work that is pulled
@@ -124,8 +125,8 @@ pub mod testing;
 
 pub use self::{
     algorithm::{
-        AnyRule, Cascade, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, ThreeColor,
-        TokenBucket, WarmUp, WarmUpSpaced,
+        AnyRule, Cascade, CountedRule, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow,
+        ThreeColor, TokenBucket, WarmUp, WarmUpSpaced,
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Verdict},

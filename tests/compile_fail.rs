@@ -16,11 +16,12 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that put their authors right.
-const REMEDIES: [(&str, &str); 13] = [
+const REMEDIES: [(&str, &str); 15] = [
     (
         "also_of_another_rule",
         "expected `TokenBucket`, found `AnyRule`",
     ),
+    ("any_rule_on_counters", "`CountedRule::try_from(rule)`"),
     (
         "body_without_text",
         "`Http::empty()` and `Grpc` need `B: Default`",
@@ -53,6 +54,10 @@ const REMEDIES: [(&str, &str); 13] = [
     (
         "store_of_another_rule",
         "a layer's rule and its store must name the same rule type",
+    ),
+    (
+        "token_bucket_on_counters",
+        "counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`",
     ),
 ];
 

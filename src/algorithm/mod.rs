@@ -8,6 +8,7 @@ mod any;
 mod both;
 mod cascade;
 mod codec;
+mod counted;
 mod credit;
 mod fixed_window;
 mod leaky_bucket;
@@ -36,6 +37,7 @@ pub use self::{
     any::{AnyRule, AnyState},
     cascade::{Cascade, CascadeState},
     codec::Codec,
+    counted::{Counted, CountedRule, Slicing},
     fixed_window::{FixedWindow, FixedWindowState},
     leaky_bucket::{LeakyBucket, LeakyBucketState},
     mark::{Mark, Moment},

@@ -8,6 +8,7 @@
 //! | local | anything, under a lock | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is `Scripted` |
 //! | compare-and-swap | replace a value that nobody has written since | `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
+//! | counter | adds, and tells the total | `Counters` (feature `tokio`) over anything that implements `Increment` | `FixedWindow`, `SlidingWindow`, `CountedRule` |
 //! | of one's own | whatever it says | anything that implements [`Store`] | what it says |
 //!
 //! # When a store can fail
@@ -26,6 +27,8 @@ mod boxed;
 #[cfg(feature = "tokio")]
 mod cas;
 mod check;
+#[cfg(feature = "tokio")]
+mod counter;
 mod error;
 mod failure;
 mod local;
@@ -59,6 +62,7 @@ pub use self::{
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use self::{
     cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
+    counter::{CounterStats, Counters, CountersBuilder, CountersFuture, Increment, Totals},
     wrap::{Timeout, TimeoutFuture},
 };
 

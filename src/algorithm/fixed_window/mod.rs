@@ -1,6 +1,7 @@
 //! A counter for each window of the calendar.
 
 mod codec;
+mod counted;
 mod script;
 mod step;
 mod text;

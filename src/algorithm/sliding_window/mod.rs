@@ -1,6 +1,7 @@
 //! A window that slides over counters, one for each of its slices.
 
 mod codec;
+mod counted;
 mod script;
 mod slices;
 mod state;

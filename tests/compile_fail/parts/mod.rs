@@ -1,13 +1,16 @@
 //! What the cases have in common.
 #![allow(dead_code)]
 
-use std::future::{Ready, ready};
+use std::{
+    future::{Ready, ready},
+    time::Duration,
+};
 
 use http::{Request, Response};
 use tollgate::{
     Policy,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Error, Settlement, Store},
+    store::{Ask, Backend, Check, Decisions, Error, Increment, Settlement, Store, Totals},
 };
 use tower::{Service, service_fn};
 
@@ -50,3 +53,24 @@ where
 
 /// Takes what serves requests, as a server does.
 pub fn serve(_: impl Service<Request<String>>) {}
+
+/// What can add, and always fails.
+pub struct Cache;
+
+impl Increment for Cache {
+    async fn add(&self, _: &[u8], _: u64, _: Duration, _: &[Box<[u8]>]) -> Result<Totals, Error> {
+        Err(Error::timeout())
+    }
+
+    async fn subtract(&self, _: &[u8], _: u64) -> Result<(), Error> {
+        Err(Error::timeout())
+    }
+
+    async fn read(&self, _: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+        Err(Error::timeout())
+    }
+
+    async fn remove(&self, _: &[Box<[u8]>]) -> Result<(), Error> {
+        Err(Error::timeout())
+    }
+}

@@ -1,0 +1,141 @@
+//! Which slice of time it is.
+
+use std::{fmt, num::NonZeroU64, time::Duration};
+
+use crate::{clock::Timestamp, error::Error, quota::fmt_duration};
+
+/// How time is cut into slices, each with a counter of its own.
+///
+/// Windows follow each other from the Unix epoch on, or from an offset after it, and each is cut into `count` slices.
+/// Slice `k` begins `⌈k · window / count⌉` nanoseconds after the first one.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Timestamp, algorithm::Slicing};
+///
+/// let minute = Duration::from_secs(60);
+/// let quarters = Slicing::sliding(minute, 4)?;
+/// let now = Timestamp::from_nanos(100_000_000_000);
+/// let slice = quarters.slice(now);
+/// assert_eq!(quarters.begin(slice), Timestamp::from_nanos(90_000_000_000));
+/// // The window still holds a part of the fourth slice before.
+/// assert_eq!(quarters.older(), 4);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slicing {
+    window: NonZeroU64,
+    count: NonZeroU64,
+    /// How long before the epoch the first window began, in nanoseconds: less than a window.
+    ahead: u64,
+    older: u64,
+}
+
+impl Slicing {
+    /// Windows of so many nanoseconds that begin `offset` nanoseconds, less than their length, later than those of the
+    /// calendar; only the one that time is in counts.
+    ///
+    /// # Errors
+    ///
+    /// When windows have no length, or the offset is not below it.
+    pub fn windows(window: Duration, offset: Duration) -> Result<Self, Error> {
+        let (window, offset) = (nanos(window)?, offset.as_nanos());
+        let left = u128::from(window.get()).saturating_sub(offset);
+        if left == 0 {
+            return Err(Error::new(format!(
+                "an offset of {offset} ns for windows of {window} ns: expected less than their length; take whole \
+                 windows off it"
+            )));
+        }
+        Ok(Self {
+            window,
+            count: NonZeroU64::MIN,
+            ahead: if offset == 0 { 0 } else { left as u64 },
+            older: 0,
+        })
+    }
+
+    /// Windows of the calendar in `count` slices, of which one more counts than a window has.
+    ///
+    /// # Errors
+    ///
+    /// When windows have no length, or slices would have none; or when there are none or more than 1000.
+    pub fn sliding(window: Duration, count: u64) -> Result<Self, Error> {
+        let window = nanos(window)?;
+        match NonZeroU64::new(count) {
+            Some(count) if count <= window && count.get() <= 1000 => Ok(Self {
+                window,
+                count,
+                ahead: 0,
+                older: count.get(),
+            }),
+            _ => Err(Error::new(format!(
+                "{count} slices in a window of {window} ns: expected 1 to 1000, none shorter than a nanosecond; take \
+                 fewer slices or a longer window"
+            ))),
+        }
+    }
+
+    /// How many slices before the one that time is in still count, the last of them in part.
+    pub const fn older(&self) -> u64 {
+        self.older
+    }
+
+    /// The number of the slice that an instant lies in.
+    pub fn slice(&self, at: Timestamp) -> u64 {
+        // At most 2^65 times 1000.
+        let since = u128::from(at.as_nanos()) + u128::from(self.ahead);
+        let slice = since * u128::from(self.count.get()) / u128::from(self.window.get());
+        u64::try_from(slice).unwrap_or(u64::MAX)
+    }
+
+    /// When a slice begins: the epoch for one that began before it, and [`Timestamp::MAX`] for one beyond all time.
+    pub fn begin(&self, slice: u64) -> Timestamp {
+        let since = u128::from(slice) * u128::from(self.window.get());
+        let since = since.div_ceil(u128::from(self.count.get()));
+        let nanos = since.saturating_sub(u128::from(self.ahead));
+        Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// From when on a slice counts no more.
+    pub fn over(&self, slice: u64) -> Timestamp {
+        self.begin(slice.saturating_add(self.older).saturating_add(1))
+    }
+
+    /// A name that no other slice has, of this slicing or another one: `1m@29453761m`, `1m/4@1767225615s`.
+    pub(crate) fn name(&self, slice: u64) -> impl fmt::Display {
+        struct Name(Slicing, u64);
+
+        impl fmt::Display for Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let Self(slicing, slice) = self;
+                write!(f, "{slicing:?}@")?;
+                fmt_duration(slicing.begin(*slice).as_nanos(), f)
+            }
+        }
+
+        Name(*self, slice)
+    }
+}
+
+fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
+    let nanos = u64::try_from(window.as_nanos())
+        .ok()
+        .filter(|nanos| nanos >> 63 == 0);
+    nanos.and_then(NonZeroU64::new).ok_or_else(|| {
+        Error::new(format!(
+            "windows of {window:?}: expected 1 ns to 2^63 - 1 ns (292 years); choose another length"
+        ))
+    })
+}
+
+impl fmt::Debug for Slicing {
+    /// Writes the window, and the number of slices if there are several: `1m`, `1m/4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_duration(self.window.get(), f)?;
+        match self.count.get() {
+            1 => Ok(()),
+            count => write!(f, "/{count}"),
+        }
+    }
+}

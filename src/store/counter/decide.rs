@@ -1,0 +1,217 @@
+//! Adding, judging by the total, and taking back what was refused.
+
+use std::sync::atomic::Ordering;
+
+use super::{Inner, Totals, found::Found, place::Asked};
+use crate::{
+    algorithm::Counted,
+    clock::{Clock, Timestamp},
+    decision::Decision,
+    store::{Decisions, Error, Increment},
+};
+
+/// What one ask has added, and what was decided about it.
+struct Spent {
+    counter: Box<[u8]>,
+    found: Found,
+    decision: Decision,
+}
+
+impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+    /// Spends all, or nothing.
+    pub(super) async fn acquire(&self, asked: &[Asked<Rule>]) -> Result<Decisions, Error> {
+        let now = self.now();
+        if asked.iter().any(|one| self.doubts(one, now)) {
+            // A refusal that is foreseen is read, and adds nothing that others would see.
+            let found = self.read(asked, now).await?;
+            let stand = |(found, one): (&Found, _)| self.learned(one, found.stand(one));
+            let decisions: Decisions = found.iter().zip(asked).map(stand).collect();
+            if !decisions.is_admitted() {
+                return Ok(decisions);
+            }
+        }
+        let now = self.now();
+        let mut all: Vec<Spent> = Vec::with_capacity(asked.len());
+        for (n, one) in asked.iter().enumerate() {
+            let spent = match self.spend(one, now).await {
+                Ok(spent) => spent,
+                Err(error) => {
+                    self.give_back(&all, asked).await;
+                    return Err(error);
+                }
+            };
+            if spent.decision.is_admitted() {
+                all.push(spent);
+                continue;
+            }
+            self.give_back(&all, asked).await;
+            // The others only tell how they stand.
+            let behind = &asked[n + 1..];
+            let unasked = if behind.is_empty() {
+                Vec::new()
+            } else {
+                self.read(behind, now).await?
+            };
+            let before = all
+                .iter()
+                .zip(asked)
+                .map(|(spent, one)| spent.found.look(one));
+            let behind = unasked
+                .iter()
+                .zip(behind)
+                .map(|(found, one)| found.stand(one));
+            return Ok(before.chain([spent.decision]).chain(behind).collect());
+        }
+        Ok(all.iter().map(|spent| spent.decision).collect())
+    }
+
+    /// How keys stand.
+    pub(super) async fn look(&self, asked: &[Asked<Rule>]) -> Result<Decisions, Error> {
+        let found = self.read(asked, self.now()).await?;
+        let look = |(found, one): (&Found, _)| found.look(one);
+        Ok(found.iter().zip(asked).map(look).collect())
+    }
+
+    /// Whether a call is likely to be refused, or sure to be: also by a key that nobody has seen.
+    fn doubts(&self, one: &Asked<Rule>, now: Timestamp) -> bool {
+        let never = || {
+            !one.rule
+                .step(&mut None, now, one.cost)
+                .decision()
+                .is_admitted()
+        };
+        self.hints.doubts(one.hash, one.cost, now) || never()
+    }
+
+    fn learned(&self, one: &Asked<Rule>, decision: Decision) -> Decision {
+        self.hints.learn(one.hash, one.cost, &decision);
+        decision
+    }
+
+    /// Adds, and judges by the total; what is refused is taken back at once.
+    async fn spend(&self, one: &Asked<Rule>, now: Timestamp) -> Result<Spent, Error> {
+        let (place, cost) = (&one.place, one.cost.get());
+        let slices = place.slices(now, self.apart);
+        let counter = place.counter(slices.own);
+        let beside: Vec<_> = slices
+            .numbers()
+            .filter(|slice| *slice != slices.own)
+            .map(|slice| place.counter(slice))
+            .collect();
+        let keep = self.keep(place, slices.own);
+        self.counts.additions.fetch_add(1, Ordering::Relaxed);
+        let Totals {
+            total,
+            beside: mut totals,
+        } = self.increment.add(&counter, cost, keep, &beside).await?;
+        let before = total.checked_sub(cost).ok_or_else(shrunk)?;
+        if totals.len() != beside.len() {
+            return Err(miscounted());
+        }
+        totals.insert(slices.ahead(), before);
+        let found = Found {
+            now,
+            slices,
+            totals,
+        };
+        let judged = self.seen_late(one, found).await;
+        let judged = judged.map(|found| (self.learned(one, found.step(one)), found));
+        if !matches!(&judged, Ok((decision, _)) if decision.is_admitted()) {
+            self.take_back(&counter, cost).await;
+        }
+        let (decision, found) = judged?;
+        Ok(Spent {
+            counter,
+            found,
+            decision,
+        })
+    }
+
+    /// Reads the slices that may have begun while the addition was under way, of a window that slides.
+    ///
+    /// Who counts in one of them adds and then reads this slice, and either sees this addition, or has added before it; then
+    /// this reading sees that one. So never do both miss each other.
+    async fn seen_late(&self, one: &Asked<Rule>, mut found: Found) -> Result<Found, Error> {
+        let place = &one.place;
+        if place.slicing.older() == 0 {
+            return Ok(found);
+        }
+        let now = self.now();
+        if now >= place.slicing.over(found.slices.own) {
+            // It counts no more, and what has passed since did not see it.
+            return Err(Error::timeout());
+        }
+        let late = found
+            .slices
+            .extend(place.latest(found.slices.own, now, self.apart));
+        if !late.is_empty() {
+            let late: Vec<_> = late.rev().map(|slice| place.counter(slice)).collect();
+            let mut totals = self.totals(&late).await?;
+            totals.append(&mut found.totals);
+            found.totals = totals;
+        }
+        Ok(found)
+    }
+
+    /// Reads the totals of all that is asked for, at once.
+    async fn read(&self, asked: &[Asked<Rule>], now: Timestamp) -> Result<Vec<Found>, Error> {
+        let slices: Vec<_> = asked
+            .iter()
+            .map(|one| one.place.slices(now, self.apart))
+            .collect();
+        let names: Vec<_> = asked
+            .iter()
+            .zip(&slices)
+            .flat_map(|(one, slices)| slices.numbers().map(|slice| one.place.counter(slice)))
+            .collect();
+        let mut totals = self.totals(&names).await?.into_iter();
+        let found = slices.into_iter().map(|slices| Found {
+            now,
+            slices,
+            totals: totals.by_ref().take(slices.len()).collect(),
+        });
+        Ok(found.collect())
+    }
+
+    async fn totals(&self, counters: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+        self.counts.readings.fetch_add(1, Ordering::Relaxed);
+        let totals = self.increment.read(counters).await?;
+        if totals.len() == counters.len() {
+            Ok(totals)
+        } else {
+            Err(miscounted())
+        }
+    }
+
+    /// Takes back what earlier asks of the same call have added.
+    async fn give_back(&self, all: &[Spent], asked: &[Asked<Rule>]) {
+        for (spent, one) in all.iter().zip(asked) {
+            self.hints.forget(one.hash);
+            self.take_back(&spent.counter, one.cost.get()).await;
+        }
+    }
+
+    /// Takes back what was added, if the store can be reached; otherwise it counts for as long as its slice does.
+    async fn take_back(&self, counter: &[u8], amount: u64) {
+        let done = self.increment.subtract(counter, amount).await;
+        let count = match done {
+            Ok(()) => &self.counts.taken_back,
+            Err(_) => &self.counts.left_behind,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn shrunk() -> Error {
+    Error::other(
+        "the store tells a total below what was added to it: expected counters that never wrap, as `Increment` says",
+    )
+}
+
+#[cold]
+fn miscounted() -> Error {
+    Error::other(
+        "the store tells more totals or fewer than it was asked for: expected one for each counter, in their order",
+    )
+}

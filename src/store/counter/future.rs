@@ -1,0 +1,73 @@
+//! The future of a decision that is brought to its end.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::runtime::Handle;
+
+use crate::store::{BoxFuture, Decisions, Error};
+
+/// The future of a [`Counters`](super::Counters) store's answer.
+///
+/// Where it spends, it goes on by itself if it is dropped after it was polled: so what is refused is taken back, whoever
+/// waits for the answer.
+pub struct CountersFuture {
+    work: Option<BoxFuture<Result<Decisions, Error>>>,
+    spends: bool,
+    has_begun: bool,
+}
+
+impl CountersFuture {
+    pub(super) fn new(
+        spends: bool,
+        work: impl Future<Output = Result<Decisions, Error>> + Send + 'static,
+    ) -> Self {
+        Self {
+            work: Some(Box::pin(work)),
+            spends,
+            has_begun: false,
+        }
+    }
+}
+
+impl Future for CountersFuture {
+    type Output = Result<Decisions, Error>;
+
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Taken out: after a panic of the store there is nothing to go on with.
+        let Some(mut work) = self.work.take() else {
+            panic!("`CountersFuture` polled after it was ready");
+        };
+        self.has_begun = true;
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
+    }
+}
+
+impl Drop for CountersFuture {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take().filter(|_| self.spends && self.has_begun) else {
+            return;
+        };
+        // Without a runtime nothing goes on, as after a crash.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work);
+        }
+    }
+}
+
+impl fmt::Debug for CountersFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountersFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! Which calls will hardly pass, so that they are not added only to be taken back.
+
+use std::{
+    hash::{BuildHasher, Hash, Hasher},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use foldhash::quality::RandomState;
+
+use super::place::Place;
+use crate::{
+    clock::Timestamp,
+    decision::{Cost, Decision},
+};
+
+/// How many keys are remembered at once: 24 bytes each.
+const SLOTS: usize = 8192;
+
+/// For a bounded number of keys that are used up: from which cost on a call cannot pass, and until when.
+///
+/// Nothing is decided by it: it tells whether to read before adding. So a slot is written without a lock, two keys may push
+/// each other out, and one that is torn costs an operation.
+pub(super) struct Hints {
+    slots: Box<[Slot]>,
+    hasher: RandomState,
+}
+
+// Relaxed throughout, for the same reason.
+#[derive(Default)]
+struct Slot {
+    hash: AtomicU64,
+    cost: AtomicU64,
+    until: AtomicU64,
+}
+
+impl Hints {
+    pub(super) fn new() -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            hasher: RandomState::default(),
+        }
+    }
+
+    pub(super) fn hash(&self, place: &Place) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(place.client());
+        place.slicing.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn slot(&self, hash: u64) -> &Slot {
+        &self.slots[hash as usize % SLOTS]
+    }
+
+    /// Whether a cost will hardly pass now.
+    pub(super) fn doubts(&self, hash: u64, cost: Cost, now: Timestamp) -> bool {
+        let slot = self.slot(hash);
+        slot.hash.load(Ordering::Relaxed) == hash
+            && slot.cost.load(Ordering::Relaxed) <= cost.get()
+            && slot.until.load(Ordering::Relaxed) > now.as_nanos()
+    }
+
+    /// Learns from a decision about a cost.
+    pub(super) fn learn(&self, hash: u64, cost: Cost, decision: &Decision) {
+        let remaining = decision.remaining().unwrap_or(0);
+        let wait = if !decision.is_admitted() {
+            decision.retry_after()
+        } else if remaining < cost.get() {
+            Some(decision.more_after())
+        } else {
+            None
+        };
+        let slot = self.slot(hash);
+        match wait {
+            Some(wait) => {
+                let until = decision.at().saturating_add(wait);
+                slot.hash.store(hash, Ordering::Relaxed);
+                slot.cost.store(cost.get(), Ordering::Relaxed);
+                slot.until.store(until.as_nanos(), Ordering::Relaxed);
+            }
+            None => self.forget(hash),
+        }
+    }
+
+    /// Forgets a key: something came back.
+    pub(super) fn forget(&self, hash: u64) {
+        let slot = self.slot(hash);
+        if slot.hash.load(Ordering::Relaxed) == hash {
+            slot.until.store(0, Ordering::Relaxed);
+        }
+    }
+}

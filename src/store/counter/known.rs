@@ -1,0 +1,76 @@
+//! Which slicings of time were asked for: a reset is not told a rule.
+
+use std::sync::{
+    PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{
+    algorithm::{Counted, Slicing},
+    error::Error,
+};
+
+/// As many are remembered at most.
+const MOST: usize = 64;
+
+/// A rule of each slicing that was asked for.
+pub(super) struct Known<Rule> {
+    rules: RwLock<Vec<(Slicing, Rule)>>,
+    is_full: AtomicBool,
+}
+
+impl<Rule: Counted> Known<Rule> {
+    pub(super) fn new() -> Self {
+        Self {
+            rules: RwLock::default(),
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    /// Remembers a rule, if it cuts time as none before it.
+    ///
+    /// # Errors
+    ///
+    /// When counters cannot run the rule.
+    pub(super) fn learn(&self, rule: &Rule) -> Result<(), Error> {
+        // Spread windows are those of a key: any key tells them from those of another length.
+        let of_a_key = rule.for_key(&|| u64::MAX / 2);
+        let slicing = of_a_key.as_ref().unwrap_or(rule).slicing()?;
+        let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
+        // Under the lock nothing is left half done.
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if known.iter().any(is_it) {
+            return Ok(());
+        }
+        drop(known);
+        let mut known = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() == MOST {
+            self.is_full.store(true, Ordering::Relaxed);
+        } else if !known.iter().any(is_it) {
+            known.push((slicing, rule.clone()));
+        }
+        Ok(())
+    }
+
+    /// What `of` makes of each rule.
+    ///
+    /// # Errors
+    ///
+    /// When no rule is known, or not all of them are.
+    pub(super) fn each<T>(&self, of: impl Fn(&Rule) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(Error::new(format!(
+                "this store was asked for more than {MOST} different windows, and does not know all counters of a key: \
+                 expected fewer; give each kind of limit a store of its own"
+            )));
+        }
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            return Err(Error::new(
+                "this store was asked for no rule yet, and does not know the counters of a key: expected one; tell it the \
+                 rules by `Counters::learn`",
+            ));
+        }
+        known.iter().map(|(_, rule)| of(rule)).collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! Whose counters, and which of them.
+
+use std::{ops::Range, time::Duration};
+
+use crate::{
+    algorithm::{Counted, Slicing},
+    clock::Timestamp,
+    decision::Cost,
+    error::Error,
+    key::Key,
+    outcome::Policy,
+    store::name::key_name,
+};
+
+/// The counters of a client under a policy, for one slicing of time.
+pub(super) struct Place {
+    client: Box<[u8]>,
+    pub(super) slicing: Slicing,
+}
+
+/// One ask, kept until it is answered.
+pub(super) struct Asked<Rule> {
+    pub(super) place: Place,
+    /// As the key meets it.
+    pub(super) rule: Rule,
+    pub(super) cost: Cost,
+    /// Of the place, for the [hints](super::hints).
+    pub(super) hash: u64,
+}
+
+/// The slices that are read for a call: the newest first.
+#[derive(Clone, Copy)]
+pub(super) struct Slices {
+    newest: u64,
+    /// The one that the call counts in.
+    pub(super) own: u64,
+    oldest: u64,
+}
+
+impl Place {
+    /// # Errors
+    ///
+    /// When counters cannot run the rule.
+    pub(super) fn of<Rule: Counted>(
+        prefix: &str,
+        policy: &Policy,
+        key: &Key,
+        rule: &Rule,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            slicing: rule.slicing()?,
+            client: key_name(prefix, policy, key),
+        })
+    }
+
+    /// What a counter is called: by what is counted, for whom, and when that slice of time began.
+    pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
+        let mut name = Vec::with_capacity(self.client.len() + 24);
+        name.extend_from_slice(&self.client);
+        name.extend_from_slice(format!(":{}", self.slicing.name(slice)).as_bytes());
+        name.into()
+    }
+
+    /// All that it is found by, in the process.
+    pub(super) fn client(&self) -> &[u8] {
+        &self.client
+    }
+
+    /// The slices that matter at an instant, and for windows that slide those ahead that may have begun for another
+    /// host, whose clock may be so much ahead.
+    pub(super) fn slices(&self, now: Timestamp, apart: Duration) -> Slices {
+        let own = self.slicing.slice(now);
+        Slices {
+            newest: self.latest(own, now, apart),
+            own,
+            oldest: own.saturating_sub(self.slicing.older()),
+        }
+    }
+
+    /// The latest slice that a call in slice `own` has to see, at an instant that may be later: none where each window is
+    /// counted alone, and at most a window ahead.
+    pub(super) fn latest(&self, own: u64, now: Timestamp, apart: Duration) -> u64 {
+        let begun = self.slicing.slice(now.saturating_add(apart));
+        begun.clamp(own, own.saturating_add(self.slicing.older()))
+    }
+}
+
+impl Slices {
+    /// Their numbers, the newest first.
+    pub(super) fn numbers(self) -> impl Iterator<Item = u64> {
+        (self.oldest..=self.newest).rev()
+    }
+
+    /// The one that is so many before the newest.
+    pub(super) fn nth(self, index: usize) -> u64 {
+        self.newest.saturating_sub(index as u64)
+    }
+
+    /// How many there are ahead of the call's own.
+    pub(super) fn ahead(self) -> usize {
+        (self.newest - self.own) as usize
+    }
+
+    pub(super) fn len(self) -> usize {
+        (self.newest - self.oldest) as usize + 1
+    }
+
+    /// Goes on to a slice, if that is not reached yet; tells which are new.
+    pub(super) fn extend(&mut self, newest: u64) -> Range<u64> {
+        let from = self.newest + 1;
+        self.newest = self.newest.max(newest);
+        from..self.newest + 1
+    }
+}

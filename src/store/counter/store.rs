@@ -1,0 +1,84 @@
+//! The calls of a store.
+
+use std::sync::Arc;
+
+use super::{Counters, CountersFuture, Increment};
+use crate::{
+    algorithm::Counted,
+    clock::Clock,
+    key::Key,
+    outcome::Policy,
+    store::{Ask, Backend, BoxFuture, Check, Error, Settlement, Store, task::on_its_own},
+};
+
+impl<I, Rule, K> Backend for Counters<I, Rule, K> {
+    type Error = Error;
+}
+
+impl<I, Rule, K> Store<Rule> for Counters<I, Rule, K>
+where
+    I: Increment,
+    Rule: Counted<State: Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    type Answer = CountersFuture;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let inner = Arc::clone(&self.inner);
+        match inner.asked(asks) {
+            Ok(asked) => {
+                let work = async move { inner.acquire(&asked).await };
+                Check::Pending(CountersFuture::new(true, work))
+            }
+            Err(error) => Check::Ready(Err(Error::other(error))),
+        }
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let inner = Arc::clone(&self.inner);
+        match inner.asked(asks) {
+            Ok(asked) => {
+                let work = async move { inner.look(&asked).await };
+                Check::Pending(CountersFuture::new(false, work))
+            }
+            Err(error) => Check::Ready(Err(Error::other(error))),
+        }
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+        let inner = Arc::clone(&self.inner);
+        let owned = |it: &Settlement<'_, Rule>| {
+            let place = inner.place(it.policy, &it.key, it.rule)?;
+            inner.hints.forget(inner.hints.hash(&place));
+            Ok((place, it.charge, it.actual))
+        };
+        match settlements
+            .iter()
+            .map(owned)
+            .collect::<Result<Vec<_>, crate::Error>>()
+        {
+            Ok(owned) => on_its_own(async move {
+                for (place, charge, actual) in owned {
+                    inner.settle(&place, &charge, actual).await?;
+                }
+                Ok(())
+            }),
+            Err(error) => Check::Ready(Err(Error::other(error))),
+        }
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let inner = Arc::clone(&self.inner);
+        let places = inner.known.each(|rule| inner.place(policy, key, rule));
+        match places {
+            Ok(places) => on_its_own(async move {
+                for place in &places {
+                    inner.hints.forget(inner.hints.hash(place));
+                }
+                inner.reset(&places).await
+            }),
+            Err(error) => Check::Ready(Err(Error::other(error))),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Calls that meet where one slice of a sliding window ends and the next begins.
+
+use std::time::Duration;
+
+use tollgate::{
+    Decision, SlidingWindow, Timestamp,
+    algorithm::Counted,
+    clock::{Clock, ManualClock},
+    store::CountersBuilder,
+};
+
+use super::{Node, acquire, cache::Cache};
+
+/// What was admitted when, by the clocks of those who asked.
+#[derive(Default)]
+struct Admitted(Vec<(Timestamp, u64)>);
+
+impl Admitted {
+    fn note(&mut self, decision: &Decision) {
+        self.0
+            .extend(decision.charge().map(|charge| (charge.at, charge.cost)));
+    }
+
+    /// At each admission the estimate is at most the limit, in exact fractions.
+    fn hold(&self, rule: &SlidingWindow, context: &str) {
+        let slicing = rule.slicing().unwrap();
+        let limit = u128::from(rule.quota().amount());
+        for (at, _) in &self.0 {
+            let slice = slicing.slice(*at);
+            let (begin, end) = (slicing.begin(slice), slicing.begin(slice + 1));
+            let nanos = |from: Timestamp, to: Timestamp| to.saturating_since(from).as_nanos();
+            let (rest, length) = (nanos(*at, end), nanos(begin, end));
+            let mut sum = 0;
+            for (other, cost) in &self.0 {
+                let age = slice.checked_sub(slicing.slice(*other));
+                let weight = match age {
+                    Some(age) if age == rule.slice_count() => rest,
+                    Some(age) if age < rule.slice_count() && other <= at => length,
+                    _ => 0,
+                };
+                sum += u128::from(*cost) * weight;
+            }
+            assert!(
+                sum <= limit * length,
+                "{context}: {sum} / {length} at {at:?}, above {limit}"
+            );
+        }
+    }
+}
+
+fn hosts(cache: &Cache, clocks: &[ManualClock], apart: Duration) -> Vec<Node<SlidingWindow>> {
+    let host = |clock: &ManualClock| {
+        CountersBuilder::new(cache.clone())
+            .clocks_apart(apart)
+            .clock(clock.clone())
+            .build()
+    };
+    clocks.iter().map(host).collect()
+}
+
+/// Calls of many tasks while time passes from slice to slice, by clocks that are so far apart; how many were admitted.
+async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
+    let clocks = [(); 3].map(|()| ManualClock::default());
+    let slicing = rule.slicing().unwrap();
+    let slice = slicing.slice(clocks[0].now());
+    let length = slicing
+        .begin(slice + 1)
+        .saturating_since(slicing.begin(slice));
+    // Just before the end of a slice, and one of them a little ahead.
+    for clock in &clocks {
+        clock.advance(length - Duration::from_millis(1) - apart);
+    }
+    clocks[2].advance(apart);
+    let cache = Cache::new(&clocks[2]).slow(seed, 6);
+    let hosts = hosts(&cache, &clocks, apart);
+    let mut admitted = Admitted::default();
+    for _ in 0..6 {
+        let mut tasks = Vec::new();
+        for n in 0..36 {
+            let host = hosts[n % hosts.len()].clone();
+            tasks.push(tokio::spawn(async move {
+                acquire(&host, &rule, 1 + n as u64 % 2).await.unwrap()
+            }));
+            tokio::task::yield_now().await;
+            if n == 12 || n == 24 {
+                let step = Duration::from_millis(1);
+                clocks.iter().for_each(|clock| clock.advance(step + apart));
+            }
+        }
+        for task in tasks {
+            admitted.note(&task.await.unwrap());
+        }
+        let rest = length - 2 * (Duration::from_millis(1) + apart);
+        clocks.iter().for_each(|clock| clock.advance(rest));
+    }
+    admitted.hold(&rule, &format!("{rule:?}, seed {seed}, {apart:?} apart"));
+    admitted.0.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_meet_at_a_boundary_see_each_other() {
+    for seed in 0..40 {
+        for slices in [1, 4] {
+            let rule = SlidingWindow::per_minute(12).slices(slices);
+            for apart in [0, 1, 70].map(Duration::from_millis) {
+                let admitted = race(rule, seed, apart).await;
+                assert!(admitted >= 8, "{rule:?}, seed {seed}: {admitted}");
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A store that fails, or that lies.
+
+use std::time::Duration;
+
+use tollgate::{
+    Cost, FixedWindow, SlidingWindow,
+    clock::ManualClock,
+    store::{Counters, CountersBuilder, Error, Increment, Totals},
+};
+
+use super::{
+    Node, acquire,
+    cache::{Cache, Fault},
+    look, node, settle,
+};
+
+/// What fails is undecided, never let through; and what it charged is at most what it asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_open_no_gate() {
+    for (seed, fault) in [Fault::Before, Fault::After, Fault::Before, Fault::After]
+        .into_iter()
+        .enumerate()
+    {
+        let clock = ManualClock::default();
+        let cache = Cache::new(&clock).slow(seed as u64, 5);
+        cache.fail([3, 2, 3], Some(fault));
+        let nodes: Vec<Node<FixedWindow>> = (0..3).map(|_| node(&cache, &clock)).collect();
+        let rule = FixedWindow::per_hour(30);
+        let tasks: Vec<_> = (0..120)
+            .map(|n| {
+                let node = nodes[n % nodes.len()].clone();
+                let cost = 1 + n as u64 % 3;
+                tokio::spawn(async move { (cost, acquire(&node, &rule, cost).await) })
+            })
+            .collect();
+        let (mut admitted, mut unknown) = (0, 0);
+        for task in tasks {
+            match task.await.unwrap() {
+                (cost, Ok(decision)) if decision.is_admitted() => admitted += cost,
+                // Some of these were refused and have been left behind.
+                (cost, Ok(_)) => unknown += cost,
+                (cost, Err(error)) => {
+                    assert_eq!(error.is_unavailable(), fault == Fault::Before, "{error}");
+                    assert_eq!(error.is_timeout(), fault == Fault::After, "{error}");
+                    unknown += cost;
+                }
+            }
+        }
+        assert!((1..=30).contains(&admitted), "{admitted}");
+        assert!(
+            cache.only() <= admitted + unknown,
+            "{} of {admitted}",
+            cache.only()
+        );
+        // Nothing that was admitted has been lost.
+        assert!(cache.only() >= admitted, "{} of {admitted}", cache.only());
+    }
+}
+
+/// An addition of which nobody knows whether it was made is not taken back: that could give away what others have spent.
+#[tokio::test]
+async fn an_addition_that_is_not_answered_stays() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
+    cache.fail([1, 0, 0], Some(Fault::After));
+    assert!(acquire(&store, &rule, 4).await.unwrap_err().is_timeout());
+    cache.fail([1, 0, 0], Some(Fault::Before));
+    assert!(
+        acquire(&store, &rule, 4)
+            .await
+            .unwrap_err()
+            .is_unavailable()
+    );
+    cache.fail([0; 3], None);
+    assert_eq!(look(&store, &rule).await.unwrap().remaining(), Some(6));
+    assert_eq!((cache.ops().adds, cache.ops().subtracts), (2, 0));
+}
+
+/// A refusal is a refusal, also where what it added cannot be taken back; that counts, and is counted.
+#[tokio::test]
+async fn what_cannot_be_taken_back_is_left_behind() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
+    assert!(acquire(&store, &rule, 6).await.unwrap().is_admitted());
+    cache.fail([0, 1, 0], Some(Fault::Before));
+    let refused = acquire(&store, &rule, 5).await.unwrap();
+    assert_eq!(
+        (refused.is_admitted(), refused.remaining()),
+        (false, Some(4))
+    );
+    assert_eq!(
+        (store.stats().left_behind, store.stats().taken_back),
+        (1, 0)
+    );
+    assert_eq!(look(&store, &rule).await.unwrap().remaining(), Some(0));
+    // Until its window ends.
+    clock.advance(Duration::from_secs(3600));
+    cache.fail([0; 3], None);
+    assert!(acquire(&store, &rule, 10).await.unwrap().is_admitted());
+}
+
+/// One of several asks fails: the earlier ones are given back.
+#[tokio::test]
+async fn earlier_asks_are_given_back_when_a_later_one_fails() {
+    use tollgate::{key::Key, store::Store};
+    let clock = ManualClock::default();
+    let mut failed = 0;
+    for seed in 0..40 {
+        let cache = Cache::new(&clock).slow(seed, 0);
+        let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
+        cache.fail([2, 0, 0], Some(Fault::Before));
+        let asks = ["a", "b", "c"].map(|key| super::ask(&rule, Key::from(key), 2));
+        let answer = store.acquire(&asks).await;
+        let left: u64 = cache.counters().into_values().sum();
+        assert_eq!(left, if answer.is_ok() { 6 } else { 0 }, "seed {seed}");
+        failed += u64::from(answer.is_err() && cache.ops().adds > 1);
+    }
+    assert!(failed > 5, "{failed}");
+}
+
+/// Counters at their end: refused, and no number wraps.
+#[tokio::test]
+async fn totals_beyond_all_numbers_refuse() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (fixed, sliding) = (node(&cache, &clock), node(&cache, &clock));
+    let (rule, slides) = (
+        FixedWindow::per_hour(10),
+        SlidingWindow::per_hour(10).slices(3),
+    );
+    acquire(&fixed, &rule, 1).await.unwrap();
+    acquire(&sliding, &slides, 1).await.unwrap();
+    let names: Vec<_> = cache.counters().into_keys().collect();
+    assert_eq!(names.len(), 2);
+    for total in [u64::MAX, u64::MAX - 1, 1 << 63] {
+        for name in &names {
+            cache.put(name, total);
+        }
+        for cost in [1, 10, 11] {
+            let decision = acquire(&fixed, &rule, cost).await.unwrap();
+            assert_eq!(
+                (decision.is_admitted(), decision.remaining()),
+                (false, Some(0))
+            );
+            let decision = acquire(&sliding, &slides, cost).await.unwrap();
+            assert_eq!(
+                (decision.is_admitted(), decision.remaining()),
+                (false, Some(0))
+            );
+        }
+    }
+    // The same by force.
+    let (cache, limit) = (Cache::new(&clock), 10);
+    let store = node(&cache, &clock);
+    let charged = acquire(&store, &rule, limit).await.unwrap();
+    for _ in 0..20 {
+        settle(&store, &rule, &charged, u64::MAX).await.unwrap();
+        assert_eq!(look(&store, &rule).await.unwrap().remaining(), Some(0));
+    }
+    assert!(cache.only() > 1 << 48);
+}
+
+/// Answers what it likes.
+struct Liar {
+    total: u64,
+    beside: Vec<u64>,
+}
+
+impl Increment for Liar {
+    async fn add(&self, _: &[u8], _: u64, _: Duration, _: &[Box<[u8]>]) -> Result<Totals, Error> {
+        Ok(Totals {
+            total: self.total,
+            beside: self.beside.clone(),
+        })
+    }
+
+    async fn subtract(&self, _: &[u8], _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn read(&self, _: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+        Ok(self.beside.clone())
+    }
+
+    async fn remove(&self, _: &[Box<[u8]>]) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn totals_that_cannot_be_are_errors() {
+    let clock = ManualClock::default();
+    let store = |total, beside: &[u64]| -> Counters<Liar, SlidingWindow, ManualClock> {
+        let beside = beside.to_vec();
+        CountersBuilder::new(Liar { total, beside })
+            .clock(clock.clone())
+            .clocks_apart(Duration::ZERO)
+            .build()
+    };
+    let rule = SlidingWindow::per_hour(10);
+    assert!(
+        acquire(&store(5, &[0]), &rule, 5)
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    for (total, beside) in [(4, &[0][..]), (0, &[0]), (5, &[]), (5, &[0, 0])] {
+        let error = acquire(&store(total, beside), &rule, 5).await.unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("expected"), "{source}");
+    }
+    for beside in [&[][..], &[0], &[0, 0, 0]] {
+        assert!(look(&store(5, beside), &rule).await.is_err(), "{beside:?}");
+    }
+    let cost = Cost::new(1 << 40).unwrap();
+    let told = acquire(&store(u64::MAX, &[u64::MAX]), &rule, cost.get()).await;
+    assert!(told.is_err(), "one total for two counters: {told:?}");
+}

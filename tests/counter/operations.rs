@@ -1,0 +1,181 @@
+//! What calls cost the store.
+
+use std::time::Duration;
+
+use tollgate::{
+    FixedWindow, SlidingWindow,
+    clock::ManualClock,
+    key::Key,
+    store::{Store, StoreExt},
+};
+
+use super::{Node, acquire, ask, cache::Cache, cache::Ops, look, node, settle};
+
+#[tokio::test]
+async fn a_call_that_passes_is_one_operation() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (fixed, sliding) = (node(&cache, &clock), node(&cache, &clock));
+    for n in 1..=10 {
+        let rule = FixedWindow::per_hour(10);
+        assert!(acquire(&fixed, &rule, 1).await.unwrap().is_admitted());
+        let rule = SlidingWindow::per_hour(10).slices(60);
+        assert!(acquire(&sliding, &rule, 1).await.unwrap().is_admitted());
+        let adds = 2 * n;
+        assert_eq!(
+            cache.ops(),
+            Ops {
+                adds,
+                ..Ops::default()
+            }
+        );
+    }
+}
+
+/// Who keeps knocking is read, not added; the window's last admission tells so beforehand.
+#[tokio::test]
+async fn a_call_that_is_refused_is_one_operation() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
+    for _ in 0..1000 {
+        acquire(&store, &rule, 1).await.unwrap();
+    }
+    let ops = Ops {
+        adds: 10,
+        reads: 990,
+        ..Ops::default()
+    };
+    assert_eq!(cache.ops(), ops);
+    // Each other node finds out once.
+    let other: Node<FixedWindow> = node(&cache, &clock);
+    for _ in 0..1000 {
+        assert!(!acquire(&other, &rule, 1).await.unwrap().is_admitted());
+    }
+    let ops = Ops {
+        adds: 11,
+        subtracts: 1,
+        reads: 990 + 999,
+        ..Ops::default()
+    };
+    assert_eq!(cache.ops(), ops);
+    let stats = other.stats();
+    let counted = (
+        stats.additions,
+        stats.readings,
+        stats.taken_back,
+        stats.left_behind,
+    );
+    assert_eq!(counted, (1, 999, 1, 0));
+    // In the next window it is as before.
+    clock.advance(Duration::from_secs(3600));
+    assert!(acquire(&other, &rule, 1).await.unwrap().is_admitted());
+    assert_eq!(cache.ops().all(), ops.all() + 1);
+}
+
+/// Also where units come back one by one.
+#[tokio::test]
+async fn under_a_sliding_window_too() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), SlidingWindow::per_minute(20));
+    let (mut admitted, mut refused) = (0, 0);
+    for _ in 0..600 {
+        let decision = acquire(&store, &rule, 1).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+        refused += u64::from(!decision.is_admitted());
+        clock.advance(Duration::from_millis(500));
+    }
+    assert!(admitted > 80 && refused > 400, "{admitted} and {refused}");
+    let ops = cache.ops();
+    assert_eq!((ops.adds, ops.subtracts), (admitted, 0));
+    assert_eq!(ops.reads, refused);
+}
+
+/// What is given back passes again, and the doubt is gone with the first that passes.
+#[tokio::test]
+async fn what_comes_back_on_another_node_is_seen() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let [store, other]: [Node<FixedWindow>; 2] = [node(&cache, &clock), node(&cache, &clock)];
+    let rule = FixedWindow::per_hour(4);
+    let whole = acquire(&other, &rule, 4).await.unwrap();
+    assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
+    settle(&other, &rule, &whole, 0).await.unwrap();
+    let before = cache.ops();
+    for left in [3, 2] {
+        let decision = acquire(&store, &rule, 1).await.unwrap();
+        assert_eq!(decision.remaining(), Some(left));
+    }
+    let ops = cache.ops();
+    assert_eq!((ops.reads - before.reads, ops.adds - before.adds), (1, 2));
+}
+
+/// Beyond the limit nothing is added: also not for a client whose window is empty.
+#[tokio::test]
+async fn what_never_passes_adds_nothing() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(4));
+    for cost in [5, 1 << 40, u64::MAX] {
+        let decision = acquire(&store, &rule, cost).await.unwrap();
+        assert_eq!(
+            (decision.is_admitted(), decision.retry_after()),
+            (false, None)
+        );
+    }
+    assert_eq!(
+        cache.ops(),
+        Ops {
+            reads: 3,
+            ..Ops::default()
+        }
+    );
+}
+
+/// A refusal that is foreseen is read at once for all asks.
+#[tokio::test]
+async fn several_asks_are_read_together() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(2));
+    let two = [ask(&rule, Key::from("a"), 1), ask(&rule, Key::from("b"), 2)];
+    assert!(store.acquire(&two).await.unwrap().is_admitted());
+    assert_eq!(cache.ops().all(), 2);
+    for _ in 0..10 {
+        let decisions = store.acquire(&two).await.unwrap();
+        let told: Vec<_> = decisions
+            .as_slice()
+            .iter()
+            .map(|one| one.is_admitted())
+            .collect();
+        assert_eq!(told, [true, false]);
+    }
+    let ops = Ops {
+        adds: 2,
+        reads: 10,
+        ..Ops::default()
+    };
+    assert_eq!(cache.ops(), ops);
+    assert_eq!(cache.counters().into_values().sum::<u64>(), 3);
+}
+
+#[tokio::test]
+async fn remembered_refusals_cost_nothing() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let store = node::<FixedWindow>(&cache, &clock).remember_refusals();
+    let rule = FixedWindow::per_hour(3);
+    for _ in 0..100 {
+        acquire(&store, &rule, 1).await.unwrap();
+    }
+    assert_eq!(
+        cache.ops(),
+        Ops {
+            adds: 3,
+            reads: 1,
+            ..Ops::default()
+        }
+    );
+    assert_eq!(look(&store, &rule).await.unwrap().remaining(), Some(0));
+}

@@ -1,0 +1,184 @@
+//! Nodes and tasks that ask for one key at once.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tollgate::{
+    Cost, FixedWindow, Policy,
+    clock::ManualClock,
+    key::Key,
+    store::{Error, Increment, Store},
+};
+
+use super::{Node, acquire, ask, cache::Cache, node, only, random::Random};
+
+/// What calls of these costs come to, each in a task of its own, on several nodes.
+async fn race(cache: &Cache, clock: &ManualClock, rule: FixedWindow, costs: &[u64]) -> u64 {
+    let nodes: Vec<Node<FixedWindow>> = (0..4).map(|_| node(cache, clock)).collect();
+    let tasks: Vec<_> = costs
+        .iter()
+        .enumerate()
+        .map(|(n, cost)| {
+            let (node, cost) = (nodes[n % nodes.len()].clone(), *cost);
+            tokio::spawn(async move {
+                let decision = acquire(&node, &rule, cost).await.unwrap();
+                if decision.is_admitted() { cost } else { 0 }
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    admitted
+}
+
+/// Calls of one cost: as many pass as fit, whatever the interleaving.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_calls_pass_as_many_as_fit() {
+    for seed in 0..60 {
+        let clock = ManualClock::default();
+        let cache = Cache::new(&clock).slow(seed, seed % 12);
+        let (limit, cost) = (1 + seed % 17, 1 + seed % 4);
+        let rule = FixedWindow::per_hour(limit);
+        let admitted = race(&cache, &clock, rule, &[cost; 64]).await;
+        assert_eq!(admitted, limit / cost * cost, "seed {seed}");
+        // What was refused has been taken back.
+        assert_eq!(cache.only(), admitted, "seed {seed}");
+    }
+}
+
+/// Calls of all costs: never more than the limit, and in the end nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unequal_calls_never_exceed_the_limit_and_lose_nothing() {
+    let mut wrongly_refused = 0;
+    for seed in 0..120 {
+        let clock = ManualClock::default();
+        let cache = Cache::new(&clock).slow(seed, seed % 9);
+        let mut random = Random(seed);
+        let (limit, rule) = (20, FixedWindow::per_hour(20));
+        let costs: Vec<_> = (0..48).map(|_| 1 + random.below(15)).collect();
+        let admitted = race(&cache, &clock, rule, &costs).await;
+        assert!(admitted <= limit, "seed {seed}: {admitted}");
+        assert_eq!(cache.only(), admitted, "seed {seed}");
+        wrongly_refused += u64::from(costs.contains(&1) && admitted < limit);
+        // Nobody is under way any more: the rest passes.
+        let store = node(&cache, &clock);
+        for left in (admitted..limit).rev() {
+            let decision = acquire(&store, &rule, 1).await.unwrap();
+            assert_eq!(decision.remaining(), Some(left - admitted), "seed {seed}");
+        }
+        assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
+    }
+    // It does happen, as the documentation says.
+    assert!(wrongly_refused > 0);
+}
+
+/// Reads, decides, and adds if there was room: what so many limiters do.
+async fn get_then_set(cache: &Cache, limit: u64) -> Result<bool, Error> {
+    let counter: Box<[u8]> = b"window"[..].into();
+    let total = cache.read(std::slice::from_ref(&counter)).await?[0];
+    if total >= limit {
+        return Ok(false);
+    }
+    let hour = std::time::Duration::from_secs(3600);
+    cache.add(&counter, 1, hour, &[]).await?;
+    Ok(true)
+}
+
+/// The same cache, the same delays: get-then-set lets more pass than there is, set-then-get never does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn get_then_set_loses_counts_and_set_then_get_does_not() {
+    let clock = ManualClock::default();
+    let (limit, mut beyond) = (10, 0);
+    for seed in 0..20 {
+        let cache = Cache::new(&clock).slow(seed, 8);
+        let passed = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..64)
+            .map(|_| {
+                let (cache, passed) = (cache.clone(), Arc::clone(&passed));
+                tokio::spawn(async move {
+                    let passes = get_then_set(&cache, limit).await.unwrap();
+                    passed.fetch_add(u64::from(passes), Ordering::Relaxed);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        beyond += passed.load(Ordering::Relaxed) - limit;
+
+        let cache = Cache::new(&clock).slow(seed, 8);
+        let rule = FixedWindow::per_hour(limit);
+        assert_eq!(
+            race(&cache, &clock, rule, &[1; 64]).await,
+            limit,
+            "seed {seed}"
+        );
+    }
+    assert!(
+        beyond > 20,
+        "get-then-set let only {beyond} pass beyond its limit"
+    );
+}
+
+/// Several asks at once: all or nothing, also where others come between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_asks_are_spent_together_or_not_at_all() {
+    for seed in 0..40 {
+        let clock = ManualClock::default();
+        let cache = Cache::new(&clock).slow(seed, seed % 7);
+        let nodes: Vec<Node<FixedWindow>> = (0..3).map(|_| node(&cache, &clock)).collect();
+        let [few, many] = [4, 30].map(FixedWindow::per_hour);
+        let tasks: Vec<_> = (0..24)
+            .map(|n| {
+                let node = nodes[n % nodes.len()].clone();
+                tokio::spawn(async move {
+                    // In both orders.
+                    let mut asks = [
+                        ask(&many, Key::from("many"), 1),
+                        ask(&few, Key::from("few"), 1),
+                    ];
+                    if n % 2 == 0 {
+                        asks.reverse();
+                    }
+                    let decisions = node.acquire(&asks).await.unwrap();
+                    let charges = decisions.as_slice().iter().filter_map(|one| one.charge());
+                    assert!([0, 2].contains(&charges.count()), "{decisions:?}");
+                    u64::from(decisions.is_admitted())
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        // One may find the other's charge in its way before that is settled back, but never more than fits.
+        assert!((1..=4).contains(&admitted), "seed {seed}: {admitted}");
+        let totals: Vec<_> = cache
+            .counters()
+            .into_values()
+            .filter(|total| *total > 0)
+            .collect();
+        assert_eq!(totals, [admitted; 2], "seed {seed}");
+    }
+}
+
+/// One key's calls are no other key's, and one policy's no other policy's.
+#[tokio::test]
+async fn names_do_not_meet() {
+    let clock = ManualClock::default();
+    let store: Node<FixedWindow> = node(&Cache::new(&clock), &clock);
+    let rule = FixedWindow::per_hour(1);
+    let policies = ["a", "a:1h@490896h", "a:1h", ""]
+        .map(|name| Policy::try_new(name).unwrap_or_else(|_| Policy::new("b")));
+    for policy in &policies {
+        for key in ["x", "y", "x:a"] {
+            let ask = tollgate::store::Ask::new(policy, &rule, key.into(), Cost::ONE);
+            let decision = store.acquire(&[ask]).await.map(only).unwrap();
+            assert!(decision.is_admitted(), "{} {key}", policy.name());
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Which rules counters run, and what is said of the others; resets, which are told no rule.
+
+use std::{error::Error as _, time::Duration};
+
+use tollgate::{
+    AnyRule, FixedWindow, Quota, SlidingWindow,
+    algorithm::{Counted, CountedRule, Slicing},
+    clock::ManualClock,
+    key::Key,
+    store::Store,
+};
+
+use super::{Node, acquire, cache::Cache, look, node, policy};
+
+#[test]
+fn what_is_counted_is_read_printed_and_converted() {
+    for text in [
+        "fixed-window 100/1m",
+        "fixed-window 100/1m offset=10s",
+        "fixed-window 100/1m offset=spread",
+        "sliding-window 100/1m",
+        "sliding-window 100/1m slices=4",
+    ] {
+        let rule: CountedRule = text.parse().unwrap();
+        assert_eq!(rule.to_string(), text);
+        assert_eq!(format!("{rule:?}"), format!("CountedRule({text})"));
+        let any: AnyRule = text.parse().unwrap();
+        assert_eq!(rule.as_any(), &any);
+        assert_eq!(CountedRule::try_from(any.clone()).unwrap(), rule);
+        assert_eq!(AnyRule::from(rule), any);
+    }
+    let typed: CountedRule = SlidingWindow::per_minute(100).slices(4).into();
+    assert_eq!(typed.to_string(), "sliding-window 100/1m slices=4");
+    let typed: CountedRule = FixedWindow::per_minute(100).try_into().unwrap();
+    assert_eq!(typed.to_string(), "fixed-window 100/1m");
+}
+
+/// Each error tells which rules are counted, and what to take instead.
+#[test]
+fn what_is_not_counted_is_told_where_it_can_run() {
+    for text in [
+        "token-bucket 100/1m",
+        "leaky-bucket 10/s queue=50",
+        "sliding-log 100/1m",
+        "warm-up 200/s over=10s cold=3",
+        "warm-up-spaced 2/s over=4s cold=3",
+        "cascade 10/s > 5/s",
+        "three-color 100/s peak=200/s",
+        "fixed-window 10/1s & fixed-window 100/1m",
+        "fixed-window 100/1m from=first-call",
+    ] {
+        let error = text.parse::<CountedRule>().unwrap_err().to_string();
+        assert!(error.contains("cannot run `"), "{error}");
+        assert!(error.contains("expected"), "{error}");
+        assert!(
+            error.contains("a store that compares and swaps") || error.contains(".also("),
+            "{error}"
+        );
+        let any: AnyRule = text.parse().unwrap();
+        assert_eq!(CountedRule::try_from(any).unwrap_err().to_string(), error);
+    }
+    let first_call = FixedWindow::per_minute(100).from_first_call();
+    let error = CountedRule::try_from(first_call).unwrap_err().to_string();
+    assert!(error.contains("`offset=spread`"), "{error}");
+    assert_eq!(
+        "fixed-window 1/1x"
+            .parse::<CountedRule>()
+            .unwrap_err()
+            .column(),
+        Some(17)
+    );
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn rules_are_strings_in_serde() {
+    let rule: CountedRule = serde_json::from_str("\"sliding-window 100/1m slices=4\"").unwrap();
+    assert_eq!(
+        serde_json::to_string(&rule).unwrap(),
+        "\"sliding-window 100/1m slices=4\""
+    );
+    let error = serde_json::from_str::<CountedRule>("\"token-bucket 1/s\"").unwrap_err();
+    assert!(
+        error.to_string().contains("expected `fixed-window`"),
+        "{error}"
+    );
+}
+
+/// The type does not tell it: an error of each call, never a window that is shared with others.
+#[tokio::test]
+async fn windows_from_the_first_call_are_errors_of_calls() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let store = node(&cache, &clock);
+    let rule = FixedWindow::per_minute(10).from_first_call();
+    for error in [
+        acquire(&store, &rule, 1).await.unwrap_err(),
+        look(&store, &rule).await.unwrap_err(),
+    ] {
+        let source = error.source().unwrap().to_string();
+        assert!(source.contains("nobody can tell from a total"), "{source}");
+    }
+    assert!(store.learn(&rule).is_err());
+    assert_eq!(cache.ops().all(), 0);
+}
+
+#[tokio::test]
+async fn a_reset_reaches_all_windows_that_were_asked_for() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let store: Node<CountedRule> = node(&cache, &clock);
+    let rules = [
+        "fixed-window 5/1h",
+        "fixed-window 5/1h offset=7m",
+        "fixed-window 9/1d offset=spread",
+        "sliding-window 5/1h slices=60",
+        "sliding-window 9/1m",
+    ]
+    .map(|rule| rule.parse::<CountedRule>().unwrap());
+    for _ in 0..3 {
+        for rule in &rules {
+            assert!(acquire(&store, rule, 1).await.unwrap().is_admitted());
+        }
+        clock.advance(Duration::from_secs(61));
+    }
+    assert!(cache.counters().len() > rules.len());
+    store.reset(policy(), &Key::GLOBAL).await.unwrap();
+    // What is left counts no more.
+    for rule in &rules {
+        let told = look(&store, rule).await.unwrap();
+        assert_eq!(told.remaining(), told.limit(), "{rule}");
+    }
+    assert!(cache.counters().len() <= 3, "{:?}", cache.counters());
+}
+
+/// A process that only resets: it is told, and does not say that it has done what it has not.
+#[tokio::test]
+async fn a_reset_without_a_rule_is_an_error() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let rule = FixedWindow::per_hour(1);
+    assert!(
+        acquire(&node(&cache, &clock), &rule, 1)
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    let admin: Node<FixedWindow> = node(&cache, &clock);
+    let error = admin.reset(policy(), &Key::GLOBAL).await.unwrap_err();
+    assert!(
+        error
+            .source()
+            .unwrap()
+            .to_string()
+            .contains("`Counters::learn`")
+    );
+    assert_eq!(cache.only(), 1);
+    admin.learn(&FixedWindow::per_hour(77)).unwrap();
+    admin.reset(policy(), &Key::GLOBAL).await.unwrap();
+    assert_eq!(cache.only(), 0);
+}
+
+#[tokio::test]
+async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
+    let clock = ManualClock::default();
+    let store: Node<FixedWindow> = node(&Cache::new(&clock), &clock);
+    let window = |minutes: u64| FixedWindow::new(Quota::new(5, Duration::from_secs(60 * minutes)));
+    for minutes in 1..=64 {
+        store.learn(&window(minutes)).unwrap();
+        // Limits alone are no other window.
+        store.learn(&FixedWindow::per_minute(minutes)).unwrap();
+    }
+    store.reset(policy(), &Key::GLOBAL).await.unwrap();
+    acquire(&store, &window(65), 1).await.unwrap();
+    let error = store.reset(policy(), &Key::GLOBAL).await.unwrap_err();
+    assert!(error.source().unwrap().to_string().contains("more than 64"));
+}
+
+/// Another limit meets the counters as they are, and so does another algorithm of the same windows.
+#[tokio::test]
+async fn counters_outlast_a_change_of_the_limit() {
+    let clock = ManualClock::default();
+    let store: Node<CountedRule> = node(&Cache::new(&clock), &clock);
+    let rule = |text: &str| text.parse::<CountedRule>().unwrap();
+    acquire(&store, &rule("fixed-window 10/1h"), 8)
+        .await
+        .unwrap();
+    for (text, left) in [
+        ("fixed-window 8/1h", 0),
+        ("fixed-window 5/1h", 0),
+        ("fixed-window 20/1h", 12),
+        ("sliding-window 20/1h", 12),
+        // Counters of their own.
+        ("fixed-window 20/2h", 20),
+        ("sliding-window 20/1h slices=2", 20),
+    ] {
+        let told = look(&store, &rule(text)).await.unwrap();
+        assert_eq!(told.remaining(), Some(left), "{text}");
+    }
+}
+
+#[test]
+fn slicings_that_cannot_be_are_errors() {
+    let (none, second) = (Duration::ZERO, Duration::from_secs(1));
+    for error in [
+        Slicing::windows(none, none).unwrap_err(),
+        Slicing::windows(second, second).unwrap_err(),
+        Slicing::windows(Duration::MAX, none).unwrap_err(),
+        Slicing::sliding(second, 0).unwrap_err(),
+        Slicing::sliding(Duration::from_nanos(3), 4).unwrap_err(),
+        Slicing::sliding(second, 1001).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("expected"), "{error}");
+    }
+    // All that a rule can be can be cut.
+    let longest = SlidingWindow::new(Quota::new(1, Quota::MAX_PERIOD)).slices(1000);
+    let slicing = longest.slicing().unwrap();
+    let end = tollgate::Timestamp::MAX;
+    assert!(slicing.begin(slicing.slice(end)) <= end && slicing.over(slicing.slice(end)) == end);
+}

@@ -1,0 +1,214 @@
+//! Expiry, clocks that step back or are apart, and answers that come late.
+
+use std::time::Duration;
+
+use tollgate::{
+    FixedWindow, SlidingWindow,
+    algorithm::Counted,
+    clock::{Clock, ManualClock},
+    store::{Counters, CountersBuilder, Error, Increment, Totals},
+};
+
+use super::{Node, acquire, cache::Cache, look, node, settle};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NANO: Duration = Duration::from_nanos(1);
+
+fn pass(clocks: [&ManualClock; 2], time: Duration) {
+    clocks.iter().for_each(|clock| clock.advance(time));
+}
+
+/// A counter lives until its slice counts no more, for any host.
+#[tokio::test]
+async fn counters_expire_when_they_count_no_more() {
+    async fn check<Rule>(rule: Rule)
+    where
+        Rule: Counted<State: Send> + Send + Sync + 'static,
+    {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_millis(34_567));
+        let cache = Cache::new(&clock);
+        let store = node(&cache, &clock);
+        assert!(acquire(&store, &rule, 1).await.unwrap().is_admitted());
+        let slicing = rule.slicing().unwrap();
+        let over = slicing.over(slicing.slice(clock.now()));
+        clock.set(over.saturating_add(SECOND - NANO));
+        assert_eq!(cache.only(), 1);
+        clock.advance(NANO);
+        assert_eq!(cache.counters().len(), 0);
+    }
+    check(FixedWindow::per_minute(5)).await;
+    check(FixedWindow::per_minute(5).offset(SECOND)).await;
+    check(SlidingWindow::per_minute(5)).await;
+    check(SlidingWindow::per_minute(5).slices(7)).await;
+}
+
+/// The process's clock steps back; the cache's does not.
+#[tokio::test]
+async fn a_clock_that_steps_back_mints_nothing() {
+    let [clock, other] = [(); 2].map(|()| ManualClock::default());
+    let cache = Cache::new(&other);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_minute(5));
+    assert!(look(&store, &rule).await.is_ok());
+    let back = clock.now().as_nanos() - 3_600_000_000_000;
+    clock.set(tollgate::Timestamp::from_nanos(back));
+    let charged = acquire(&store, &rule, 5).await.unwrap();
+    assert!(charged.is_admitted());
+    // Almost an hour later it is still the same minute for this process, and the counter is still there.
+    for _ in 0..60 {
+        assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
+        pass([&clock, &other], Duration::from_secs(60));
+    }
+    // It has caught up.
+    pass([&clock, &other], Duration::from_secs(60));
+    assert!(acquire(&store, &rule, 5).await.unwrap().is_admitted());
+}
+
+/// Two hosts, half a second apart at the boundary of two windows: each window has its limit, also where the late host goes
+/// on in the old one.
+#[tokio::test]
+async fn clocks_that_are_apart_share_the_counters_of_each_window() {
+    let [early, late] = [(); 2].map(|()| ManualClock::default());
+    early.advance(Duration::from_millis(500));
+    let cache = Cache::new(&early);
+    let [ahead, behind]: [Node<FixedWindow>; 2] = [node(&cache, &early), node(&cache, &late)];
+    let rule = FixedWindow::per_minute(10);
+    let mut admitted = 0;
+    // To and fro over six windows.
+    for n in 0..6 * 60 * 4 {
+        let node = if n % 2 == 0 { &ahead } else { &behind };
+        admitted += u64::from(acquire(node, &rule, 1).await.unwrap().is_admitted());
+        pass([&early, &late], Duration::from_millis(250));
+    }
+    let windows = 6 + 1;
+    assert!((60..=10 * windows).contains(&admitted), "{admitted}");
+    // The counter of a window that is over for one of them is there as long as it goes on for the other.
+    assert!(cache.counters().into_values().all(|total| total <= 10));
+}
+
+/// Lets time pass while an addition is under way.
+struct Late {
+    cache: Cache,
+    clock: ManualClock,
+    by: Duration,
+}
+
+impl Increment for Late {
+    async fn add(
+        &self,
+        key: &[u8],
+        amount: u64,
+        keep: Duration,
+        beside: &[Box<[u8]>],
+    ) -> Result<Totals, Error> {
+        let totals = self.cache.add(key, amount, keep, beside).await;
+        self.clock.advance(self.by);
+        totals
+    }
+
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+        self.cache.subtract(key, amount).await
+    }
+
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+        self.cache.read(keys).await
+    }
+
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+        self.cache.remove(keys).await
+    }
+}
+
+fn late<Rule: Counted>(
+    clock: &ManualClock,
+    by: Duration,
+) -> (Cache, Counters<Late, Rule, ManualClock>) {
+    let cache = Cache::new(clock);
+    let increment = Late {
+        cache: cache.clone(),
+        clock: clock.clone(),
+        by,
+    };
+    let builder = CountersBuilder::new(increment).clocks_apart(Duration::ZERO);
+    (cache, builder.clock(clock.clone()).build())
+}
+
+#[tokio::test]
+async fn an_answer_that_is_a_window_late_is_taken_back() {
+    let clock = ManualClock::default();
+    let rule = SlidingWindow::per_minute(5).slices(3);
+    // From the beginning of a slice until it counts no more.
+    let (cache, store) = late(&clock, Duration::from_secs(80));
+    assert!(acquire(&store, &rule, 2).await.unwrap_err().is_timeout());
+    assert_eq!((cache.ops().adds, cache.ops().subtracts), (1, 1));
+    // One nanosecond before it, three slices have begun, and nobody has counted in them.
+    clock.set(ManualClock::default().now());
+    let (cache, store) = late(&clock, Duration::from_secs(80) - NANO);
+    let told = acquire(&store, &rule, 2).await.unwrap();
+    assert_eq!((told.is_admitted(), told.remaining()), (true, Some(3)));
+    assert_eq!((cache.ops().reads, cache.ops().subtracts), (1, 0));
+    // A fixed window is charged, however late the answer.
+    let (cache, store) = late(&clock, Duration::from_secs(80));
+    let told = acquire(&store, &FixedWindow::per_minute(5), 2)
+        .await
+        .unwrap();
+    assert!(told.is_admitted());
+    assert_eq!(cache.ops().all(), 1);
+}
+
+/// What others have counted in a slice that has not begun here is seen, and time stands at its beginning.
+#[tokio::test]
+async fn a_host_that_is_late_sees_what_is_counted_ahead() {
+    let [early, late] = [(); 2].map(|()| ManualClock::default());
+    let cache = Cache::new(&early);
+    let [ahead, behind]: [Node<SlidingWindow>; 2] = [node(&cache, &early), node(&cache, &late)];
+    let rule = SlidingWindow::per_minute(10);
+    early.advance(Duration::from_millis(60_400));
+    late.advance(Duration::from_millis(59_900));
+    assert!(acquire(&ahead, &rule, 7).await.unwrap().is_admitted());
+    let told = acquire(&behind, &rule, 2).await.unwrap();
+    assert_eq!((told.is_admitted(), told.remaining()), (true, Some(1)));
+    let refused = acquire(&behind, &rule, 2).await.unwrap();
+    assert_eq!(
+        (refused.is_admitted(), refused.remaining()),
+        (false, Some(1))
+    );
+    // Both see the same counters.
+    assert_eq!(look(&ahead, &rule).await.unwrap().remaining(), Some(1));
+    // A charge of the slice ahead is corrected where it was made, also by the host that is late.
+    settle(&behind, &rule, &told, 0).await.unwrap();
+    assert_eq!(look(&ahead, &rule).await.unwrap().remaining(), Some(3));
+}
+
+/// A correction never reaches out of the window that was charged.
+#[tokio::test]
+async fn corrections_stay_in_their_window() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_minute(10));
+    let charged = acquire(&store, &rule, 4).await.unwrap();
+    settle(&store, &rule, &charged, 6).await.unwrap();
+    settle(&store, &rule, &charged, 4).await.unwrap();
+    assert_eq!(cache.only(), 6);
+    clock.advance(Duration::from_secs(60));
+    acquire(&store, &rule, 3).await.unwrap();
+    let before = cache.ops();
+    for actual in [0, 9] {
+        settle(&store, &rule, &charged, actual).await.unwrap();
+    }
+    assert_eq!(cache.ops(), before);
+    // Of a time that is not yet, nothing is corrected.
+    let mut charge = charged.charge().unwrap();
+    charge.at = clock.now().saturating_add(Duration::from_secs(61));
+    let settlement = tollgate::store::Settlement {
+        policy: super::policy(),
+        rule: &rule,
+        key: tollgate::key::Key::GLOBAL,
+        charge,
+        actual: 9,
+    };
+    tollgate::store::Store::settle(&store, &[settlement])
+        .await
+        .unwrap();
+    assert_eq!(cache.ops(), before);
+}
