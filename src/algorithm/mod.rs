@@ -27,6 +27,9 @@ mod warm_curve;
 mod warm_up;
 mod warm_up_spaced;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::scripted::lone_bucket;
+
 use crate::{
     clock::Timestamp,
     decision::{Charge, Cost, Decision},

@@ -11,7 +11,7 @@ use crate::{clock::Timestamp, error::Error};
 
 /// A part of a rule or of a state in whole numbers: its kind, and what belongs to it.
 ///
-/// Numbers are counted in microseconds, and lie within ±2⁵³: what the numbers of a script hold
+/// Numbers are counted in microseconds, and lie between ±2⁵³: what the numbers of a script hold
 /// exactly.
 pub type Part = Vec<i64>;
 
@@ -25,10 +25,26 @@ pub(super) mod kind {
     pub(in crate::algorithm) const LEAKY_BUCKET: i64 = 5;
     pub(in crate::algorithm) const CASCADE: i64 = 6;
     pub(in crate::algorithm) const THREE_COLOR: i64 = 7;
+    pub(in crate::algorithm) const WARM_UP: i64 = 8;
+    pub(in crate::algorithm) const WARM_UP_SPACED: i64 = 9;
 }
 
-/// The greatest number of a [`Part`], 2⁵³.
-const MOST: u64 = 1 << 53;
+/// The gain of a microsecond, the price of a token and the burst of a rule that is one token bucket, which starts full.
+#[cfg(feature = "redis")]
+pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
+    let [part] = parts else { return None };
+    match part[..] {
+        [kind::TOKEN_BUCKET, gain, price, burst, initial, _] if initial == burst => {
+            Some([gain, price, burst])
+        }
+        _ => None,
+    }
+}
+
+/// The greatest number of a [`Part`], below 2⁵³: to that one, greater ones are rounded.
+const MOST: u64 = (1 << 53) - 1;
+/// The greatest of two factors whose product a script divides exactly, 2⁵¹.
+pub(super) const MOST_FACTOR: u128 = 1 << 51;
 /// The greatest gain of a microsecond: the product of two of them, of an old rule and a new one, fits.
 const MOST_GAIN: u128 = 1 << 26;
 
@@ -37,13 +53,21 @@ const MOST_GAIN: u128 = 1 << 26;
 /// The script decides by the numbers of the rule and writes those of the state; from the state that it
 /// found, [`Algorithm::step`] then makes the decision anew, number by number. Both must agree on
 /// verdict and state for times in whole microseconds.
-pub trait Scripted: Algorithm {
+pub trait Scripted: Algorithm + PartialEq {
     /// Appends the parts of the rule.
     ///
     /// # Errors
     ///
     /// When the rule does not fit into numbers up to 2⁵³.
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error>;
+
+    /// This rule as a script counts, where that is coarser than in memory.
+    ///
+    /// Stores decide, look and settle by it: [`Algorithm::step`] of that rule is what the script does. `None`, the
+    /// default, is a rule that counts alike.
+    fn in_script(&self) -> Option<Self> {
+        None
+    }
 
     /// The state that these parts are, as many as the rule has, each if it is there.
     ///
@@ -86,9 +110,14 @@ pub(super) fn micros(nanos: u64, rule: &impl Display) -> Result<i64, Error> {
 /// Nanoseconds in a microsecond.
 pub(super) const MICRO: u64 = 1000;
 
+/// A number from zero on that a script wrote.
+pub(super) fn natural(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|number| *number <= MOST)
+}
+
 /// An instant that a script wrote.
 pub(super) fn instant(micros: i64) -> Option<Timestamp> {
-    let nanos = u64::try_from(micros).ok()?.checked_mul(MICRO)?;
+    let nanos = natural(micros)? * MICRO;
     Some(Timestamp::from_nanos(nanos))
 }
 
@@ -100,6 +129,11 @@ pub(super) fn in_micros(at: Timestamp) -> i64 {
 /// A count for a script, cut to its numbers.
 pub(super) fn count(units: u64) -> i64 {
     units.min(MOST) as i64
+}
+
+/// The same of a wider one.
+pub(super) fn most(units: u128) -> i64 {
+    units.min(MOST.into()) as i64
 }
 
 /// A rate in whole microseconds, in the smallest unit that makes both price and gain whole.
@@ -135,10 +169,22 @@ impl Grid {
     }
 
     /// A level in units of a `gain` in the rate's own units, rounded down; exact where this rate wrote it.
+    ///
+    /// `None` where these are no level and gain.
     pub(super) fn of_script(&self, level: i64, gain: i64) -> Option<i128> {
-        let gain = i128::from(gain);
+        natural(level.checked_abs()?)?;
+        let from = natural(gain).map(u128::from)?;
+        if !(1..=MOST_GAIN).contains(&from) {
+            return None;
+        }
         let own = i128::from(self.per_nano) * i128::from(MICRO);
-        (gain > 0).then(|| (i128::from(level) * own).div_euclid(gain))
+        let units = (i128::from(level) * own).div_euclid(from as i128);
+        if from == self.gain {
+            return Some(units);
+        }
+        // As a script does: cut to what it counts exactly.
+        let most = i128::from(self.own) << 53;
+        Some(units.clamp(-most, most))
     }
 
     /// A level for a script, rounded down, and this rate's gain.
@@ -176,11 +222,17 @@ impl Scripted for AnyRule {
             Self::SlidingLog(rule) => rule.rule_parts(parts),
             Self::Cascade(rule) => rule.rule_parts(parts),
             Self::ThreeColor(rule) => rule.rule_parts(parts),
+            Self::WarmUp(rule) => rule.rule_parts(parts),
+            Self::WarmUpSpaced(rule) => rule.rule_parts(parts),
             Self::All(rule) => rule.rule_parts(parts),
-            _ => Err(Error::new(format!(
-                "the rule `{self}` has no step in Lua: expected a rule that does not warm up; choose another algorithm, \
-                 or a store in memory"
-            ))),
+        }
+    }
+
+    fn in_script(&self) -> Option<Self> {
+        match self {
+            Self::WarmUpSpaced(rule) => rule.in_script().map(Self::WarmUpSpaced),
+            Self::All(rule) => rule.in_script().map(Self::All),
+            _ => None,
         }
     }
 
@@ -193,8 +245,9 @@ impl Scripted for AnyRule {
             Self::SlidingLog(rule) => rule.state_of_parts(parts).map(Own::into_any),
             Self::Cascade(rule) => rule.state_of_parts(parts).map(Own::into_any),
             Self::ThreeColor(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::WarmUp(rule) => rule.state_of_parts(parts).map(Own::into_any),
+            Self::WarmUpSpaced(rule) => rule.state_of_parts(parts).map(Own::into_any),
             Self::All(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            _ => None,
         }
     }
 
@@ -213,8 +266,9 @@ impl Scripted for AnyRule {
             Self::SlidingLog(rule) => own(rule, state, parts),
             Self::Cascade(rule) => own(rule, state, parts),
             Self::ThreeColor(rule) => own(rule, state, parts),
+            Self::WarmUp(rule) => own(rule, state, parts),
+            Self::WarmUpSpaced(rule) => own(rule, state, parts),
             Self::All(rule) => own(rule, state, parts),
-            _ => parts.push(None),
         }
     }
 }
@@ -226,6 +280,10 @@ impl Scripted for All {
         self.rules()
             .iter()
             .try_for_each(|rule| rule.rule_parts(parts))
+    }
+
+    fn in_script(&self) -> Option<Self> {
+        self.changed(AnyRule::in_script)
     }
 
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {

@@ -8,8 +8,8 @@ use tollgate::{
     testing::conformance::{Law, Suite},
 };
 
-/// All algorithms that have a step in Lua, alone and several at once.
-const RULES: [&str; 11] = [
+/// All algorithms, alone and several at once.
+const RULES: [&str; 13] = [
     "token-bucket 5/100ms",
     "token-bucket 5/1h",
     "token-bucket 4/1s initial=2 keep=1h",
@@ -20,6 +20,8 @@ const RULES: [&str; 11] = [
     "sliding-log 5/200ms",
     "cascade 5/s burst=3 > 2/s burst=4",
     "three-color 5/s burst=3 peak=10/s peak-burst=6",
+    "warm-up 9/1s over=2s",
+    "warm-up-spaced 20/1s over=400ms",
     "token-bucket 5/100ms & fixed-window 9/1s",
 ];
 

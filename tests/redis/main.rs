@@ -7,6 +7,7 @@
 mod servers;
 
 mod conformance;
+mod crafted;
 mod exact;
 mod faults;
 mod groups;

@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 /// What a decision tells, by a clock of microseconds.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
     verdict: Verdict,
     pub(super) spent: Option<(u64, u32)>,
@@ -36,6 +36,30 @@ pub(super) fn told(decision: &Decision) -> Told {
             Some(micros(decision.more_after())),
             Some(micros(decision.reset_after())),
         ],
+    }
+}
+
+impl Told {
+    /// Whether no wait differs by more than a microsecond, and nothing else at all.
+    pub(super) fn is_near(&self, other: &Self) -> bool {
+        let (own, others) = (self.all_waits(), other.all_waits());
+        let near = |(own, other): (&Option<u128>, &Option<u128>)| match (own, other) {
+            (Some(own), Some(other)) => own.abs_diff(*other) <= 1,
+            (own, other) => own == other,
+        };
+        let numbers = |told: &Self| (told.spent, told.class, told.limit, told.remaining);
+        std::mem::discriminant(&self.verdict) == std::mem::discriminant(&other.verdict)
+            && numbers(self) == numbers(other)
+            && own.iter().zip(&others).all(near)
+    }
+
+    fn all_waits(&self) -> [Option<u128>; 4] {
+        let delay = match self.verdict {
+            Verdict::Delay(delay) => Some(delay.as_micros()),
+            _ => None,
+        };
+        let [retry, more, reset] = self.waits;
+        [delay, retry, more, reset]
     }
 }
 

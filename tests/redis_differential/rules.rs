@@ -1,8 +1,21 @@
 //! The rules of the timelines.
 
+/// The algorithms by their names in text.
+pub(super) const KINDS: [&str; 9] = [
+    "token-bucket",
+    "leaky-bucket",
+    "fixed-window",
+    "sliding-window",
+    "sliding-log",
+    "cascade",
+    "three-color",
+    "warm-up",
+    "warm-up-spaced",
+];
+
 /// Rules that take turns on one key. Those of one algorithm count in the same fraction of a microsecond: what is
 /// carried over is then the same in memory, which rounds it to one of a nanosecond.
-pub(super) const RULES: [(&str, &[&str]); 13] = [
+pub(super) const RULES: [(&str, &[&str]); 19] = [
     (
         "token bucket",
         &["token-bucket 7/1s burst=9", "token-bucket 7/2s burst=4"],
@@ -64,6 +77,45 @@ pub(super) const RULES: [(&str, &[&str]); 13] = [
         ],
     ),
     (
+        "warm-up",
+        &[
+            "warm-up 10/1s over=2100ms",
+            "warm-up 20/1s over=2s",
+            "warm-up 5/1s over=2700ms",
+            "warm-up 20/1s over=2100ms cold=2",
+        ],
+    ),
+    (
+        "warm-up with spaces",
+        &[
+            "warm-up-spaced 4/1s over=2s",
+            "warm-up-spaced 10/1s over=3s cold=2 max-wait=1s",
+            "warm-up-spaced 7/1s over=4s cold=2.5",
+        ],
+    ),
+    (
+        "warm-up of odd numbers",
+        &["warm-up 7/1s over=1234567us cold=2.5"],
+    ),
+    (
+        "warm-up with odd spaces",
+        &["warm-up-spaced 19/3s over=7777us cold=1.234 max-wait=900ms"],
+    ),
+    (
+        "pairs of windows",
+        &[
+            "sliding-log 9/1s & sliding-window 15/2s slices=4",
+            "sliding-window 10/1s & warm-up 20/1s over=2s",
+        ],
+    ),
+    (
+        "pairs that warm up",
+        &[
+            "warm-up 20/1s over=2s & warm-up-spaced 7/1s over=2s max-wait=5s",
+            "warm-up-spaced 3/1s over=2s & fixed-window 9/1s",
+        ],
+    ),
+    (
         "pairs",
         &[
             "token-bucket 10/1s & leaky-bucket 20/3s",
@@ -95,6 +147,8 @@ pub(super) const RULES: [(&str, &[&str]); 13] = [
             "sliding-window 9/1s",
             "cascade 3/1s > 7/2s initial=0",
             "three-color 3/1s peak=7/1s",
+            "warm-up 10/1s over=2s",
+            "warm-up-spaced 5/1s over=2s",
         ],
     ),
 ];
@@ -102,7 +156,7 @@ pub(super) const RULES: [(&str, &[&str]); 13] = [
 /// Rules whose units are no multiples of each other, and so coarse that what is rounded off decides.
 ///
 /// Memory carries over more of it than the program does.
-pub(super) const UNEVEN: [(&str, &[&str]); 3] = [
+pub(super) const UNEVEN: [(&str, &[&str]); 4] = [
     (
         "token bucket",
         &[
@@ -120,10 +174,41 @@ pub(super) const UNEVEN: [(&str, &[&str]); 3] = [
         ],
     ),
     (
+        "warm-up with spaces",
+        &[
+            "warm-up-spaced 7/13us over=33333ns cold=2.501",
+            "warm-up-spaced 11/3us over=7us cold=1.001 max-wait=777ns",
+            "warm-up-spaced 999983/7s over=100us cold=9.999",
+            "warm-up-spaced 999/1s over=1h",
+        ],
+    ),
+    (
         "classes",
         &[
             "cascade 7/5us > 3/2us burst=5 & three-color 7/4us peak=9/4us",
             "cascade 11/7us > 5/3us & three-color 11/7us burst=7 peak=13/7us",
+        ],
+    ),
+];
+
+/// The same of what goes by seconds.
+pub(super) const UNEVEN_SECONDS: [(&str, &[&str]); 2] = [
+    (
+        "warm-up",
+        &[
+            "warm-up 7/1s over=1234567us cold=2.5",
+            "warm-up 11/1s over=7s cold=1.001",
+            "warm-up 99/7s over=7777777us cold=9.99",
+            "warm-up 12/1s over=3s",
+        ],
+    ),
+    (
+        "warm-up with spaces",
+        &[
+            "warm-up-spaced 7/13s over=33333333us cold=2.501",
+            "warm-up-spaced 11/3s over=7s cold=1.001 max-wait=777ms",
+            "warm-up-spaced 999983/100007s over=10s cold=9.999",
+            "warm-up-spaced 3/1s over=1h max-wait=2s",
         ],
     ),
 ];

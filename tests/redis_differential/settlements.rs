@@ -1,8 +1,8 @@
 //! What else concerns states in the server: settlements, expiry, and rules that do not fit.
 
 use tollgate::{
-    AnyRule, Cost, Policy, Timestamp,
-    algorithm::Algorithm,
+    AnyRule, Charge, Cost, Policy, Timestamp,
+    algorithm::{Algorithm, Scripted},
     key::Key,
     store::{Ask, Redis, Settlement, Store},
 };
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Rules under which nothing comes back while a test runs.
-const SLOW: [&str; 11] = [
+const SLOW: [&str; 13] = [
     "token-bucket 10/1h",
     "token-bucket 7/1d burst=9 initial=12 keep=1h",
     "leaky-bucket 7/1h queue=9",
@@ -23,6 +23,8 @@ const SLOW: [&str; 11] = [
     "cascade 7/1h > 9/1d initial=8 > 3/1h",
     "three-color 7/1d peak=10/1h",
     "three-color 7/1h burst=2 peak=10/1h",
+    "warm-up 60/1s over=10h",
+    "warm-up-spaced 1/1h over=20h max-wait=100h",
     "token-bucket 10/1h & leaky-bucket 7/1h queue=9",
     "cascade 7/1h > 9/1d & three-color 7/1d peak=10/1h",
 ];
@@ -53,8 +55,8 @@ async fn what_is_settled_is_back() {
         store.settle(&[settlement]).await.unwrap();
         let after = look().await;
         assert_eq!(after.remaining(), before.remaining(), "{text}");
-        // A key that does not begin at rest has been seen now.
-        if !text.contains("initial") {
+        // A key that does not begin at rest has been seen now, and a call that does not wait has departed.
+        if !text.contains("initial") && !text.contains("spaced") {
             assert_eq!(after.reset_after(), before.reset_after(), "{text}");
         }
     }
@@ -78,6 +80,7 @@ async fn settlements_are_those_of_memory() {
             Policy::new(text),
             Key::from("client"),
         );
+        let own = rule.in_script().unwrap_or_else(|| rule.clone());
         let (mut state, mut charges) = (None, Vec::new());
         let ops = [
             Spend(1),
@@ -101,7 +104,7 @@ async fn settlements_are_those_of_memory() {
                     let cost = Cost::new(units).unwrap();
                     let ask = Ask::new(&policy, &rule, key, cost);
                     let decision = store.acquire(&[ask]).await.unwrap().as_slice()[0];
-                    let expected = rule.step(&mut state, decision.at(), cost).decision();
+                    let expected = own.step(&mut state, decision.at(), cost).decision();
                     assert_eq!(
                         told(&decision).spent,
                         told(&expected).spent,
@@ -129,7 +132,7 @@ async fn settlements_are_those_of_memory() {
                         .unwrap()
                         .as_slice()[0]
                         .at();
-                    rule.settle(&mut state, &charge, now, actual);
+                    own.settle(&mut state, &charge, now, actual);
                 }
             }
             let look = store
@@ -137,13 +140,17 @@ async fn settlements_are_those_of_memory() {
                 .await
                 .unwrap()
                 .as_slice()[0];
-            let expected = rule.look(state.as_ref(), look.at());
+            let expected = own.look(state.as_ref(), look.at());
             assert_eq!(
                 look.remaining(),
                 expected.remaining(),
                 "{text}, operation {n}: {look:?}, {state:?}"
             );
             assert_eq!(look.class(), expected.class(), "{text}, operation {n}");
+            if text.starts_with("warm-up") {
+                // Which tells how warm the key is, and how long it is waited for.
+                assert_eq!(told(&look), told(&expected), "{text}, operation {n}");
+            }
         }
     }
 }
@@ -180,6 +187,77 @@ async fn states_expire_when_they_say_no_more() {
     }
 }
 
+#[test]
+fn usual_warm_ups_fit() {
+    for text in [
+        "warm-up 3/1s",
+        "warm-up 200/1s",
+        "warm-up 1000/1s cold=2.5",
+        "warm-up 99999/1m over=1m",
+        "warm-up 1000000/1h over=1h cold=10",
+        "warm-up-spaced 2/1s over=4s",
+        "warm-up-spaced 200/1s cold=2.5",
+        "warm-up-spaced 99999/1s over=1m max-wait=1s",
+        "warm-up-spaced 100/1m",
+        "warm-up-spaced 1000000/1h over=1h cold=10",
+        "warm-up-spaced 1/1h over=1d",
+    ] {
+        let rule: AnyRule = text.parse().unwrap();
+        let mut parts = Vec::new();
+        rule.rule_parts(&mut parts).unwrap();
+        assert_eq!(parts.len(), 1, "{text}");
+        assert!(
+            parts[0]
+                .iter()
+                .all(|number| number.unsigned_abs() < 1 << 53),
+            "{text}"
+        );
+    }
+}
+
+/// As in memory, the place behind a call that was told its delay last is free again.
+#[tokio::test]
+async fn a_place_behind_others_is_given_back_to_the_tick() {
+    let redis = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
+    for text in [
+        "warm-up-spaced 7/1h over=5h max-wait=50h",
+        "warm-up-spaced 7/13h over=9h cold=2.5 max-wait=90h",
+    ] {
+        let (rule, policy, key): (AnyRule, _, _) = (
+            text.parse().unwrap(),
+            Policy::new(text),
+            Key::from("client"),
+        );
+        let ask = |units| [Ask::new(&policy, &rule, key, Cost::new(units).unwrap())];
+        // When the key is as if it were unused.
+        let rests = async || {
+            let look = store.look(&ask(1)).await.unwrap().as_slice()[0];
+            look.at().saturating_add(look.reset_after())
+        };
+        let departs = |charge: Charge| charge.at.saturating_add(charge.delay.unwrap());
+        let spend = async |units| {
+            let decisions = store.acquire(&ask(units)).await.unwrap();
+            decisions.as_slice()[0].charge().unwrap()
+        };
+        spend(2).await;
+        spend(1).await;
+        let before = rests().await;
+        let charge = spend(3).await;
+        assert!(rests().await > before, "{text}");
+        let settlement = Settlement {
+            policy: &policy,
+            rule: &rule,
+            key,
+            charge,
+            actual: 0,
+        };
+        store.settle(&[settlement]).await.unwrap();
+        assert_eq!(rests().await, before, "{text}");
+        assert_eq!(departs(spend(1).await), departs(charge), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn rules_beyond_the_numbers_of_a_script_are_errors() {
     let redis = servers::Redis::start();
@@ -196,6 +274,12 @@ async fn rules_beyond_the_numbers_of_a_script_are_errors() {
             "whole microseconds",
         ),
         ("cascade 1/1s initial=3 keep=1500ns", "whole microseconds"),
+        ("warm-up 999983/7s over=77777777ns cold=9.999", "2^51"),
+        ("warm-up 9999999999/1s over=77777777ns", "2^51"),
+        ("warm-up-spaced 1/365d", "2^51 ns"),
+        ("warm-up-spaced 2/1s over=365d", "2^51 ns"),
+        ("warm-up-spaced 2/1s max-wait=365d", "2^51 ns"),
+        ("warm-up-spaced 2/1s & warm-up-spaced 1/365d", "2^51 ns"),
     ] {
         let (rule, policy): (AnyRule, _) = (text.parse().unwrap(), Policy::new("limit"));
         let ask = Ask::new(&policy, &rule, Key::from("client"), Cost::ONE);

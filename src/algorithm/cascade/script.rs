@@ -31,7 +31,10 @@ impl Scripted for Cascade {
         if !(1..=MOST).contains(&known.len()) {
             return None;
         }
-        let buckets = known.zip(&self.buckets).map(|(numbers, bucket)| {
+        // All of them have to be some, so that the last bucket stands for those that are not there.
+        let last = self.buckets.last()?;
+        let own = self.buckets.iter().chain(std::iter::repeat(last));
+        let buckets = known.zip(own).map(|(numbers, bucket)| {
             let &[at, level, gain] = numbers else {
                 return None;
             };
@@ -40,7 +43,9 @@ impl Scripted for Cascade {
                 credit: bucket.credit(level, gain)?,
             })
         });
-        Some(CascadeState::of(&buckets.collect::<Option<Few<_>>>()?))
+        let mut buckets: Few<_> = buckets.collect::<Option<_>>()?;
+        buckets.truncate(self.buckets.len());
+        Some(CascadeState::of(&buckets))
     }
 
     fn state_parts(&self, state: &CascadeState, parts: &mut Vec<Option<Part>>) {

@@ -2,7 +2,9 @@
 
 use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
-    algorithm::scripted::{Part, Scripted, count, fitting, in_micros, instant, kind, micros},
+    algorithm::scripted::{
+        Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+    },
     error::Error,
 };
 
@@ -26,13 +28,8 @@ impl Scripted for FixedWindow {
         let [kind::FIXED_WINDOW, start, at, count] = part[..] else {
             return None;
         };
-        let (start, at) = (instant(start)?, instant(at)?);
-        let count = u64::try_from(count).ok()?;
-        Some(FixedWindowState {
-            start: start.min(at),
-            at,
-            count,
-        })
+        let (start, at, count) = (instant(start)?, instant(at)?, natural(count)?);
+        (start <= at).then_some(FixedWindowState { start, at, count })
     }
 
     fn state_parts(&self, state: &FixedWindowState, parts: &mut Vec<Option<Part>>) {

@@ -77,7 +77,7 @@ impl Scripted for LeakyBucket {
                 span: self.span_of(span, gain)?,
             });
         }
-        if !freed.0.iter().is_sorted_by_key(|place| place.departs) {
+        if !freed.0.iter().is_sorted_by_key(|place| place.departs) || !matches!(sole, 0 | 1) {
             return None;
         }
         Some(LeakyBucketState {

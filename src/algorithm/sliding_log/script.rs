@@ -2,7 +2,9 @@
 
 use super::{SlidingLog, SlidingLogState};
 use crate::{
-    algorithm::scripted::{Part, Scripted, count, fitting, in_micros, instant, kind, micros},
+    algorithm::scripted::{
+        Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+    },
     error::Error,
 };
 
@@ -26,7 +28,7 @@ impl Scripted for SlidingLog {
             let &[at, units] = entry else {
                 return None;
             };
-            let (at, units) = (instant(at)?, u64::try_from(units).ok()?);
+            let (at, units) = (instant(at)?, natural(units)?);
             if units == 0 || log.newest().is_some_and(|newest| at < newest) {
                 return None;
             }

@@ -3,7 +3,7 @@
 use super::{SlidingWindow, SlidingWindowState, state::Counters};
 use crate::{
     algorithm::scripted::{
-        MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros,
+        MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
     },
     error::Error,
 };
@@ -41,21 +41,18 @@ impl Scripted for SlidingWindow {
         else {
             return None;
         };
-        let slices = u64::try_from(slices).ok()?;
-        let length = u64::try_from(length).ok()?.checked_mul(MICRO)?;
-        let fits = (1..=SlidingWindow::MAX_SLICES).contains(&slices)
-            && counts.len() as u64 == slices + 1
+        let (number, length) = (natural(slices)?, natural(length)?);
+        let fits = (1..=SlidingWindow::MAX_SLICES).contains(&number)
+            && counts.len() as u64 == number + 1
             && length > 0;
-        let window = slices
-            .checked_mul(length)
-            .filter(|window| fits && window >> 63 == 0)?;
-        let mut counters = Counters::zero(slices);
+        let window = slices.checked_mul(length as i64).filter(|_| fits)?;
+        let mut counters = Counters::zero(number);
         for (counter, count) in counters.iter_mut().zip(counts) {
-            *counter = u64::try_from(*count).ok()?;
+            *counter = natural(*count)?;
         }
         Some(SlidingWindowState {
             written_at: instant(at)?,
-            window,
+            window: instant(window)?.as_nanos(),
             counters,
         })
     }

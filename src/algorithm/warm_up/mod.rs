@@ -1,6 +1,7 @@
 //! A limit for each second that grows with use.
 
 mod codec;
+mod script;
 mod step;
 mod text;
 

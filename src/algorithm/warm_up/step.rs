@@ -51,7 +51,7 @@ impl Stand {
 
 impl WarmUp {
     /// What a full second makes tokens for, in units.
-    fn made(&self) -> u128 {
+    pub(super) fn made(&self) -> u128 {
         u128::from(SECOND) * u128::from(self.curve.per_nano)
     }
 

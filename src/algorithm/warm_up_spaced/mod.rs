@@ -2,11 +2,13 @@
 
 mod codec;
 mod place;
+mod script;
 mod step;
 mod text;
 
 use std::{num::NonZeroU64, time::Duration};
 
+use self::place::Ticks;
 use super::{
     of_quota::of_quota,
     span::Span,
@@ -46,6 +48,9 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 /// 700 million calls. After a pause, a key that was later by a tick is warmer by one, and a pause can make three
 /// ticks of it, until the key is cold again. The threshold and the maximum are rounded by less than a nanosecond,
 /// towards the cold.
+///
+/// A store that runs a script beside its data counts in coarser ticks, as fine as its numbers allow: 2⁻¹⁵ ns over 10 s
+/// from a third of the rate, with which a delay is longer by a nanosecond for 5,000 calls before it.
 ///
 /// # What it does not guarantee
 ///
@@ -106,6 +111,7 @@ pub struct WarmUpSpaced {
     capacity: NonZeroU64,
     /// In nanoseconds.
     max_wait: u64,
+    ticks: Ticks,
 }
 
 /// What a [`WarmUpSpaced`] remembers of a key: when the next departure is free, and how warm it is then.
@@ -144,6 +150,7 @@ impl WarmUpSpaced {
                 None => NonZeroU64::MIN,
             },
             max_wait,
+            ticks: Ticks::FINEST,
         }
     }
 

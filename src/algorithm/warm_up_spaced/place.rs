@@ -7,20 +7,66 @@ use crate::{
     decision::Charge,
 };
 
-/// Ticks of so many nanoseconds, or of an instant.
-pub(super) fn ticks(nanos: u64) -> u128 {
-    u128::from(nanos) << Span::BITS
+/// In what time is counted: ticks of 2⁻³² ns, and coarser ones in a script.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Ticks {
+    /// A nanosecond has `2^bits`: at most those of a [`Span`].
+    bits: u8,
 }
 
-/// Whole nanoseconds of so many ticks, rounded up.
-pub(super) fn nanos(ticks: u128) -> u128 {
-    ticks.div_ceil(1 << Span::BITS)
+impl Ticks {
+    pub(super) const FINEST: Self = Self::new(Span::BITS as u8);
+
+    pub(super) const fn new(bits: u8) -> Self {
+        Self { bits }
+    }
+
+    /// How many binary digits of a nanosecond are told apart.
+    pub(super) fn bits(self) -> u32 {
+        u32::from(self.bits)
+    }
+
+    /// How many of a span's own binary digits are not.
+    fn coarser(self) -> u32 {
+        Span::BITS - self.bits()
+    }
+
+    /// Ticks of so many nanoseconds, or of an instant.
+    pub(super) fn of(self, nanos: u64) -> u128 {
+        u128::from(nanos) << self.bits
+    }
+
+    /// Whole nanoseconds of so many ticks, rounded up.
+    pub(super) fn nanos(self, ticks: u128) -> u128 {
+        ticks.div_ceil(1 << self.bits)
+    }
+
+    /// A span, rounded down.
+    pub(super) fn low(self, span: Span) -> u128 {
+        span.ticks() >> self.coarser()
+    }
+
+    /// A span, rounded up.
+    pub(super) fn high(self, span: Span) -> u128 {
+        span.ticks().div_ceil(1 << self.coarser())
+    }
+
+    /// The span of so many ticks, or the longest.
+    pub(super) fn span(self, ticks: u128) -> Span {
+        Span::from_ticks(ticks.min(self.most()) << self.coarser())
+    }
+
+    /// The longest span.
+    fn most(self) -> u128 {
+        Span::MAX_TICKS >> self.coarser()
+    }
 }
 
 /// The next departure, at an instant that is never before the last write.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) at: Timestamp,
+    ticks: Ticks,
     /// When it is free, not before `at`, in ticks since the epoch.
     free: u128,
     /// How warm the key is then, in ticks.
@@ -39,14 +85,19 @@ impl Place {
     /// The wait until it is free, in nanoseconds rounded up.
     #[inline]
     pub(super) fn delay(&self) -> u128 {
-        nanos(self.free - ticks(self.at.as_nanos()))
+        self.ticks.nanos(self.backlog())
+    }
+
+    /// The same in ticks.
+    fn backlog(&self) -> u128 {
+        self.free - self.ticks.of(self.at.as_nanos())
     }
 
     pub(super) fn state(&self) -> WarmUpSpacedState {
         WarmUpSpacedState {
             written_at: self.at,
-            backlog: Span::from_ticks(self.free - ticks(self.at.as_nanos())),
-            warmth: Span::from_ticks(self.warmth),
+            backlog: self.ticks.span(self.backlog()),
+            warmth: self.ticks.span(self.warmth),
         }
     }
 }
@@ -54,7 +105,7 @@ impl Place {
 impl WarmUpSpaced {
     /// The greatest warmth, in ticks.
     fn most(&self) -> u128 {
-        ticks(self.curve.most)
+        self.ticks.of(self.curve.most)
     }
 
     /// What warmth is cut to: a tick more than there is, so that a state tells that it was cut.
@@ -66,27 +117,35 @@ impl WarmUpSpaced {
     #[inline]
     fn told(&self, state: &WarmUpSpacedState) -> (u128, u128) {
         let (written_at, backlog, warmth) = (state.written_at, state.backlog, state.warmth);
-        let free = ticks(written_at.as_nanos()) + backlog.ticks();
-        (free, warmth.ticks().min(self.cut()))
+        let free = self.ticks.of(written_at.as_nanos()) + self.ticks.high(backlog);
+        (free, self.ticks.low(warmth).min(self.cut()))
     }
 
     /// The next departure now, or at the last write if that lies ahead.
     #[inline]
     pub(super) fn place(&self, state: Option<&WarmUpSpacedState>, now: Timestamp) -> Place {
+        let ticks = self.ticks;
         let Some(state) = state else {
             return Place {
                 at: now,
-                free: ticks(now.as_nanos()),
+                ticks,
+                free: ticks.of(now.as_nanos()),
                 warmth: 0,
             };
         };
         let (free, warmth) = self.told(state);
         let at = now.max(state.written_at);
-        let this = ticks(at.as_nanos());
+        let this = ticks.of(at.as_nanos());
         match this.checked_sub(free) {
-            None => Place { at, free, warmth },
+            None => Place {
+                at,
+                ticks,
+                free,
+                warmth,
+            },
             Some(idle) => Place {
                 at,
+                ticks,
                 free: this,
                 warmth: warmth.min(self.most()).saturating_sub(self.cooling(idle)),
             },
@@ -95,7 +154,7 @@ impl WarmUpSpaced {
 
     /// What an idle time takes from the warmth, in ticks rounded up: all, after the period.
     fn cooling(&self, idle: u128) -> u128 {
-        if idle >= ticks(self.curve.over) {
+        if idle >= self.ticks.of(self.curve.over) {
             return self.most();
         }
         let [most, over] = [self.curve.most, self.curve.over].map(u128::from);
@@ -112,7 +171,7 @@ impl WarmUpSpaced {
             None => 0,
             Some(less) => mul_div(less, over, most).0 + 1,
         };
-        nanos(free + idle)
+        self.ticks.nanos(free + idle)
     }
 
     /// The price of a call, cut to the longest span.
@@ -128,14 +187,14 @@ impl WarmUpSpaced {
             Err(_) => (units / per_nano, units % per_nano),
         };
         if whole > u128::from(u64::MAX) {
-            let longest = Span::MAX_TICKS;
+            let longest = self.ticks.most();
             return Price {
                 high: longest,
                 low: longest,
             };
         }
-        let (part, rounded) = mul_div(rest, 1 << Span::BITS, per_nano);
-        let low = (whole << Span::BITS) + part;
+        let (part, rounded) = mul_div(rest, self.ticks.of(1), per_nano);
+        let low = (whole << self.ticks.bits) + part;
         Price {
             high: low + u128::from(rounded),
             low,
@@ -147,7 +206,7 @@ impl WarmUpSpaced {
     /// A stored permit below the threshold costs what one does that is not stored; above it, so much more
     /// as the straight line lies higher.
     fn wait(&self, warmth: u128, price: Price) -> u128 {
-        let climb = ticks(self.curve.climb);
+        let climb = self.ticks.of(self.curve.climb);
         // From here the call goes down to there, above the threshold.
         let from = climb.saturating_sub(warmth);
         let to = climb.saturating_sub(warmth + price.high);
@@ -200,16 +259,17 @@ impl WarmUpSpaced {
         // by a nanosecond or more. Where the warmth was cut, that holds only where all calls wait the same.
         let is_cut = warmth == self.cut();
         let too_fast = self.curve.per_permit < self.curve.per_nano;
-        if too_fast || (is_cut && before < ticks(self.curve.climb)) {
+        if too_fast || (is_cut && before < self.ticks.of(self.curve.climb)) {
             return None;
         }
         let place = Place {
             at,
+            ticks: self.ticks,
             free: free.checked_sub(self.wait(before, price))?,
             warmth: before,
         };
         // If the key was idle since, its departure lies before the last write.
-        if nanos(place.free) != departs || place.free < ticks(at.as_nanos()) {
+        if self.ticks.nanos(place.free) != departs || place.free < self.ticks.of(at.as_nanos()) {
             return None;
         }
         // What has departed keeps its distance to the next one.

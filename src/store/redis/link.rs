@@ -204,7 +204,7 @@ pub(super) fn error(error: RedisError) -> Error {
 
 /// The digest by which a server knows a program.
 pub(super) fn digest(program: Program) -> &'static str {
-    static DIGESTS: LazyLock<[(Program, String); 2]> = LazyLock::new(|| {
+    static DIGESTS: LazyLock<[(Program, String); Program::ALL.len()]> = LazyLock::new(|| {
         Program::ALL.map(|program| {
             let script = redis::Script::new(program.source());
             (program, script.get_hash().to_owned())

@@ -38,14 +38,16 @@ use self::link::Link;
 /// exception: the nodes of a cluster are asked again when a connection breaks, so that such a call may be charged
 /// more than once, to the disadvantage of the client.
 ///
-/// What another program left under a key, or another version of this one, counts as no state: it is replaced
-/// by the next admission and counted in [`ScriptStats::healed`](super::ScriptStats::healed).
+/// What another program left under a key, or another version of this one, counts as no state, and so do numbers that
+/// no rule writes: it is replaced by the next admission and counted in
+/// [`ScriptStats::healed`](super::ScriptStats::healed).
 ///
 /// # Precision
 ///
 /// Microseconds, as whole numbers up to 2⁵³. A rule whose limit times its period, after reducing the quota,
 /// lies beyond that, or whose amount a microsecond lies beyond 2²⁶ after it, is an error; so is one with a period, offset,
-/// `keep` or `max-wait` of no whole microseconds, and a warm-up, which has no step in Lua yet.
+/// `keep` or `max-wait` of no whole microseconds. A spaced warm-up counts in the finest ticks that fit, 2⁻¹⁵ ns for one over
+/// 10 s, and is an error where they were longer than a nanosecond: where its times come to more than about 26 days.
 ///
 /// # What lies in it
 ///

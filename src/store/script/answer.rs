@@ -1,6 +1,7 @@
 //! What the program answers, and the decisions that follow from it.
 
 use super::{
+    Program,
     pack::{take_array, take_bytes_or_false, take_false, take_number},
     request::{Call, VERSION},
 };
@@ -21,30 +22,57 @@ pub(super) struct Answer<'a> {
     pub(super) states: Vec<Option<&'a [u8]>>,
 }
 
+/// As long are the states that the program for buckets writes.
+const BUCKET: usize = 31;
+
 impl<'a> Answer<'a> {
     /// # Errors
     ///
-    /// When the bytes are no answer about so many keys.
-    pub(super) fn read(mut bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
-        let mut read = || {
-            let bytes = &mut bytes;
-            if take_array(bytes)? != keys + 3 {
-                return None;
-            }
-            let micros = u64::try_from(take_number(bytes)?).ok()?;
-            Some(Self {
-                now: Timestamp::from_nanos(micros.checked_mul(1000)?),
-                admitted: u64::try_from(take_number(bytes)?).ok()?,
-                healed: u64::try_from(take_number(bytes)?).ok()?,
-                states: (0..keys)
-                    .map(|_| take_bytes_or_false(bytes))
-                    .collect::<Option<_>>()?,
-            })
+    /// When the bytes are no answer of this program about so many keys.
+    pub(super) fn read(program: Program, bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
+        let answer = match program {
+            Program::BUCKETS => Self::of_buckets(bytes, keys),
+            _ => Self::of_list(bytes, keys),
         };
-        read().ok_or_else(|| {
+        answer.ok_or_else(|| {
             Error::other("the program's answer cannot be read: expected what this version of the program writes")
         })
     }
+
+    fn of_list(mut bytes: &'a [u8], keys: usize) -> Option<Self> {
+        let bytes = &mut bytes;
+        if take_array(bytes)? != keys + 3 {
+            return None;
+        }
+        Some(Self {
+            now: in_nanos(u64::try_from(take_number(bytes)?).ok()?)?,
+            admitted: u64::try_from(take_number(bytes)?).ok()?,
+            healed: u64::try_from(take_number(bytes)?).ok()?,
+            states: (0..keys)
+                .map(|_| take_bytes_or_false(bytes))
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    fn of_buckets(bytes: &'a [u8], keys: usize) -> Option<Self> {
+        let (now, bytes) = bytes.split_first_chunk()?;
+        let (admitted, bytes) = bytes.split_first_chunk()?;
+        let (healed, bytes) = bytes.split_first_chunk()?;
+        let states = bytes.chunks_exact(BUCKET);
+        let states = states.map(|state| (state[0] != 0).then_some(state));
+        let is_whole = bytes.len() == BUCKET * keys;
+        is_whole.then_some(())?;
+        Some(Self {
+            now: in_nanos(u64::from_be_bytes(*now))?,
+            admitted: u32::from_be_bytes(*admitted).into(),
+            healed: u32::from_be_bytes(*healed).into(),
+            states: states.collect(),
+        })
+    }
+}
+
+fn in_nanos(micros: u64) -> Option<Timestamp> {
+    micros.checked_mul(1000).map(Timestamp::from_nanos)
 }
 
 /// The state that the bytes under a key are; `None` where they say nothing to the rule.

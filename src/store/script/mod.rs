@@ -42,7 +42,7 @@ use self::answer::decisions;
 use self::{
     answer::{Answer, state_of},
     queue::Queue,
-    request::{Call, Expected, Question, Request, state_bytes, swap},
+    request::{Call, Expected, Question, Request, Rules, state_bytes, swap},
 };
 
 /// A store of the script class, over anything that can [`Evaluate`] the program.
@@ -56,6 +56,7 @@ use self::{
 /// Settlements and resets go on by themselves.
 pub struct Script<E, Rule> {
     prefix: Arc<str>,
+    rules: Arc<Rules<Rule>>,
     queue: Arc<Queue<E, Rule>>,
     data: Arc<E>,
 }
@@ -90,6 +91,7 @@ where
         let data = Arc::new(data);
         Self {
             prefix: prefix.into(),
+            rules: Arc::default(),
             queue: Arc::new(Queue::new(Arc::clone(&data))),
             data,
         }
@@ -119,14 +121,14 @@ where
         now: Timestamp,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Decisions, Error> {
-        let call = Call::of(&self.prefix, asks).map_err(Error::other)?;
+        let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::other)?;
         let request = Request::of(Some(now), std::iter::once(&call));
         let keys = request.keys.len();
         let bytes = self
             .data
-            .evaluate(Program::DECIDE, request.keys, request.argument)
+            .evaluate(request.program, request.keys, request.argument)
             .await?;
-        let answer = Answer::read(&bytes, keys)?;
+        let answer = Answer::read(request.program, &bytes, keys)?;
         let decided = decisions(&answer, std::iter::once(&call), &request.places)?;
         Ok(decided.into_iter().next().unwrap_or_default())
     }
@@ -135,9 +137,9 @@ where
     async fn found(data: &E, key: Box<[u8]>) -> Result<(Timestamp, Option<Vec<u8>>), Error> {
         let request = Request::to_see(None, vec![key]);
         let bytes = data
-            .evaluate(Program::DECIDE, request.keys, request.argument)
+            .evaluate(request.program, request.keys, request.argument)
             .await?;
-        let answer = Answer::read(&bytes, 1)?;
+        let answer = Answer::read(request.program, &bytes, 1)?;
         let state = answer.states.first().copied().flatten();
         Ok((answer.now, state.map(Vec::from)))
     }
@@ -190,6 +192,7 @@ impl<E, Rule> Clone for Script<E, Rule> {
     fn clone(&self) -> Self {
         Self {
             prefix: Arc::clone(&self.prefix),
+            rules: Arc::clone(&self.rules),
             queue: Arc::clone(&self.queue),
             data: Arc::clone(&self.data),
         }
@@ -217,7 +220,7 @@ where
     type Done = BoxFuture<Result<(), Error>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let call = match Call::of(&self.prefix, asks) {
+        let call = match Call::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::other(error))),
         };
@@ -230,7 +233,7 @@ where
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let call = match Call::of(&self.prefix, asks) {
+        let call = match Call::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::other(error))),
         };
@@ -259,13 +262,10 @@ where
                     ..
                 } = settlement;
                 let own = rule.for_key(&|| key.digest());
+                let own = own.unwrap_or_else(|| (*rule).clone());
+                let own = own.in_script().unwrap_or(own);
                 let name = key_name(&self.prefix, settlement.policy, key);
-                (
-                    name,
-                    own.unwrap_or_else(|| (*rule).clone()),
-                    *charge,
-                    *actual,
-                )
+                (name, own, *charge, *actual)
             })
             .collect();
         on_its_own(async move {

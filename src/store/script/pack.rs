@@ -39,8 +39,29 @@ pub(super) fn take_array(bytes: &mut &[u8]) -> Option<usize> {
     (len <= bytes.len()).then_some(len)
 }
 
+/// A whole number; as in Lua also one that is written as a fraction.
 pub(super) fn take_number(bytes: &mut &[u8]) -> Option<i64> {
-    read_int(bytes).ok()
+    let before = *bytes;
+    if let Ok(number) = read_int(bytes) {
+        return Some(number);
+    }
+    *bytes = before;
+    let fraction = match read_marker(bytes).ok()? {
+        Marker::F32 => {
+            let (number, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            f64::from(f32::from_be_bytes(*number))
+        }
+        Marker::F64 => {
+            let (number, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            f64::from_be_bytes(*number)
+        }
+        _ => return None,
+    };
+    // What is beyond the numbers of a script is cut, and another one then.
+    let number = fraction as i64;
+    (number as f64 == fraction).then_some(number)
 }
 
 /// A string of bytes; `None` where `false` stands for none.

@@ -11,7 +11,7 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    Evaluate, Program,
+    Evaluate,
     answer::{Answer, decisions},
     request::{Call, Request},
 };
@@ -195,12 +195,12 @@ where
         let keys = request.keys.len();
         let answer = self
             .data
-            .evaluate(Program::DECIDE, request.keys, request.argument)
+            .evaluate(request.program, request.keys, request.argument)
             .await;
         let read = answer
             .as_ref()
             .map_err(Error::again)
-            .and_then(|bytes| Answer::read(bytes, keys));
+            .and_then(|bytes| Answer::read(request.program, bytes, keys));
         let answer = match read {
             Ok(answer) => answer,
             Err(error) => return Err((error, jobs)),

@@ -1,10 +1,19 @@
 //! What the programs are asked.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use super::pack::{put_array, put_bool, put_bytes, put_number};
+use smallvec::SmallVec;
+
+use super::{
+    Program,
+    pack::{put_array, put_bool, put_bytes, put_number},
+};
 use crate::{
-    algorithm::{Part, Scripted},
+    algorithm::{Part, Scripted, lone_bucket},
     clock::Timestamp,
     error::Error,
     store::{Ask, name::key_name},
@@ -17,24 +26,35 @@ pub(super) const VERSION: u8 = 1;
 pub(super) struct Question<Rule> {
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
-    /// The rule in numbers, as it goes out.
-    numbers: Vec<u8>,
+    numbers: Arc<Numbers>,
     pub(super) cost: crate::Cost,
 }
 
+impl<Rule> Question<Rule> {
+    /// A cost beyond what the programs can count is beyond every limit as well.
+    fn cost(&self) -> i64 {
+        self.cost.get().min(1 << 53) as i64
+    }
+}
+
 /// Asks that are decided together, all or nothing.
-pub(super) struct Call<Rule>(pub(super) Vec<Question<Rule>>);
+pub(super) struct Call<Rule>(pub(super) SmallVec<[Question<Rule>; 1]>);
 
 impl<Rule: Scripted> Call<Rule> {
     /// # Errors
     ///
     /// When a rule does not fit into numbers.
-    pub(super) fn of(prefix: &str, asks: &[Ask<'_, Rule>]) -> Result<Self, Error> {
+    pub(super) fn of(
+        prefix: &str,
+        rules: &Rules<Rule>,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Self, Error> {
         let question = |ask: &Ask<'_, Rule>| {
             let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
+            let rule = rule.in_script().unwrap_or(rule);
             Ok(Question {
                 key: key_name(prefix, ask.policy(), ask.key()),
-                numbers: in_numbers(&rule)?,
+                numbers: rules.in_numbers(&rule)?,
                 rule,
                 cost: ask.cost(),
             })
@@ -44,18 +64,44 @@ impl<Rule: Scripted> Call<Rule> {
     }
 }
 
-/// A rule as the program reads it.
-///
-/// # Errors
-///
-/// When it does not fit into numbers.
-pub(super) fn in_numbers(rule: &impl Scripted) -> Result<Vec<u8>, Error> {
-    let mut parts = Vec::new();
-    rule.rule_parts(&mut parts)?;
-    let mut bytes = Vec::with_capacity(32);
-    put_array(&mut bytes, parts.len());
-    parts.iter().for_each(|part| put_part(&mut bytes, part));
-    Ok(bytes)
+/// A rule as the programs read it.
+struct Numbers {
+    /// A list of its parts, in MessagePack.
+    bytes: Vec<u8>,
+    /// Gain, price and burst, if it is one token bucket that starts full.
+    bucket: Option<[i64; 3]>,
+}
+
+/// Rules in numbers: the last one is kept, for most calls come under the rule of the one before.
+pub(super) struct Rules<Rule>(Mutex<Option<(Rule, Arc<Numbers>)>>);
+
+impl<Rule> Default for Rules<Rule> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<Rule: Scripted> Rules<Rule> {
+    /// # Errors
+    ///
+    /// When it does not fit into numbers.
+    fn in_numbers(&self, rule: &Rule) -> Result<Arc<Numbers>, Error> {
+        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, numbers)) = &*last() {
+            if known == rule {
+                return Ok(Arc::clone(numbers));
+            }
+        }
+        let mut parts = Vec::new();
+        rule.rule_parts(&mut parts)?;
+        let mut bytes = Vec::with_capacity(32);
+        put_array(&mut bytes, parts.len());
+        parts.iter().for_each(|part| put_part(&mut bytes, part));
+        let bucket = lone_bucket(&parts);
+        let numbers = Arc::new(Numbers { bytes, bucket });
+        *last() = Some((rule.clone(), Arc::clone(&numbers)));
+        Ok(numbers)
+    }
 }
 
 fn put_part(bytes: &mut Vec<u8>, part: &Part) {
@@ -81,10 +127,19 @@ pub(super) fn state_bytes<Rule: Scripted>(rule: &Rule, state: &Rule::State) -> V
 
 /// Several calls as one request: the keys that it is about, in the order of first sight.
 pub(super) struct Request {
+    pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) argument: Vec<u8>,
     /// For each ask of each call the number of its key, beginning with 0.
     pub(super) places: Vec<usize>,
+}
+
+/// One ask of a request.
+struct Item {
+    /// The numbers of its rule and key, beginning with 0.
+    rule: usize,
+    key: usize,
+    cost: i64,
 }
 
 impl Request {
@@ -93,44 +148,40 @@ impl Request {
         now: Option<Timestamp>,
         calls: impl Iterator<Item = &'a Call<Rule>> + Clone,
     ) -> Self {
-        let mut keys: HashMap<&[u8], usize> = HashMap::new();
-        let mut rules: Vec<&[u8]> = Vec::new();
-        let (mut in_order, mut places, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
-        for Call(questions) in calls {
-            numbers.push(questions.len() as i64);
-            for question in questions {
-                let next = keys.len();
-                let key = *keys.entry(&question.key).or_insert_with(|| {
-                    in_order.push(question.key.clone());
-                    next
-                });
-                let known = rules.iter().position(|rule| *rule == question.numbers);
-                let rule = known.unwrap_or_else(|| {
-                    rules.push(&question.numbers);
-                    rules.len() - 1
-                });
-                places.push(key);
-                // A cost beyond what the program can count is beyond every limit as well.
-                let cost = question.cost.get().min(1 << 53) as i64;
-                numbers.extend([rule as i64 + 1, key as i64 + 1, cost]);
-            }
+        let mut known: HashMap<&[u8], usize, _> =
+            HashMap::with_hasher(foldhash::fast::RandomState::default());
+        let (mut keys, mut rules, mut items) =
+            (Vec::new(), Vec::<&Arc<Numbers>>::new(), Vec::new());
+        for question in calls.clone().flat_map(|call| &call.0) {
+            let next = keys.len();
+            let key = *known.entry(&question.key).or_insert_with(|| {
+                keys.push(question.key.clone());
+                next
+            });
+            let is_known = |rule: &&Arc<Numbers>| {
+                Arc::ptr_eq(rule, &question.numbers) || rule.bytes == question.numbers.bytes
+            };
+            let rule = rules.iter().position(is_known).unwrap_or_else(|| {
+                rules.push(&question.numbers);
+                rules.len() - 1
+            });
+            let cost = question.cost();
+            items.push(Item { rule, key, cost });
         }
-        let mut argument = Vec::with_capacity(64 + 4 * numbers.len());
-        put_array(&mut argument, 3);
-        put_number(
-            &mut argument,
-            now.map_or(0, |now| now.as_nanos() / 1000) as i64,
-        );
-        put_array(&mut argument, rules.len());
-        rules
-            .iter()
-            .for_each(|rule| argument.extend_from_slice(rule));
-        put_array(&mut argument, numbers.len());
-        numbers
-            .iter()
-            .for_each(|number| put_number(&mut argument, *number));
+        let places = items.iter().map(|item| item.key).collect();
+        let now = now.map_or(0, |now| now.as_nanos() / 1000) as i64;
+        let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
+        let alone = || calls.clone().all(|call| call.0.len() == 1);
+        let (program, argument) = match buckets.filter(|_| alone()) {
+            Some(buckets) if !items.is_empty() => (Program::BUCKETS, runs(now, &buckets, items)),
+            _ => {
+                let asks = calls.map(|call| call.0.len());
+                (Program::DECIDE, list(now, &rules, asks, &items))
+            }
+        };
         Self {
-            keys: in_order,
+            program,
+            keys,
             argument,
             places,
         }
@@ -141,6 +192,57 @@ impl Request {
         let nothing = Self::of::<()>(now, std::iter::empty());
         Self { keys, ..nothing }
     }
+}
+
+/// The argument of a request to decide.
+fn list(
+    now: i64,
+    rules: &[&Arc<Numbers>],
+    asks: impl Iterator<Item = usize>,
+    mut items: &[Item],
+) -> Vec<u8> {
+    let mut numbers = Vec::with_capacity(4 * items.len());
+    for count in asks {
+        let (own, rest) = items.split_at(count);
+        items = rest;
+        numbers.push(count as i64);
+        let own = own.iter();
+        numbers.extend(own.flat_map(|item| [item.rule as i64 + 1, item.key as i64 + 1, item.cost]));
+    }
+    let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
+    put_array(&mut bytes, 3);
+    put_number(&mut bytes, now);
+    put_array(&mut bytes, rules.len());
+    rules
+        .iter()
+        .for_each(|rule| bytes.extend_from_slice(&rule.bytes));
+    put_array(&mut bytes, numbers.len());
+    numbers
+        .iter()
+        .for_each(|number| put_number(&mut bytes, *number));
+    bytes
+}
+
+/// The argument of a request about buckets: calls on different keys may change places.
+fn runs(now: i64, buckets: &[[i64; 3]], mut items: Vec<Item>) -> Vec<u8> {
+    // Stable: those on one key stay in their order.
+    items.sort_by_key(|item| item.key);
+    let mut bytes = Vec::with_capacity(16 + 32 * buckets.len() + 8 * items.len());
+    // From 1 on, as Lua counts; the rules begin at the third place.
+    let place = |rule: usize| 3 + 3 * rule as i64;
+    put_number(&mut bytes, now);
+    put_number(&mut bytes, place(buckets.len()));
+    let rules = buckets.iter().flatten();
+    rules.for_each(|number| put_number(&mut bytes, *number));
+    for run in items
+        .chunk_by(|one, next| (one.rule, one.key, one.cost) == (next.rule, next.key, next.cost))
+    {
+        let Item { rule, key, cost } = run[0];
+        for number in [key as i64 + 1, place(rule), cost, run.len() as i64] {
+            put_number(&mut bytes, number);
+        }
+    }
+    bytes
 }
 
 /// What must be under a key for it to be replaced.

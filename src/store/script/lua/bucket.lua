@@ -3,13 +3,14 @@
 -- A rule has of each bucket, from place `n` on: gain a microsecond, price of a token, burst, initial fill, and for
 -- how long that is kept. A state has its level, and the gain `from` a microsecond in whose units that is.
 
--- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down.
+-- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down; cut to what is counted exactly.
 local function rescaled(level, from, to)
   if from == to then
     return level
   end
   local whole = div_floor(level, from)
-  return whole * to + div_floor((level - whole * from) * to, from)
+  level = whole * to + div_floor((level - whole * from) * to, from)
+  return math.max(-LIMIT, math.min(level, LIMIT))
 end
 
 -- What is in a bucket `elapsed` microseconds after it was left at `level`.

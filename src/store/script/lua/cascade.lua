@@ -1,6 +1,16 @@
 -- rule: kind, and five numbers for each bucket
 -- state: kind, and for each bucket written at, level, gain
 local CASCADE = 6
+local MOST = 8
+
+shapes[CASCADE] = function(state)
+  for n = 2, #state, 3 do
+    if not (is_natural(state[n]) and has_level(state, n + 1)) then
+      return false
+    end
+  end
+  return #state >= 4 and #state <= 1 + 3 * MOST
+end
 
 -- The state of the rule's buckets, and the last write to any of them; a bucket that was added since is empty at
 -- that time.

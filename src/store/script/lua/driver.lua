@@ -12,26 +12,11 @@
 -- Answers, in MessagePack, the time, the number of calls that were admitted, the number of states that
 -- could not be read, and for each key the state that was found, or false. All decisions follow from these.
 
-local VERSION = 1
-
 local request = cmsgpack.unpack(ARGV[1])
 local now, rules, calls = request[1], request[2], request[3]
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
-end
-
--- Whether it is a state, as far as can be told without its algorithms.
-local function is_state(state)
-  if type(state) ~= 'table' or state[1] ~= VERSION then
-    return false
-  end
-  for n = 2, #state do
-    if state[n] and type(state[n]) ~= 'table' then
-      return false
-    end
-  end
-  return true
 end
 
 local states, dirty, answer = {}, {}, { now, 0, 0 }
@@ -42,7 +27,7 @@ for n = 1, #KEYS do
   states[n] = {}
   if bytes then
     local whole, state = pcall(cmsgpack.unpack, bytes)
-    if whole and is_state(state) then
+    if whole and is_state(state, bytes) then
       table.remove(state, 1)
       states[n] = state
     else
@@ -60,6 +45,10 @@ end
 -- A part that stands in front of several rules, and in front of their states.
 local ALL = 0
 
+shapes[ALL] = function(state)
+  return #state == 1
+end
+
 steps[ALL] = function(rule)
   return true, rule
 end
@@ -72,22 +61,20 @@ end
 -- if it is as it was.
 local function step(rule, state, cost)
   local after, admitted, seen = {}, true, false
-  if rule[1][1] == ALL and not own(rule[1], state[1]) then
+  if rule[1][1] == ALL and not (own(rule[1], state[1]) and shapes[ALL](state[1])) then
     -- What one rule wrote says nothing to several.
     state = {}
   end
   for n, part in ipairs(rule) do
-    local kept = type(state[n]) == 'table' and state[n]
-    local whole, passes, new = pcall(steps[part[1]], part, own(part, kept), now, cost)
-    if not whole then
+    local known = own(part, state[n])
+    if known and not shapes[part[1]](known) then
       -- Numbers that are no state of this algorithm.
-      kept = false
-      answer[3] = answer[3] + 1
-      passes, new = steps[part[1]](part, nil, now, cost)
+      known, state[n], answer[3] = nil, false, answer[3] + 1
     end
+    local passes, new = steps[part[1]](part, known, now, cost)
     admitted = admitted and passes
     seen = seen or (new and not passes)
-    after[n] = { passes, new, kept }
+    after[n] = { passes, new, state[n] or false }
   end
   if not admitted and not seen then
     return false

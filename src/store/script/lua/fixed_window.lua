@@ -14,6 +14,11 @@ local function anchor(rule, start)
   return rule[3] < 0 and start or rule[3]
 end
 
+shapes[FIXED_WINDOW] = function(state)
+  local start, at = state[2], state[3]
+  return #state == 4 and is_natural(start) and is_natural(at) and start <= at and is_natural(state[4])
+end
+
 ends[FIXED_WINDOW] = function(rule, state)
   if state[4] == 0 then
     return state[3]

@@ -8,6 +8,25 @@ local function written(rule, state)
   return -rescaled(-state[3], state[4], rule[2])
 end
 
+shapes[LEAKY_BUCKET] = function(state)
+  local sole = state[5]
+  if not (is_natural(state[2]) and has_level(state, 3) and state[3] >= 0 and (sole == 0 or sole == 1)) then
+    return false
+  end
+  local last, last_nanos = 0, 0
+  for n = 6, #state, 4 do
+    local at, nanos = state[n], state[n + 1]
+    if not (is_natural(at) and is_natural(nanos) and nanos < 1000 and has_level(state, n + 2) and state[n + 2] >= 0) then
+      return false
+    end
+    if at < last or at == last and nanos < last_nanos then
+      return false
+    end
+    last, last_nanos = at, nanos
+  end
+  return true
+end
+
 ends[LEAKY_BUCKET] = function(rule, state)
   return state[2] + div_ceil(written(rule, state), rule[2])
 end

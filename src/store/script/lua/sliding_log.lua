@@ -2,6 +2,18 @@
 -- state: kind, and for each instant at which units passed, the oldest first, that instant and the units
 local SLIDING_LOG = 4
 
+shapes[SLIDING_LOG] = function(state)
+  local last = 0
+  for n = 2, #state, 2 do
+    local at, units = state[n], state[n + 1]
+    if not (is_natural(at) and at >= last and is_natural(units) and units > 0) then
+      return false
+    end
+    last = at
+  end
+  return #state >= 3
+end
+
 ends[SLIDING_LOG] = function(rule, state)
   return state[#state - 1] + rule[2]
 end

@@ -1,7 +1,7 @@
 -- rule: kind, slices to the window, length of a slice, limit
 -- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
 local SLIDING_WINDOW = 3
-local FIRST = 5
+local FIRST, MOST_SLICES = 5, 1000
 
 -- The counters of a state as of slice `slice` of a rule, the newest first; its calls counted as late as they
 -- can have come where the rule has other slices.
@@ -28,6 +28,17 @@ local function counters(rule, state, slice)
     end
   end
   return counting
+end
+
+shapes[SLIDING_WINDOW] = function(state)
+  local slices, length = state[2], state[3]
+  for n = 2, #state do
+    if not is_natural(state[n]) then
+      return false
+    end
+  end
+  return #state >= FIRST + 1 and #state == FIRST + slices and slices <= MOST_SLICES and length > 0
+    and slices * length < LIMIT
 end
 
 ends[SLIDING_WINDOW] = function(rule, state)

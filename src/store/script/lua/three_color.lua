@@ -3,6 +3,10 @@
 local THREE_COLOR = 7
 local COMMITTED, PEAK = 3, 8
 
+shapes[THREE_COLOR] = function(state)
+  return #state == 6 and is_natural(state[2]) and has_level(state, 3) and has_level(state, 5)
+end
+
 ends[THREE_COLOR] = function(rule, state)
   return math.max(
     rests_at(rule, COMMITTED, state[2], state[3], state[4]),

@@ -2,6 +2,10 @@
 -- state: kind, written at, level, gain
 local TOKEN_BUCKET = 1
 
+shapes[TOKEN_BUCKET] = function(state)
+  return #state == 4 and is_natural(state[2]) and has_level(state, 3)
+end
+
 ends[TOKEN_BUCKET] = function(rule, state)
   return rests_at(rule, 2, state[2], state[3], state[4])
 end

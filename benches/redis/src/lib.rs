@@ -1,0 +1,11 @@
+//! Who takes part in the benchmark of the store in Redis, and how they are measured.
+//!
+//! | file | |
+//! |---|---|
+//! | `contender` | who decides: the store, its floors, its peer |
+//! | `turn` | many decisions at once, and what they cost |
+//! | `race` | contenders that take turns, and the table of their ratios |
+
+pub mod contender;
+pub mod race;
+pub mod turn;

@@ -1,0 +1,138 @@
+//! Contenders that take turns (A B C, B C A, …): each round gives one ratio for each peer.
+
+use std::env;
+
+use crate::turn::Cost;
+
+/// How thorough a run is.
+pub struct Mode {
+    /// `cargo bench`; otherwise a smoke test that only shows that everything runs.
+    pub full: bool,
+    filters: Vec<String>,
+}
+
+impl Mode {
+    /// `cargo bench -- NAME…` runs the races whose names contain one of the words; `--test`, or the lack of
+    /// `--bench`, runs everything once and briefly.
+    pub fn from_args() -> Self {
+        let (flags, filters): (Vec<_>, Vec<_>) =
+            env::args().skip(1).partition(|arg| arg.starts_with("--"));
+        let has = |flag: &str| flags.iter().any(|arg| arg == flag);
+        Self {
+            full: has("--bench") && !has("--test"),
+            filters,
+        }
+    }
+
+    pub fn runs(&self, race: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| race.contains(filter))
+    }
+
+    pub fn pick<T>(&self, full: T, brief: T) -> T {
+        if self.full { full } else { brief }
+    }
+}
+
+/// One who takes part.
+pub struct Contender<'a> {
+    pub name: &'static str,
+    /// Takes a turn in that round.
+    pub turn: Box<dyn FnMut(u64) -> Cost + 'a>,
+}
+
+/// What is aimed at beside a peer.
+#[derive(Clone, Copy)]
+pub struct Aim {
+    pub peer: &'static str,
+    /// Decisions a second over the peer's, at least.
+    pub rate: f64,
+    /// Time of the server's processor for each decision over the peer's, at most.
+    pub server: Option<f64>,
+}
+
+/// Least quartile, median, greatest quartile.
+struct Spread([f64; 3]);
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let at = |quarter: usize| values[(values.len() - 1) * quarter / 4];
+        Self([1, 2, 3].map(at))
+    }
+
+    fn text(&self) -> String {
+        let [low, median, high] = self.0;
+        format!("**{median:.2}** ({low:.2}–{high:.2})")
+    }
+
+    fn median(&self) -> f64 {
+        self.0[1]
+    }
+}
+
+/// Lets the contenders run against each other; the first one is ours. Prints how it went.
+pub fn race(mode: &Mode, name: &str, rounds: u64, mut all: Vec<Contender<'_>>, aims: &[Aim]) {
+    let mut costs: Vec<Vec<Cost>> = all.iter().map(|_| Vec::new()).collect();
+    // The first two rounds warm up and are not counted.
+    let (warm_up, rounds) = if mode.full { (2, rounds) } else { (0, 1) };
+    let count = all.len();
+    for round in 0..warm_up + rounds {
+        for turn in 0..count {
+            let who = (round as usize + turn) % count;
+            let cost = (all[who].turn)(round);
+            if round >= warm_up {
+                costs[who].push(cost);
+            }
+        }
+    }
+    if !mode.full {
+        return;
+    }
+    println!("\n{name}; median of {rounds} rounds (quartiles)\n");
+    println!(
+        "| | decisions/s, ours over theirs | aim | server CPU, ours over theirs | aim | client CPU, ours over theirs |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for peer in 1..count {
+        let ratio = |of: fn(&Cost) -> f64| {
+            let pairs = costs[0].iter().zip(&costs[peer]);
+            Spread::of(pairs.map(move |(ours, theirs)| of(ours) / of(theirs)))
+        };
+        let rate = |cost: &Cost| 1e9 / cost.wall;
+        let aim = aims.iter().find(|aim| aim.peer == all[peer].name);
+        let rate_aim = aim.map_or("–".to_owned(), |aim| format!("≥ {}", aim.rate));
+        let server_aim = aim.and_then(|aim| aim.server);
+        println!(
+            "| {} | {} | {rate_aim} | {} | {} | {} |",
+            all[peer].name,
+            ratio(rate).text(),
+            ratio(|cost| cost.server).text(),
+            server_aim.map_or("–".to_owned(), |aim| format!("≤ {aim}")),
+            ratio(|cost| cost.client).text(),
+        );
+    }
+    println!("\n| | 1,000 decisions/s | p50, µs | p99, µs | server CPU, µs | client CPU, µs |");
+    println!("|---|---|---|---|---|---|");
+    for (contender, costs) in all.iter().zip(&costs) {
+        let median = |of: fn(&Cost) -> f64| Spread::of(costs.iter().map(of)).median();
+        let mut latencies: Vec<u32> = costs
+            .iter()
+            .flat_map(|cost| cost.latencies.iter().copied())
+            .collect();
+        latencies.sort_unstable();
+        let percentile = |of: usize| {
+            let at = (latencies.len() - 1) * of / 100;
+            f64::from(latencies[at]) / 1e3
+        };
+        println!(
+            "| {} | {:.1} | {:.0} | {:.0} | {:.2} | {:.2} |",
+            contender.name,
+            1e6 / median(|cost| cost.wall),
+            percentile(50),
+            percentile(99),
+            median(|cost| cost.server) / 1e3,
+            median(|cost| cost.client) / 1e3,
+        );
+    }
+}

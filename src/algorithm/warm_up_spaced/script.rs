@@ -1,0 +1,116 @@
+//! A place and a warmth in the numbers of a script.
+
+use super::{WarmUpSpaced, WarmUpSpacedState, place::Ticks};
+use crate::{
+    algorithm::{
+        rate::gcd,
+        scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, kind, most, natural},
+        span::Span,
+    },
+    error::Error,
+};
+
+impl WarmUpSpaced {
+    /// The numbers of the curve, in which a script multiplies: the cooling `most / over`, and of the line
+    /// `rise / (2 step)`, all reduced.
+    fn shares(&self) -> [u64; 4] {
+        let curve = &self.curve;
+        let cooling = gcd(curve.most, curve.over);
+        let (rise, twice) = (u64::from(curve.rise), 2 * u64::from(curve.step));
+        let line = gcd(rise, twice);
+        [
+            curve.most / cooling,
+            curve.over / cooling,
+            rise / line,
+            twice / line,
+        ]
+    }
+
+    /// The finest ticks in which all that a script counts stays exact.
+    fn ticks_in_script(&self) -> Option<Ticks> {
+        let curve = &self.curve;
+        let [most, over, climb] = [curve.most, curve.over, curve.climb].map(u128::from);
+        let [cools, rests, rise, twice] = self.shares().map(u128::from);
+        let permit = u128::from(curve.per_permit);
+        // At most 2^63, as all times; and the line rises by at most 2^20.
+        let price = u128::from(self.capacity.get()) * permit / u128::from(curve.per_nano) + 1;
+        let wait = price + rise * climb / twice + 1;
+        let micros = 4 * u128::from(MICRO);
+        let in_ticks = [
+            most + price,
+            u128::from(self.max_wait) + wait + over + micros,
+            2 * rise * climb,
+            twice * climb,
+            permit,
+        ];
+        let greatest = in_ticks.into_iter().max()?;
+        let bits = (MOST_FACTOR / greatest).checked_ilog2()?;
+        let fits = cools.max(rests) <= MOST_FACTOR;
+        fits.then(|| Ticks::new(bits.min(Span::BITS) as u8))
+    }
+}
+
+impl Scripted for WarmUpSpaced {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        let Some(ticks) = self.ticks_in_script() else {
+            return Err(Error::new(format!(
+                "the rule `{self}` does not fit into a script's numbers: expected `over`, `max-wait`, what a key \
+                 stores and a permit to stay within days together, about 2^51 ns; choose a shorter `over` or \
+                 `max-wait`, a rate of more than one call a day, or a cold factor that is a whole number"
+            )));
+        };
+        let curve = &self.curve;
+        let [cools, rests, rise, twice] = self.shares();
+        let in_ticks = |nanos: u64| (nanos << ticks.bits()) as i64;
+        parts.push(vec![
+            kind::WARM_UP_SPACED,
+            ticks.bits().into(),
+            in_ticks(self.max_wait),
+            self.capacity.get() as i64,
+            in_ticks(curve.per_permit),
+            curve.per_nano as i64,
+            in_ticks(curve.most),
+            in_ticks(curve.over),
+            cools as i64,
+            rests as i64,
+            in_ticks(curve.climb),
+            rise as i64,
+            in_ticks(twice * curve.climb),
+        ]);
+        Ok(())
+    }
+
+    fn in_script(&self) -> Option<Self> {
+        let ticks = self.ticks_in_script()?;
+        (ticks != self.ticks).then_some(Self { ticks, ..*self })
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<WarmUpSpacedState> {
+        let Some([Some(part)]) = parts.first_chunk() else {
+            return None;
+        };
+        let [kind::WARM_UP_SPACED, at, backlog, warmth, bits] = part[..] else {
+            return None;
+        };
+        let bits = u8::try_from(bits).ok()?;
+        let ticks = (u32::from(bits) <= Span::BITS).then(|| Ticks::new(bits))?;
+        let span = |number: i64| Some(ticks.span(natural(number)?.into()));
+        Some(WarmUpSpacedState {
+            written_at: instant(at)?,
+            backlog: span(backlog)?,
+            warmth: span(warmth)?,
+        })
+    }
+
+    fn state_parts(&self, state: &WarmUpSpacedState, parts: &mut Vec<Option<Part>>) {
+        let (backlog, warmth) = (state.backlog, state.warmth);
+        let ticks = self.ticks_in_script().unwrap_or(self.ticks);
+        parts.push(Some(vec![
+            kind::WARM_UP_SPACED,
+            in_micros(state.written_at),
+            most(ticks.high(backlog)),
+            most(ticks.low(warmth)),
+            ticks.bits().into(),
+        ]));
+    }
+}

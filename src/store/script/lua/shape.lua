@@ -1,0 +1,44 @@
+-- What a state looks like: this side of it, and `state_of_parts` of each rule on the other, have the same bounds.
+
+local VERSION = 1
+local LIMIT = 2 ^ 53
+
+-- Whether it is a whole number from zero on, that stays exact. A text is none, even if it reads like one.
+local function is_natural(x)
+  return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < LIMIT
+end
+
+local MOST_GAIN = 2 ^ 26
+
+-- Whether a level and its gain lie in a state from place `n` on.
+local function has_level(state, n)
+  local level, gain = state[n], state[n + 1]
+  return type(level) == 'number' and is_natural(math.abs(level)) and is_natural(gain)
+    and gain > 0 and gain <= MOST_GAIN
+end
+
+-- Whether it is a state, as far as can be told without its algorithms; what it is was unpacked from `bytes`.
+--
+-- These say what cannot be told from a table: whether it was a list, and one without gaps.
+local function is_state(state, bytes)
+  if type(state) ~= 'table' or state[1] ~= VERSION then
+    return false
+  end
+  -- By far the most are one short list.
+  local outer, version, inner = string.byte(bytes, 1, 3)
+  if outer == 0x92 and version == VERSION and type(state[2]) == 'table' and inner == 0x90 + #state[2] then
+    return true
+  end
+  for n = 2, #state do
+    local part = state[n]
+    if part and type(part) ~= 'table' then
+      return false
+    end
+    for _, number in ipairs(part or {}) do
+      if type(number) ~= 'number' or not is_natural(math.abs(number)) then
+        return false
+      end
+    end
+  end
+  return cmsgpack.pack(state) == bytes
+end
