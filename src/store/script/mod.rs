@@ -224,12 +224,7 @@ where
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::other(error))),
         };
-        match self.queue.ask(call) {
-            Ok(answer) => Check::Pending(Box::pin(async move {
-                answer.await.unwrap_or_else(|_| Err(gone()))
-            })),
-            Err(error) => Check::Ready(Err(error)),
-        }
+        Check::Pending(Box::pin(Arc::clone(&self.queue).ask(call)))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {

@@ -31,11 +31,24 @@ struct Job<Rule> {
     reply: oneshot::Sender<Result<Decisions, Error>>,
 }
 
-/// Calls that wait for their turn, by group of keys.
+impl<Rule> AsRef<Call<Rule>> for Job<Rule> {
+    fn as_ref(&self) -> &Call<Rule> {
+        &self.call
+    }
+}
+
+/// Calls that wait for their turn.
 pub(super) struct Queue<E, Rule> {
     data: Arc<E>,
-    waiting: Mutex<HashMap<u32, Group<Rule>>>,
+    waiting: Mutex<Waiting<Rule>>,
     pub(super) counters: Arc<Counters>,
+}
+
+struct Waiting<Rule> {
+    /// Those that are worked for, by group of keys.
+    groups: HashMap<u32, Group<Rule>>,
+    /// Whether a call is under way that found nobody else.
+    one_alone: bool,
 }
 
 struct Group<Rule> {
@@ -55,20 +68,25 @@ struct Turn<E, Rule> {
 impl<E, Rule> Drop for Turn<E, Rule> {
     fn drop(&mut self) {
         if !self.is_over {
-            let mut waiting = lock(&self.queue.waiting);
-            if let Some(entry) = waiting.get_mut(&self.group) {
+            let groups = &mut self.queue.waiting().groups;
+            if let Some(entry) = groups.get_mut(&self.group) {
                 entry.jobs.clear();
                 entry.under_way -= 1;
                 if entry.under_way == 0 {
-                    waiting.remove(&self.group);
+                    groups.remove(&self.group);
                 }
             }
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The way of a call that found nobody else.
+struct Alone<'a, E, Rule>(&'a Queue<E, Rule>);
+
+impl<E, Rule> Drop for Alone<'_, E, Rule> {
+    fn drop(&mut self) {
+        self.0.waiting().one_alone = false;
+    }
 }
 
 /// What happened, all clones together.
@@ -86,29 +104,36 @@ impl Counters {
     }
 }
 
+impl<E, Rule> Queue<E, Rule> {
+    pub(super) fn new(data: Arc<E>) -> Self {
+        let waiting = Waiting {
+            groups: HashMap::new(),
+            one_alone: false,
+        };
+        Self {
+            data,
+            waiting: Mutex::new(waiting),
+            counters: Arc::default(),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<Rule>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<E, Rule> Queue<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + 'static,
 {
-    pub(super) fn new(data: Arc<E>) -> Self {
-        Self {
-            data,
-            waiting: Mutex::default(),
-            counters: Arc::default(),
-        }
-    }
-
-    /// Asks for a call's decisions; it goes out now, or with others as soon as a request comes back.
+    /// The decisions of a call, once the future is polled: it goes out at once, or with others as soon as a request
+    /// comes back.
     ///
     /// # Errors
     ///
-    /// When the call is about keys of several groups, or there is no runtime that could send it.
-    pub(super) fn ask(
-        self: &Arc<Self>,
-        call: Call<Rule>,
-    ) -> Result<oneshot::Receiver<Result<Decisions, Error>>, Error> {
-        let (reply, answer) = oneshot::channel();
+    /// When the call is about keys of several groups, there is no runtime that could send it, or there is no answer.
+    pub(super) async fn ask(self: Arc<Self>, call: Call<Rule>) -> Result<Decisions, Error> {
         let mut groups = call.0.iter().map(|question| self.data.group(&question.key));
         let group = groups.next().unwrap_or(0);
         // Else it would spoil the whole request.
@@ -118,9 +143,32 @@ where
                  client with all its limits; ask about each client by itself",
             ));
         }
+        drop(groups);
+        // Nobody waits for a call that is sent from here, should it not be polled any more.
+        if let Some(_alone) = self.alone() {
+            let (_, decided) = self.send(vec![call]).await;
+            return decided.map(|decided| decided.into_iter().next().unwrap_or_default());
+        }
+        let answer = self.enqueue(group, call)?;
+        answer.await.unwrap_or_else(|_| Err(super::gone()))
+    }
+
+    fn alone(&self) -> Option<Alone<'_, E, Rule>> {
+        let waiting = &mut self.waiting();
+        let found_none = waiting.groups.is_empty() && !waiting.one_alone;
+        waiting.one_alone |= found_none;
+        found_none.then(|| Alone(self))
+    }
+
+    fn enqueue(
+        self: &Arc<Self>,
+        group: u32,
+        call: Call<Rule>,
+    ) -> Result<oneshot::Receiver<Result<Decisions, Error>>, Error> {
         let runtime = Handle::try_current().map_err(Error::other)?;
-        let mut waiting = lock(&self.waiting);
-        let entry = waiting.entry(group).or_insert_with(|| Group {
+        let (reply, answer) = oneshot::channel();
+        let mut waiting = self.waiting();
+        let entry = waiting.groups.entry(group).or_insert_with(|| Group {
             jobs: VecDeque::new(),
             under_way: 0,
         });
@@ -140,8 +188,8 @@ where
 
     /// The calls of the next request; none if nobody waits, and then nobody works for the group.
     fn next(&self, group: u32) -> Vec<Job<Rule>> {
-        let mut waiting = lock(&self.waiting);
-        let Some(entry) = waiting.get_mut(&group) else {
+        let groups = &mut self.waiting().groups;
+        let Some(entry) = groups.get_mut(&group) else {
             return Vec::new();
         };
         // Who does not wait any more is not charged.
@@ -151,7 +199,7 @@ where
         if jobs.is_empty() {
             entry.under_way -= 1;
             if entry.under_way == 0 {
-                waiting.remove(&group);
+                groups.remove(&group);
             }
         }
         jobs
@@ -161,13 +209,22 @@ where
     async fn work(mut turn: Turn<E, Rule>) {
         let (queue, group) = (Arc::clone(&turn.queue), turn.group);
         loop {
+            // Whoever is ready to ask, as those who were answered just now may be, goes along.
+            tokio::task::yield_now().await;
             let jobs = queue.next(group);
             if jobs.is_empty() {
                 turn.is_over = true;
                 return;
             }
-            let Err((error, jobs)) = queue.send(jobs).await else {
-                continue;
+            let (jobs, decided) = queue.send(jobs).await;
+            let error = match decided {
+                Ok(decided) => {
+                    for (job, decisions) in jobs.into_iter().zip(decided) {
+                        let _ = job.reply.send(Ok(decisions));
+                    }
+                    continue;
+                }
+                Err(error) => error,
             };
             // A silent server is as silent to those who wait: none of them waits for more than one silence.
             let waiting = if error.is_timeout() {
@@ -182,42 +239,32 @@ where
     }
 
     fn all_waiting(&self, group: u32) -> VecDeque<Job<Rule>> {
-        let mut waiting = lock(&self.waiting);
-        let entry = waiting.get_mut(&group);
+        let mut waiting = self.waiting();
+        let entry = waiting.groups.get_mut(&group);
         entry.map_or_else(VecDeque::new, |entry| std::mem::take(&mut entry.jobs))
     }
 
-    /// Sends a request and answers its calls; hands them back if there is no answer.
-    async fn send(&self, jobs: Vec<Job<Rule>>) -> Result<(), (Error, Vec<Job<Rule>>)> {
-        let request = Request::of(None, jobs.iter().map(|job| &job.call));
+    /// Sends calls as one request. Hands them back, and the decisions of each.
+    async fn send<C: AsRef<Call<Rule>>>(
+        &self,
+        calls: Vec<C>,
+    ) -> (Vec<C>, Result<Vec<Decisions>, Error>) {
+        let request = Request::of(None, calls.iter().map(AsRef::as_ref));
         Counters::add(&self.counters.requests, 1);
-        Counters::add(&self.counters.calls, jobs.len() as u64);
-        let keys = request.keys.len();
-        let answer = self
-            .data
-            .evaluate(request.program, request.keys, request.argument)
-            .await;
-        let read = answer
-            .as_ref()
-            .map_err(Error::again)
-            .and_then(|bytes| Answer::read(request.program, bytes, keys));
-        let answer = match read {
-            Ok(answer) => answer,
-            Err(error) => return Err((error, jobs)),
-        };
-        Counters::add(&self.counters.healed, answer.healed);
-        match decisions(&answer, jobs.iter().map(|job| &job.call), &request.places) {
-            Ok(decided) => {
-                for (job, decisions) in jobs.into_iter().zip(decided) {
-                    let _ = job.reply.send(Ok(decisions));
-                }
-            }
-            Err(error) => {
-                for job in jobs {
-                    let _ = job.reply.send(Err(error.again()));
-                }
-            }
-        }
-        Ok(())
+        Counters::add(&self.counters.calls, calls.len() as u64);
+        let Request {
+            program,
+            keys,
+            argument,
+            places,
+        } = request;
+        let count = keys.len();
+        let answer = self.data.evaluate(program, keys, argument).await;
+        let decided = answer.and_then(|bytes| {
+            let answer = Answer::read(program, &bytes, count)?;
+            Counters::add(&self.counters.healed, answer.healed);
+            decisions(&answer, calls.iter().map(AsRef::as_ref), &places)
+        });
+        (calls, decided)
     }
 }

@@ -40,6 +40,12 @@ impl<Rule> Question<Rule> {
 /// Asks that are decided together, all or nothing.
 pub(super) struct Call<Rule>(pub(super) SmallVec<[Question<Rule>; 1]>);
 
+impl<Rule> AsRef<Self> for Call<Rule> {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl<Rule: Scripted> Call<Rule> {
     /// # Errors
     ///
