@@ -83,22 +83,32 @@ impl StopWatch {
     }
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn thread_cpu() -> Duration {
     const CLOCK_THREAD_CPUTIME_ID: i32 = 3;
+    cpu(CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// What all threads of this process have computed.
+pub(crate) fn process_cpu() -> Duration {
+    const CLOCK_PROCESS_CPUTIME_ID: i32 = 2;
+    cpu(CLOCK_PROCESS_CPUTIME_ID)
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn cpu(clock: i32) -> Duration {
     unsafe extern "C" {
         fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
     }
     let mut time = [0; 2];
     // SAFETY: `struct timespec` is two 64-bit integers here, and `time` is one for the call's span.
-    let failed = unsafe { clock_gettime(CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    let failed = unsafe { clock_gettime(clock, &mut time) };
     assert_eq!(failed, 0);
     Duration::new(time[0] as u64, time[1] as u32)
 }
 
 /// Elsewhere only the wall is looked at.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-fn thread_cpu() -> Duration {
+fn cpu(_: i32) -> Duration {
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     ORIGIN.get_or_init(Instant::now).elapsed()
 }

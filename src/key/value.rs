@@ -167,10 +167,7 @@ impl Key {
                 let mut hasher = blake3::Hasher::new();
                 hasher.update(&key.head().to_le_bytes());
                 hasher.update(content);
-                let digest = hasher.finalize();
-                digest.as_bytes()[..DIGEST]
-                    .iter()
-                    .try_for_each(|byte| write!(f, "{byte:02x}"))
+                f.write_str(&hasher.finalize().to_hex()[..2 * DIGEST])
             }
         }
         Stored(*self)

@@ -32,6 +32,8 @@ mod counter;
 mod error;
 mod failure;
 mod local;
+#[cfg(feature = "memcached")]
+mod memcached;
 #[cfg(feature = "tokio")]
 mod name;
 #[cfg(feature = "redis")]
@@ -66,6 +68,9 @@ pub use self::{
     wrap::{Timeout, TimeoutFuture},
 };
 
+#[cfg(feature = "memcached")]
+#[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
+pub use self::memcached::{Memcached, MemcachedBuilder, MemcachedConnection, MemcachedCounters};
 #[cfg(feature = "redis")]
 pub use self::{
     redis::{Redis, RedisBuilder, RedisConnection},

@@ -1,6 +1,6 @@
 //! What a client's state is called in a store of bytes.
 
-use std::io::Write;
+use std::fmt::Write;
 
 use crate::{key::Key, outcome::Policy};
 
@@ -12,9 +12,14 @@ pub(super) const VERSION: u8 = 1;
 /// The client stands in braces, so that all its limits lie on one node of a cluster. It is a digest
 /// of 128 bits, unless its key is labelled.
 pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
-    let mut name = Vec::with_capacity(prefix.len() + 38 + policy.name().len());
-    let (stored, policy) = (key.stored(), policy.name());
+    // Exactly as long as the name of a digest: then nothing is moved.
+    let mut name = String::with_capacity(prefix.len() + policy.name().len() + 38);
     // Writing to memory cannot fail.
-    let _ = write!(name, "{prefix}:{VERSION}:{{{stored}}}:{policy}");
-    name.into_boxed_slice()
+    let _ = write!(
+        name,
+        "{prefix}:{VERSION}:{{{}}}:{}",
+        key.stored(),
+        policy.name()
+    );
+    name.into_bytes().into_boxed_slice()
 }

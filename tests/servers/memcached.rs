@@ -73,7 +73,8 @@ fn ask(address: SocketAddr, command: &str, limit: Duration) -> io::Result<String
     for _ in 0..100_000 {
         let mut line = String::new();
         stream.read_line(&mut line)?;
-        if !line.ends_with("\r\n") {
+        // The lines of `lru_crawler metadump` end without the carriage return.
+        if !line.ends_with('\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         answer.extend_from_slice(line.as_bytes());
@@ -88,7 +89,12 @@ fn ask(address: SocketAddr, command: &str, limit: Duration) -> io::Result<String
             answer.resize(before + length + 2, 0);
             stream.read_exact(&mut answer[before..])?;
         }
-        if !matches!(words.first(), Some(&("VALUE" | "STAT" | "ITEM"))) {
+        let is_one_of_many = match words.first() {
+            // `lru_crawler metadump` lists items as `key=…`.
+            Some(first) => matches!(*first, "VALUE" | "STAT" | "ITEM") || first.starts_with("key="),
+            None => false,
+        };
+        if !is_one_of_many {
             let text = String::from_utf8_lossy(&answer);
             return Ok(text.strip_suffix("\r\n").unwrap_or(&text).to_owned());
         }

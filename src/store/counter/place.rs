@@ -1,6 +1,6 @@
 //! Whose counters, and which of them.
 
-use std::{ops::Range, time::Duration};
+use std::{io::Write, ops::Range, time::Duration};
 
 use crate::{
     algorithm::{Counted, Slicing},
@@ -57,7 +57,8 @@ impl Place {
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
         let mut name = Vec::with_capacity(self.client.len() + 24);
         name.extend_from_slice(&self.client);
-        name.extend_from_slice(format!(":{}", self.slicing.name(slice)).as_bytes());
+        // Writing to memory cannot fail.
+        let _ = write!(name, ":{}", self.slicing.name(slice));
         name.into()
     }
 

@@ -1,0 +1,102 @@
+//! What a server must be, and what is told of one that is not.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tollgate::{
+    TokenBucket,
+    store::{Error, Memcached},
+};
+
+use super::{connect, servers, told, url};
+
+/// Something that answers every line with the same.
+async fn answering(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = stream.read(&mut bytes).await {
+                let lines = bytes[..length]
+                    .iter()
+                    .filter(|byte| **byte == b'\n')
+                    .count();
+                let _ = stream.write_all(answer.repeat(lines).as_bytes()).await;
+            }
+        }
+    });
+    address
+}
+
+async fn refused(url: String) -> Error {
+    Memcached::<TokenBucket>::connect(url).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error_that_says_so() {
+    let server = servers::Memcached::start();
+    let address = server.address();
+    drop(server);
+    let error = refused(url(address)).await;
+    assert!(error.is_unavailable(), "{error:?}");
+    let error = refused("http://127.0.0.1".to_owned()).await;
+    assert!(
+        !error.is_unavailable() && told(&error).contains("memcached://host:port"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn somebody_else_is_an_error_that_says_so() {
+    for (answer, why) in [
+        (
+            "VERSION 1.5.22\r\n",
+            "1.5.22, which has no meta commands: expected 1.6",
+        ),
+        (
+            "HTTP/1.1 400 Bad Request\r\n\r\n",
+            "HTTP/1.1 400 Bad Request",
+        ),
+        ("ERROR\r\n", "ERROR"),
+        ("ERROR Too many open connections\r\n", "(-c)"),
+        // It says that it is new enough, and knows nothing.
+        ("VERSION 1.6.0\r\n", "`stats` tell no `time`"),
+        ("\r\n", "memcached answered"),
+        ("EN\r\n", "was not asked"),
+    ] {
+        let error = refused(url(answering(answer).await)).await;
+        assert!(
+            !error.is_timeout() && told(&error).contains(why),
+            "{answer:?}: {}",
+            told(&error)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_numbers_no_writes_is_refused() {
+    let server = servers::Memcached::options().argument("-C").start();
+    let error = refused(url(server.address())).await;
+    assert!(told(&error).contains("without -C"), "{}", told(&error));
+}
+
+#[tokio::test]
+async fn to_connect_writes_nothing() {
+    let server = servers::Memcached::start();
+    connect(&server).await;
+    assert_eq!(super::stat(&server, "stats", "total_items"), 0);
+    assert_eq!(super::stat(&server, "stats", "curr_items"), 0);
+}
+
+#[tokio::test]
+async fn names_of_hosts_are_looked_up() {
+    let server = servers::Memcached::start();
+    let url = url(format!("localhost:{}", server.port()));
+    let store = Memcached::<TokenBucket>::connect(url).await.unwrap();
+    let decision = super::acquire(&store, &super::at_once(2), super::key()).await;
+    assert!(decision.unwrap().is_admitted());
+}

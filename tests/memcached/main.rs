@@ -1,0 +1,156 @@
+//! The stores in memcached against real servers: what they decide, what lies in it, and what happens in each fault.
+#![cfg(all(feature = "memcached", feature = "test-util"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+#[path = "../servers/mod.rs"]
+mod servers;
+
+mod conformance;
+mod connection;
+mod exact;
+mod faults;
+mod greeting;
+mod layout;
+mod silence;
+
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use tollgate::{
+    Cost, Decision, FixedWindow, Policy, TokenBucket,
+    key::Key,
+    store::{
+        Ask, Counters, Decisions, Error, Memcached, MemcachedConnection, MemcachedCounters,
+        Optimistic, Store,
+    },
+};
+
+/// So many at once, and no more for as long as a test runs.
+fn at_once(burst: u64) -> TokenBucket {
+    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+}
+
+/// The same as a window: it begins anew every ten years.
+fn window(limit: u64) -> FixedWindow {
+    format!("fixed-window {limit}/3650d").parse().unwrap()
+}
+
+fn policy() -> &'static Policy {
+    static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new("api"));
+    &POLICY
+}
+
+fn key() -> Key {
+    Key::from(7_u64)
+}
+
+fn url(address: impl std::fmt::Display) -> String {
+    format!("memcached://{address}")
+}
+
+async fn connect(server: &servers::Memcached) -> MemcachedConnection {
+    let builder = MemcachedConnection::builder(url(server.address()));
+    builder.connect().await.unwrap()
+}
+
+fn swaps(connection: &MemcachedConnection) -> Memcached<TokenBucket> {
+    Optimistic::new(connection.clone())
+}
+
+fn counters(connection: &MemcachedConnection) -> MemcachedCounters<FixedWindow> {
+    Counters::new(connection.clone())
+}
+
+async fn acquire<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, Error>
+where
+    S: Store<Rule, Error = Error>,
+{
+    let ask = Ask::new(policy(), rule, key, Cost::ONE);
+    store.acquire(&[ask]).await.map(only)
+}
+
+async fn look<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, Error>
+where
+    S: Store<Rule, Error = Error>,
+{
+    let ask = Ask::new(policy(), rule, key, Cost::ONE);
+    store.look(&[ask]).await.map(only)
+}
+
+fn only(decisions: Decisions) -> Decision {
+    let [decision] = decisions.as_slice() else {
+        panic!("expected one decision, found {decisions:?}");
+    };
+    *decision
+}
+
+/// How many of `calls` acquisitions in a row are admitted.
+async fn admitted<Rule, S>(store: &S, rule: &Rule, key: Key, calls: u64) -> u64
+where
+    S: Store<Rule, Error = Error>,
+{
+    let mut admitted = 0;
+    for _ in 0..calls {
+        let decision = acquire(store, rule, key).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+    }
+    admitted
+}
+
+/// What the error says, with its cause.
+fn told(error: &Error) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    format!("{error}: {}", cause.unwrap_or_default())
+}
+
+/// Waits for what must end within `limit`, and ten times as much as this machine wakes up late.
+async fn in_time<T>(limit: Duration, what: impl Future<Output = T>) -> T {
+    static SLACK: LazyLock<Duration> = LazyLock::new(|| 10 * servers::idle_wakeup());
+    let allowed = limit + *SLACK;
+    let start = Instant::now();
+    let value = what.await;
+    let took = start.elapsed();
+    assert!(
+        took <= allowed,
+        "expected within {allowed:?}, took {took:?}"
+    );
+    value
+}
+
+/// A server whose items may have 64 kB.
+fn small_items() -> servers::MemcachedOptions {
+    let options = servers::Memcached::options().argument("-I").argument("64k");
+    // It wants to be told, in kilobytes, that parts of items are no larger.
+    options.argument("-o").argument("slab_chunk_max=64")
+}
+
+/// Names and values of one line of `stats`.
+fn stat(server: &servers::Memcached, what: &str, name: &str) -> u64 {
+    let text = server.command(what);
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    value
+        .unwrap_or_else(|| panic!("no {name} in {text}"))
+        .parse()
+        .unwrap()
+}
+
+/// Names, and their expiry in Unix seconds (−1: never), of all items.
+fn items(server: &servers::Memcached) -> Vec<(String, i64)> {
+    let text = server.command("lru_crawler metadump all");
+    let items = text.lines().filter_map(|line| line.strip_prefix("key="));
+    let item = |line: &str| {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap().replace("%3A", ":");
+        let name = name
+            .replace("%7B", "{")
+            .replace("%7D", "}")
+            .replace("%3D", "=");
+        let expiry = words.find_map(|word| word.strip_prefix("exp="));
+        (name, expiry.unwrap().parse().unwrap())
+    };
+    items.map(item).collect()
+}
