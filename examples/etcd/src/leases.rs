@@ -1,0 +1,180 @@
+//! Leases that many keys share.
+//!
+//! In etcd a key expires with the lease that it was written under. A lease for each write would be a second
+//! write to the log for each decision, and etcd takes back only a thousand expired leases a second. Here a
+//! process asks for a new one only once in a while, and nobody needs to take one back: a lease that is not
+//! renewed expires by itself, with the keys that were written under it and not under another one since.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::{sync::Mutex, time::Instant};
+
+/// How many writes share a lease: when it expires, etcd removes its keys all at once, and serves nobody meanwhile.
+const WRITES: u32 = 1000;
+
+/// The longest span in seconds, 136 years: etcd takes a little more than twice as much.
+const LONGEST: u64 = 1 << 32;
+
+/// In place of a lease: the key does not expire.
+const NONE: i64 = 0;
+
+/// The leases that this process writes under.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    /// By span, in seconds, of which there are 33. The lock is held while a lease is asked for, so that one
+    /// call asks, and the others wait and share.
+    current: Mutex<HashMap<u64, Lease>>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    id: i64,
+    /// Until when it may be put on keys: it expires no sooner than its span after that.
+    until: Instant,
+    /// How many more writes may share it.
+    writes: u32,
+}
+
+impl Leases {
+    /// A lease that expires in `keep` from now at the soonest, and in four times that and four seconds at the
+    /// latest. `grant` asks for one that expires in so many seconds, and tells its id.
+    ///
+    /// # Errors
+    ///
+    /// Those of `grant`.
+    pub(crate) async fn outliving<E>(
+        &self,
+        keep: Duration,
+        grant: impl AsyncFnOnce(i64) -> Result<i64, E>,
+    ) -> Result<i64, E> {
+        // Powers of two, so that rules and keys with different needs share leases.
+        let span = match keep.as_secs() {
+            LONGEST.. => return Ok(NONE),
+            seconds => (seconds + 1).next_power_of_two(),
+        };
+        let mut current = self.current.lock().await;
+        // Before the question: etcd counts from a later instant on.
+        let now = Instant::now();
+        if let Some(lease) = current.get_mut(&span) {
+            if now < lease.until && lease.writes > 0 {
+                lease.writes -= 1;
+                return Ok(lease.id);
+            }
+        }
+        let id = grant(2 * span as i64).await?;
+        let lease = Lease {
+            id,
+            until: now + Duration::from_secs(span),
+            writes: WRITES - 1,
+        };
+        current.insert(span, lease);
+        Ok(id)
+    }
+
+    /// Forgets a lease that etcd does not know any more.
+    pub(crate) async fn forget(&self, id: i64) {
+        let mut current = self.current.lock().await;
+        current.retain(|_, lease| lease.id != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Mutex as Lock, time::Duration};
+
+    use tokio::time::advance;
+
+    use super::{LONGEST, Leases, NONE, WRITES};
+
+    /// What leases were asked for, in seconds; the `n`-th has the id `n`.
+    #[derive(Default)]
+    struct Granted(Lock<Vec<i64>>);
+
+    impl Granted {
+        async fn grant(&self, seconds: i64) -> Result<i64, Infallible> {
+            // Others come in between.
+            tokio::task::yield_now().await;
+            let mut granted = self.0.lock().unwrap();
+            granted.push(seconds);
+            Ok(granted.len() as i64)
+        }
+
+        async fn lease(&self, leases: &Leases, keep: Duration) -> i64 {
+            let lease = leases
+                .outliving(keep, async |seconds| self.grant(seconds).await)
+                .await;
+            lease.unwrap()
+        }
+
+        fn all(&self) -> Vec<i64> {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn no_lease_expires_before_a_key_may() {
+        let (leases, granted) = (Leases::default(), Granted::default());
+        let mut expiries = Vec::new();
+        let start = tokio::time::Instant::now();
+        for step in 0..20_000_u64 {
+            // From a nanosecond to 20 minutes.
+            let keep = Duration::from_nanos(1 + step * step * 3000);
+            let id = granted.lease(&leases, keep).await as usize;
+            let now = start.elapsed();
+            for &seconds in &granted.all()[expiries.len()..] {
+                expiries.push(now + Duration::from_secs(seconds as u64));
+            }
+            let left = expiries[id - 1] - now;
+            assert!(left >= keep, "{keep:?}, {left:?}");
+            assert!(left <= 4 * (keep + SECOND), "{keep:?}, {left:?}");
+            advance(Duration::from_millis(37)).await;
+        }
+        // Twelve minutes, at most 1024 s to a lease, eleven spans: far fewer than the writes.
+        let all = granted.all().len();
+        assert!(all < 2000, "{all}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_share_a_lease_for_its_span_but_only_so_many() {
+        let (leases, granted) = (Leases::default(), Granted::default());
+        for _ in 0..WRITES {
+            assert_eq!(granted.lease(&leases, 3 * SECOND).await, 1);
+        }
+        assert_eq!(granted.lease(&leases, 3 * SECOND).await, 2);
+        advance(4 * SECOND - Duration::from_nanos(1)).await;
+        assert_eq!(granted.lease(&leases, SECOND * 5 / 2).await, 2);
+        advance(Duration::from_nanos(1)).await;
+        assert_eq!(granted.lease(&leases, 3 * SECOND).await, 3);
+        // Other spans have leases of their own.
+        assert_eq!(granted.lease(&leases, 4 * SECOND).await, 4);
+        assert_eq!(granted.all(), [8, 8, 8, 16]);
+        leases.forget(3).await;
+        assert_eq!(granted.lease(&leases, 3 * SECOND).await, 5);
+        assert_eq!(granted.lease(&leases, 4 * SECOND).await, 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_at_once_ask_for_one_lease() {
+        let (leases, granted) = (Leases::default(), Granted::default());
+        let lease = || granted.lease(&leases, SECOND);
+        let ids = tokio::join!(lease(), lease(), lease());
+        assert_eq!((ids, granted.all()), ((1, 1, 1), vec![4]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_not_granted_is_asked_for_again() {
+        let (leases, granted) = (Leases::default(), Granted::default());
+        let failed = leases.outliving(SECOND, async |_| Err("no")).await;
+        assert_eq!(failed, Err("no"));
+        assert_eq!(granted.lease(&leases, SECOND).await, 1);
+        // The longest there is, and what lies beyond.
+        let longest = Duration::from_secs(LONGEST) - Duration::from_nanos(1);
+        assert_eq!(granted.lease(&leases, longest).await, 2);
+        assert_eq!(granted.all()[1] as u64, 2 * LONGEST);
+        for keep in [Duration::from_secs(LONGEST), Duration::MAX] {
+            assert_eq!(granted.lease(&leases, keep).await, NONE);
+        }
+    }
+}

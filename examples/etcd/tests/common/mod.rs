@@ -1,0 +1,104 @@
+//! What the tests share: servers, and calls to a store on them.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "items of a test module")]
+
+#[path = "../../../../tests/servers/mod.rs"]
+pub mod servers;
+
+use std::sync::LazyLock;
+
+use etcd_client::{Client, ConnectOptions, GetOptions};
+use tollgate::{
+    Cost, Decision, Policy, TokenBucket,
+    key::Key,
+    store::{Ask, Decisions, Error, Optimistic, Store},
+};
+use tollgate_etcd::Etcd;
+
+pub async fn etcd(server: &servers::Etcd) -> Etcd {
+    connect(&[server.url()]).await
+}
+
+pub async fn connect(members: &[String]) -> Etcd {
+    let connected = Etcd::connect(members, ConnectOptions::new()).await;
+    connected.unwrap()
+}
+
+/// A node of its own: it shares nothing with others but the server.
+pub async fn node(server: &servers::Etcd) -> Optimistic<Etcd, TokenBucket> {
+    Optimistic::new(etcd(server).await)
+}
+
+/// For a look at what lies in the server.
+pub async fn client(server: &servers::Etcd) -> Client {
+    Client::connect([server.url()], None).await.unwrap()
+}
+
+/// How many keys there are. Each was written under a lease.
+pub async fn keys(server: &servers::Etcd) -> usize {
+    let all = GetOptions::new().with_all_keys();
+    let keys = client(server).await.get("", Some(all)).await.unwrap();
+    for key in keys.kvs() {
+        assert_ne!(key.lease(), 0, "{key:?}");
+    }
+    keys.kvs().len()
+}
+
+/// What the server said.
+pub fn why(error: &Error) -> String {
+    let source = std::error::Error::source(error);
+    source.map(ToString::to_string).unwrap_or_default()
+}
+
+/// So many at once, and no more for as long as a test runs.
+pub fn at_once(burst: u64) -> TokenBucket {
+    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+}
+
+pub fn policy() -> &'static Policy {
+    static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new("api"));
+    &POLICY
+}
+
+pub async fn acquire<S: Store<TokenBucket>>(
+    store: &S,
+    rule: &TokenBucket,
+    key: Key,
+) -> Result<Decision, S::Error> {
+    let ask = Ask::new(policy(), rule, key, Cost::ONE);
+    store.acquire(&[ask]).await.map(only)
+}
+
+pub async fn look<S: Store<TokenBucket>>(
+    store: &S,
+    rule: &TokenBucket,
+    key: Key,
+) -> Result<Decision, S::Error> {
+    let ask = Ask::new(policy(), rule, key, Cost::ONE);
+    store.look(&[ask]).await.map(only)
+}
+
+fn only(decisions: Decisions) -> Decision {
+    let [decision] = decisions.as_slice() else {
+        panic!("expected one decision, found {decisions:?}");
+    };
+    *decision
+}
+
+/// How many of `calls` acquisitions in a row are admitted. A contended one is tried again.
+pub async fn admitted<S>(store: &S, rule: &TokenBucket, key: Key, calls: u64) -> u64
+where
+    S: Store<TokenBucket, Error = Error>,
+{
+    let mut admitted = 0;
+    for _ in 0..calls {
+        let decision = loop {
+            match acquire(store, rule, key).await {
+                Err(error) if error.is_contended() => {}
+                answer => break answer.unwrap(),
+            }
+        };
+        admitted += u64::from(decision.is_admitted());
+    }
+    admitted
+}

@@ -1,0 +1,9 @@
+//! What happens to calls when an etcd falls silent, dies, comes back, or is far away.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod members;
+mod server;

@@ -1,0 +1,76 @@
+//! A cluster of three members, of which one goes.
+
+use std::time::Duration;
+
+use etcd_client::ConnectOptions;
+use tollgate::store::{CompareAndSwap, Error};
+use tollgate_etcd::Etcd;
+
+use crate::common::{connect, servers, why};
+
+/// Loads until one is answered, and then some more, which all are; what went wrong before.
+async fn until_answered(etcd: &Etcd) -> Vec<Error> {
+    let mut errors = Vec::new();
+    while let Err(error) = etcd.load(b"key").await {
+        errors.push(error);
+        assert!(errors.len() < 100, "{errors:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for _ in 0..20 {
+        etcd.load(b"key").await.unwrap();
+    }
+    errors
+}
+
+/// A store that asks the first of these.
+async fn asking(members: &[&servers::Etcd]) -> Etcd {
+    let urls: Vec<_> = members.iter().map(|member| member.url()).collect();
+    for _ in 0..20 {
+        // An election takes a second or two.
+        let etcd = connect(&urls)
+            .await
+            .response_timeout(Duration::from_secs(3));
+        if until_answered(&etcd).await.is_empty() {
+            return etcd;
+        }
+    }
+    panic!("expected a cluster at rest")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_one_is_asked_when_one_is_gone_or_silent() {
+    let cluster = servers::Etcd::start_cluster();
+    let [one, two, three] = &cluster[..] else {
+        panic!("expected three members, found {cluster:?}");
+    };
+    let etcd = asking(&[one, two, three]).await;
+    one.kill();
+    let errors = until_answered(&etcd).await;
+    assert!(errors[0].is_unavailable(), "{errors:?}");
+    one.restart();
+
+    let etcd = asking(&[two, three, one]).await;
+    two.pause();
+    let errors = until_answered(&etcd).await;
+    assert!(errors[0].is_timeout(), "{errors:?}");
+
+    // One of three cannot tell what the others wrote.
+    three.pause();
+    for _ in 0..3 {
+        let error = etcd.load(b"key").await.unwrap_err();
+        assert!(error.is_timeout() || error.is_unavailable(), "{error:?}");
+    }
+    two.resume();
+    three.resume();
+    until_answered(&etcd).await;
+}
+
+#[tokio::test]
+async fn a_cluster_without_members_is_an_error() {
+    let none: [&str; 0] = [];
+    for (members, text) in [(&none[..], "no endpoint"), (&["http://"], "invalid uri")] {
+        let error = Etcd::connect(members, ConnectOptions::new()).await;
+        let why = why(&error.unwrap_err());
+        assert!(why.contains(text), "{why}");
+    }
+}

@@ -1,0 +1,268 @@
+//! An etcd of one member, in front of which the policy says what becomes of a request.
+
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use tollgate::{
+    Decision, TokenBucket, Verdict,
+    key::Key,
+    store::{Error, OnFailure, Optimistic, StoreExt, Timeout},
+};
+use tollgate_etcd::Etcd;
+
+use crate::common::{acquire, admitted, at_once, client, connect, keys, look, servers, why};
+
+/// For an exchange with etcd.
+const RESPONSE: Duration = Duration::from_millis(200);
+/// For a request.
+const DEADLINE: Duration = Duration::from_millis(300);
+
+type Impatient = Timeout<Optimistic<Etcd, TokenBucket>>;
+
+/// A store that nobody waits for longer than the deadline.
+async fn impatient(url: &str) -> Impatient {
+    let etcd = connect(&[url.to_owned()]).await.response_timeout(RESPONSE);
+    Optimistic::new(etcd).timeout(DEADLINE)
+}
+
+fn key() -> Key {
+    Key::from(7_u64)
+}
+
+/// Waits for what must end by the deadline, and ten times as much as this machine wakes up late.
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    static SLACK: LazyLock<Duration> = LazyLock::new(|| 10 * servers::idle_wakeup());
+    let allowed = DEADLINE + *SLACK;
+    let start = Instant::now();
+    let value = what.await;
+    let took = start.elapsed();
+    assert!(
+        took <= allowed,
+        "expected within {allowed:?}, took {took:?}"
+    );
+    value
+}
+
+async fn failing(store: &Impatient, rule: &TokenBucket) -> Error {
+    in_time(acquire(store, rule, key())).await.unwrap_err()
+}
+
+/// Requests at once, all answered in time, and as the policy says.
+async fn hold(store: &Impatient, calls: u64, admitted: bool) {
+    let policy = match admitted {
+        true => store.clone().fail_open(),
+        false => store.clone().fail_closed(),
+    };
+    let calls: Vec<_> = (0..calls)
+        .map(|n| {
+            let (store, rule) = (policy.clone(), at_once(5));
+            // Half of them for one key, the others for keys of their own.
+            let key = Key::from(100 + n % 2 * n);
+            tokio::spawn(async move { in_time(undecided(&store, &rule, key)).await })
+        })
+        .collect();
+    for call in calls {
+        let decision = call.await.unwrap();
+        assert_eq!(decision.verdict(), Verdict::Undecided { admitted });
+        assert_eq!((decision.remaining(), decision.limit()), (None, None));
+    }
+}
+
+async fn undecided(store: &OnFailure<Impatient>, rule: &TokenBucket, key: Key) -> Decision {
+    let Ok(decision) = acquire(store, rule, key).await;
+    decision
+}
+
+/// Calls until one is answered; how many errors there were before.
+async fn until_answered(store: &Impatient, rule: &TokenBucket) -> u32 {
+    let start = Instant::now();
+    let mut errors = 0;
+    // A look, which spends nothing.
+    while let Err(error) = look(store, rule, key()).await {
+        errors += 1;
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "seen last: {error:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    errors
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_at_once() {
+    let server = servers::Etcd::start();
+    let (url, rule) = (server.url(), at_once(5));
+    drop(server);
+    let store = impatient(&url).await;
+    for _ in 0..5 {
+        let error = failing(&store, &rule).await;
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+    hold(&store, 50, true).await;
+    hold(&store, 50, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_server_keeps_nobody_longer_than_the_deadline() {
+    let server = servers::Etcd::start();
+    let (store, rule) = (impatient(&server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    server.pause();
+    for _ in 0..2 {
+        hold(&store, 200, true).await;
+        hold(&store, 200, false).await;
+        assert!(failing(&store, &rule).await.is_timeout());
+    }
+    server.resume();
+    until_answered(&store, &rule).await;
+    // What was sent before may be charged, and nothing else happens to the limit.
+    assert!(admitted(&store, &rule, key(), 10).await <= 4);
+    assert_eq!(admitted(&store, &rule, Key::from(8_u64), 10).await, 5);
+    keys(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_comes_back_with_all_that_was_charged() {
+    let server = servers::Etcd::start();
+    let (store, rule) = (impatient(&server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
+    server.kill();
+    for _ in 0..20 {
+        let error = failing(&store, &rule).await;
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+    hold(&store, 100, true).await;
+    hold(&store, 100, false).await;
+    server.restart();
+    let errors = until_answered(&store, &rule).await;
+    assert!(errors <= 2, "{errors}");
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
+    // Leases outlive it, too.
+    assert_eq!(keys(&server).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_under_load_never_admits_too_much() {
+    let server = servers::Etcd::start();
+    let (store, rule) = (impatient(&server.url()).await, at_once(1000));
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let (mut admitted, mut errors) = (0, 0);
+                for _ in 0..100 {
+                    match in_time(acquire(&store, &rule, key())).await {
+                        Ok(decision) => admitted += u64::from(decision.is_admitted()),
+                        Err(_) => errors += 1,
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                (admitted, errors)
+            })
+        })
+        .collect();
+    let server = tokio::task::spawn_blocking(move || {
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(200));
+            server.restart();
+        }
+        server
+    });
+    let server = server.await.unwrap();
+    let (mut admitted_in_all, mut errors_in_all) = (0, 0);
+    for task in tasks {
+        let (admitted, errors) = task.await.unwrap();
+        admitted_in_all += admitted;
+        errors_in_all += errors;
+    }
+    assert!(
+        admitted_in_all > 0 && errors_in_all > 0,
+        "{admitted_in_all}, {errors_in_all}"
+    );
+    until_answered(&store, &rule).await;
+    let left = look(&store, &rule, key()).await.unwrap().remaining();
+    let charged = 1000 - left.unwrap();
+    // A call whose answer was lost may have been charged: more is charged than was admitted, never less.
+    assert!(
+        (admitted_in_all..=800).contains(&charged),
+        "{admitted_in_all}, {charged}"
+    );
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_far_away_is_waited_for_within_the_deadline() {
+    let server = servers::Etcd::start();
+    let proxy = servers::Proxy::start(server.address());
+    let store = impatient(&format!("http://{}", proxy.address())).await;
+    let rule = at_once(5);
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    // There and back, for the load and for the swap: 80 ms.
+    proxy.delay(Duration::from_millis(20));
+    assert_eq!(admitted(&store, &rule, key(), 2).await, 2);
+    proxy.delay(DEADLINE);
+    for _ in 0..3 {
+        assert!(failing(&store, &rule).await.is_timeout());
+    }
+    hold(&store, 50, false).await;
+    hold(&store, 50, true).await;
+    proxy.delay(Duration::ZERO);
+    until_answered(&store, &rule).await;
+    // Three were admitted, and of those that were given up some may have been charged.
+    assert!(admitted(&store, &rule, key(), 10).await <= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_leads_nowhere_is_given_up() {
+    let server = servers::Etcd::start();
+    let proxy = servers::Proxy::start(server.address());
+    let store = impatient(&format!("http://{}", proxy.address())).await;
+    let rule = at_once(5);
+    assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
+    proxy.set_flow(servers::Flow::Swallow);
+    hold(&store, 50, false).await;
+    // A connection that is cut is noticed at once.
+    proxy.cut();
+    proxy.set_flow(servers::Flow::Forward);
+    let errors = until_answered(&store, &rule).await;
+    assert!(errors <= 2, "{errors}");
+    // One that is not, by a ping that nobody answers.
+    let before = proxy.accepted();
+    proxy.set_answers(servers::Flow::Swallow);
+    servers::wait_until("another connection", Duration::from_secs(60), || {
+        let call = look(&store, &rule, key());
+        let answer =
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(call));
+        match proxy.accepted() > before {
+            true => Ok(()),
+            false => Err(format!("{answer:?}")),
+        }
+    });
+    proxy.set_answers(servers::Flow::Forward);
+    until_answered(&store, &rule).await;
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_database_is_an_error_that_says_so_and_still_tells() {
+    let server = servers::Etcd::start_with(&["--quota-backend-bytes=4000000"]);
+    let (store, rule) = (impatient(&server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
+    let mut client = client(&server).await;
+    let full = loop {
+        if let Err(error) = client.put("filler", vec![0; 1_000_000], None).await {
+            break error.to_string();
+        }
+    };
+    assert!(full.contains("space exceeded"), "{full}");
+    let error = failing(&store, &rule).await;
+    assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
+    assert!(why(&error).contains("space exceeded"), "{}", why(&error));
+    hold(&store, 20, false).await;
+    hold(&store, 20, true).await;
+    let left = look(&store, &rule, key()).await.unwrap().remaining();
+    assert_eq!(left, Some(2));
+}
