@@ -3,6 +3,7 @@
 #
 #   ./test.sh           all of it
 #   ./test.sh quick     the tests with all features, nothing else
+#   ./test.sh slow      beside it: faults of real servers that take their time
 #
 # Needs a Rust toolchain; installs what else a fresh Debian machine lacks, as root, or says
 # what to install. Prints the test runners' own summaries and stops at the first failure.
@@ -30,6 +31,7 @@ command -v etcd >/dev/null || packages+=(etcd-server)
 # The client in examples/etcd is built by it and the definitions that come with it.
 protoc --descriptor_set_out=/dev/null google/protobuf/struct.proto 2>/dev/null ||
   packages+=(protobuf-compiler libprotobuf-dev)
+command -v wrk >/dev/null || packages+=(wrk)
 has_valkey || python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
   if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
@@ -76,6 +78,12 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 
 if [ "${1:-}" = quick ]; then
   cargo test --all-features
+  exit
+fi
+
+if [ "${1:-}" = slow ]; then
+  say "slow faults of real servers"
+  cargo test --locked --all-features --test redis -- --ignored slow::
   exit
 fi
 

@@ -89,6 +89,7 @@
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
+//! | `redis-tls` | `rediss://` URLs |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
 //! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail when told to |
@@ -143,6 +144,9 @@ pub mod design {}
 
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+
+#[doc = include_str!("operations.md")]
+pub mod operations {}
 
 #[doc = include_str!("../BENCHMARKS.md")]
 pub mod benchmarks {}

@@ -1,8 +1,8 @@
 //! The command line, read by hand.
 
-use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr};
+use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
 
-use tollgate::{AnyRule, respond::Headers};
+use tollgate::{AnyRule, Quota, respond::Headers};
 
 use crate::{
     key::ClientKey,
@@ -29,7 +29,16 @@ Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
                      redis://HOST:PORT, shared by all who name it
   --on-store-error WAY
                    requests that the store cannot decide  [open]
-                     open, closed (answered with 503)
+                     open    pass
+                     closed  are answered with 503
+                     local   are decided here, under a share of the limit
+  --nodes N        how many servers share the limit: the share of `local`
+                   is an Nth of it                     [1]
+  --store-timeout TIME
+                   how long the store may take to decide  [100ms]
+  --remember-refusals
+                   who was refused is refused here until told to retry,
+                   also while the store is gone
   --demo           sends itself requests, shows what happens, and ends
   --help           shows this
 
@@ -50,19 +59,19 @@ pub(crate) struct Args {
     pub(crate) key: ClientKey,
     pub(crate) headers: Headers,
     pub(crate) store: Place,
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "memory never fails")
-    )]
     pub(crate) on_store_error: OnStoreError,
+    pub(crate) nodes: u64,
+    pub(crate) store_timeout: Duration,
+    pub(crate) remember_refusals: bool,
 }
 
 impl Command {
     /// Reads the arguments that follow the program's name, or says in a sentence what is wrong with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
-        let (mut store, mut on_store_error) = (None, None);
-        let mut demo = false;
+        let (mut store, mut on_store_error, mut nodes, mut store_timeout) =
+            (None, None, None, None);
+        let (mut demo, mut remember_refusals) = (false, false);
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             let arg = text(arg)?;
@@ -73,9 +82,13 @@ impl Command {
             match (flag, &value) {
                 ("--help" | "-h", None) => return Ok(Self::Help),
                 ("--demo", None) => demo = true,
-                ("--demo" | "--help", Some(_)) => return Err(format!("{flag} takes no value")),
+                ("--remember-refusals", None) => remember_refusals = true,
+                ("--demo" | "--help" | "--remember-refusals", Some(_)) => {
+                    return Err(format!("{flag} takes no value"));
+                }
                 (
-                    "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error",
+                    "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error"
+                    | "--nodes" | "--store-timeout",
                     _,
                 ) => {
                     let value = match value {
@@ -92,13 +105,15 @@ impl Command {
                         "--on-store-error" => {
                             set(&mut on_store_error, flag, parsed(flag, &value)?)?;
                         }
+                        "--nodes" => set(&mut nodes, flag, count(&value)?)?,
+                        "--store-timeout" => set(&mut store_timeout, flag, time(&value)?)?,
                         _ => set(&mut headers, flag, parsed(flag, &value)?)?,
                     }
                 }
                 _ => {
                     return Err(format!(
                         "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --store, \
-                         --on-store-error, --demo or --help"
+                         --on-store-error, --nodes, --store-timeout, --remember-refusals, --demo or --help"
                     ));
                 }
             }
@@ -115,6 +130,9 @@ impl Command {
             headers: or_default(headers, "--headers", "draft")?,
             store: or_default(store, "--store", "memory")?,
             on_store_error: or_default(on_store_error, "--on-store-error", "open")?,
+            nodes: nodes.unwrap_or(1),
+            store_timeout: store_timeout.unwrap_or(Duration::from_millis(100)),
+            remember_refusals,
         };
         Ok(if demo {
             Self::Demo(args)
@@ -158,5 +176,22 @@ fn address(value: &str) -> Result<SocketAddr, String> {
             "--listen \"{value}\": expected an address and a port, as in `127.0.0.1:3000` or \
              `[::1]:0`; host names are not looked up"
         )
+    })
+}
+
+fn count(value: &str) -> Result<u64, String> {
+    let count = value.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| {
+        format!(
+            "--nodes \"{value}\": expected a whole number of servers from 1 on, as in --nodes 2"
+        )
+    })
+}
+
+/// A time as rules write it, like a quota's period.
+fn time(value: &str) -> Result<Duration, String> {
+    let quota = format!("1/{value}").parse::<Quota>();
+    quota.map(|quota| quota.period()).map_err(|_| {
+        format!("--store-timeout \"{value}\": expected a time above zero, as in `100ms` or `2s`")
     })
 }

@@ -1,10 +1,11 @@
-//! Where the limit lives: `--store` and `--on-store-error`.
+//! Where the limit lives, and what happens when it is gone: `--store`, `--on-store-error`, and what belongs to them.
 
-use std::{convert::Infallible, fmt, str::FromStr};
+use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
 use tollgate::{
-    AnyRule, Error,
-    store::{BoxStore, Local, StoreExt},
+    AnyRule, Cost, Error, Policy,
+    key::Key,
+    store::{self, Ask, BoxStore, CircuitBreaker, Local, Scalable, Store, StoreExt},
 };
 
 use crate::args::Args;
@@ -12,6 +13,11 @@ use crate::args::Args;
 /// A store that the command line chose. Where the choice is made in code, neither the box nor any of this is
 /// needed: `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
 pub(crate) type AnyStore = BoxStore<AnyRule, Infallible>;
+/// One that can fail.
+type Remote = BoxStore<AnyRule, store::Error>;
+
+/// How long a circuit breaker leaves a failing store alone: at first, and at most.
+const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
 #[derive(Clone)]
 pub(crate) enum Place {
@@ -28,6 +34,8 @@ pub(crate) enum OnStoreError {
     Open,
     /// It is answered with 503.
     Closed,
+    /// This process decides by itself, under its share of the limit.
+    Local,
 }
 
 impl FromStr for Place {
@@ -76,8 +84,9 @@ impl FromStr for OnStoreError {
         match text {
             "open" => Ok(Self::Open),
             "closed" => Ok(Self::Closed),
+            "local" => Ok(Self::Local),
             _ => Err(Error::new(format!(
-                "`{text}` is no way to go on: expected `open` or `closed`"
+                "`{text}` is no way to go on: expected `open`, `closed` or `local`"
             ))),
         }
     }
@@ -85,40 +94,56 @@ impl FromStr for OnStoreError {
 
 /// The store of the arguments; a sentence if it cannot be used.
 pub(crate) async fn open(args: &Args) -> Result<AnyStore, String> {
-    match &args.store {
-        Place::Memory => Ok(Local::new().boxed()),
+    let told = |error: store::Error| {
+        let source = std::error::Error::source(&error);
+        let source = source.map_or_else(String::new, |source| format!(": {source}"));
+        format!("--store {}: {error}{source}", args.store)
+    };
+    let remote: Remote = match &args.store {
+        Place::Memory => return Ok(Local::new().boxed()),
         #[cfg(feature = "redis")]
-        Place::Redis(url) => {
-            let store = redis(url, &args.rule)
-                .await
-                .map_err(|error| format!("--store {}: {error}", args.store))?;
-            Ok(match args.on_store_error {
-                OnStoreError::Open => store.fail_open().boxed(),
-                OnStoreError::Closed => store.fail_closed().boxed(),
-            })
-        }
+        Place::Redis(url) => redis(url, args.store_timeout).await,
         #[cfg(not(feature = "redis"))]
-        Place::Redis(_) => Err("this program was built without Redis".to_owned()),
+        Place::Redis(_) => Err(store::Error::other("this program was built without Redis")),
     }
+    .map_err(told)?;
+    // A rule that this store cannot run is told now, not by every request.
+    let policy = Policy::default();
+    let ask = Ask::new(&policy, &args.rule, Key::shared("start"), Cost::ONE);
+    remote.look(&[ask]).await.map_err(told)?;
+    guard(remote, args)
+}
+
+/// What a store that can fail stands behind. What is written first lies inside.
+fn guard(remote: Remote, args: &Args) -> Result<AnyStore, String> {
+    let store = remote
+        .timeout(args.store_timeout)
+        .circuit_breaker(CircuitBreaker::new().open_for(PAUSES[0], PAUSES[1]));
+    let store = if args.remember_refusals {
+        store.remember_refusals().boxed()
+    } else {
+        store.boxed()
+    };
+    Ok(match args.on_store_error {
+        OnStoreError::Open => store.fail_open().boxed(),
+        OnStoreError::Closed => store.fail_closed().boxed(),
+        OnStoreError::Local => {
+            let share = args.rule.try_scaled(1, args.nodes);
+            share.map_err(|error| {
+                format!("--on-store-error local, --nodes {}: {error}", args.nodes)
+            })?;
+            store
+                .fall_back_to(Local::new())
+                .share(1, args.nodes)
+                .boxed()
+        }
+    })
 }
 
 #[cfg(feature = "redis")]
-async fn redis(url: &str, rule: &AnyRule) -> Result<tollgate::store::Redis<AnyRule>, String> {
-    use std::error::Error as _;
-    use tollgate::{
-        Cost, Policy,
-        key::Key,
-        store::{Ask, Redis, Store},
-    };
-
-    let told = |error: tollgate::store::Error| match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    };
-    let store = Redis::connect(url).await.map_err(told)?;
-    // A rule that this store cannot run is told now, not by every request.
-    let policy = Policy::default();
-    let ask = Ask::new(&policy, rule, Key::shared("start"), Cost::ONE);
-    store.look(&[ask]).await.map_err(told)?;
-    Ok(store)
+async fn redis(url: &str, timeout: Duration) -> Result<Remote, store::Error> {
+    // A connection is given up later than a request.
+    let builder =
+        store::Redis::<AnyRule>::builder(url).response_timeout(timeout + Duration::from_secs(1));
+    Ok(builder.connect().await?.boxed())
 }

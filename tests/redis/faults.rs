@@ -252,6 +252,20 @@ async fn a_full_server_is_an_error_and_still_tells() {
 }
 
 #[tokio::test]
+async fn a_server_that_evicts_forgets() {
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Whatever it evicts, this is not enough.
+    assert!(acquire(&store, &rule, Key::from(8_u64)).await.is_err());
+    assert!(server.keys().is_empty());
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
+}
+
+#[tokio::test]
 async fn a_server_that_has_become_a_replica_is_left() {
     let master = servers::Redis::start();
     let server = servers::Redis::start();

@@ -96,7 +96,7 @@ impl Load {
 }
 
 /// Waits until a replica has all that was written before.
-fn replicated(master: &servers::Redis, probe: &str) {
+pub(super) fn replicated(master: &servers::Redis, probe: &str) {
     let mut connection = master.connect().unwrap();
     // `WAIT` is about the writes of its own connection.
     connection

@@ -83,6 +83,14 @@ async fn every_key_expires_when_nothing_is_left_to_remember() {
     }
 }
 
+/// What every test of this program ends with, for every server that it started.
+#[test]
+#[should_panic(expected = "foreign never expires")]
+fn a_key_that_stays_is_noticed() {
+    let server = servers::Redis::start();
+    server.command(&["SET", "foreign", "1"]);
+}
+
 /// The calls of commands that write, and the bytes under all keys.
 fn writes(server: &servers::Redis) -> (u64, Vec<String>) {
     let text = server.command(&["INFO", "commandstats"]);

@@ -26,6 +26,24 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
+/// `test.sh` sets it: then a program that may be missing elsewhere must be there.
+const ALL: &str = "TOLLGATE_TEST_SERVERS";
+
+/// Says that a test does without a program that is not there.
+///
+/// # Panics
+///
+/// Where it is not there and `test.sh` runs the tests, which provides it.
+pub fn required(name: &str, is_there: bool) {
+    assert!(
+        is_there || env::var_os(ALL).is_none(),
+        "no {name} found, and {ALL} is set: run ./test.sh, which gets one"
+    );
+    if !is_there {
+        eprintln!("WITHOUT {name}: run ./test.sh once, which gets one");
+    }
+}
+
 /// A port of the loopback that nobody listens on, and that this process has not given away before.
 ///
 /// Not one of those that the kernel gives to outgoing connections, as port 0 would: while a server is

@@ -40,8 +40,21 @@ struct Settings {
     delay: Duration,
     requests: Flow,
     answers: Flow,
+    /// Connections with a number below it never carry anything again.
+    first_alive: usize,
     /// Each connection holds the one that was here when it was accepted, and ends when another one is.
     generation: Arc<()>,
+}
+
+impl Settings {
+    /// What becomes of the bytes of a connection, where those of most flow so.
+    fn flow(&self, number: usize, most: Flow) -> Flow {
+        if number < self.first_alive {
+            Flow::Hold
+        } else {
+            most
+        }
+    }
 }
 
 /// A proxy that runs on a thread of its own; its connections are cut when it is dropped.
@@ -134,6 +147,14 @@ impl Proxy {
         );
     }
 
+    /// Leaves all open connections half-open: neither bytes nor their end arrive any more, either way. New ones
+    /// are as good as ever.
+    pub fn abandon(&self) {
+        let accepted = self.accepted();
+        self.settings
+            .send_modify(|settings| settings.first_alive = accepted);
+    }
+
     /// How many connections were accepted so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Relaxed)
@@ -164,9 +185,9 @@ async fn accept(
     loop {
         let (client, _) = listener.accept().await?;
         let generation = Arc::clone(&settings.borrow().generation);
-        accepted.fetch_add(1, Relaxed);
+        let number = accepted.fetch_add(1, Relaxed);
         let mut watched = settings.clone();
-        let forward = forward(client, target, settings.clone());
+        let forward = forward(number, client, target, settings.clone());
         tokio::spawn(async move {
             tokio::select! {
                 // One that fails closes, which is all that its ends can see of it.
@@ -178,6 +199,7 @@ async fn accept(
 }
 
 async fn forward(
+    number: usize,
     client: TcpStream,
     target: SocketAddr,
     settings: watch::Receiver<Settings>,
@@ -188,8 +210,10 @@ async fn forward(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::try_join!(
-        pipe(from_client, to_server, settings.clone(), |now| now.requests),
-        pipe(from_server, to_client, settings, |now| now.answers),
+        pipe(from_client, to_server, settings.clone(), |now| now
+            .flow(number, now.requests)),
+        pipe(from_server, to_client, settings, |now| now
+            .flow(number, now.answers)),
     )?;
     Ok(())
 }
@@ -199,7 +223,7 @@ async fn pipe(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut settings: watch::Receiver<Settings>,
-    flow: fn(&Settings) -> Flow,
+    flow: impl Fn(&Settings) -> Flow,
 ) -> io::Result<()> {
     let (sender, mut line) = mpsc::unbounded_channel();
     let watched = settings.clone();

@@ -1,7 +1,8 @@
 //! Waiting, always with an end.
 
 use std::{
-    sync::{Condvar, Mutex, PoisonError},
+    collections::VecDeque,
+    sync::{Condvar, LazyLock, Mutex, Once, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -53,6 +54,35 @@ pub fn idle_wakeup() -> Duration {
         })
     };
     thread::spawn(measure).join().unwrap()
+}
+
+/// By how much a call that began at `start` may miss its deadline: ten times the latest wake-up, measured when
+/// nothing else was to do, and by a thread that does nothing else since `start`. A machine that stands still is
+/// late for everybody.
+pub fn slack_since(start: Instant) -> Duration {
+    const SLEEP: Duration = Duration::from_millis(5);
+    const KEPT: usize = 20_000;
+    static IDLE: LazyLock<Duration> = LazyLock::new(idle_wakeup);
+    static SEEN: Mutex<VecDeque<(Instant, Duration)>> = Mutex::new(VecDeque::new());
+    static WATCH: Once = Once::new();
+    let seen = || SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    WATCH.call_once(|| {
+        thread::spawn(move || {
+            loop {
+                let start = Instant::now();
+                thread::sleep(SLEEP);
+                let late = start.elapsed().saturating_sub(SLEEP);
+                let mut seen = seen();
+                if seen.len() == KEPT {
+                    seen.pop_front();
+                }
+                seen.push_back((start + SLEEP + late, late));
+            }
+        });
+    });
+    let seen = seen();
+    let since = seen.iter().rev().take_while(|(end, _)| *end >= start);
+    10 * since.map(|(_, late)| *late).fold(*IDLE, Duration::max)
 }
 
 static HEAVY: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());

@@ -8,6 +8,8 @@ use redis::{
     sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType},
 };
 
+#[cfg(feature = "redis-tls")]
+use super::tls;
 use super::{
     Redis, RedisConnection,
     link::{self, Link, Source},
@@ -23,11 +25,13 @@ pub struct RedisBuilder {
     url: String,
     prefix: String,
     response_timeout: Duration,
+    #[cfg(feature = "redis-tls")]
+    pub(super) certificates: redis::TlsCertificates,
 }
 
 impl fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may hold a password.
+        // The URL may hold a password, and a certificate comes with its key.
         f.debug_struct("RedisBuilder")
             .field("prefix", &self.prefix)
             .field("response_timeout", &self.response_timeout)
@@ -56,16 +60,27 @@ where
     /// | URL | |
     /// |---|---|
     /// | `redis://user:password@host:6379/0` | one server |
+    /// | `rediss://user:password@host:6379/0` | one server by TLS, feature `redis-tls` |
     /// | `redis-cluster://host:7000,host:7001` | a cluster, by some of its nodes |
     /// | `redis-sentinel://host:26379,host:26380/name` | the master of that name, by sentinels |
     ///
     /// `user:password@` in front of the first host is for all nodes of a cluster, and for the master that sentinels
     /// name, not for the sentinels.
+    ///
+    /// # TLS
+    ///
+    /// By `rustls`, which asks the application for its cryptography: enable one of the features `ring` and `aws_lc_rs` of
+    /// that crate, or install a provider (`rustls::crypto::CryptoProvider::install_default`), or
+    /// [`connect`](RedisBuilder::connect) panics and says so. The server's certificate is checked by the roots that the
+    /// machine trusts, or by [those that are set](RedisBuilder#method.root_certificate). Clusters and
+    /// sentinels are reached without TLS.
     pub fn builder(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder {
             url: url.into(),
             prefix: "tollgate".to_owned(),
             response_timeout: Duration::from_secs(1),
+            #[cfg(feature = "redis-tls")]
+            certificates: tls::none(),
         }
     }
 }
@@ -93,7 +108,12 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// When the URL is of no known form, nobody answers, or the server is too old.
+    /// When the URL is of no known form, or asks for TLS without the feature `redis-tls`; when nobody answers, the server
+    /// shows no certificate that is trusted, or is too old.
+    ///
+    /// # Panics
+    ///
+    /// With a `rediss://` URL where [`rustls` has no cryptography](Script::builder).
     pub async fn connect<Rule>(self) -> Result<Redis<Rule>, Error>
     where
         Rule: Scripted<State: Send> + Send + 'static,
@@ -131,10 +151,27 @@ impl RedisBuilder {
             let source = Source::Sentinel(Box::new(tokio::sync::Mutex::new(client)));
             return Ok(Link::one(source, timeout));
         }
-        let client = Client::open(self.url.as_str()).map_err(Error::other)?;
+        let client = Box::new(self.client()?);
         Ok(Link::one(Source::Single(client), timeout))
     }
+
+    /// The client of one server.
+    fn client(&self) -> Result<Client, Error> {
+        let url = self.url.as_str();
+        // Valkey's own scheme is known to the client as well.
+        if url.starts_with("rediss") || url.starts_with("valkeys") {
+            #[cfg(feature = "redis-tls")]
+            return tls::client(url, &self.certificates);
+            #[cfg(not(feature = "redis-tls"))]
+            return Err(Error::other(WITHOUT_TLS));
+        }
+        Client::open(url).map_err(Error::other)
+    }
 }
+
+#[cfg(not(feature = "redis-tls"))]
+const WITHOUT_TLS: &str = "the URL asks for TLS, which this program was built without: enable the feature `redis-tls` of \
+                           tollgate, or connect by `redis://`";
 
 /// How often a cluster is asked again: where a slot has moved, is on its way, or has no master yet.
 const RETRIES: u32 = 4;
@@ -160,7 +197,7 @@ fn sentinels(user: &str, hosts: &str, name: &str) -> RedisResult<SentinelClient>
     }
     SentinelClient::build(
         urls,
-        name.to_owned(),
+        String::from(name),
         Some(master),
         SentinelServerType::Master,
     )
@@ -173,27 +210,18 @@ async fn check(link: &Link) -> Result<(), Error> {
         .query_any(redis::cmd("INFO").arg("server").clone())
         .await
         .map_err(link::error)?;
-    let version = info
+    let told = info
         .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"))
-        .map(|version| {
-            version
-                .trim()
-                .split('.')
-                .filter_map(|part| part.parse().ok())
-                .collect()
-        });
-    let version: Vec<u64> = version.unwrap_or_default();
+        .find_map(|line| line.strip_prefix("redis_version:"));
+    let told = told.map_or("unknown", str::trim);
+    let version: Vec<u64> = told
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect();
     if version[..] < OLDEST[..] {
         return Err(Error::other(format!(
-            "the Redis server is of version {}: expected {}.{} or later; update it",
-            version
-                .iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join("."),
-            OLDEST[0],
-            OLDEST[1],
+            "the Redis server is of version {told}: expected {}.{} or later; update it",
+            OLDEST[0], OLDEST[1],
         )));
     }
     if !link.is_cluster() {

@@ -25,7 +25,7 @@ use crate::store::Error;
 
 /// How to reach the server.
 pub(super) enum Source {
-    Single(Client),
+    Single(Box<Client>),
     Sentinel(Box<Mutex<SentinelClient>>),
 }
 

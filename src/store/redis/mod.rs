@@ -2,6 +2,8 @@
 
 mod connect;
 mod link;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 use super::{Error, Evaluate, Program, Script};
 

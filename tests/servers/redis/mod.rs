@@ -1,10 +1,11 @@
 //! A single Redis or Valkey.
 
 mod options;
+mod tls;
 
-use std::{io, net::SocketAddr, ops::Deref, time::Duration};
+use std::{io, net::SocketAddr, ops::Deref, thread, time::Duration};
 
-pub use self::options::RedisOptions;
+pub use self::{options::RedisOptions, tls::TlsRedis};
 use super::{
     process::Server,
     resp::{Reply, Resp},
@@ -17,6 +18,33 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct Redis {
     server: Server,
     password: Option<String>,
+}
+
+/// The test programs that write by the store alone: there, every key that is left has an expiry.
+const ALL_EXPIRES: [&str; 3] = ["quickstart", "redis", "redis_differential"];
+
+impl Drop for Redis {
+    /// # Panics
+    ///
+    /// Where a store has left a key that never goes.
+    fn drop(&mut self) {
+        let is_checked = ALL_EXPIRES.contains(&env!("CARGO_CRATE_NAME"));
+        if !is_checked || thread::panicking() || !self.is_running() {
+            return;
+        }
+        // One that is paused or still loading tells nothing, and a sentinel has no keys.
+        let Ok(mut connection) = self.connect() else {
+            return;
+        };
+        if !matches!(connection.call(&["DBSIZE"]), Ok(Reply::Number(_))) {
+            return;
+        }
+        for key in self.keys() {
+            let left = connection.call(&[b"PTTL", &key[..]]).unwrap();
+            let key = key.escape_ascii();
+            assert_ne!(left, Reply::Number(-1), "{key} never expires");
+        }
+    }
 }
 
 impl Deref for Redis {

@@ -1,6 +1,6 @@
 //! How a Redis or Valkey is started.
 
-use std::{env, path::Path};
+use std::path::Path;
 
 use super::super::{
     place,
@@ -16,9 +16,6 @@ const VALKEY: Program = Program {
     name: "valkey-server",
     package: "valkey-server (from Debian 13 on)",
 };
-
-/// `test.sh` sets it: then a server that may be missing elsewhere must be there.
-const ALL_SERVERS: &str = "TOLLGATE_TEST_SERVERS";
 
 /// How a server is started: without persistence, and evicting nothing, unless told otherwise.
 #[derive(Clone, Debug)]
@@ -58,13 +55,7 @@ impl RedisOptions {
     pub fn valkey(mut self) -> Option<Self> {
         self.program = VALKEY;
         let there = place::program(VALKEY.name).is_some();
-        assert!(
-            there || env::var_os(ALL_SERVERS).is_none(),
-            "no valkey-server found, and {ALL_SERVERS} is set: run ./test.sh, which fetches one"
-        );
-        if !there {
-            eprintln!("SKIPPED for lack of a valkey-server: run ./test.sh once, which fetches one");
-        }
+        place::required(VALKEY.name, there);
         there.then_some(self)
     }
 

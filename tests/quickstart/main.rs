@@ -16,13 +16,27 @@ use std::{
 };
 
 #[cfg(feature = "redis")]
+#[path = "../servers/mod.rs"]
 mod servers;
+#[cfg(feature = "redis")]
+mod store;
+#[cfg(feature = "redis")]
+mod together;
 
 const SOON: Duration = Duration::from_secs(20);
 
 #[expect(clippy::disallowed_methods, reason = "tests wait in real time")]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// The right to keep the machine busy, or to be in time: one test at a time.
+#[cfg(feature = "redis")]
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A child process, killed when it is dropped.
@@ -96,7 +110,11 @@ fn binary() -> &'static PathBuf {
             (cfg!(feature = "tonic"), "tonic"),
             (cfg!(feature = "tracing"), "tracing"),
             (cfg!(feature = "test-util"), "test-util"),
+            (cfg!(feature = "tonic-tls"), "tonic-tls"),
             (cfg!(feature = "redis"), "redis"),
+            (cfg!(feature = "redis-tls"), "redis-tls"),
+            (cfg!(feature = "memcached"), "memcached"),
+            (cfg!(feature = "retry"), "retry"),
         ];
         let features: Vec<_> = features
             .iter()
@@ -389,7 +407,14 @@ fn wrong_flags_are_told_in_a_sentence() {
         (&["--burst", "5"], "unknown flag `--burst`"),
         (&["--demo=yes"], "takes no value"),
         (&["--store", "memcache"], "expected `memory` or a URL"),
-        (&["--on-store-error=local"], "expected `open` or `closed`"),
+        (
+            &["--on-store-error=maybe"],
+            "expected `open`, `closed` or `local`",
+        ),
+        (&["--store-timeout", "100"], "as in `100ms` or `2s`"),
+        (&["--store-timeout=0ms"], "expected a time above zero"),
+        (&["--nodes", "0"], "expected a whole number of servers"),
+        (&["--remember-refusals=no"], "takes no value"),
     ] {
         let (status, output, errors) = Program::quickstart(args).end(SOON);
         assert_eq!(status.code(), Some(2), "{args:?}: {errors}");
@@ -413,6 +438,9 @@ fn help_names_every_flag() {
         "--headers",
         "--store",
         "--on-store-error",
+        "--nodes",
+        "--store-timeout",
+        "--remember-refusals",
         "--demo",
     ] {
         assert!(output.contains(flag), "{flag}");
@@ -536,76 +564,4 @@ fn a_store_that_was_not_built_is_told_in_a_sentence() {
     let (status, _, errors) = Program::quickstart(&args).end(SOON);
     assert_eq!(status.code(), Some(2));
     assert!(errors.contains("--features axum,tokio,redis"), "{errors}");
-}
-
-#[cfg(feature = "redis")]
-#[test]
-fn two_processes_share_one_limit() {
-    let redis = servers::Redis::start();
-    let url = redis.url();
-    let args = [
-        "--rule",
-        "token-bucket 7/1h",
-        "--key=header:x-api-key",
-        "--store",
-        &url,
-    ];
-    let [one, other] = [(); 2].map(|()| Server::start(&args));
-    let admissions = |server: &Server, client: &str, calls| {
-        let line = format!("x-api-key: {client}\r\n");
-        (0..calls).filter(|_| server.admits_with(&line)).count()
-    };
-    assert_eq!(admissions(&one, "ann", 4), 4);
-    assert_eq!(admissions(&other, "ann", 5), 3);
-    assert_eq!(admissions(&one, "ann", 5), 0);
-    assert_eq!(admissions(&other, "bob", 9), 7);
-}
-
-#[cfg(feature = "redis")]
-#[test]
-fn a_lost_store_opens_or_closes_as_told() {
-    let redis = servers::Redis::start();
-    let url = redis.url();
-    let args = [
-        "--rule",
-        "token-bucket 2/1h",
-        "--store",
-        &url,
-        "--on-store-error",
-    ];
-    let [open, closed] = ["open", "closed"].map(|way| Server::start(&[&args[..], &[way]].concat()));
-    assert_eq!(open.exhaust().0, 2);
-    assert_eq!(closed.get("/").status, 429);
-    redis.kill();
-    for _ in 0..5 {
-        let passed = open.get("/");
-        assert_eq!(passed.status, 200);
-        // Nothing is known of the limit, so nothing is said.
-        assert!(!passed.head.contains("ratelimit"), "{}", passed.head);
-        assert_eq!(closed.get("/").status, 503);
-    }
-    redis.restart();
-    assert_eq!(closed.exhaust().0, 2);
-    assert_eq!(open.get("/").status, 429);
-}
-
-#[cfg(feature = "redis")]
-#[test]
-fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
-    let redis = servers::Redis::start();
-    let url = redis.url();
-    let burst = "token-bucket 7/1h burst=1000000000000";
-    let too_large = Program::quickstart(&["--store", &url, "--rule", burst]);
-    let (status, _, errors) = too_large.end(SOON);
-    assert_eq!(status.code(), Some(1));
-    assert!(errors.contains("2^53"), "{errors}");
-    redis.kill();
-    let secret = url.replace("redis://", "redis://me:p4ss@");
-    let (status, _, errors) = Program::quickstart(&["--store", &secret]).end(SOON);
-    assert_eq!(status.code(), Some(1));
-    assert!(
-        errors.contains(&url) && errors.contains("cannot be reached"),
-        "{errors}"
-    );
-    assert!(!errors.contains("p4ss"), "{errors}");
 }

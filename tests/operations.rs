@@ -1,0 +1,35 @@
+//! The page for operators names, for each claim, the test that holds it.
+
+use std::{fs, path::Path};
+
+/// `program module::test`, as the page writes it.
+fn named(page: &str) -> Vec<(&str, &str, &str)> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let parts = quoted.filter_map(|text| {
+        let (program, path) = text.split_once(' ')?;
+        let (module, test) = path.split_once("::")?;
+        let is_name = |name: &str| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        [program, module, test]
+            .into_iter()
+            .all(is_name)
+            .then_some((program, module, test))
+    });
+    parts.collect()
+}
+
+#[test]
+fn every_test_that_it_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
+    let named = named(&page);
+    assert!(named.len() >= 20, "{named:?}");
+    for (program, module, test) in named {
+        let file = root.join(format!("tests/{program}/{module}.rs"));
+        let source = fs::read_to_string(&file);
+        let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(source.contains(&format!("fn {test}(")), "{module}::{test}");
+    }
+}

@@ -1,0 +1,172 @@
+//! A store on another machine: shared, lost, silent, and back.
+
+use std::time::Duration;
+
+use super::{Program, SOON, Server, alone, now, servers};
+
+/// What a server behind `url` is started with, and `more`.
+fn args<'a>(url: &'a str, rule: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--rule", rule, "--store", url], more].concat()
+}
+
+/// Asks for client after client until the store remembers one of them: past the pauses of the circuit breaker.
+fn until_asked(redis: &servers::Redis, server: &Server) {
+    let before = redis.keys().len();
+    let mut client = 0;
+    servers::wait_until("a client that the store remembers", SOON, || {
+        client += 1;
+        server.get_with("/", &format!("x-api-key: probe-{client}\r\n"));
+        match redis.keys().len() {
+            now if now > before => Ok(()),
+            _ => Err(format!("none of {client}")),
+        }
+    });
+}
+
+#[test]
+fn two_processes_share_one_limit() {
+    let redis = servers::Redis::start();
+    let url = redis.url();
+    let args = args(&url, "token-bucket 7/1h", &["--key=header:x-api-key"]);
+    let [one, other] = [(); 2].map(|()| Server::start(&args));
+    let admissions = |server: &Server, client: &str, calls| {
+        let line = format!("x-api-key: {client}\r\n");
+        (0..calls).filter(|_| server.admits_with(&line)).count()
+    };
+    assert_eq!(admissions(&one, "ann", 4), 4);
+    assert_eq!(admissions(&other, "ann", 5), 3);
+    assert_eq!(admissions(&one, "ann", 5), 0);
+    assert_eq!(admissions(&other, "bob", 9), 7);
+}
+
+#[test]
+fn a_lost_store_opens_closes_or_is_replaced_as_told() {
+    let redis = servers::Redis::start();
+    let url = redis.url();
+    // A settlement that times out is made again: not where it is only the machine that is slow.
+    let fixed = [
+        "--key=header:x-api-key",
+        "--store-timeout=10s",
+        "--on-store-error",
+    ];
+    let start = |more: &[&str]| {
+        let way = args(&url, "token-bucket 4/1h", &fixed);
+        Server::start(&[&way, more].concat())
+    };
+    let (open, closed) = (start(&["open"]), start(&["closed"]));
+    let local = start(&["local", "--nodes", "2"]);
+    let alone = start(&["local"]);
+    for server in [&open, &closed, &local, &alone] {
+        assert_eq!(server.get_with("/", "x-api-key: ann\r\n").status, 200);
+    }
+    // The four of them have spent it together.
+    assert_eq!(closed.get_with("/", "x-api-key: ann\r\n").status, 429);
+    redis.kill();
+    let statuses = |server: &Server, client: &str, calls| -> Vec<_> {
+        let line = format!("x-api-key: {client}\r\n");
+        (0..calls)
+            .map(|_| server.get_with("/", &line).status)
+            .collect()
+    };
+    // More calls than the circuit breaker takes to open.
+    assert_eq!(statuses(&open, "ann", 20), [200; 20]);
+    assert_eq!(statuses(&closed, "ann", 20), [503; 20]);
+    // Nothing is known of the limit, so nothing is said.
+    let passed = open.get_with("/", "x-api-key: ann\r\n");
+    assert!(!passed.head.contains("ratelimit"), "{}", passed.head);
+    // Half of four for each of two servers, all of it for one alone.
+    assert_eq!(statuses(&local, "ann", 4), [200, 200, 429, 429]);
+    assert_eq!(statuses(&local, "bob", 3), [200, 200, 429]);
+    assert_eq!(statuses(&alone, "cid", 6), [200, 200, 200, 200, 429, 429]);
+    redis.restart();
+    for server in [&open, &closed, &local, &alone] {
+        until_asked(&redis, server);
+    }
+    // It begins afresh, and what was admitted here meanwhile is charged there.
+    assert_eq!(statuses(&closed, "dan", 5), [200, 200, 200, 200, 429]);
+    assert_eq!(statuses(&local, "bob", 3), [200, 200, 429]);
+    assert_eq!(statuses(&closed, "bob", 1), [429]);
+    assert_eq!(statuses(&alone, "cid", 1), [429]);
+    assert_eq!(statuses(&closed, "cid", 1), [429]);
+}
+
+#[test]
+fn a_silent_store_keeps_no_request_longer_than_told() {
+    const DEADLINE: Duration = Duration::from_millis(150);
+    const CALLS: u32 = 12;
+    let _alone = alone();
+    let redis = servers::Redis::start();
+    let url = redis.url();
+    let start = |way| {
+        let more = [
+            "--key=header:x-api-key",
+            "--store-timeout",
+            "150ms",
+            "--on-store-error",
+            way,
+        ];
+        Server::start(&args(&url, "token-bucket 60/1h", &more))
+    };
+    let ways = ["open", "closed", "local"].map(start);
+    let timed = |server: &Server| {
+        let start = now();
+        let status = server.get_with("/", "x-api-key: ann\r\n").status;
+        (status, start.elapsed(), servers::slack_since(start))
+    };
+    for server in &ways {
+        assert_eq!(timed(server).0, 200);
+    }
+    redis.pause();
+    for (server, expected) in ways.iter().zip([200, 503, 200]) {
+        let mut waited = 0;
+        for _ in 0..CALLS {
+            let (status, took, slack) = timed(server);
+            assert_eq!(status, expected);
+            assert!(took <= DEADLINE + slack, "{took:?}, slack {slack:?}");
+            waited += u32::from(took >= DEADLINE);
+        }
+        // Several in a row open the circuit breaker, and most of the others do not wait.
+        assert!((1..CALLS).contains(&waited), "{waited}");
+    }
+    redis.resume();
+    for server in &ways {
+        until_asked(&redis, server);
+    }
+}
+
+#[test]
+fn remembered_refusals_hold_while_the_store_is_gone() {
+    let redis = servers::Redis::start();
+    let url = redis.url();
+    let more = ["--on-store-error=closed", "--remember-refusals"];
+    let server = Server::start(&args(&url, "token-bucket 2/1h", &more));
+    assert_eq!(server.exhaust().0, 2);
+    redis.kill();
+    assert_eq!(server.get("/").status, 429);
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
+    let redis = servers::Redis::start();
+    let url = redis.url();
+    let ends = |args: &[&str], parts: &[&str]| {
+        let (status, _, errors) = Program::quickstart(args).end(SOON);
+        assert_eq!(status.code(), Some(1), "{args:?}: {errors}");
+        for part in parts {
+            assert!(errors.contains(part), "{args:?}: {errors}");
+        }
+        errors
+    };
+    let burst = "token-bucket 7/1h burst=1000000000000";
+    ends(&["--store", &url, "--rule", burst], &["2^53"]);
+    let local = ["--store", &url, "--on-store-error=local"];
+    // A burst of five has no sixth.
+    ends(&[&local[..], &["--nodes=6"]].concat(), &["--nodes 6"]);
+    let other = ["--rule", "fixed-window 5/1h"];
+    let parts = ["--on-store-error local", "no share can be taken"];
+    ends(&[&local[..], &other].concat(), &parts);
+    redis.kill();
+    let secret = url.replace("redis://", "redis://me:p4ss@");
+    let errors = ends(&["--store", &secret], &[&url, "cannot be reached"]);
+    assert!(!errors.contains("p4ss"), "{errors}");
+}

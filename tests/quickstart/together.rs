@@ -1,0 +1,114 @@
+//! Two servers behind one limit, under load.
+
+use std::{
+    net::SocketAddr,
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use super::{Program, SOON, Server, alone, get, now, servers};
+
+const SECONDS: u64 = 5;
+const RATE: u64 = 200;
+const BURST: u64 = 300;
+/// The connections to each server.
+const CONNECTIONS: u64 = 4;
+
+/// What one server was asked, and what it admitted.
+struct Load {
+    requests: u64,
+    admitted: u64,
+}
+
+/// Drives both servers at once, for [`SECONDS`].
+fn drive(servers: &[Server; 2]) -> Vec<Load> {
+    let has_wrk = Command::new("wrk").arg("--version").output().is_ok();
+    servers::required("wrk", has_wrk);
+    let by = if has_wrk { by_wrk } else { by_threads };
+    thread::scope(|scope| {
+        let loads = servers.each_ref().map(|server| {
+            let address = server.address;
+            scope.spawn(move || by(address))
+        });
+        let loads = loads.into_iter();
+        loads.map(|load| load.join().expect("no panic")).collect()
+    })
+}
+
+/// By wrk, which tells how many requests were answered, and how many of them with errors.
+fn by_wrk(address: SocketAddr) -> Load {
+    let (seconds, connections) = (format!("{SECONDS}s"), CONNECTIONS.to_string());
+    let url = format!("http://{address}/");
+    let args = ["-t1", "-c", &connections, "-d", &seconds, &url];
+    let (status, output, errors) = Program::start(Command::new("wrk").args(args)).end(SOON);
+    assert!(status.success(), "{errors}");
+    // An answer that is lost here may be an admission that is not counted.
+    assert!(!output.contains("Socket errors"), "{output}");
+    let lines = || output.lines().map(str::trim);
+    let requests = lines().find_map(|line| line.split_once(" requests in "));
+    let refused = lines().find_map(|line| line.strip_prefix("Non-2xx or 3xx responses: "));
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{output}"));
+    let requests = number(requests.unwrap_or_else(|| panic!("{output}")).0);
+    Load {
+        requests,
+        admitted: requests - refused.map_or(0, number),
+    }
+}
+
+/// By a thread for each connection.
+fn by_threads(address: SocketAddr) -> Load {
+    let (requests, admitted) = (AtomicU64::new(0), AtomicU64::new(0));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    requests.fetch_add(1, Relaxed);
+                    let answer = get(address, "/", "");
+                    admitted.fetch_add(u64::from(answer.status == 200), Relaxed);
+                }
+            });
+        }
+        thread::sleep(Duration::from_secs(SECONDS));
+        over.store(true, Relaxed);
+    });
+    Load {
+        requests: requests.into_inner(),
+        admitted: admitted.into_inner(),
+    }
+}
+
+#[test]
+fn two_servers_under_load_admit_one_limit() {
+    let _alone = alone();
+    let redis = servers::Redis::start();
+    let (url, rule) = (redis.url(), format!("token-bucket {RATE}/1s burst={BURST}"));
+    // What could not be decided in time must not pass, and it should not happen.
+    let args = [
+        "--rule",
+        &rule,
+        "--store",
+        &url,
+        "--on-store-error=closed",
+        "--store-timeout=10s",
+    ];
+    let both = [(); 2].map(|()| Server::start(&args));
+    let start = now();
+    let loads = drive(&both);
+    let elapsed = u64::try_from(start.elapsed().as_nanos()).expect("a few seconds");
+    let admitted: u64 = loads.iter().map(|load| load.admitted).sum();
+    // All that the bucket may give from before the first request until after the last one.
+    let most = BURST + (u128::from(RATE) * u128::from(elapsed) / 1_000_000_000) as u64;
+    assert!(admitted <= most, "{admitted} of at most {most}");
+    // What it has to give while both drive it: nine tenths, for what they do not hear of, and for a machine
+    // that stands still for a moment.
+    let least = (BURST + RATE * SECONDS) * 9 / 10;
+    assert!(admitted >= least, "{admitted} of at least {least}");
+    for load in loads {
+        // Each asked for more than there was for both, and neither got nothing.
+        assert!(load.requests > most, "{} of {most}", load.requests);
+        assert!(load.admitted > 0);
+    }
+}

@@ -1,0 +1,317 @@
+//! What requests get under each policy while something happens to the server: the chosen policy, in time.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinHandle;
+use tollgate::{
+    Cost, TokenBucket,
+    key::Key,
+    store::{Ask, CircuitBreaker, Local, Redis, Store, StoreExt},
+};
+
+use super::{acquire, at_once, groups::replicated, look, only, policy, servers};
+
+/// Of a call to the store. A request under `fall_back_to` makes up to three: it asks whether the server is there, settles,
+/// and asks.
+pub(super) const DEADLINE: Duration = Duration::from_millis(150);
+pub(super) const LIMIT: u64 = 100_000;
+/// Of each policy.
+pub(super) const TASKS: u64 = 2;
+const SOON: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    Closed,
+    Local,
+}
+
+/// What the requests under one policy got.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Admitted by the server.
+    by_server: AtomicU64,
+    /// Admitted by this node.
+    here: AtomicU64,
+    /// Decided without the server.
+    without: AtomicU64,
+}
+
+/// Requests under all three policies, of a client each, without a pause.
+pub(super) struct Policies {
+    url: String,
+    keys: [Key; 3],
+    tallies: [Arc<Tally>; 3],
+    owing: Box<dyn Fn() -> usize + Send>,
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+async fn connect(url: &str) -> Redis<TokenBucket> {
+    let builder = Redis::<TokenBucket>::builder(url).response_timeout(4 * DEADLINE);
+    builder.connect().await.unwrap()
+}
+
+impl Policies {
+    pub(super) async fn start(url: &str, keys: [Key; 3]) -> Self {
+        let mut policies = Self {
+            url: url.to_owned(),
+            keys,
+            tallies: Default::default(),
+            owing: Box::new(|| 0),
+            stop: Arc::default(),
+            tasks: Vec::new(),
+        };
+        let guarded = async || {
+            let breaker = CircuitBreaker::new();
+            let pauses = [100, 500].map(Duration::from_millis);
+            connect(url)
+                .await
+                .timeout(DEADLINE)
+                .circuit_breaker(breaker.open_for(pauses[0], pauses[1]))
+        };
+        let local = guarded().await.fall_back_to(Local::new()).share(1, 2);
+        policies.drive(Way::Open, guarded().await.fail_open());
+        policies.drive(Way::Closed, guarded().await.fail_closed());
+        policies.drive(Way::Local, local.clone());
+        policies.owing = Box::new(move || local.owing());
+        policies.wait_for_the_server();
+        policies
+    }
+
+    fn drive<S>(&mut self, way: Way, store: S)
+    where
+        S: Store<TokenBucket, Answer: Send, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+    {
+        for _ in 0..TASKS {
+            let (store, stop) = (store.clone(), Arc::clone(&self.stop));
+            let (key, tally) = (
+                self.keys[way as usize],
+                Arc::clone(&self.tallies[way as usize]),
+            );
+            self.tasks.push(tokio::spawn(async move {
+                while !stop.load(SeqCst) {
+                    one_request(way, &store, key, &tally).await;
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }));
+        }
+    }
+
+    /// Admitted by the server so far, under any policy.
+    pub(super) fn admitted(&self) -> u64 {
+        let admitted = self.tallies.iter();
+        admitted.map(|tally| tally.by_server.load(SeqCst)).sum()
+    }
+
+    fn wait(&self, what: &str, count: impl Fn(&Tally) -> u64) {
+        let counts = || self.tallies.each_ref().map(|tally| count(tally));
+        let before = counts();
+        servers::wait_until(what, SOON, || {
+            self.still_runs();
+            let now = counts();
+            let more = now
+                .iter()
+                .zip(before)
+                .all(|(now, before)| *now >= before + 20);
+            more.then_some(())
+                .ok_or_else(|| format!("{before:?}, {now:?}"))
+        });
+    }
+
+    fn still_runs(&self) {
+        let ended = self.tasks.iter().any(JoinHandle::is_finished);
+        assert!(!ended, "a request broke its promise");
+    }
+
+    /// Lets requests under each policy be decided without the server.
+    pub(super) fn wait_for_failures(&self) {
+        self.wait("requests without the server", |tally| {
+            tally.without.load(SeqCst)
+        });
+    }
+
+    /// Lets requests under each policy be decided by the server, and all that is owed be settled.
+    pub(super) fn wait_for_the_server(&self) {
+        self.wait("requests by the server", |tally| {
+            tally.by_server.load(SeqCst)
+        });
+        servers::wait_until("settled debts", SOON, || match (self.owing)() {
+            0 => Ok(()),
+            owing => Err(format!("{owing} keys owe")),
+        });
+    }
+
+    /// What was admitted, here or there, and is not charged, is `unknown` at most in all.
+    pub(super) async fn end(self, unknown: u64) {
+        self.stop.store(true, SeqCst);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        let store = connect(&self.url).await;
+        for (key, tally) in self.keys.into_iter().zip(&self.tallies) {
+            let left = look(&store, &at_once(LIMIT), key)
+                .await
+                .unwrap()
+                .remaining();
+            let admitted = tally.by_server.load(SeqCst) + tally.here.load(SeqCst);
+            // Above the limit in the end, if all that is left is spent.
+            let sum = admitted + left.unwrap();
+            assert!(
+                sum <= LIMIT + unknown,
+                "{tally:?}: {sum}, {unknown} unknown"
+            );
+        }
+    }
+}
+
+async fn one_request<S>(way: Way, store: &S, key: Key, tally: &Tally)
+where
+    S: Store<TokenBucket, Error = Infallible>,
+{
+    let rule = at_once(LIMIT);
+    let start = Instant::now();
+    let answer = store.acquire(&[Ask::new(policy(), &rule, key, Cost::ONE)]);
+    let decision = only(answer.await.unwrap());
+    let (took, slack) = (start.elapsed(), servers::slack_since(start));
+    let calls = if way == Way::Local { 3 } else { 1 };
+    assert!(
+        took <= calls * DEADLINE + slack,
+        "{way:?}: {took:?}, slack {slack:?}"
+    );
+    let is_here = decision.limit() != Some(LIMIT);
+    if is_here {
+        tally.without.fetch_add(1, SeqCst);
+        assert_eq!(decision.is_undecided(), way != Way::Local, "{decision:?}");
+    }
+    // Nobody spends all of it, so only the policy refuses.
+    assert_eq!(
+        decision.is_admitted(),
+        !(is_here && way == Way::Closed),
+        "{way:?}"
+    );
+    match (is_here, way) {
+        (false, _) => tally.by_server.fetch_add(1, SeqCst),
+        (true, Way::Local) => tally.here.fetch_add(1, SeqCst),
+        (true, _) => 0,
+    };
+}
+
+/// A client for each policy.
+pub(super) fn clients() -> [Key; 3] {
+    ["open", "closed", "local"].map(|name| Key::from(name).labelled())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still() {
+    let server = servers::Redis::start();
+    let policies = Policies::start(&server.url(), clients()).await;
+    for _ in 0..2 {
+        server.pause();
+        policies.wait_for_failures();
+        server.resume();
+        policies.wait_for_the_server();
+    }
+    policies.end(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_comes_back() {
+    // What is on its disk, it still knows.
+    for (options, lost) in [
+        (servers::Redis::options().durable(), 0),
+        (servers::Redis::options(), LIMIT),
+    ] {
+        let server = options.start();
+        let policies = Policies::start(&server.url(), clients()).await;
+        server.kill();
+        policies.wait_for_failures();
+        server.restart();
+        policies.wait_for_the_server();
+        policies.end(lost).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loses_programs_and_connections() {
+    let server = servers::Redis::start();
+    let policies = Policies::start(&server.url(), clients()).await;
+    for _ in 0..10 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    policies.wait_for_the_server();
+    policies.end(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_full() {
+    let server = servers::Redis::start();
+    let policies = Policies::start(&server.url(), clients()).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    policies.wait_for_failures();
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    policies.wait_for_the_server();
+    policies.end(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_becomes_a_replica() {
+    let (server, master) = (servers::Redis::start(), servers::Redis::start());
+    let policies = Policies::start(&server.url(), clients()).await;
+    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    policies.wait_for_failures();
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    policies.wait_for_the_server();
+    // It may have taken over what its master knew, which is nothing.
+    policies.end(LIMIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_its_cluster_replaces() {
+    let cluster = servers::Cluster::start();
+    let nodes = &cluster.nodes()[..3];
+    let hosts: Vec<_> = nodes
+        .iter()
+        .map(|node| node.address().to_string())
+        .collect();
+    let url = format!("redis-cluster://{}", hosts.join(","));
+    // Three clients of the master that will die.
+    let store = connect(&url).await;
+    let client = |n: u32| Key::from(format!("client-{n:02}").as_str()).labelled();
+    for n in 0..40 {
+        acquire(&store, &at_once(LIMIT), client(n)).await.unwrap();
+    }
+    let [master, ..] = nodes else {
+        panic!("expected three masters");
+    };
+    let names: Vec<_> = master
+        .keys()
+        .into_iter()
+        .map(|name| String::from_utf8(name).unwrap())
+        .collect();
+    let of_master = (0..40).filter(|n| {
+        names
+            .iter()
+            .any(|name| name.contains(&format!("client-{n:02}")))
+    });
+    let clients: Vec<_> = of_master.take(3).map(client).collect();
+    let policies = Policies::start(&url, clients.try_into().unwrap()).await;
+    let sure = policies.admitted();
+    replicated(master, &names[0].replace(":api", ":probe"));
+    master.kill();
+    // What the replica may not have heard of: what was admitted since, and what is under way.
+    let unknown = policies.admitted() - sure + 3 * TASKS;
+    policies.wait_for_failures();
+    policies.wait_for_the_server();
+    policies.end(unknown).await;
+}

@@ -1,0 +1,86 @@
+//! `rediss://`.
+
+use tollgate::{
+    TokenBucket,
+    key::Key,
+    store::{Error, Redis},
+};
+
+#[cfg(not(feature = "redis-tls"))]
+#[tokio::test]
+async fn without_its_feature_it_is_an_error_that_names_it() {
+    let store = Redis::<TokenBucket>::connect("rediss://localhost").await;
+    let why = why(&store.unwrap_err());
+    assert!(why.contains("feature `redis-tls`"), "{why}");
+}
+
+fn why(error: &Error) -> String {
+    std::error::Error::source(error).map_or_else(String::new, ToString::to_string)
+}
+
+#[cfg(feature = "redis-tls")]
+mod with_it {
+    use super::{super::servers::TlsRedis, *};
+    use crate::{admitted, at_once, in_time, servers};
+
+    fn builder(server: &TlsRedis) -> tollgate::store::RedisBuilder {
+        Redis::<TokenBucket>::builder(server.url())
+    }
+
+    #[tokio::test]
+    async fn a_server_with_a_root_of_ones_own() {
+        let tls = TlsRedis::start(false);
+        let trusting = builder(&tls).root_certificate(tls.certificate.as_str());
+        let store: Redis<TokenBucket> = trusting.connect().await.unwrap();
+        let (rule, key) = (at_once(5), Key::from(7_u64));
+        assert_eq!(admitted(&store, &rule, key, 3).await, 3);
+        // One limit, whichever way.
+        let plain: Redis<TokenBucket> = Redis::connect(tls.server.url()).await.unwrap();
+        assert_eq!(admitted(&plain, &rule, key, 3).await, 2);
+        // The connection comes back as any other.
+        tls.server.restart();
+        assert!(crate::until_answered(&store, &rule, key).await <= 1);
+        assert_eq!(admitted(&store, &rule, key, 10).await, 4);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_nobody_vouches_for_is_an_error() {
+        let (tls, other) = (TlsRedis::start(false), TlsRedis::start(false));
+        let second = std::time::Duration::from_secs(1);
+        // By the roots of this machine, and by another one.
+        let machine = builder(&tls).connect::<TokenBucket>();
+        let error = in_time(2 * second, machine).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+        let strange = builder(&tls).root_certificate(other.certificate.as_str());
+        let error = strange.connect::<TokenBucket>().await.unwrap_err();
+        assert!(why(&error).contains("certificate"), "{error:?}");
+        // What is no certificate is told as such.
+        let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let error = builder(&tls)
+            .root_certificate(broken)
+            .connect::<TokenBucket>();
+        let error = error.await.unwrap_err();
+        assert!(why(&error).contains("PEM"), "{error:?}");
+        assert!(!format!("{:?}", builder(&tls).client_certificate("a", "b")).contains("key"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_asks_who_is_there() {
+        let tls = TlsRedis::start(true);
+        let nobody = builder(&tls).root_certificate(tls.certificate.as_str());
+        let error = nobody.clone().connect::<TokenBucket>().await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+        let known = nobody.client_certificate(tls.certificate.as_str(), tls.key.as_str());
+        let store: Redis<TokenBucket> = known.connect().await.unwrap();
+        let key = Key::from(7_u64);
+        assert_eq!(admitted(&store, &at_once(2), key, 3).await, 2);
+        servers::wait_until(
+            "the key over there",
+            std::time::Duration::from_secs(5),
+            || match tls.server.keys().len() {
+                1 => Ok(()),
+                other => Err(other.to_string()),
+            },
+        );
+    }
+}

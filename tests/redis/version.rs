@@ -1,0 +1,65 @@
+//! What is too old is told when it is connected.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+};
+
+use tollgate::{TokenBucket, store::Redis};
+
+/// Answers as a server of that version would: `INFO` with it, and all else with `OK`.
+fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
+    let mut answers = stream.try_clone()?;
+    let mut commands = BufReader::new(stream).lines();
+    while let Some(line) = commands.next().transpose()? {
+        let words: usize = line.trim_start_matches('*').parse().unwrap_or(0);
+        let mut command = Vec::new();
+        for _ in 0..words {
+            // Its length, which a word without a line break need not be told.
+            commands.next().transpose()?;
+            command.extend(commands.next().transpose()?);
+        }
+        let info = format!("# Server\r\n{version}\r\nos:Linux\r\n");
+        let answer = match command.first().map(String::as_str) {
+            Some("INFO") => format!("${}\r\n{info}\r\n", info.len()),
+            Some("SCRIPT") => "$1\r\na\r\n".to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        };
+        answers.write_all(answer.as_bytes())?;
+    }
+    Ok(())
+}
+
+async fn connect(version: &'static str) -> Result<Redis<TokenBucket>, tollgate::store::Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = serve(stream, version);
+        }
+    });
+    Redis::connect(url).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_too_old_is_told_so() {
+    for (version, seen) in [
+        ("redis_version:4.0.14", "4.0.14"),
+        ("redis_version:3.2", "3.2"),
+        ("redis_mode:standalone", "unknown"),
+    ] {
+        let error = connect(version).await.unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        for part in [seen, "expected 5.0 or later", "update it"] {
+            assert!(why.contains(part), "{version}: {why}");
+        }
+    }
+    for version in [
+        "redis_version:5.0.0",
+        "redis_version:6.2.14",
+        "redis_version:255.255.255",
+    ] {
+        connect(version).await.unwrap();
+    }
+}

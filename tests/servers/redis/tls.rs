@@ -1,0 +1,57 @@
+//! A server that can be reached by TLS.
+
+use std::fs;
+
+use super::super::place::free_port;
+use super::{Redis, RedisOptions};
+
+/// A running server with a second port, for TLS; killed when dropped.
+#[derive(Debug)]
+pub struct TlsRedis {
+    pub server: Redis,
+    port: u16,
+    /// The certificate that the server shows, which vouches for itself, as PEM.
+    pub certificate: String,
+    /// The key of it.
+    pub key: String,
+}
+
+impl TlsRedis {
+    /// A Redis that trusts its own certificate alone, and asks its clients for it where `asks_clients`.
+    pub fn start(asks_clients: bool) -> Self {
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let own = rcgen::generate_simple_self_signed(names).unwrap();
+        let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+        let port = free_port();
+        let asks = if asks_clients { "yes" } else { "no" };
+        let server = RedisOptions::new().start_as(|folder| {
+            let file = |name: &str, text: &str| {
+                let path = folder.join(name);
+                fs::write(&path, text).unwrap();
+                path.to_str().expect("a path in UTF-8").to_owned()
+            };
+            let (certificate, key) = (file("cert.pem", &certificate), file("key.pem", &key));
+            let port = port.to_string();
+            let settings = [
+                ("--tls-port", port.as_str()),
+                ("--tls-cert-file", &certificate),
+                ("--tls-key-file", &key),
+                ("--tls-ca-cert-file", &certificate),
+                ("--tls-auth-clients", asks),
+            ];
+            let words = settings.map(|(name, value)| [name.to_owned(), value.to_owned()]);
+            words.into_iter().flatten().collect()
+        });
+        Self {
+            server,
+            port,
+            certificate,
+            key,
+        }
+    }
+
+    /// `rediss://localhost:port`.
+    pub fn url(&self) -> String {
+        format!("rediss://localhost:{}", self.port)
+    }
+}
