@@ -12,7 +12,7 @@ use http::{Request, Response};
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket,
-    algorithm::{Algorithm, Step},
+    algorithm::{Algorithm, AnyState, Codec, Step},
     clock::{Clock, ManualClock},
     key::{Header, Key},
     respond::Http,
@@ -534,6 +534,31 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// A refusal by fewer rules leaves the states of all, and one by more makes none.
+#[test]
+fn a_refusal_by_another_number_of_rules_leaves_the_state_alone() {
+    let rule = |text: &str| text.parse::<AnyRule>().unwrap();
+    let three = rule("token-bucket 1/h & token-bucket 1/h & fixed-window 1/h");
+    let others = [
+        rule("token-bucket 1/h & token-bucket 1/h"),
+        rule("token-bucket 1/h & token-bucket 1/h & token-bucket 1/h & token-bucket 1/h"),
+    ];
+    let (now, mut state) = (Timestamp::from_nanos(1 << 60), None);
+    assert!(
+        three
+            .step(&mut state, now, Cost::ONE)
+            .decision()
+            .is_admitted()
+    );
+    let bytes = |state: &Option<AnyState>| state.as_ref().map(Codec::to_bytes);
+    let before = bytes(&state);
+    for other in others {
+        let step = other.step(&mut state, now, Cost::ONE);
+        assert!(matches!(step, Step::Kept(_)), "{other}: {step:?}");
+        assert_eq!(bytes(&state), before, "{other}");
     }
 }
 

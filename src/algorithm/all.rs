@@ -78,7 +78,9 @@ impl Algorithm for All {
     type State = Box<[Option<AnyState>]>;
 
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
-        let mut states = self.sized(state.take());
+        let mut states = state.take().map_or_else(Vec::new, Vec::from);
+        let found = states.len();
+        states.resize(found.max(self.0.len()), None);
         let all = self
             .zip(&states)
             .all(|(rule, state)| passes(rule, state, now, cost));
@@ -96,12 +98,18 @@ impl Algorithm for All {
             .reduce(|(a, a_bits), (b, b_bits)| {
                 bits += a_bits;
                 (join(a, b, bits), b_bits)
-            });
+            })
+            .map(|(step, _)| step)
+            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"));
+        // A refusal leaves the state alone, also that of a rule which is none of these.
+        states.truncate(match step {
+            Step::Kept(_) => found,
+            Step::Wrote(_) | Step::Restarted(_) => self.0.len(),
+        });
         if states.iter().any(Option::is_some) {
-            *state = Some(states);
+            *state = Some(states.into_boxed_slice());
         }
-        step.map(|(step, _)| step)
-            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
+        step
     }
 
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {

@@ -31,7 +31,7 @@ impl Scripted for Cascade {
         if !(1..=MOST).contains(&known.len()) {
             return None;
         }
-        // All of them have to be some, so that the last bucket stands for those that are not there.
+        // Those of buckets that this rule has not are judged too, as in the script.
         let last = self.buckets.last()?;
         let own = self.buckets.iter().chain(std::iter::repeat(last));
         let buckets = known.zip(own).map(|(numbers, bucket)| {

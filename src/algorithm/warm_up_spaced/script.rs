@@ -55,8 +55,8 @@ impl Scripted for WarmUpSpaced {
         let Some(ticks) = self.ticks_in_script() else {
             return Err(Error::new(format!(
                 "the rule `{self}` does not fit into a script's numbers: expected `over`, `max-wait`, what a key \
-                 stores and a permit to stay within days together, about 2^51 ns; choose a shorter `over` or \
-                 `max-wait`, a rate of more than one call a day, or a cold factor that is a whole number"
+                 stores and a permit to come to less than 2^51 ns together, 26 days; choose a shorter `over` or \
+                 `max-wait`, a higher rate, or a cold factor that is a whole number"
             )));
         };
         let curve = &self.curve;

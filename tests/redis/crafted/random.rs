@@ -1,0 +1,135 @@
+//! Random values under a key.
+
+use super::{
+    Place, RULES,
+    value::{
+        Form, Value,
+        Value::{Float, Int, List},
+        odd_numbers,
+    },
+};
+
+/// As splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % most
+    }
+
+    /// A number, mostly as it could stand in a state at `now`, in microseconds.
+    fn number(&mut self, now: i64) -> Value {
+        let near = self.below(2_000_000) as i64 - 1_000_000;
+        match self.below(16) {
+            0 => Int(now + near),
+            1 => Int(now / 1_000_000 + near / 1_000_000),
+            2 => Int((1 << 53) - 1 - self.below(3) as i64),
+            3 => Int(self.below(1 << 53) as i64),
+            4 => Int(-(self.below(1 << 53) as i64)),
+            5 => Int((1 << self.below(62)) - 1),
+            6 => odd_numbers().swap_remove(self.below(20) as usize),
+            7 => Float(self.below(100) as f64),
+            8 => Int(now - self.below(1 << 45) as i64),
+            _ => Int(self.below(8) as i64),
+        }
+    }
+
+    fn state(&mut self, kinds: &[i64], now: i64) -> Value {
+        let mut parts = vec![Int(1)];
+        for kind in kinds {
+            let mut numbers = vec![Int(*kind)];
+            if *kind != 0 {
+                for n in 0..3 + self.below(5) {
+                    // Most kinds begin with an instant.
+                    let number = if n == 0 && self.below(2) == 0 {
+                        Int(now - self.below(10_000_000) as i64)
+                    } else {
+                        self.number(now)
+                    };
+                    numbers.push(number);
+                }
+            }
+            parts.push(List(numbers));
+        }
+        match self.below(30) {
+            0 => {
+                let at = self.below(parts.len() as u64) as usize;
+                parts[at] = self.number(now);
+            }
+            1 => parts.push(List(vec![self.number(now), self.number(now)])),
+            2 => drop(parts.pop()),
+            _ => {}
+        }
+        List(parts)
+    }
+}
+
+/// Whatever lies there: no error, no more than a key can ever get at once, and a state afterwards.
+#[tokio::test]
+async fn whatever_lies_there_opens_no_gate() {
+    let kinds = |text: &str| -> Vec<i64> {
+        let names = [
+            "token",
+            "fixed",
+            "sliding-window",
+            "sliding-log",
+            "leaky",
+            "cascade",
+            "three",
+            "warm-up ",
+            "warm-up-spaced",
+        ];
+        let own = text.split(" & ").map(|rule| {
+            let place = names.iter().rposition(|name| rule.starts_with(name));
+            place.unwrap() as i64 + 1
+        });
+        if text.contains('&') {
+            [0].into_iter().chain(own).collect()
+        } else {
+            own.collect()
+        }
+    };
+    for text in RULES {
+        let place = Place::of(text).await;
+        let kinds = kinds(text);
+        let (fresh, _) = place.fresh().await;
+        let most = if text.starts_with("warm-up") {
+            fresh.limit().unwrap()
+        } else {
+            fresh.remaining().unwrap() + 1
+        };
+        let mut random = Random(kinds[0] as u64);
+        let (mut admitted, mut healed) = (0, 0);
+        for n in 0..400 {
+            let now = fresh.at().as_nanos() as i64 / 1000;
+            let value = random.state(&kinds, now);
+            let form = *[Form::Short, Form::Short, Form::Wide]
+                .get(random.below(3) as usize)
+                .unwrap();
+            let context = format!("value {n}: {value:?}");
+            place.set(&value.bytes(form));
+            let before = place.store.stats().healed;
+            let first = place.acquire(&context).await;
+            healed += place.store.stats().healed - before;
+            if !first.is_admitted() {
+                continue;
+            }
+            admitted += 1;
+            assert!(
+                first.remaining() < Some(most) || text.contains("spaced"),
+                "{context}: {first:?}"
+            );
+            place.assert_proper(&context);
+            let before = place.store.stats().healed;
+            place.acquire(&context).await;
+            assert_eq!(place.store.stats().healed, before, "{text}, {context}");
+        }
+        assert!(
+            admitted > 100 && healed > 100,
+            "{text}: {admitted}, {healed}"
+        );
+    }
+}
