@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
+//! | `Memcached`, `MemcachedCounters` (feature `memcached`) | many instances: any rule by compare-and-swap, windows by counters | a restart or a flush begins afresh |
 //! | `Optimistic` (feature `tokio`) | many instances over anything that can compare and swap: two functions make a store of it | what is evicted begins afresh |
 //! | `Counters` (feature `tokio`), over anything that can `Increment` | many instances, with a cache that can only add: fixed and sliding windows, one operation a call | what the cache allows |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)` says what happens when it cannot tell | as it says |

@@ -1,4 +1,4 @@
-//! Where the limit lives, and what happens when it is gone: `--store`, `--on-store-error`, and what belongs to them.
+//! Where the limit lives, and what happens when it is gone: `--store`, `--on-store-error`, and what goes with them.
 
 use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
@@ -45,9 +45,14 @@ impl FromStr for Place {
         if text == "memory" {
             return Ok(Self::Memory);
         }
-        let is_redis = ["redis://", "redis-cluster://", "redis-sentinel://"]
-            .iter()
-            .any(|scheme| text.starts_with(scheme));
+        let is_redis = [
+            "redis://",
+            "rediss://",
+            "redis-cluster://",
+            "redis-sentinel://",
+        ]
+        .iter()
+        .any(|scheme| text.starts_with(scheme));
         if !is_redis {
             return Err(Error::new(format!(
                 "`{text}` is no store: expected `memory` or a URL as in `redis://127.0.0.1:6379`"

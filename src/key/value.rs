@@ -167,7 +167,9 @@ impl Key {
                 let mut hasher = blake3::Hasher::new();
                 hasher.update(&key.head().to_le_bytes());
                 hasher.update(content);
-                f.write_str(&hasher.finalize().to_hex()[..2 * DIGEST])
+                let digest = hasher.finalize();
+                let hex = digest.to_hex();
+                f.write_str(&hex[..2 * DIGEST])
             }
         }
         Stored(*self)

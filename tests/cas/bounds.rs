@@ -7,7 +7,7 @@ use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     backoff::Backoff,
     clock::ManualClock,
-    store::{Ask, Error, Optimistic, OptimisticBuilder, Settlement, Store},
+    store::{Ask, Error, Optimistic, OptimisticBuilder, Settlement, Store, StoreExt, Undecided},
 };
 
 use crate::memory::{Memory, Ways, driver};
@@ -49,6 +49,32 @@ async fn who_loses_every_race_is_told_that_the_key_is_contended() {
         (stats.loads, stats.swaps, stats.lost, stats.contended),
         (5, 5, 5, 1)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_loses_every_race_gets_what_was_chosen() {
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
+    let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+    for (choice, admitted, wait) in [
+        (Undecided::Open, true, None),
+        (Undecided::Closed, false, None),
+        (Undecided::RetryAfter(SECOND), false, Some(SECOND)),
+    ] {
+        let store = driver::<TokenBucket>(slow());
+        store.data().always_loses.store(true, Ordering::Relaxed);
+        let wrapped = store.clone().fail_closed().when_contended(choice);
+        let decide = || async { wrapped.acquire(&ask).await.unwrap().as_slice()[0] };
+        let decision = decide().await;
+        assert!(decision.is_undecided() && decision.is_admitted() == admitted);
+        assert_eq!((decision.retry_after(), decision.limit()), (wait, None));
+        assert_eq!((wrapped.contentions(), wrapped.failures()), (1, 0));
+        // An outage is another thing.
+        store.data().is_down.store(true, Ordering::Relaxed);
+        let decision = decide().await;
+        assert!(decision.is_undecided() && !decision.is_admitted());
+        assert_eq!(decision.retry_after(), None);
+        assert_eq!((wrapped.contentions(), wrapped.failures()), (1, 1));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 
 mod bounds;
+mod clocks;
 mod conformance;
 mod contenders;
 mod count;

@@ -101,6 +101,25 @@ async fn what_cannot_be_taken_back_is_left_behind() {
     assert!(acquire(&store, &rule, 10).await.unwrap().is_admitted());
 }
 
+/// What cannot be read, as what is no number, may still be added to: a store may heal it so.
+#[tokio::test]
+async fn after_a_failed_reading_the_next_call_adds() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(1));
+    assert!(acquire(&store, &rule, 1).await.unwrap().is_admitted());
+    cache.fail([0, 0, 1], Some(Fault::Before));
+    assert!(
+        acquire(&store, &rule, 1)
+            .await
+            .unwrap_err()
+            .is_unavailable()
+    );
+    assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
+    assert_eq!((cache.ops().adds, cache.ops().reads), (2, 1));
+    assert_eq!(cache.only(), 1);
+}
+
 /// One of several asks fails: the earlier ones are given back.
 #[tokio::test]
 async fn earlier_asks_are_given_back_when_a_later_one_fails() {

@@ -92,6 +92,28 @@ async fn under_a_sliding_window_too() {
     assert_eq!(ops.reads, refused);
 }
 
+/// Also calls of several costs in turn, of which some pass.
+#[tokio::test]
+async fn who_knocks_for_more_and_for_less_is_read() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(100));
+    for _ in 0..40 {
+        assert!(acquire(&store, &rule, 2).await.unwrap().is_admitted());
+        // The first time it is not known.
+        assert!(!acquire(&store, &rule, 99).await.unwrap().is_admitted());
+    }
+    let ops = cache.ops();
+    assert_eq!((ops.adds, ops.subtracts, ops.reads), (41, 1, 39));
+    for _ in 0..100 {
+        for cost in [20, 21, 50, 20] {
+            acquire(&store, &rule, cost).await.unwrap();
+        }
+    }
+    let ops = cache.ops();
+    assert_eq!((ops.adds, ops.subtracts, ops.reads), (42, 1, 39 + 399));
+}
+
 /// What is given back passes again, and the doubt is gone with the first that passes.
 #[tokio::test]
 async fn what_comes_back_on_another_node_is_seen() {

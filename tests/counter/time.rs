@@ -180,6 +180,25 @@ async fn a_host_that_is_late_sees_what_is_counted_ahead() {
     assert_eq!(look(&ahead, &rule).await.unwrap().remaining(), Some(3));
 }
 
+/// Also what another host has counted in a window that has not begun here, or is over here.
+#[tokio::test]
+async fn a_reset_reaches_hosts_that_are_early_or_late() {
+    let [early, late] = [(); 2].map(|()| ManualClock::default());
+    let cache = Cache::new(&early);
+    let [ahead, behind]: [Node<FixedWindow>; 2] = [node(&cache, &early), node(&cache, &late)];
+    let rule = FixedWindow::per_minute(10);
+    early.advance(Duration::from_millis(60_400));
+    late.advance(Duration::from_millis(59_900));
+    for (asking, resetting) in [(&ahead, &behind), (&behind, &ahead)] {
+        assert!(acquire(asking, &rule, 10).await.unwrap().is_admitted());
+        resetting.learn(&rule).unwrap();
+        let key = tollgate::key::Key::GLOBAL;
+        let reset = tollgate::store::Store::reset(resetting, super::policy(), &key);
+        reset.await.unwrap();
+        assert_eq!(look(asking, &rule).await.unwrap().remaining(), Some(10));
+    }
+}
+
 /// A correction never reaches out of the window that was charged.
 #[tokio::test]
 async fn corrections_stay_in_their_window() {

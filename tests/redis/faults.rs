@@ -223,7 +223,9 @@ async fn a_network_that_swallows_is_given_up() {
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     proxy.set_flow(servers::Flow::Forward);
-    assert_eq!(admitted(&store, &rule, key(), 10).await, 4);
+    // A proxy that was late may have forwarded it after all.
+    let left = admitted(&store, &rule, key(), 10).await;
+    assert!((3..=4).contains(&left), "{left}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod servers;
 mod conformance;
 mod crafted;
 mod exact;
+mod existing;
 mod faults;
 mod groups;
 mod layout;

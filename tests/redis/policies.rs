@@ -61,6 +61,7 @@ async fn connect(url: &str) -> Redis<TokenBucket> {
 
 impl Policies {
     pub(super) async fn start(url: &str, keys: [Key; 3]) -> Self {
+        servers::watch_this_runtime();
         let mut policies = Self {
             url: url.to_owned(),
             keys,

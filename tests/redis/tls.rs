@@ -2,7 +2,6 @@
 
 use tollgate::{
     TokenBucket,
-    key::Key,
     store::{Error, Redis},
 };
 
@@ -21,6 +20,8 @@ fn why(error: &Error) -> String {
 #[cfg(feature = "redis-tls")]
 mod with_it {
     use super::{super::servers::TlsRedis, *};
+    use tollgate::key::Key;
+
     use crate::{admitted, at_once, in_time, servers};
 
     fn builder(server: &TlsRedis) -> tollgate::store::RedisBuilder {

@@ -33,4 +33,4 @@ pub use proxy::{Flow, Proxy};
 pub use redis::{Redis, RedisOptions, TlsRedis};
 pub use resp::{Reply, Resp};
 pub use sentinel::Sentinel;
-pub use wait::{idle_wakeup, slack_since, wait_until};
+pub use wait::{idle_wakeup, slack_since, wait_until, watch_this_runtime};

@@ -1,8 +1,11 @@
 //! Waiting, always with an end.
 
 use std::{
-    collections::VecDeque,
-    sync::{Condvar, LazyLock, Mutex, Once, PoisonError},
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Condvar, LazyLock, Mutex, MutexGuard, Once, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -56,33 +59,84 @@ pub fn idle_wakeup() -> Duration {
     thread::spawn(measure).join().unwrap()
 }
 
+const NAP: Duration = Duration::from_millis(5);
+
+/// How late those wake up who do nothing but sleep.
+#[derive(Default)]
+struct Naps {
+    /// When each nap ended, and how late.
+    ended: VecDeque<(Instant, Duration)>,
+    /// When each one under way began, by the number of who sleeps.
+    under_way: BTreeMap<u64, Instant>,
+}
+
+static NAPS: LazyLock<Mutex<Naps>> = LazyLock::new(Mutex::default);
+
+fn naps() -> MutexGuard<'static, Naps> {
+    NAPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Somebody who sleeps, nap after nap.
+struct Sleeper(u64);
+
+impl Sleeper {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+
+    fn wakes(&self) {
+        const KEPT: usize = 50_000;
+        let mut naps = naps();
+        let now = Instant::now();
+        if let Some(begun) = naps.under_way.insert(self.0, now) {
+            if naps.ended.len() == KEPT {
+                naps.ended.pop_front();
+            }
+            naps.ended.push_back((now, now - begun));
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        naps().under_way.remove(&self.0);
+    }
+}
+
 /// By how much a call that began at `start` may miss its deadline: ten times the latest wake-up, measured when
-/// nothing else was to do, and by a thread that does nothing else since `start`. A machine that stands still is
-/// late for everybody.
+/// nothing else was to do, and since `start` by those who do nothing but sleep. A machine that stands still is late
+/// for everybody.
 pub fn slack_since(start: Instant) -> Duration {
-    const SLEEP: Duration = Duration::from_millis(5);
-    const KEPT: usize = 20_000;
     static IDLE: LazyLock<Duration> = LazyLock::new(idle_wakeup);
-    static SEEN: Mutex<VecDeque<(Instant, Duration)>> = Mutex::new(VecDeque::new());
     static WATCH: Once = Once::new();
-    let seen = || SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     WATCH.call_once(|| {
-        thread::spawn(move || {
+        thread::spawn(|| {
+            let sleeper = Sleeper::new();
             loop {
-                let start = Instant::now();
-                thread::sleep(SLEEP);
-                let late = start.elapsed().saturating_sub(SLEEP);
-                let mut seen = seen();
-                if seen.len() == KEPT {
-                    seen.pop_front();
-                }
-                seen.push_back((start + SLEEP + late, late));
+                sleeper.wakes();
+                thread::sleep(NAP);
             }
         });
     });
-    let seen = seen();
-    let since = seen.iter().rev().take_while(|(end, _)| *end >= start);
-    10 * since.map(|(_, late)| *late).fold(*IDLE, Duration::max)
+    let idle = *IDLE;
+    let naps = naps();
+    let ended = naps.ended.iter().rev();
+    let since = ended.take_while(|(end, _)| *end >= start).map(|nap| nap.1);
+    let under_way = naps.under_way.values().map(Instant::elapsed);
+    let late = since.chain(under_way).map(|nap| nap.saturating_sub(NAP));
+    10 * late.fold(idle, Duration::max)
+}
+
+/// Lets [`slack_since`] know how late the tasks of this runtime wake up.
+pub fn watch_this_runtime() {
+    tokio::spawn(async {
+        let sleeper = Sleeper::new();
+        loop {
+            sleeper.wakes();
+            tokio::time::sleep(NAP).await;
+        }
+    });
 }
 
 static HEAVY: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());

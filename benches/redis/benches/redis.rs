@@ -10,6 +10,7 @@ use std::{cell::RefCell, time::Duration};
 use bench_redis::{
     contender::{Decide, Incr, Minimal, Ours, Throttled},
     race::{Aim, Contender, Mode, race},
+    refusals::remembered,
     turn::{Load, turn},
 };
 use servers::Reply;
@@ -121,4 +122,34 @@ fn main() {
             },
         ],
     );
+
+    let name = "remembered refusals";
+    if mode.runs(name) {
+        server.command(&["FLUSHALL"]);
+        let refusals = runtime.block_on(remembered(&server.url()));
+        let commands = || -> u64 {
+            let count = server.info("stats", "total_commands_processed");
+            count.parse().expect("a number")
+        };
+        // Asking for the number takes connections, each with a few commands of its own.
+        let (first, second) = (commands(), commands());
+        let count = mode.pick(100_000, 1_000);
+        let all = vec![
+            Contender {
+                name: "remembered",
+                turn: Box::new(|_| refusals.remote(count)),
+            },
+            Contender {
+                name: "store in memory",
+                turn: Box::new(|_| refusals.local(count)),
+            },
+        ];
+        let aim = Aim {
+            peer: "store in memory",
+            rate: 1.0 / 3.0,
+            server: None,
+        };
+        race(&mode, name, ROUNDS, all, &[aim]);
+        assert_eq!(commands() - second, second - first, "the server was asked");
+    }
 }

@@ -11,10 +11,10 @@ use tollgate::{
     store::{Ask, Redis, Store},
 };
 
-/// One token in 3.6 ms, and a thousand million at once: states with numbers of the usual length, hours away from expiry.
-const PER_HOUR: u32 = 1_000_000;
-const INTERVAL_MICROS: u64 = 3600;
-const BURST: u32 = 1_000_000_000;
+/// One token in 3.6 s, and a million at once: states with numbers of the usual length, that do not expire during a run.
+const PER_HOUR: u32 = 1000;
+const INTERVAL_MICROS: u64 = 3_600_000;
+const BURST: u32 = 1_000_000;
 
 /// Somebody who decides about clients by their numbers.
 pub trait Decide: Clone + Send + Sync + 'static {

@@ -3,9 +3,12 @@
 //! | file | |
 //! |---|---|
 //! | `contender` | who decides: the store, its floors, its peer |
+//! | `refusals` | refusals that are remembered |
 //! | `turn` | many decisions at once, and what they cost |
 //! | `race` | contenders that take turns, and the table of their ratios |
+#![allow(clippy::disallowed_methods, reason = "benchmarks read clocks")]
 
 pub mod contender;
 pub mod race;
+pub mod refusals;
 pub mod turn;

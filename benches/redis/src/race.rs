@@ -101,7 +101,7 @@ pub fn race(mode: &Mode, name: &str, rounds: u64, mut all: Vec<Contender<'_>>, a
         };
         let rate = |cost: &Cost| 1e9 / cost.wall;
         let aim = aims.iter().find(|aim| aim.peer == all[peer].name);
-        let rate_aim = aim.map_or("–".to_owned(), |aim| format!("≥ {}", aim.rate));
+        let rate_aim = aim.map_or("–".to_owned(), |aim| format!("≥ {:.3}", aim.rate));
         let server_aim = aim.and_then(|aim| aim.server);
         println!(
             "| {} | {} | {rate_aim} | {} | {} | {} |",
@@ -122,8 +122,8 @@ pub fn race(mode: &Mode, name: &str, rounds: u64, mut all: Vec<Contender<'_>>, a
             .collect();
         latencies.sort_unstable();
         let percentile = |of: usize| {
-            let at = (latencies.len() - 1) * of / 100;
-            f64::from(latencies[at]) / 1e3
+            let at = latencies.len().saturating_sub(1) * of / 100;
+            f64::from(latencies.get(at).copied().unwrap_or_default()) / 1e3
         };
         println!(
             "| {} | {:.1} | {:.0} | {:.0} | {:.2} | {:.2} |",

@@ -8,7 +8,7 @@
 //!
 //! # async fn doc() -> Result<(), tollgate::store::Error> {
 //! let etcd = Etcd::connect(&["http://127.0.0.1:2379"], ConnectOptions::new()).await?;
-//! let store = Optimistic::new(etcd).fail_closed();
+//! let store = Optimistic::<_, TokenBucket>::new(etcd).fail_closed();
 //! let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
 //! # let _ = layer; Ok(()) }
 //! ```

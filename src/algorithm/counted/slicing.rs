@@ -101,21 +101,6 @@ impl Slicing {
     pub fn over(&self, slice: u64) -> Timestamp {
         self.begin(slice.saturating_add(self.older).saturating_add(1))
     }
-
-    /// A name that no other slice has, of this slicing or another one: `1m@29453761m`, `1m/4@1767225615s`.
-    pub(crate) fn name(&self, slice: u64) -> impl fmt::Display {
-        struct Name(Slicing, u64);
-
-        impl fmt::Display for Name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let Self(slicing, slice) = self;
-                write!(f, "{slicing:?}@")?;
-                fmt_duration(slicing.begin(*slice).as_nanos(), f)
-            }
-        }
-
-        Name(*self, slice)
-    }
 }
 
 fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
@@ -129,13 +114,24 @@ fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
     })
 }
 
-impl fmt::Debug for Slicing {
-    /// Writes the window, and the number of slices if there are several: `1m`, `1m/4`.
+impl fmt::Display for Slicing {
+    /// Writes what tells it from any other: the window, into how many slices it is cut if that is not one, and how long
+    /// before the epoch the first one began if it did: `1m`, `1m/4`, `1m+50s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt_duration(self.window.get(), f)?;
-        match self.count.get() {
-            1 => Ok(()),
-            count => write!(f, "/{count}"),
+        if self.count.get() > 1 {
+            write!(f, "/{}", self.count)?;
         }
+        if self.ahead > 0 {
+            f.write_str("+")?;
+            fmt_duration(self.ahead, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Slicing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slicing({self})")
     }
 }

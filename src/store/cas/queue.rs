@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use foldhash::fast::RandomState;
 use tokio::{runtime::Handle, sync::oneshot, time::sleep};
 
 use super::{
@@ -28,7 +29,7 @@ use crate::{
 const BATCH: usize = 256;
 
 /// Jobs in the order in which they came, by key.
-type Waiting<Rule> = HashMap<Box<[u8]>, VecDeque<Job<Rule>>>;
+type Waiting<Rule> = HashMap<Box<[u8]>, VecDeque<Job<Rule>>, RandomState>;
 
 /// What all clones of a store share.
 pub(super) struct Queue<C, Rule, K> {

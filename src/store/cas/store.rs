@@ -31,7 +31,7 @@ use crate::{
 /// writes it has taken place; one that writes nothing, a refusal or a look, when what it was decided by was read after it was
 /// asked for. A refusal costs one load, an admission one load and one swap. Calls that wait for the same key in one process are
 /// one of each, 256 calls at most, and what there is is shared out in the order in which they came. Where a store tells the
-/// [version](Swapped::Done) that a swap wrote, the calls that come next need no load.
+/// [version](super::Swapped::Done) that a swap wrote, the calls that come next need no load.
 ///
 /// **Several keys in one call** cannot be swapped at once. All are looked at first: where one refuses, nothing is spent. Then all
 /// are charged; should one of them refuse now, because somebody else spent in between, the others are settled back, and are in
@@ -41,7 +41,7 @@ use crate::{
 ///
 /// Who loses the race for a key loads anew and tries again, after a delay that is drawn by
 /// [`Backoff::full`](crate::backoff::Backoff::full). The first time there is none where the store told
-/// [what was there](Swapped::Lost), for nobody knows it sooner.
+/// [what was there](super::Swapped::Lost), for nobody knows it sooner.
 ///
 /// | a call | ends as | and was |
 /// |---|---|---|
@@ -49,9 +49,9 @@ use crate::{
 /// | waits for an answer of the store at the deadline | [timed out](crate::store::Error::is_timeout), with all calls that wait behind it | charged once or not at all |
 /// | gets an error of the store | that error | the same |
 ///
-/// Contended is neither a refusal nor an outage: a [circuit breaker](crate::store::StoreExt::circuit_breaker) does not count it. What
-/// happens to the request is the choice of [`fail_open`](crate::store::StoreExt::fail_open) or
-/// [`fail_closed`](crate::store::StoreExt::fail_closed), as for every error; a caller that asks the store itself may come again later.
+/// Contended is neither a refusal nor an outage: a [circuit breaker](crate::store::StoreExt::circuit_breaker) does not count it, and
+/// [`when_contended`](crate::store::OnFailure::when_contended), behind `fail_open` or `fail_closed`, says what happens to the request then: it
+/// passes, is turned away, or is told to come again.
 /// Nothing is sent a second time that may have taken place, so nobody is charged twice.
 ///
 /// Operations for each decision, and the time until all are made, where so many processes want one decision each of one key at
@@ -73,7 +73,7 @@ use crate::{
 ///
 /// # Time
 ///
-/// Where the store tells [its clock](Loaded::now), all processes decide by that. Else each decides by its own, and what is
+/// Where the store tells [its clock](super::Loaded::now), all processes decide by that. Else each decides by its own, and what is
 /// remembered of a key stands at the latest instant that any of them has written: no rule lets time step back behind its last
 /// write. If the clocks of all hosts lie within d, a key is admitted in any span of time T at most what its rule admits
 /// in T + d: a host that is ahead spends up to d in advance, and the key gets nothing more until the others have caught up.
@@ -103,9 +103,13 @@ pub struct Optimistic<C, Rule, K = SystemClock> {
     pub(super) queue: Arc<Queue<C, Rule, K>>,
 }
 
-impl<C: CompareAndSwap, Rule: Algorithm<State: Codec>> Optimistic<C, Rule> {
+impl<C, Rule> Optimistic<C, Rule> {
     /// A store with the defaults of [`OptimisticBuilder::new`].
-    pub fn new(data: C) -> Self {
+    pub fn new(data: C) -> Self
+    where
+        C: CompareAndSwap,
+        Rule: Algorithm<State: Codec>,
+    {
         OptimisticBuilder::new(data).build()
     }
 }

@@ -101,6 +101,10 @@ use crate::{clock::Timestamp, store::Error};
 /// # Cancellation
 ///
 /// Futures may be dropped at any time; a swap that was sent may have taken place.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot compare and swap",
+    note = "implement `CompareAndSwap` for what reads and replaces values, or `Store` for what decides itself"
+)]
 pub trait CompareAndSwap: Send + Sync + 'static {
     /// What tells two writes of one key apart: memcached's CAS unique, etcd's `mod_revision`, a column that counts.
     ///

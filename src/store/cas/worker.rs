@@ -1,6 +1,12 @@
 //! Load, decide, swap; and once more after a lost race.
 
-use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     task::yield_now,
@@ -80,7 +86,7 @@ where
                 // Who was answered and asks again at once is part of the next swap. No time passes for it.
                 yield_now().await;
             }
-            Ok(Ended::Lost { with, found }) => self.lost(with, found).await,
+            Ok(Ended::Lost { with, found }) => Box::pin(self.lost(with, found)).await,
             Err(error) => self.failed(&error),
         }
     }
@@ -145,14 +151,16 @@ where
     async fn load(&mut self) -> Result<Known<C::Version, Rule::State>, Error> {
         Counters::add(&self.queue.counters.loads, 1);
         let until = self.until();
-        let loaded = in_time(until, self.queue.data.load(&self.key)).await?;
+        let answer = pin!(self.queue.data.load(&self.key));
+        let loaded = in_time(until, answer).await?;
         Ok(self.read(loaded, Source::Load))
     }
 
     async fn swap(&mut self, swap: Swap<'_, C::Version>) -> Result<Swapped<C::Version>, Error> {
         Counters::add(&self.queue.counters.swaps, 1);
         let until = self.until();
-        in_time(until, self.queue.data.swap(&self.key, swap)).await
+        let answer = pin!(self.queue.data.swap(&self.key, swap));
+        in_time(until, answer).await
     }
 
     /// Until when somebody of the batch waits for an answer: who came last.
@@ -237,10 +245,11 @@ where
     }
 }
 
-/// An answer of the store, or that it took too long.
+/// An answer of the store, or that it took too long. By reference: what is moved in would be kept three times, and a task of
+/// more than a kilobyte takes the allocator twice as long.
 async fn in_time<T>(
     until: Option<Instant>,
-    answer: impl Future<Output = Result<T, Error>>,
+    answer: Pin<&mut impl Future<Output = Result<T, Error>>>,
 ) -> Result<T, Error> {
     match until {
         Some(until) => timeout_at(until, answer)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Inner, Totals, found::Found, place::Asked};
+use super::{Totals, found::Found, inner::Inner, place::Asked};
 use crate::{
     algorithm::Counted,
     clock::{Clock, Timestamp},
@@ -23,7 +23,14 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         let now = self.now();
         if asked.iter().any(|one| self.doubts(one, now)) {
             // A refusal that is foreseen is read, and adds nothing that others would see.
-            let found = self.read(asked, now).await?;
+            let found = match self.read(asked, now).await {
+                Ok(found) => found,
+                Err(error) => {
+                    // What cannot be read may still be added to.
+                    asked.iter().for_each(|one| self.hints.forget(one.hash));
+                    return Err(error);
+                }
+            };
             let stand = |(found, one): (&Found, _)| self.learned(one, found.stand(one));
             let decisions: Decisions = found.iter().zip(asked).map(stand).collect();
             if !decisions.is_admitted() {

@@ -1,7 +1,7 @@
 //! Which calls will hardly pass, so that they are not added only to be taken back.
 
 use std::{
-    hash::{BuildHasher, Hash, Hasher},
+    hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -42,10 +42,7 @@ impl Hints {
     }
 
     pub(super) fn hash(&self, place: &Place) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(place.client());
-        place.slicing.hash(&mut hasher);
-        hasher.finish()
+        self.hasher.hash_one(place.stem())
     }
 
     fn slot(&self, hash: u64) -> &Slot {
@@ -70,15 +67,19 @@ impl Hints {
         } else {
             None
         };
-        let slot = self.slot(hash);
+        let is_known = self.doubts(hash, cost, decision.at());
         match wait {
+            // A hint about a lower cost says more.
+            Some(_) if is_known => {}
             Some(wait) => {
                 let until = decision.at().saturating_add(wait);
+                let slot = self.slot(hash);
                 slot.hash.store(hash, Ordering::Relaxed);
                 slot.cost.store(cost.get(), Ordering::Relaxed);
                 slot.until.store(until.as_nanos(), Ordering::Relaxed);
             }
-            None => self.forget(hash),
+            None if is_known => self.forget(hash),
+            None => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //! | `store` | the calls of a [`Store`] |
 //! | `decide` | adding, judging, taking back |
 //! | `settle` | corrections and resets |
+//! | `inner` | what clones share |
 //! | `place` | which counters |
 //! | `found` | what they come to, and what a rule makes of it |
 //! | `hints` | which calls will hardly pass |
@@ -18,28 +19,16 @@ mod found;
 mod future;
 mod hints;
 mod increment;
+mod inner;
 mod known;
 mod place;
 mod settle;
 mod stats;
 mod store;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc};
 
-use super::Ask;
-use crate::{
-    algorithm::Counted,
-    clock::{Clock, SystemClock, Timestamp},
-    key::Key,
-    outcome::Policy,
-};
+use crate::{algorithm::Counted, clock::SystemClock};
 
 pub use self::{
     builder::CountersBuilder,
@@ -48,18 +37,28 @@ pub use self::{
     stats::CounterStats,
 };
 
-use self::{
-    hints::Hints,
-    known::Known,
-    place::{Asked, Place},
-    stats::Counts,
-};
+use self::inner::Inner;
 
 /// A store of the counter class: fixed and sliding windows, over anything that can [`Increment`].
 ///
 /// It adds first, and judges by the total that it is told (*set-then-get*). Two calls that come at once are told different totals, and so
 /// never both take the last unit; a limiter that reads, decides and then adds (*get-then-set*) lets both pass. The total becomes the
 /// state of the [rule](Counted), and the rule decides as it does in memory: every number of a decision is the same.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, prelude::*, store::{Counters, Increment}};
+///
+/// fn limited(cache: impl Increment) {
+///     let store = Counters::new(cache).timeout(Duration::from_millis(100)).fail_open();
+///     let layer = RateLimitLayer::new(FixedWindow::per_minute(100)).key(PeerIp::new()).store(store);
+/// #   use std::{convert::Infallible, future::ready};
+/// #   use http::{Request, Response};
+/// #   use tower::{Layer, Service, service_fn};
+/// #   fn serves(_: impl Service<Request<String>>) {}
+/// #   serves(layer.layer(service_fn(|_: Request<String>| ready(Ok::<_, Infallible>(Response::<String>::default())))));
+/// }
+/// ```
 ///
 /// It runs [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), and
 /// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows [from the first
@@ -77,8 +76,8 @@ use self::{
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | asks for several things | the same for each, one after the other; one `read` for all |
 ///
-/// A key that is used up is remembered in this process, 8192 of them, until more can pass: its calls read and write nothing, also where someone
-/// keeps knocking. Nothing is decided by what is remembered. [`remember_refusals`](super::StoreExt::remember_refusals) around the store answers
+/// A key that is used up is remembered in this process until more can pass, 8192 of them: its calls read and write nothing, however often somebody
+/// knocks. Of more keys, some push others out, whose next refusal adds and subtracts again. Nothing is decided by what is remembered. [`remember_refusals`](super::StoreExt::remember_refusals) around the store answers
 /// without any operation, and does not notice what other nodes give back.
 ///
 /// # What it guarantees
@@ -107,9 +106,9 @@ use self::{
 /// |---|---|
 /// | `add` fails, or is not answered | the call is undecided; it may be charged, once, until its slice counts no more |
 /// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](Counters::stats) counts the latter |
-/// | a counter is lost, by a restart or an eviction | its window begins afresh: at most a limit more passes, and what calls under way take back of it |
+/// | a counter is lost, by a restart, an eviction or a reset | its window begins afresh: at most a limit more passes, and what calls under way take back of it |
 /// | a total is not a number, or below what was added | an error: undecided |
-/// | a sliding window's answer comes a whole window late | taken back, and a [timeout](Error::is_timeout) |
+/// | a sliding window's answer comes a whole window late | taken back, and a [timeout](super::Error::is_timeout) |
 ///
 /// # Cancellation
 ///
@@ -135,8 +134,8 @@ use self::{
 ///
 /// # What lies in the store
 ///
-/// A counter for each key and slice, named by prefix, version, client, policy, window and beginning, as
-/// `tollgate:1:{ab…}:api:1m/4@1767225615s`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
+/// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
+/// `tollgate:1:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
 ///
 /// `reset` is not told a rule. It removes the counters of all windows that this store, or a clone, was asked for, or was
 /// [told](Counters::learn) of; without any it is an error.
@@ -197,19 +196,6 @@ pub struct Counters<I, Rule, K = SystemClock> {
     inner: Arc<Inner<I, Rule, K>>,
 }
 
-struct Inner<I, Rule, K> {
-    increment: I,
-    prefix: Box<str>,
-    /// How far apart the clocks of hosts may be.
-    apart: Duration,
-    clock: K,
-    /// The latest time that a clock which may step back has told, in nanoseconds.
-    newest: AtomicU64,
-    hints: Hints,
-    known: Known<Rule>,
-    counts: Counts,
-}
-
 impl<I, Rule> Counters<I, Rule> {
     /// A store whose counters begin with `tollgate`, by the system's clock.
     // Bounds here and not on the `impl`, where the compiler would not tell what to use instead.
@@ -235,46 +221,6 @@ impl<I, Rule: Counted, K> Counters<I, Rule, K> {
     /// What it did.
     pub fn stats(&self) -> CounterStats {
         self.inner.counts.read()
-    }
-}
-
-impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
-    /// The time, which never falls.
-    fn now(&self) -> Timestamp {
-        let now = self.clock.now();
-        if self.clock.is_monotone() {
-            return now;
-        }
-        let newest = self.newest.fetch_max(now.as_nanos(), Ordering::Relaxed);
-        now.max(Timestamp::from_nanos(newest))
-    }
-
-    /// How long a slice's counter may matter to some host: by the clock as it is, to which a window lasts longer where it
-    /// has stepped back.
-    fn keep(&self, place: &Place, slice: u64) -> Duration {
-        let over = place.slicing.over(slice);
-        over.saturating_since(self.clock.now())
-            .saturating_add(self.apart)
-    }
-
-    fn place(&self, policy: &Policy, key: &Key, rule: &Rule) -> Result<Place, crate::Error> {
-        let own = rule.for_key(&|| key.digest());
-        Place::of(&self.prefix, policy, key, own.as_ref().unwrap_or(rule))
-    }
-
-    fn asked(&self, asks: &[Ask<'_, Rule>]) -> Result<Vec<Asked<Rule>>, crate::Error> {
-        let asked = |ask: &Ask<'_, Rule>| {
-            self.known.learn(ask.rule())?;
-            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
-            let place = Place::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
-            Ok(Asked {
-                hash: self.hints.hash(&place),
-                place,
-                rule,
-                cost: ask.cost(),
-            })
-        };
-        asks.iter().map(asked).collect()
     }
 }
 

@@ -1,6 +1,10 @@
 //! Whose counters, and which of them.
 
-use std::{io::Write, ops::Range, time::Duration};
+use std::{
+    io::Write,
+    ops::{Range, RangeInclusive},
+    time::Duration,
+};
 
 use crate::{
     algorithm::{Counted, Slicing},
@@ -14,7 +18,8 @@ use crate::{
 
 /// The counters of a client under a policy, for one slicing of time.
 pub(super) struct Place {
-    client: Box<[u8]>,
+    /// What the names of all its counters begin with: all but the number of the slice.
+    stem: Vec<u8>,
     pub(super) slicing: Slicing,
 }
 
@@ -47,24 +52,25 @@ impl Place {
         key: &Key,
         rule: &Rule,
     ) -> Result<Self, Error> {
-        Ok(Self {
-            slicing: rule.slicing()?,
-            client: key_name(prefix, policy, key),
-        })
+        let slicing = rule.slicing()?;
+        let mut stem = Vec::from(key_name(prefix, policy, key));
+        // Writing to memory does not fail.
+        let _ = write!(stem, ":{slicing}@");
+        Ok(Self { stem, slicing })
     }
 
-    /// What a counter is called: by what is counted, for whom, and when that slice of time began.
+    /// What a counter is called: by who is counted, how, and in which slice.
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
-        let mut name = Vec::with_capacity(self.client.len() + 24);
-        name.extend_from_slice(&self.client);
-        // Writing to memory cannot fail.
-        let _ = write!(name, ":{}", self.slicing.name(slice));
+        let mut name = Vec::with_capacity(self.stem.len() + 20);
+        name.extend_from_slice(&self.stem);
+        // Nor here.
+        let _ = write!(name, "{slice}");
         name.into()
     }
 
     /// All that it is found by, in the process.
-    pub(super) fn client(&self) -> &[u8] {
-        &self.client
+    pub(super) fn stem(&self) -> &[u8] {
+        &self.stem
     }
 
     /// The slices that matter at an instant, and for windows that slide those ahead that may have begun for another
@@ -76,6 +82,19 @@ impl Place {
             own,
             oldest: own.saturating_sub(self.slicing.older()),
         }
+    }
+
+    /// The slices that matter at an instant to hosts whose clocks are so far apart: a window at most before and after those
+    /// that matter to this one.
+    pub(super) fn all(&self, now: Timestamp, apart: Duration) -> RangeInclusive<u64> {
+        let own = self.slicing.slice(now);
+        let window = self.slicing.older().max(1);
+        let apart = u64::try_from(apart.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = now.as_nanos();
+        let at = |nanos| self.slicing.slice(Timestamp::from_nanos(nanos));
+        let first = at(nanos.saturating_sub(apart)).max(own.saturating_sub(window));
+        let last = at(nanos.saturating_add(apart)).min(own.saturating_add(window));
+        first.saturating_sub(self.slicing.older())..=last
     }
 
     /// The latest slice that a call in slice `own` has to see, at an instant that may be later: none where each window is

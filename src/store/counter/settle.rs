@@ -1,6 +1,6 @@
 //! Corrections and resets, which go on by themselves.
 
-use super::{Inner, place::Place};
+use super::{inner::Inner, place::Place};
 use crate::{
     algorithm::Counted,
     clock::Clock,
@@ -39,13 +39,13 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         }
     }
 
-    /// Forgets all counters of these places that may matter now.
+    /// Forgets all counters of these places that may matter now, to any host.
     pub(super) async fn reset(&self, places: &[Place]) -> Result<(), Error> {
         let now = self.now();
         let counters: Vec<_> = places
             .iter()
             .flat_map(|place| {
-                let slices = place.slices(now, self.apart).numbers();
+                let slices = place.all(now, self.apart);
                 slices.map(|slice| place.counter(slice))
             })
             .collect();

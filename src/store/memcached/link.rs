@@ -5,7 +5,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Waker,
     time::Duration,
 };
@@ -62,12 +65,16 @@ pub(super) struct Queue {
 }
 
 #[derive(Default)]
-pub(super) struct Shared(Mutex<Queue>);
+pub(super) struct Shared {
+    queue: Mutex<Queue>,
+    /// As in the queue, for who only wants to know whether to ask.
+    is_closed: AtomicBool,
+}
 
 impl Shared {
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing in between can panic, and leave half of something behind.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the connection for everybody who comes; those who wait are told that nothing was sent.
@@ -75,6 +82,7 @@ impl Shared {
         let (waiters, idle) = {
             let mut queue = self.queue();
             queue.is_closed = true;
+            self.is_closed.store(true, Ordering::Release);
             queue.bytes = Vec::new();
             (std::mem::take(&mut queue.waiters), queue.idle.take())
         };
@@ -125,7 +133,7 @@ impl Link {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.shared.queue().is_closed
+        self.shared.is_closed.load(Ordering::Acquire)
     }
 
     /// The server's Unix time in seconds, no less than it is: the two clocks may differ by a thousandth in their rates.

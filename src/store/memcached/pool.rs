@@ -111,8 +111,7 @@ impl Pool {
     /// where the swap is lost.
     pub(super) async fn fits(&self, value: &[u8]) -> Result<(), Error> {
         let needed = value.len() as u64 + BESIDE;
-        // Smaller ones fit whatever the server says of itself.
-        if needed <= SMALLEST || needed <= self.link().await?.1.largest {
+        if needed <= self.link().await?.1.largest {
             return Ok(());
         }
         Err(Error::other(format!(
@@ -171,6 +170,11 @@ impl Slot {
             }
         }
     }
+}
+
+/// Whether there are servers that do not take a value of that size.
+pub(super) fn is_large(value: &[u8]) -> bool {
+    value.len() as u64 + BESIDE > SMALLEST
 }
 
 /// The error that an unexpected answer is.

@@ -3,9 +3,9 @@
 use super::{
     MemcachedConnection,
     answer::Answer,
-    command::{Commands, Expected},
+    command::Expected,
     link::Failure,
-    pool::unexpected,
+    pool::{is_large, unexpected},
 };
 use crate::store::{CompareAndSwap, Error, Loaded, Swap, Swapped};
 
@@ -52,27 +52,28 @@ impl CompareAndSwap for MemcachedConnection {
             value,
             keep,
         } = swap;
-        if let Some(value) = value {
-            self.pool.fits(value).await?;
+        if let Some(value) = value.filter(|value| is_large(value)) {
+            Box::pin(self.pool.fits(value)).await?;
         }
-        let write = |expected| {
-            move |commands: &mut Commands<'_>| match value {
-                Some(value) => _ = commands.set(key, value, expected, keep),
-                None => _ = commands.delete(key, expected),
+        let (slot, link, expected) = match expected {
+            None => {
+                let (slot, link) = self.pool.link().await?;
+                (slot, link, Expected::Nothing)
             }
+            Some(CasUnique { slot, link, cas }) => match self.pool.same(*slot, *link) {
+                Some(link) => (*slot, link, Expected::Write(*cas)),
+                None => return Ok(Swapped::Lost(None)),
+            },
         };
-        let (slot, link, answers) = match expected {
-            None => self.pool.ask(write(Expected::Nothing)).await?,
-            Some(CasUnique { slot, link, cas }) => {
-                let Some(link) = self.pool.same(*slot, *link) else {
-                    return Ok(Swapped::Lost(None));
-                };
-                match link.ask(write(Expected::Write(*cas))).await {
-                    Ok(answers) => (*slot, link, answers),
-                    Err(Failure::NotSent) => return Ok(Swapped::Lost(None)),
-                    Err(failure) => return Err(failure.into()),
-                }
-            }
+        let asked = link.ask(|commands| match value {
+            Some(value) => _ = commands.set(key, value, expected, keep),
+            None => _ = commands.delete(key, expected),
+        });
+        let answers = match asked.await {
+            Ok(answers) => answers,
+            // Who loads anew connects anew.
+            Err(Failure::NotSent) => return Ok(Swapped::Lost(None)),
+            Err(failure) => return Err(failure.into()),
         };
         match answers.first() {
             Some(Answer::Done { cas }) => {

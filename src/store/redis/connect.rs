@@ -55,7 +55,7 @@ where
         Self::builder(url).connect().await
     }
 
-    /// How to connect to the server, sentinels or cluster of a URL.
+    /// How to connect to the server, sentinels or cluster of a URL; [`over`](Self::over) takes a connection that is there.
     ///
     /// | URL | |
     /// |---|---|
@@ -205,7 +205,7 @@ fn sentinels(user: &str, hosts: &str, name: &str) -> RedisResult<SentinelClient>
 
 /// Reads the server's version, and loads the programs. The nodes of a cluster get them with the first calls: that
 /// one of them is down keeps nobody from connecting.
-async fn check(link: &Link) -> Result<(), Error> {
+pub(super) async fn check(link: &Link) -> Result<(), Error> {
     let info: String = link
         .query_any(redis::cmd("INFO").arg("server").clone())
         .await

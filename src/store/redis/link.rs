@@ -13,7 +13,7 @@ use std::{
 
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult,
-    aio::MultiplexedConnection,
+    aio::{ConnectionManager, MultiplexedConnection},
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
     sentinel::SentinelClient,
@@ -34,6 +34,10 @@ pub(super) enum Link {
     One(Box<One>),
     /// The client of a cluster comes back by itself.
     Cluster(ClusterConnection),
+    /// So does a manager, which somebody else has made.
+    Managed(ConnectionManager),
+    /// This one does not.
+    Multiplexed(MultiplexedConnection),
 }
 
 pub(super) struct One {
@@ -71,6 +75,8 @@ impl Link {
         match self {
             Self::Cluster(connection) => command.query_async(&mut connection.clone()).await,
             Self::One(one) => one.query(command).await,
+            Self::Managed(connection) => command.query_async(&mut connection.clone()).await,
+            Self::Multiplexed(connection) => command.query_async(&mut connection.clone()).await,
         }
     }
 
@@ -82,7 +88,7 @@ impl Link {
                 let answer = connection.clone().route_command(command, any).await?;
                 Ok(redis::from_redis_value(answer)?)
             }
-            Self::One(one) => one.query(&command).await,
+            _ => self.query(&command).await,
         }
     }
 }
@@ -234,6 +240,8 @@ impl fmt::Debug for Link {
         f.write_str(match self {
             Self::One(_) => "One",
             Self::Cluster(_) => "Cluster",
+            Self::Managed(_) => "Managed",
+            Self::Multiplexed(_) => "Multiplexed",
         })
     }
 }

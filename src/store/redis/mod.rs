@@ -1,6 +1,7 @@
 //! Redis, Redis Cluster and Valkey: one limit for many instances.
 
 mod connect;
+mod existing;
 mod link;
 #[cfg(feature = "redis-tls")]
 mod tls;
@@ -68,7 +69,8 @@ use self::link::Link;
 /// ```
 pub type Redis<Rule> = Script<RedisConnection, Rule>;
 
-/// A connection to a server, a master that sentinels name, or a cluster. Made by [`Redis::connect`](Script::connect).
+/// A connection to a server, a master that sentinels name, or a cluster. Made by [`Redis::connect`](Script::connect), or
+/// from [one that is there](Script::over).
 #[derive(Debug)]
 pub struct RedisConnection(Link);
 

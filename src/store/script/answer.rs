@@ -183,21 +183,32 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
             .map(|place| self.states[*place].clone())
             .collect();
         let mut decisions = Vec::with_capacity(questions.len());
-        for (question, place) in asks() {
+        // What is left of each write if the call is refused: only what a refusal wrote.
+        let mut left = Vec::new();
+        for ((question, place), before) in asks().zip(&before) {
             let state = self.state(*place, &question.rule);
-            decisions.push(question.rule.step(state, now, question.cost));
+            let step = question.rule.step(state, now, question.cost);
+            if !matches!(step, Step::Kept(_)) {
+                let admitted = step.decision().is_admitted();
+                left.push((
+                    *place,
+                    if admitted {
+                        before.clone()
+                    } else {
+                        Some(state.clone())
+                    },
+                ));
+            }
+            decisions.push(step);
         }
         let all = decisions.iter().all(|step| step.decision().is_admitted());
         self.admitted += u64::from(all);
         if all {
             return decisions.iter().map(|step| step.decision()).collect();
         }
-        // Those that would have passed spend nothing; what a refusal writes stays.
-        for ((step, place), before) in decisions.iter().zip(places).zip(before) {
-            let keeps = !matches!(step, Step::Kept(_)) && !step.decision().is_admitted();
-            if !keeps {
-                self.states[*place] = before;
-            }
+        // In order, as the program: of a key that was asked for twice, the last write says.
+        for (place, state) in places.iter().copied().zip(before).chain(left) {
+            self.states[place] = state;
         }
         decisions
             .iter()

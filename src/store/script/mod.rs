@@ -167,9 +167,14 @@ where
                 }
                 continue;
             };
+            let after = state_bytes(rule, &state);
+            // Also where this rule would have forgotten it: another one may still count on it.
+            if bytes.as_ref() == Some(&after) {
+                return Ok(());
+            }
             let until = rule.forgettable_at(&state);
             let keep = Duration::from_nanos(until.as_nanos().saturating_sub(now.as_nanos()));
-            let after = (!keep.is_zero()).then(|| state_bytes(rule, &state));
+            let after = (!keep.is_zero()).then_some(after);
             if after == bytes {
                 return Ok(());
             }

@@ -5,18 +5,21 @@
 #[path = "../../../../tests/servers/mod.rs"]
 pub mod servers;
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use etcd_client::{Client, ConnectOptions, GetOptions};
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
+    algorithm::{Algorithm, Codec},
     key::Key,
-    store::{Ask, Decisions, Error, Optimistic, Store},
+    store::{Ask, Decisions, Error, Optimistic, OptimisticBuilder, Store},
 };
 use tollgate_etcd::Etcd;
 
+/// A store that waits: a disk that others write to as well may keep an etcd busy for a while.
 pub async fn etcd(server: &servers::Etcd) -> Etcd {
-    connect(&[server.url()]).await
+    let etcd = connect(&[server.url()]).await;
+    etcd.response_timeout(Duration::from_secs(10))
 }
 
 pub async fn connect(members: &[String]) -> Etcd {
@@ -24,9 +27,11 @@ pub async fn connect(members: &[String]) -> Etcd {
     connected.unwrap()
 }
 
-/// A node of its own: it shares nothing with others but the server.
-pub async fn node(server: &servers::Etcd) -> Optimistic<Etcd, TokenBucket> {
-    Optimistic::new(etcd(server).await)
+/// A node of its own, which waits: it shares nothing with others but the server.
+pub async fn node<Rule: Algorithm<State: Codec>>(server: &servers::Etcd) -> Optimistic<Etcd, Rule> {
+    OptimisticBuilder::new(etcd(server).await)
+        .deadline(Duration::from_secs(30))
+        .build()
 }
 
 /// For a look at what lies in the server.

@@ -15,9 +15,9 @@ use tollgate_etcd::Etcd;
 use crate::common::{acquire, admitted, at_once, client, connect, keys, look, servers, why};
 
 /// For an exchange with etcd.
-const RESPONSE: Duration = Duration::from_millis(200);
+const RESPONSE: Duration = Duration::from_millis(600);
 /// For a request.
-const DEADLINE: Duration = Duration::from_millis(300);
+const DEADLINE: Duration = Duration::from_millis(800);
 
 type Impatient = Timeout<Optimistic<Etcd, TokenBucket>>;
 

@@ -1,28 +1,47 @@
 //! The suite that every store passes, on a real server, in real time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tollgate::{
     AnyRule,
-    store::Optimistic,
+    store::OptimisticBuilder,
     testing::conformance::{Law, Suite},
 };
 
-use crate::common::{etcd, keys, servers};
+use crate::common::{etcd, keys, node, servers};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_laws_hold() {
-    let server = Arc::new(servers::Etcd::start());
-    let store: Optimistic<_, AnyRule> = Optimistic::new(etcd(&server).await);
-    let silent = Arc::clone(&server);
-    let report = Suite::new(store)
+    let server = servers::Etcd::start();
+    let report = Suite::new(node::<AnyRule>(&server).await)
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
-        .fault(move |on| if on { silent.pause() } else { silent.resume() })
         .settling_back()
         .run()
         .await
         .unwrap();
-    assert_eq!(report.left_out(), [] as [Law; 0]);
+    assert_eq!(report.left_out(), [Law::Fault]);
     assert!(keys(&server).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_comes_and_goes() {
+    let server = Arc::new(servers::Etcd::start());
+    let etcd = etcd(&server).await.response_timeout(Duration::from_secs(2));
+    let store = OptimisticBuilder::new(etcd)
+        .deadline(Duration::from_secs(4))
+        .build();
+    // Each call that meets the silence waits for as long.
+    let rules = ["token-bucket 5/1h", "fixed-window 4/1d"];
+    let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
+    let silent = Arc::clone(&server);
+    let report = Suite::with_rules(store, rules)
+        .sleep(tokio::time::sleep)
+        .spawn(tokio::spawn)
+        .fault(move |on| if on { silent.pause() } else { silent.resume() })
+        .only(Law::Fault)
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(report.kept(), [Law::Fault]);
 }

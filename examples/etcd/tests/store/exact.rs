@@ -7,7 +7,7 @@ use tollgate::{
     store::{Ask, Optimistic, Store},
 };
 
-use crate::common::{admitted, at_once, etcd, keys, node, policy, servers};
+use crate::common::{admitted, at_once, keys, node, policy, servers};
 
 const LIMIT: u64 = 100;
 
@@ -42,10 +42,7 @@ async fn nodes_and_tasks_together_admit_the_limit() {
 #[tokio::test]
 async fn nodes_in_turn_decide_as_memory_does() {
     let server = servers::Etcd::start();
-    let mut nodes = Vec::new();
-    for _ in 0..2 {
-        nodes.push(Optimistic::<_, AnyRule>::new(etcd(&server).await));
-    }
+    let nodes = [node::<AnyRule>(&server).await, node(&server).await];
     let rules = [
         // Full again before it is asked again, so that mostly nothing is worth keeping.
         "token-bucket 1000/1s burst=1",

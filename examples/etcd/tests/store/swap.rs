@@ -139,9 +139,7 @@ async fn keys_are_any_bytes() {
 #[tokio::test]
 async fn a_value_beyond_the_request_size_is_an_error_that_says_so() {
     let server = servers::Etcd::start();
-    let etcd = etcd(&server)
-        .await
-        .response_timeout(Duration::from_secs(20));
+    let etcd = etcd(&server).await;
     let value = vec![7; 4 << 20];
     // etcd takes 1.5 MiB, and gRPC in front of it half a MiB more.
     for (size, text) in [

@@ -1,19 +1,15 @@
 //! What lies under a key, and what should not.
 
-use std::time::Duration;
-
 use etcd_client::{GetOptions, PutOptions};
 use tollgate::{
     AnyRule, Cost, Timestamp,
     algorithm::{Algorithm, Codec},
     clock::{Clock, SystemClock},
     key::Key,
-    store::{Ask, Optimistic, OptimisticBuilder, Store},
+    store::{Ask, Store},
 };
 
-use crate::common::{
-    acquire, admitted, at_once, client, etcd, keys, look, node, policy, servers, why,
-};
+use crate::common::{acquire, admitted, at_once, client, keys, look, node, policy, servers, why};
 
 /// The one key that there is.
 async fn name(server: &servers::Etcd) -> String {
@@ -109,12 +105,7 @@ fn log(rule: &AnyRule, bytes: usize) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_beyond_the_request_size_is_an_error_that_says_so() {
     let server = servers::Etcd::start();
-    let patient = etcd(&server)
-        .await
-        .response_timeout(Duration::from_secs(20));
-    let store: Optimistic<_, AnyRule> = OptimisticBuilder::new(patient)
-        .deadline(Duration::from_secs(60))
-        .build();
+    let store = node::<AnyRule>(&server).await;
     // It remembers each call of a day.
     let rule: AnyRule = "sliding-log 1000000/1d".parse().unwrap();
     let ask = [Ask::new(policy(), &rule, Key::from(7_u64), Cost::ONE)];

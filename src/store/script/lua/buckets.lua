@@ -10,14 +10,14 @@
 -- Answers the time in 8 bytes, in 4 each the number of calls that were admitted and of states that could not be read,
 -- and for each key the state that was found, as long as all states that are written here, or zeros.
 
--- A state is what the driver writes, { VERSION, { TOKEN_BUCKET, written at, level, gain } }, but each number behind its mark
--- takes as many bytes as any other: so it is read without looking what there is.
-local FORM, LENGTH = '>I4Bi8Bi8Bi8', 31
-local HEAD, MARK = 0x92019401, 0xd3
+-- A state is what the driver writes, { VERSION, { TOKEN_BUCKET, written at, level, gain } }, but all numbers are of the same
+-- width: so they are read without looking what there is. The head ends with the mark of the first one.
+local FORM, LENGTH = '>I5i8Bi8Bi8', 31
+local HEAD, MARK = 0x92019401d3, 0xd3
 local TOKEN_BUCKET = 1
 local NOTHING = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
-local call, pack = redis.call, struct.pack
+local call, read, write = redis.call, struct.unpack, struct.pack
 local plan = { cmsgpack.unpack(ARGV[1]) }
 local now, run = plan[1], plan[2]
 if now == 0 then
@@ -32,16 +32,16 @@ local found = call('MGET', unpack(KEYS))
 local texts = {}
 local key = plan[run]
 while key do
-  local bytes = found[key]
+  local name, bytes = KEYS[key], found[key]
   local at, level, from
   if not bytes then
     found[key] = NOTHING
   else
-    local head, first, second, third
+    local head, second, third
     if #bytes == LENGTH then
-      head, first, at, second, level, third, from = struct.unpack(FORM, bytes)
+      head, at, second, level, third, from = read(FORM, bytes)
     end
-    if head ~= HEAD or first ~= MARK or second ~= MARK or third ~= MARK then
+    if head ~= HEAD or second ~= MARK or third ~= MARK then
       -- What a settlement, another rule or another program has written.
       local whole, state = pcall(cmsgpack.unpack, bytes)
       local part
@@ -58,7 +58,7 @@ while key do
         healed = healed + 1
         at = nil
       end
-      found[key] = at and pack(FORM, HEAD, MARK, at, MARK, level, MARK, from) or NOTHING
+      found[key] = at and write(FORM, HEAD, at, MARK, level, MARK, from) or NOTHING
     elseif at < 0 or at >= LIMIT or level <= -LIMIT or level >= LIMIT or from <= 0 or from > MOST_GAIN then
       healed = healed + 1
       at, found[key] = nil, NOTHING
@@ -101,15 +101,19 @@ while key do
     run = run + 4
   until plan[run] ~= key
 
+  key = plan[run]
   if keep then
-    -- At least a millisecond, and rounded up. A time that was told does not pass here: a minute more.
-    keep = (keep + 999 - (keep + 999) % 1000) / 1000 + (plan[1] == 0 and 0 or 60000)
+    -- In whole seconds, rounded up, so that many keys share a text. A time that was told does not pass here: a minute
+    -- more, with what is rounded.
+    keep = (keep + 999999 - (keep + 999999) % 1000000) / 1000000 + (plan[1] == 0 and 0 or 59)
     local text = texts[keep]
     if not text then
-      text = string.format('%d', keep)
-      texts[keep] = text
+      text = string.format('%d000', keep)
+      if key then
+        texts[keep] = text
+      end
     end
-    local name, state = KEYS[key], pack(FORM, HEAD, MARK, at, MARK, level, MARK, from)
+    local state = write(FORM, HEAD, at, MARK, level, MARK, from)
     if bytes then
       call('SET', name, state, 'PX', text)
     elseif not call('SET', name, state, 'PX', text, 'NX') then
@@ -117,7 +121,6 @@ while key do
       call('SET', name, state, 'PX', text)
     end
   end
-  key = plan[run]
 end
 
-return pack('>I8I4I4', now, admitted, healed) .. table.concat(found)
+return write('>I8I4I4c0', now, admitted, healed, table.concat(found))

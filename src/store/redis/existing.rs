@@ -1,0 +1,50 @@
+//! Connections that the application has already.
+
+use redis::{
+    aio::{ConnectionManager, MultiplexedConnection},
+    cluster_async::ClusterConnection,
+};
+
+use super::{Redis, RedisConnection, connect::check, link::Link};
+use crate::{
+    algorithm::Scripted,
+    store::{Error, Script},
+};
+
+impl<Rule> Script<RedisConnection, Rule>
+where
+    Rule: Scripted<State: Send> + Send + 'static,
+{
+    /// Shares a connection that is there, and sees that its server can do what is asked of it.
+    ///
+    /// Of version 1 of the crate `redis`: a `ConnectionManager`, a `MultiplexedConnection`, or a `ClusterConnection`. How long
+    /// it waits, and whether it comes back after it broke, is its own affair: a manager and a cluster's do, a multiplexed one
+    /// does not. For keys with another prefix, give a [`RedisConnection`] to [`Script::with_prefix`].
+    ///
+    /// # Errors
+    ///
+    /// When nobody answers, or the server is too old.
+    pub async fn over(connection: impl Into<RedisConnection>) -> Result<Redis<Rule>, Error> {
+        let connection = connection.into();
+        check(&connection.0).await?;
+        Ok(Self::new(connection))
+    }
+}
+
+impl From<ConnectionManager> for RedisConnection {
+    fn from(connection: ConnectionManager) -> Self {
+        Self(Link::Managed(connection))
+    }
+}
+
+impl From<MultiplexedConnection> for RedisConnection {
+    fn from(connection: MultiplexedConnection) -> Self {
+        Self(Link::Multiplexed(connection))
+    }
+}
+
+impl From<ClusterConnection> for RedisConnection {
+    fn from(connection: ClusterConnection) -> Self {
+        Self(Link::Cluster(connection))
+    }
+}
