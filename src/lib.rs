@@ -63,9 +63,10 @@
 //! |---|---|---|
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
 //! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
-//! | `Memcached`, `MemcachedCounters` (feature `memcached`) | many instances: any rule by compare-and-swap, windows by counters | a restart or a flush begins afresh |
-//! | `Optimistic` (feature `tokio`) | many instances over anything that can compare and swap: two functions make a store of it | what is evicted begins afresh |
-//! | `Counters` (feature `tokio`), over anything that can `Increment` | many instances, with a cache that can only add: fixed and sliding windows, one operation a call | what the cache allows |
+//! | `Memcached` (feature `memcached`) | the same, by compare-and-swap: a read, and a write if it is admitted | an evicted client begins afresh |
+//! | `MemcachedCounters` (feature `memcached`) | the same for fixed and sliding windows: one round trip | an evicted window begins afresh |
+//! | `Optimistic` (feature `tokio`), over anything that can `CompareAndSwap` | the same in a store of one's own: two functions | what is evicted begins afresh |
+//! | `Counters` (feature `tokio`), over anything that can `Increment` | fixed and sliding windows, in a cache that can only add: four short methods | the same |
 //! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)` says what happens when it cannot tell | as it says |
 //!
 //! # Work that is pulled
@@ -84,13 +85,14 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; [pacing](pace) by futures and streams; `TokioClock`; the driver of stores that compare and swap |
+//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; [pacing](pace) by futures and streams; `TokioClock`; the drivers of stores that compare and swap, and of counters |
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
 //! | `tonic` | the peer address from `TcpConnectInfo` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
-//! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `redis-tls` | `rediss://` URLs |
+//! | `memcached` | the stores in memcached |
+//! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
 //! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail when told to |

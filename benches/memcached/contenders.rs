@@ -32,8 +32,9 @@ async fn meet(nodes: &[Memcached<TokenBucket>], key: u64) -> (f64, Duration) {
             })
         })
         .collect();
-    together.wait().await;
+    // Some may have decided before this task runs again.
     let begin = Instant::now();
+    together.wait().await;
     for call in calls {
         call.await.expect("no panic");
     }

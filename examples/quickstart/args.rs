@@ -25,8 +25,10 @@ Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
   --headers SHAPE  how clients are told                [draft]
                      draft, draft-07, draft-06, legacy, none
   --store STORE    where it is remembered              [memory]
-                     memory, or with `--features axum,tokio,redis`
-                     redis://HOST:PORT, shared by all who name it
+                     memory, or shared by all who name the same server:
+                     redis://HOST:PORT      built with `--features axum,tokio,redis`
+                     memcached://HOST:PORT  … with `--features axum,tokio,memcached`;
+                                            windows are counted, others compare and swap
   --on-store-error WAY
                    requests that the store cannot decide  [open]
                      open    pass

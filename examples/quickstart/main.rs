@@ -4,9 +4,14 @@
 //! cargo run --features axum,tokio --example quickstart -- --demo
 //! cargo run --features axum,tokio --example quickstart -- --rule "token-bucket 2/1s burst=2"
 //! cargo run --features axum,tokio,redis --example quickstart -- --store redis://127.0.0.1:6379
+//! cargo run --features axum,tokio,memcached --example quickstart -- --store memcached://127.0.0.1:11211
 //! ```
 //!
 //! The limit itself is the first statement of `routes.rs`.
+#![cfg_attr(
+    not(any(feature = "redis", feature = "memcached")),
+    allow(dead_code, reason = "for the stores that were not built")
+)]
 
 mod args;
 mod chart;
@@ -28,7 +33,10 @@ use std::{
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use tokio::{net::TcpListener, signal};
 
-use crate::args::{Args, Command};
+use crate::{
+    args::{Args, Command},
+    store::Opened,
+};
 
 type App = IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;
 
@@ -74,8 +82,13 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
         }
     })?;
     let address = listener.local_addr()?;
+    let app = match store {
+        Opened::Any(rule, store) => routes::app(args, rule, store),
+        #[cfg(feature = "memcached")]
+        Opened::Counted(rule, store) => routes::app(args, rule, store),
+    };
     // Without the connect info the limit could not tell clients apart, and would say so.
-    let app = routes::app(args, store).into_make_service_with_connect_info::<SocketAddr>();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
     Ok((listener, address, app))
 }
 

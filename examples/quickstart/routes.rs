@@ -9,15 +9,20 @@ use axum::{
     routing::get,
 };
 use serde_json::{Value, json};
-use tollgate::{Decision, Outcome, Policy, RateLimitLayer, Verdict, respond::Http};
+use tollgate::{
+    Decision, Outcome, Policy, RateLimitLayer, Verdict, algorithm::Algorithm, respond::Http,
+};
 
 use crate::{args::Args, store::AnyStore};
 
 /// The longest `/slow`, in milliseconds.
 const SLOWEST: u64 = 10_000;
 
-pub(crate) fn app(args: &Args, store: AnyStore) -> Router {
-    let limit = RateLimitLayer::new(args.rule.clone())
+pub(crate) fn app<Rule>(args: &Args, rule: Rule, store: AnyStore<Rule>) -> Router
+where
+    Rule: Algorithm + Send + Sync + 'static,
+{
+    let limit = RateLimitLayer::new(rule)
         .key(args.key.clone())
         .store(store)
         .respond(Http::new().headers(args.headers).outcome(true));

@@ -4,17 +4,30 @@ use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
 use tollgate::{
     AnyRule, Cost, Error, Policy,
+    algorithm::Algorithm,
     key::Key,
     store::{self, Ask, BoxStore, CircuitBreaker, Local, Scalable, Store, StoreExt},
+};
+#[cfg(feature = "memcached")]
+use tollgate::{
+    CountedRule,
+    store::{CountersBuilder, MemcachedConnection, OptimisticBuilder},
 };
 
 use crate::args::Args;
 
 /// A store that the command line chose. Where the choice is made in code, neither the box nor any of this is
 /// needed: `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
-pub(crate) type AnyStore = BoxStore<AnyRule, Infallible>;
+pub(crate) type AnyStore<Rule> = BoxStore<Rule, Infallible>;
 /// One that can fail.
-type Remote = BoxStore<AnyRule, store::Error>;
+type Remote<Rule> = BoxStore<Rule, store::Error>;
+
+/// A store and the rule that it runs: counters cannot run any rule, so theirs has another type.
+pub(crate) enum Opened {
+    Any(AnyRule, AnyStore<AnyRule>),
+    #[cfg(feature = "memcached")]
+    Counted(CountedRule, AnyStore<CountedRule>),
+}
 
 /// How long a circuit breaker leaves a failing store alone: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
@@ -23,8 +36,11 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1
 pub(crate) enum Place {
     Memory,
     /// The URL of a server.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "never made"))]
+    #[cfg(feature = "redis")]
     Redis(String),
+    /// The URL of a server.
+    #[cfg(feature = "memcached")]
+    Memcached(String),
 }
 
 /// What happens to a request that the store cannot decide.
@@ -42,28 +58,26 @@ impl FromStr for Place {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        if text == "memory" {
-            return Ok(Self::Memory);
-        }
-        let is_redis = [
-            "redis://",
-            "rediss://",
-            "redis-cluster://",
-            "redis-sentinel://",
-        ]
-        .iter()
-        .any(|scheme| text.starts_with(scheme));
-        if !is_redis {
-            return Err(Error::new(format!(
-                "`{text}` is no store: expected `memory` or a URL as in `redis://127.0.0.1:6379`"
-            )));
-        }
-        if cfg!(feature = "redis") {
-            Ok(Self::Redis(text.to_owned()))
-        } else {
-            Err(Error::new(
-                "this program was built without Redis; build it with `--features axum,tokio,redis`",
-            ))
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        let feature = match scheme {
+            None if text == "memory" => return Ok(Self::Memory),
+            Some("redis" | "rediss" | "redis-cluster" | "redis-sentinel") => "redis",
+            Some("memcached") => "memcached",
+            _ => {
+                return Err(Error::new(format!(
+                    "`{text}` is no store: expected `memory` or a URL as in `redis://127.0.0.1:6379` \
+                     (`rediss://`, `redis-cluster://`, `redis-sentinel://`) or `memcached://127.0.0.1:11211`"
+                )));
+            }
+        };
+        match feature {
+            #[cfg(feature = "redis")]
+            "redis" => Ok(Self::Redis(text.to_owned())),
+            #[cfg(feature = "memcached")]
+            "memcached" => Ok(Self::Memcached(text.to_owned())),
+            feature => Err(Error::new(format!(
+                "this program was built without {feature}; build it with `--features axum,tokio,{feature}`"
+            ))),
         }
     }
 }
@@ -71,10 +85,16 @@ impl FromStr for Place {
 /// Without the user and the password that a URL may hold.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory"),
-            Self::Redis(url) => {
-                let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let url = match self {
+            Self::Memory => "memory",
+            #[cfg(feature = "redis")]
+            Self::Redis(url) => url,
+            #[cfg(feature = "memcached")]
+            Self::Memcached(url) => url,
+        };
+        match url.split_once("://") {
+            None => f.write_str(url),
+            Some((scheme, rest)) => {
                 let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
                 write!(f, "{scheme}://{hosts}")
             }
@@ -98,29 +118,92 @@ impl FromStr for OnStoreError {
 }
 
 /// The store of the arguments; a sentence if it cannot be used.
-pub(crate) async fn open(args: &Args) -> Result<AnyStore, String> {
-    let told = |error: store::Error| {
-        let source = std::error::Error::source(&error);
-        let source = source.map_or_else(String::new, |source| format!(": {source}"));
-        format!("--store {}: {error}{source}", args.store)
-    };
-    let remote: Remote = match &args.store {
-        Place::Memory => return Ok(Local::new().boxed()),
+pub(crate) async fn open(args: &Args) -> Result<Opened, String> {
+    match &args.store {
+        Place::Memory => Ok(Opened::Any(args.rule.clone(), Local::new().boxed())),
         #[cfg(feature = "redis")]
-        Place::Redis(url) => redis(url, args.store_timeout).await,
-        #[cfg(not(feature = "redis"))]
-        Place::Redis(_) => Err(store::Error::other("this program was built without Redis")),
+        Place::Redis(url) => redis(url, args).await,
+        #[cfg(feature = "memcached")]
+        Place::Memcached(url) => memcached(url, args).await,
     }
-    .map_err(told)?;
-    // A rule that this store cannot run is told now, not by every request.
-    let policy = Policy::default();
-    let ask = Ask::new(&policy, &args.rule, Key::shared("start"), Cost::ONE);
-    remote.look(&[ask]).await.map_err(told)?;
-    guard(remote, args)
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &str, args: &Args) -> Result<Opened, String> {
+    let builder = store::Redis::<AnyRule>::builder(url).response_timeout(connection_timeout(args));
+    let redis = builder
+        .connect()
+        .await
+        .map_err(|error| told(args, &error))?;
+    any(redis.boxed(), args).await
+}
+
+/// Windows are counted there; all other rules compare and swap.
+#[cfg(feature = "memcached")]
+async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
+    let builder = MemcachedConnection::builder(url).response_timeout(connection_timeout(args));
+    let connection = builder
+        .connect()
+        .await
+        .map_err(|error| told(args, &error))?;
+    match CountedRule::try_from(args.rule.clone()) {
+        Ok(rule) => {
+            let counters = CountersBuilder::new(connection).build().boxed();
+            let share = share(args).and_then(CountedRule::try_from);
+            let store = guard(counters, &rule, share, args).await?;
+            Ok(Opened::Counted(rule, store))
+        }
+        Err(_) => {
+            // Who loses every race is told so before the request's time is up, or the server would look silent.
+            let deadline = args.store_timeout * 4 / 5;
+            let swaps = OptimisticBuilder::new(connection).deadline(deadline);
+            any(swaps.build().boxed(), args).await
+        }
+    }
+}
+
+/// A connection is given up later than a request.
+fn connection_timeout(args: &Args) -> Duration {
+    args.store_timeout + Duration::from_secs(1)
+}
+
+fn told(args: &Args, error: &store::Error) -> String {
+    let source = std::error::Error::source(error);
+    let source = source.map_or_else(String::new, |source| format!(": {source}"));
+    let advice = if error.is_unavailable() {
+        "; start a server there, or name another one"
+    } else {
+        ""
+    };
+    format!("--store {}: {error}{source}{advice}", args.store)
+}
+
+/// What a server may admit on its own.
+fn share(args: &Args) -> Result<AnyRule, Error> {
+    args.rule.try_scaled(1, args.nodes)
+}
+
+/// Behind a store that runs every rule.
+async fn any(remote: Remote<AnyRule>, args: &Args) -> Result<Opened, String> {
+    let store = guard(remote, &args.rule, share(args), args).await?;
+    Ok(Opened::Any(args.rule.clone(), store))
 }
 
 /// What a store that can fail stands behind. What is written first lies inside.
-fn guard(remote: Remote, args: &Args) -> Result<AnyStore, String> {
+async fn guard<Rule>(
+    remote: Remote<Rule>,
+    rule: &Rule,
+    share: Result<Rule, Error>,
+    args: &Args,
+) -> Result<AnyStore<Rule>, String>
+where
+    Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
+{
+    // A rule that this store cannot run is told now, not by every request.
+    let policy = Policy::default();
+    let ask = Ask::new(&policy, rule, Key::shared("start"), Cost::ONE);
+    let answer = remote.look(&[ask]).await;
+    answer.map_err(|error| told(args, &error))?;
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreaker::new().open_for(PAUSES[0], PAUSES[1]));
@@ -133,22 +216,13 @@ fn guard(remote: Remote, args: &Args) -> Result<AnyStore, String> {
         OnStoreError::Open => store.fail_open().boxed(),
         OnStoreError::Closed => store.fail_closed().boxed(),
         OnStoreError::Local => {
-            let share = args.rule.try_scaled(1, args.nodes);
-            share.map_err(|error| {
-                format!("--on-store-error local, --nodes {}: {error}", args.nodes)
+            let share = share.map_err(|error| {
+                let nodes = args.nodes;
+                format!("--on-store-error local, --nodes {nodes}: {error}; here, take `open` or `closed`")
             })?;
-            store
-                .fall_back_to(Local::new())
-                .share(1, args.nodes)
-                .boxed()
+            // In code, where the rule is a token bucket: `.share(1, nodes)`.
+            let local = store.fall_back_to(Local::new());
+            local.rule(move |_: &Rule| Some(share.clone())).boxed()
         }
     })
-}
-
-#[cfg(feature = "redis")]
-async fn redis(url: &str, timeout: Duration) -> Result<Remote, store::Error> {
-    // A connection is given up later than a request.
-    let builder =
-        store::Redis::<AnyRule>::builder(url).response_timeout(timeout + Duration::from_secs(1));
-    Ok(builder.connect().await?.boxed())
 }

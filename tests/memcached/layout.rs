@@ -1,11 +1,14 @@
 //! What lies in the server: names, expiries, and what others left there.
 
+use std::time::Duration;
+
 use tollgate::{
-    AnyRule, Cost, TokenBucket,
+    AnyRule, Cost, SlidingLog, Timestamp, TokenBucket,
+    algorithm::{Algorithm, Codec},
     key::Key,
     store::{
-        Ask, CountersBuilder, Memcached, MemcachedConnection, MemcachedCounters, OptimisticBuilder,
-        Store,
+        Ask, CompareAndSwap, CountersBuilder, Memcached, MemcachedCounters, OptimisticBuilder,
+        Store, Swap, Swapped,
     },
 };
 
@@ -137,24 +140,18 @@ async fn foreign_bytes_count_as_none_and_a_newer_state_is_an_error() {
     acquire(&store, &rule, key()).await.unwrap();
     let [(name, _)] = <[_; 1]>::try_from(items(&server)).unwrap();
     let stored = store.data().clone();
-    let state = tollgate::store::CompareAndSwap::load(&stored, name.as_bytes())
-        .await
-        .unwrap();
+    let state = stored.load(name.as_bytes()).await.unwrap();
     let (_, state) = state.value.unwrap();
     let put = async |bytes: &[u8]| {
-        let there = tollgate::store::CompareAndSwap::load(&stored, name.as_bytes())
-            .await
-            .unwrap();
+        let there = stored.load(name.as_bytes()).await.unwrap();
         let version = there.value.map(|(version, _)| version);
-        let swap = tollgate::store::Swap {
+        let swap = Swap {
             expected: version.as_ref(),
             value: Some(bytes),
-            keep: std::time::Duration::from_secs(60),
+            keep: Duration::from_secs(60),
         };
-        let swapped = tollgate::store::CompareAndSwap::swap(&stored, name.as_bytes(), swap)
-            .await
-            .unwrap();
-        assert!(matches!(swapped, tollgate::store::Swapped::Done(_)));
+        let swapped = stored.swap(name.as_bytes(), swap).await.unwrap();
+        assert!(matches!(swapped, Swapped::Done(_)));
     };
     let mut healed = store.stats().healed;
     let truncated = (0..state.len()).map(|length| state[..length].to_vec());
@@ -185,37 +182,46 @@ async fn foreign_bytes_count_as_none_and_a_newer_state_is_an_error() {
 /// A log of instants that grows beyond an item: the call is an error, and the limit stays.
 #[tokio::test]
 async fn a_state_over_the_item_size_opens_no_gate() {
+    const LIMIT: u64 = 1_000_000;
     let server = super::small_items().start();
-    let connection: MemcachedConnection = connect(&server).await;
-    let store = Memcached::<AnyRule>::new(connection);
-    let rule: AnyRule = "sliding-log 1000000/1d".parse().unwrap();
-    let mut admitted = 0;
-    let error = loop {
-        // Together, so that one swap serves them all.
-        let calls: Vec<_> = (0..256)
-            .map(|_| {
-                let (store, rule) = (store.clone(), rule.clone());
-                tokio::spawn(async move { acquire(&store, &rule, key()).await })
-            })
-            .collect();
-        let mut failure = None;
-        for call in calls {
-            match call.await.unwrap() {
-                Ok(decision) => admitted += u64::from(decision.is_admitted()),
-                Err(error) => failure = Some(error),
-            }
+    let store = Memcached::<SlidingLog>::new(connect(&server).await);
+    let rule: SlidingLog = format!("sliding-log {LIMIT}/1d").parse().unwrap();
+    let first = acquire(&store, &rule, key()).await.unwrap();
+    let [(name, _)] = <[_; 1]>::try_from(items(&server)).unwrap();
+    // As many instants as almost fill an item.
+    let (mut state, mut bytes, mut count) = (None, Vec::new(), 0);
+    while bytes.len() < 523_000 {
+        let few = bytes.len() > 500_000;
+        for _ in 0..if few { 50 } else { 2000 } {
+            count += 1;
+            let at = first.at().as_nanos() - 3_600_000_000_000 + count * 100_000;
+            rule.step(&mut state, Timestamp::from_nanos(at), Cost::ONE);
         }
-        if let Some(error) = failure {
-            break error;
-        }
-        assert!(admitted < 1_000_000, "all fit into an item");
+        bytes = Codec::to_bytes(state.as_ref().unwrap());
+    }
+    let loaded = store.data().load(name.as_bytes()).await.unwrap();
+    let (version, _) = loaded.value.unwrap();
+    let swap = Swap {
+        expected: Some(&version),
+        value: Some(&bytes),
+        keep: Duration::from_secs(60),
     };
-    assert!(
-        told(&error).contains("-I") && admitted > 1000,
-        "{admitted}: {}",
-        told(&error)
-    );
-    // What was charged is charged, and what would be too large stays an error.
-    let remaining = look(&store, &rule, key()).await.unwrap().remaining();
-    assert_eq!(remaining, Some(1_000_000 - admitted));
+    let put = store.data().swap(name.as_bytes(), swap).await.unwrap();
+    assert!(matches!(put, Swapped::Done(Some(_))));
+
+    let mut remaining = LIMIT - count;
+    let error = loop {
+        match acquire(&store, &rule, key()).await {
+            Ok(decision) => {
+                remaining -= 1;
+                assert_eq!(decision.remaining(), Some(remaining));
+            }
+            Err(error) => break error,
+        }
+        assert!(remaining > LIMIT / 2, "all fit into an item");
+    };
+    assert!(told(&error).contains("-I"), "{}", told(&error));
+    let left = look(&store, &rule, key()).await.unwrap().remaining();
+    assert_eq!(left, Some(remaining));
+    assert!(acquire(&store, &rule, key()).await.is_err());
 }

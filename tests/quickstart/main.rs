@@ -15,7 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "memcached")]
+mod memcached;
+#[cfg(any(feature = "redis", feature = "memcached"))]
 #[path = "../servers/mod.rs"]
 mod servers;
 #[cfg(feature = "redis")]
@@ -31,7 +33,7 @@ fn now() -> Instant {
 }
 
 /// The right to keep the machine busy, or to be in time: one test at a time.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "memcached"))]
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE
@@ -408,6 +410,11 @@ fn wrong_flags_are_told_in_a_sentence() {
         (&["--demo=yes"], "takes no value"),
         (&["--store", "memcache"], "expected `memory` or a URL"),
         (
+            &["--store", "http://127.0.0.1"],
+            "`redis://127.0.0.1:6379` (`redis-cluster://`, `redis-sentinel://`) or \
+             `memcached://127.0.0.1:11211`",
+        ),
+        (
             &["--on-store-error=maybe"],
             "expected `open`, `closed` or `local`",
         ),
@@ -557,11 +564,20 @@ fn rules_that_make_wait_are_served_but_not_shown() {
     );
 }
 
-#[cfg(not(feature = "redis"))]
+#[cfg(not(all(feature = "redis", feature = "memcached")))]
 #[test]
 fn a_store_that_was_not_built_is_told_in_a_sentence() {
-    let args = ["--store", "redis://127.0.0.1:6379"];
-    let (status, _, errors) = Program::quickstart(&args).end(SOON);
-    assert_eq!(status.code(), Some(2));
-    assert!(errors.contains("--features axum,tokio,redis"), "{errors}");
+    for (scheme, built) in [
+        ("redis", cfg!(feature = "redis")),
+        ("memcached", cfg!(feature = "memcached")),
+    ] {
+        if built {
+            continue;
+        }
+        let store = format!("{scheme}://127.0.0.1");
+        let (status, _, errors) = Program::quickstart(&["--store", &store]).end(SOON);
+        assert_eq!(status.code(), Some(2));
+        let features = format!("build it with `--features axum,tokio,{scheme}`");
+        assert!(errors.contains(&features), "{errors}");
+    }
 }

@@ -98,8 +98,11 @@ impl MemcachedBuilder {
 /// The server of a URL.
 fn address(url: &str) -> Result<Address, String> {
     let wrong = |what: &str| {
+        // What a password may stand before is not repeated.
+        let secret = url.rsplit_once('@');
+        let shown = secret.map_or(url.into(), |(_, host)| format!("memcached://…@{host}"));
         format!(
-            "the URL `{url}` {what}: expected `memcached://host:port`, as `memcached://127.0.0.1:11211`"
+            "the URL `{shown}` {what}: expected `memcached://host:port`, as `memcached://127.0.0.1:11211`"
         )
     };
     let rest = url
@@ -179,7 +182,7 @@ mod tests {
             ("memcached://a:0", "a port that is none"),
             ("memcached://a:65536", "a port that is none"),
             ("memcached://a:b", "a port that is none"),
-            ("memcached://::1", "a port that is none"),
+            ("memcached://::1", "names no host"),
             ("memcached://a:1,b:1", "several servers"),
             ("memcached://user:pass@a:1", "authentication"),
             ("memcached://a:1/0", "behind the port"),
@@ -187,6 +190,7 @@ mod tests {
         ] {
             let error = address(url).unwrap_err();
             assert!(error.contains(why), "{url}: {error}");
+            assert!(!error.contains("pass@"), "{error}");
             assert!(
                 error.contains("expected `memcached://host:port`"),
                 "{error}"
