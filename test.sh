@@ -91,6 +91,7 @@ say "format"
 cargo fmt --all --check
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
+cargo fmt --check --manifest-path benches/redis/Cargo.toml
 
 say "clippy, warnings denied"
 cargo clippy --locked --all-features --all-targets -- -D warnings
@@ -115,6 +116,9 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps
 
 say "benchmarks, once, as tests"
 cargo bench --locked --all-features -- --test
+
+say "benchmark of the store in Redis, once, as a test"
+cargo bench --locked --manifest-path benches/redis/Cargo.toml --target-dir target/benches -- --test
 
 say "package"
 cargo package --locked --allow-dirty --no-verify

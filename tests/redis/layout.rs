@@ -91,10 +91,35 @@ fn a_key_that_stays_is_noticed() {
     server.command(&["SET", "foreign", "1"]);
 }
 
+/// An expiry is moved only when it comes too early, and never comes too early.
+#[tokio::test]
+async fn a_debt_outlives_its_calls_and_not_for_long() {
+    let server = servers::Redis::start();
+    let rule = "token-bucket 1/1s burst=1000".parse().unwrap();
+    let (store, key) = (store(server.url()).await, Key::from(7_u64));
+    let mut moved = 0;
+    for n in 0..60 {
+        let before = std::time::Instant::now();
+        let decision = super::acquire_many(&store, &rule, key, 1 + n % 3).await;
+        let debt = decision.unwrap().reset_after();
+        let [name] = <[String; 1]>::try_from(names(&server)).unwrap();
+        let left: u64 = server.command(&["PTTL", &name]).parse().unwrap();
+        let left = std::time::Duration::from_millis(left + 1);
+        assert!(left + before.elapsed() >= debt, "{n}: {left:?} of {debt:?}");
+        let most = debt + debt / 2 + std::time::Duration::from_secs(2);
+        assert!(left <= most, "{n}: {left:?} of {debt:?}");
+        let text = server.command(&["INFO", "commandstats"]);
+        let calls = text.split("cmdstat_pexpireat:calls=").nth(1).unwrap();
+        moved = calls.split(',').next().unwrap().parse().unwrap();
+    }
+    assert!((2..30).contains(&moved), "{moved} times in 60 calls");
+}
+
 /// The calls of commands that write, and the bytes under all keys.
 fn writes(server: &servers::Redis) -> (u64, Vec<String>) {
     let text = server.command(&["INFO", "commandstats"]);
-    let calls = ["set", "del", "pexpire", "expire"].iter().map(|name| {
+    let writing = ["set", "setrange", "del", "expire", "pexpire", "pexpireat"];
+    let calls = writing.iter().map(|name| {
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));

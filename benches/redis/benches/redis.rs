@@ -74,13 +74,15 @@ fn main() {
         ];
         race(&mode, name, ROUNDS, all, aims);
         let (requests, calls) = ours.requests();
-        println!("{:.1} calls in a request", calls as f64 / requests as f64);
+        if mode.full {
+            println!("\n{:.1} calls in a request", calls as f64 / requests as f64);
+        }
     };
     run(
         "one decision at a time",
         Load {
             tasks: 1,
-            clients: 10_000,
+            clients: 1_000,
             decisions: mode.pick(1_000, 10),
         },
         &[Aim {

@@ -1,9 +1,12 @@
 //! Who decides: the store, its floors, its peer. All of them over one connection that all tasks share, under the same
 //! limit, which is never reached.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use redis::{Client, aio::ConnectionManager, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Client,
+    aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
+};
 use throttled::RateLimiter;
 use tollgate::{
     Cost, Policy, TokenBucket,
@@ -15,6 +18,9 @@ use tollgate::{
 const PER_HOUR: u32 = 1000;
 const INTERVAL_MICROS: u64 = 3_600_000;
 const BURST: u32 = 1_000_000;
+
+/// How long an answer may take; on a machine with other work a few take long.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Somebody who decides about clients by their numbers.
 pub trait Decide: Clone + Send + Sync + 'static {
@@ -32,8 +38,9 @@ pub struct Ours {
 
 impl Ours {
     pub async fn connect(url: &str) -> Self {
+        let store = Redis::<TokenBucket>::builder(url).response_timeout(PATIENCE);
         Self {
-            store: Redis::connect(url).await.expect("a server"),
+            store: store.connect().await.expect("a server"),
             policy: Policy::new("bench"),
             rule: TokenBucket::per_hour(PER_HOUR.into()).burst(BURST.into()),
         }
@@ -58,7 +65,10 @@ impl Decide for Ours {
 /// A connection as a user of the client makes it.
 async fn connection(url: &str) -> MultiplexedConnection {
     let client = Client::open(url).expect("a URL");
-    let connection = client.get_multiplexed_async_connection().await;
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    let connection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await;
     connection.expect("a server")
 }
 
@@ -142,7 +152,9 @@ pub struct Throttled {
 impl Throttled {
     pub async fn connect(url: &str, clients: usize) -> Self {
         let client = Client::open(url).expect("a URL");
-        let connection = ConnectionManager::new(client).await.expect("a server");
+        let config = ConnectionManagerConfig::new().set_response_timeout(Some(PATIENCE));
+        let connection = ConnectionManager::new_with_config(client, config).await;
+        let connection = connection.expect("a server");
         let positive = |number| NonZeroU32::new(number).expect("above zero");
         Self {
             limiter: Arc::new(throttled::RedisRateLimiter::new(connection)),

@@ -63,6 +63,9 @@ impl Spread {
 
     fn text(&self) -> String {
         let [low, median, high] = self.0;
+        if median.is_nan() {
+            return "–".to_owned();
+        }
         format!("**{median:.2}** ({low:.2}–{high:.2})")
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Answer<'a> {
 }
 
 /// As long are the states that the program for buckets writes.
-const BUCKET: usize = 31;
+const BUCKET: usize = 32;
 
 impl<'a> Answer<'a> {
     /// # Errors

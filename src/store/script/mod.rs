@@ -1,7 +1,7 @@
 //! Stores that run a program beside their data.
 //!
-//! One program in Lua serves all rules: a driver, and a step for each algorithm. It takes the server's time,
-//! reads the states of all keys that it is asked for, decides, and writes what has changed, with an expiry. What it
+//! One program in Lua serves all rules: a driver, and a step for each algorithm; another one decides the same where
+//! there are token buckets alone. It takes the server's time, reads the states of all keys that it is asked for, decides, and writes what has changed, with an expiry. What it
 //! answers is what it found: this side makes the decisions anew from that, by the same
 //! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so that every number is the same.
 //!
@@ -13,7 +13,7 @@
 //! | `answer` | what they answer, and the decisions that follow |
 //! | `queue` | calls that go out together |
 //! | `pack` | MessagePack |
-//! | `lua/` | the driver, and a step for each algorithm |
+//! | `lua/` | the driver, a step for each algorithm, and the program for buckets |
 
 mod answer;
 mod evaluate;
@@ -28,10 +28,11 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime::Handle;
+
 use super::{
-    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
-    name::key_name,
-    task::{gone, on_its_own},
+    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store, name::key_name,
+    task::on_its_own,
 };
 use crate::{algorithm::Scripted, clock::Timestamp, decision::Charge, key::Key, outcome::Policy};
 
@@ -155,29 +156,23 @@ where
         for _ in 0..TRIES {
             let (now, bytes) = Self::found(data, key.clone()).await?;
             let mut state = bytes.as_deref().and_then(|bytes| state_of(rule, bytes));
-            let known = state.is_some();
+            let before = state.as_ref().map(|state| state_bytes(rule, state));
             rule.settle(&mut state, charge, now, actual);
+            let after = state.as_ref().map(|state| state_bytes(rule, state));
+            // Also where this rule would have forgotten it: another one may still count on it.
+            if before == after {
+                return Ok(());
+            }
             let Some(state) = state else {
-                if !known {
-                    return Ok(());
-                }
                 let argument = swap(Expected::This(bytes.as_deref()), None, Duration::ZERO);
                 if is_done(data, key.clone(), argument).await? {
                     return Ok(());
                 }
                 continue;
             };
-            let after = state_bytes(rule, &state);
-            // Also where this rule would have forgotten it: another one may still count on it.
-            if bytes.as_ref() == Some(&after) {
-                return Ok(());
-            }
             let until = rule.forgettable_at(&state);
             let keep = Duration::from_nanos(until.as_nanos().saturating_sub(now.as_nanos()));
-            let after = (!keep.is_zero()).then_some(after);
-            if after == bytes {
-                return Ok(());
-            }
+            let after = after.filter(|_| !keep.is_zero());
             let argument = swap(Expected::This(bytes.as_deref()), after.as_deref(), keep);
             if is_done(data, key.clone(), argument).await? {
                 return Ok(());
@@ -229,7 +224,10 @@ where
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::other(error))),
         };
-        Check::Pending(Box::pin(Arc::clone(&self.queue).ask(call)))
+        match Handle::try_current() {
+            Ok(runtime) => Check::Pending(Box::pin(Arc::clone(&self.queue).ask(call, runtime))),
+            Err(error) => Check::Ready(Err(Error::other(error))),
+        }
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {

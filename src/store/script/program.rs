@@ -15,7 +15,7 @@ const ALGORITHMS: [&str; 9] = [
     include_str!("lua/warm_up_spaced.lua"),
 ];
 
-/// A program in Lua 5.1, as Redis runs it: with `redis` and `cmsgpack`.
+/// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program(Which);
 

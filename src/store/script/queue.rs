@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     algorithm::Scripted,
-    store::{Decisions, Error},
+    store::{Decisions, Error, task::gone},
 };
 
 /// Calls of one request at most.
@@ -132,8 +132,12 @@ where
     ///
     /// # Errors
     ///
-    /// When the call is about keys of several groups, there is no runtime that could send it, or there is no answer.
-    pub(super) async fn ask(self: Arc<Self>, call: Call<Rule>) -> Result<Decisions, Error> {
+    /// When the call is about keys of several groups, or there is no answer.
+    pub(super) async fn ask(
+        self: Arc<Self>,
+        call: Call<Rule>,
+        runtime: Handle,
+    ) -> Result<Decisions, Error> {
         let mut groups = call.0.iter().map(|question| self.data.group(&question.key));
         let group = groups.next().unwrap_or(0);
         // Else it would spoil the whole request.
@@ -149,8 +153,8 @@ where
             let (_, decided) = self.send(vec![call]).await;
             return decided.map(|decided| decided.into_iter().next().unwrap_or_default());
         }
-        let answer = self.enqueue(group, call)?;
-        answer.await.unwrap_or_else(|_| Err(super::gone()))
+        let answer = self.enqueue(group, call, &runtime);
+        answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
     fn alone(&self) -> Option<Alone<'_, E, Rule>> {
@@ -164,8 +168,8 @@ where
         self: &Arc<Self>,
         group: u32,
         call: Call<Rule>,
-    ) -> Result<oneshot::Receiver<Result<Decisions, Error>>, Error> {
-        let runtime = Handle::try_current().map_err(Error::other)?;
+        runtime: &Handle,
+    ) -> oneshot::Receiver<Result<Decisions, Error>> {
         let (reply, answer) = oneshot::channel();
         let mut waiting = self.waiting();
         let entry = waiting.groups.entry(group).or_insert_with(|| Group {
@@ -183,7 +187,7 @@ where
             };
             runtime.spawn(Self::work(turn));
         }
-        Ok(answer)
+        answer
     }
 
     /// The calls of the next request; none if nobody waits, and then nobody works for the group.

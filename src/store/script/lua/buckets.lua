@@ -10,12 +10,13 @@
 -- Answers the time in 8 bytes, in 4 each the number of calls that were admitted and of states that could not be read,
 -- and for each key the state that was found, as long as all states that are written here, or zeros.
 
--- A state is what the driver writes, { VERSION, { TOKEN_BUCKET, written at, level, gain } }, but all numbers are of the same
--- width: so they are read without looking what there is. The head ends with the mark of the first one.
-local FORM, LENGTH = '>I5i8Bi8Bi8', 31
-local HEAD, MARK = 0x92019401d3, 0xd3
+-- A state is what the driver writes, { VERSION, { TOKEN_BUCKET, written at, level, gain } }, but each number always takes
+-- the same width, so that they are read without looking what there is; and behind it stands the second at which it
+-- expires. Each number has its mark in front, which is written as a part of its neighbour where that is short.
+local FORM, LENGTH = '>I5i8Bi8I5I5', 32
+local HEAD, MARK, SHORT, SHORTS = 0x92019401d3, 0xd3, 0xce00000000, 0x100000000
 local TOKEN_BUCKET = 1
-local NOTHING = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local NOTHING = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
 local call, read, write = redis.call, struct.unpack, struct.pack
 local plan = { cmsgpack.unpack(ARGV[1]) }
@@ -28,20 +29,23 @@ end
 local admitted, healed = 0, 0
 -- What is of another type is missing here, and found out when it is written.
 local found = call('MGET', unpack(KEYS))
--- Numbers take long to become text.
 local texts = {}
 local key = plan[run]
 while key do
   local name, bytes = KEYS[key], found[key]
   local at, level, from
+  local expires, is_wide = 0, false
   if not bytes then
     found[key] = NOTHING
   else
-    local head, second, third
     if #bytes == LENGTH then
-      head, at, second, level, third, from = read(FORM, bytes)
+      local head, mark
+      head, at, mark, level, from, expires = read(FORM, bytes)
+      from, expires = from - SHORT, expires - SHORT
+      is_wide = head == HEAD and mark == MARK and at >= 0 and at < LIMIT and level > -LIMIT and level < LIMIT
+        and from > 0 and from <= MOST_GAIN and expires >= 0 and expires < SHORTS
     end
-    if head ~= HEAD or second ~= MARK or third ~= MARK then
+    if not is_wide then
       -- What a settlement, another rule or another program has written.
       local whole, state = pcall(cmsgpack.unpack, bytes)
       local part
@@ -49,7 +53,7 @@ while key do
       if whole then
         part = state[2]
       end
-      at = nil
+      at, expires = nil, 0
       if part and part[1] == TOKEN_BUCKET then
         at, level, from = part[2], part[3], part[4]
         whole = #part == 4 and is_natural(at) and has_level(part, 3)
@@ -58,14 +62,11 @@ while key do
         healed = healed + 1
         at = nil
       end
-      found[key] = at and write(FORM, HEAD, at, MARK, level, MARK, from) or NOTHING
-    elseif at < 0 or at >= LIMIT or level <= -LIMIT or level >= LIMIT or from <= 0 or from > MOST_GAIN then
-      healed = healed + 1
-      at, found[key] = nil, NOTHING
+      found[key] = at and write(FORM, HEAD, at, MARK, level, SHORT + from, SHORT) or NOTHING
     end
   end
 
-  local keep
+  local full_at
   repeat
     local rule, cost, calls = plan[run + 1], plan[run + 2], plan[run + 3]
     local gain, price, burst = plan[rule], plan[rule + 1], plan[rule + 2]
@@ -96,29 +97,37 @@ while key do
       admitted = admitted + passed
       at, level, from = since, left - passed * each, gain
       local missing = full - level + gain - 1
-      keep = at - now + (missing - missing % gain) / gain
+      full_at = at + (missing - missing % gain) / gain
     end
     run = run + 4
   until plan[run] ~= key
 
   key = plan[run]
-  if keep then
-    -- In whole seconds, rounded up, so that many keys share a text. A time that was told does not pass here: a minute
-    -- more, with what is rounded.
-    keep = (keep + 999999 - (keep + 999999) % 1000000) / 1000000 + (plan[1] == 0 and 0 or 59)
-    local text = texts[keep]
-    if not text then
-      text = string.format('%d000', keep)
+  if full_at then
+    -- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
+    -- suffice any more. A time that was told does not pass here: a minute more.
+    local late
+    if plan[1] ~= 0 then
+      late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + 60000), 0
+    elseif full_at > expires * 1000000 then
+      expires = math.ceil((full_at + (full_at - now) / 2) / 1000000)
+      -- Numbers take long to become text; many keys share this one.
+      late = texts[expires] or string.format('%d000', expires)
       if key then
-        texts[keep] = text
+        texts[expires] = late
       end
     end
-    local state = write(FORM, HEAD, at, MARK, level, MARK, from)
-    if bytes then
-      call('SET', name, state, 'PX', text)
-    elseif not call('SET', name, state, 'PX', text, 'NX') then
+    local state = write(FORM, HEAD, at, MARK, level, SHORT + from, SHORT + math.min(expires, SHORTS - 1))
+    if is_wide then
+      call('SETRANGE', name, '0', state)
+    elseif bytes then
+      call('SET', name, state)
+    elseif not call('SET', name, state, 'NX') then
       healed = healed + 1
-      call('SET', name, state, 'PX', text)
+      call('SET', name, state)
+    end
+    if late then
+      call(plan[1] == 0 and 'PEXPIREAT' or 'PEXPIRE', name, late)
     end
   end
 end
