@@ -96,6 +96,8 @@ cargo fmt --check --manifest-path benches/redis/Cargo.toml
 say "clippy, warnings denied"
 cargo clippy --locked --all-features --all-targets -- -D warnings
 cargo clippy --locked --no-default-features -- -D warnings
+# As the README's first command builds it.
+cargo clippy --locked --features axum,tokio --example quickstart -- -D warnings
 
 say "tests, all features (examples built, documentation's examples run)"
 cargo test --locked --all-features

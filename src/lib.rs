@@ -91,7 +91,7 @@
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://` URLs |
-//! | `memcached` | the stores in memcached |
+//! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
 //! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |

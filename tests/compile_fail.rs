@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that put their authors right.
-const REMEDIES: [(&str, &str); 14] = [
+const REMEDIES: [(&str, &str); 15] = [
     (
         "also_of_another_rule",
         "expected `TokenBucket`, found `AnyRule`",
@@ -50,6 +50,7 @@ const REMEDIES: [(&str, &str); 14] = [
         "predicate_of_another_request",
         "a closure `|request: &http::Request<Body>| …`",
     ),
+    ("state_that_is_no_bytes", "implement `Codec` for its state"),
     (
         "store_of_another_rule",
         "a layer's rule and its store must name the same rule type",

@@ -181,6 +181,13 @@ fn pacing_knows_no_store_and_reads_no_clock_where_it_is_told_the_time() {
 }
 
 #[test]
+fn delays_know_neither_stores_nor_clients() {
+    for (path, lines) in below(&sources(), &["backoff"]) {
+        names_only(path, lines, &["backoff", "random"]);
+    }
+}
+
+#[test]
 fn the_triad_knows_no_algorithm_and_no_concrete_store() {
     let concrete = [
         "Local",
@@ -330,7 +337,16 @@ fn the_default_features_bring_no_framework_and_no_runtime() {
     let manifest =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
     assert!(manifest.contains("\ndefault = []\n"));
-    for framework in ["axum", "futures-core", "tonic", "tokio", "serde", "tracing"] {
+    for framework in [
+        "axum",
+        "futures-core",
+        "redis",
+        "serde",
+        "tokio",
+        "tonic",
+        "tower",
+        "tracing",
+    ] {
         let optional = manifest
             .lines()
             .find(|line| line.starts_with(&format!("{framework} = {{ version")))

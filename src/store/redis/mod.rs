@@ -62,7 +62,7 @@ use self::link::Link;
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
-/// ///
+///
 /// # async fn run() -> Result<(), tollgate::store::Error> {
 /// let redis = Redis::<TokenBucket>::connect("redis://127.0.0.1").await?.fail_open();
 /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(redis);

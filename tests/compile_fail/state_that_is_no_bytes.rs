@@ -1,0 +1,42 @@
+//! A rule whose state has no codec, in a store that keeps bytes.
+
+use tollgate::{
+    Charge, Cost, Decision, Timestamp,
+    algorithm::{Algorithm, Step},
+    store::{CompareAndSwap, Error, Loaded, Optimistic, Swap, Swapped},
+};
+
+#[derive(Clone)]
+struct Lifetime;
+
+impl Algorithm for Lifetime {
+    type State = u64;
+
+    fn step(&self, _: &mut Option<u64>, _: Timestamp, _: Cost) -> Step {
+        unimplemented!()
+    }
+    fn look(&self, _: Option<&u64>, _: Timestamp) -> Decision {
+        unimplemented!()
+    }
+    fn settle(&self, _: &mut Option<u64>, _: &Charge, _: Timestamp, _: u64) {}
+    fn forgettable_at(&self, _: &u64) -> Timestamp {
+        Timestamp::MAX
+    }
+}
+
+struct Nowhere;
+
+impl CompareAndSwap for Nowhere {
+    type Version = u64;
+
+    async fn load(&self, _: &[u8]) -> Result<Loaded<u64>, Error> {
+        Err(Error::timeout())
+    }
+    async fn swap(&self, _: &[u8], _: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+        Err(Error::timeout())
+    }
+}
+
+fn main() {
+    let _ = Optimistic::<_, Lifetime>::new(Nowhere);
+}
