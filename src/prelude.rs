@@ -7,7 +7,7 @@ pub use crate::{
     store::{Local, LocalBuilder, StoreExt},
 };
 
-#[cfg(feature = "memcached")]
-pub use crate::store::{Memcached, MemcachedCounters};
 #[cfg(feature = "redis")]
 pub use crate::store::Redis;
+#[cfg(feature = "memcached")]
+pub use crate::store::{Memcached, MemcachedCounters};

@@ -77,7 +77,12 @@ where
     ///
     /// Who is answered leaves the batch; who lost a race and may try again stays, after the back-off.
     pub(super) async fn attempt(&mut self) {
-        match self.load_and_swap().await {
+        let ended = {
+            let until = self.until();
+            let work = pin!(self.load_and_swap());
+            in_time(until, work).await
+        };
+        match ended {
             Ok(Ended::Answered(answers)) => {
                 self.delays = None;
                 for (job, answer) in self.batch.drain(..).zip(answers) {
@@ -150,17 +155,13 @@ where
 
     async fn load(&mut self) -> Result<Known<C::Version, Rule::State>, Error> {
         Counters::add(&self.queue.counters.loads, 1);
-        let until = self.until();
-        let answer = pin!(self.queue.data.load(&self.key));
-        let loaded = in_time(until, answer).await?;
+        let loaded = self.queue.data.load(&self.key).await?;
         Ok(self.read(loaded, Source::Load))
     }
 
     async fn swap(&mut self, swap: Swap<'_, C::Version>) -> Result<Swapped<C::Version>, Error> {
         Counters::add(&self.queue.counters.swaps, 1);
-        let until = self.until();
-        let answer = pin!(self.queue.data.swap(&self.key, swap));
-        in_time(until, answer).await
+        self.queue.data.swap(&self.key, swap).await
     }
 
     /// Until when somebody of the batch waits for an answer: who came last.
@@ -245,8 +246,8 @@ where
     }
 }
 
-/// An answer of the store, or that it took too long. By reference: what is moved in would be kept three times, and a task of
-/// more than a kilobyte takes the allocator twice as long.
+/// What came of an attempt, or that it took too long: one timer serves all that it asks. By reference: what is moved in would
+/// be kept three times, and a task of more than a kilobyte takes the allocator twice as long.
 async fn in_time<T>(
     until: Option<Instant>,
     answer: Pin<&mut impl Future<Output = Result<T, Error>>>,
