@@ -45,6 +45,25 @@ mod with_it {
     }
 
     #[tokio::test]
+    async fn a_cluster_with_a_root_of_ones_own() {
+        let tls = TlsRedis::start_cluster();
+        let unknown = Redis::<TokenBucket>::connect(tls.cluster_url()).await;
+        assert!(unknown.is_err());
+        let builder = Redis::<TokenBucket>::builder(tls.cluster_url());
+        let trusting = builder.root_certificate(tls.certificate.as_str());
+        let store: Redis<TokenBucket> = trusting.connect().await.unwrap();
+        assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);
+        assert_eq!(tls.server.keys().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn sentinels_by_tls_are_an_error_that_says_so() {
+        let url = "rediss-sentinel://localhost:1/name";
+        let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
+        assert!(why(&error).contains("without TLS"), "{error:?}");
+    }
+
+    #[tokio::test]
     async fn a_server_that_nobody_vouches_for_is_an_error() {
         let (tls, other) = (TlsRedis::start(false), TlsRedis::start(false));
         let second = std::time::Duration::from_secs(1);

@@ -61,7 +61,7 @@ where
     /// |---|---|
     /// | `redis://user:password@host:6379/0` | one server |
     /// | `rediss://user:password@host:6379/0` | one server by TLS, feature `redis-tls` |
-    /// | `redis-cluster://host:7000,host:7001` | a cluster, by some of its nodes |
+    /// | `redis-cluster://host:7000,host:7001` | a cluster, by some of its nodes; `rediss-cluster://` by TLS |
     /// | `redis-sentinel://host:26379,host:26380/name` | the master of that name, by sentinels |
     ///
     /// `user:password@` in front of the first host is for all nodes of a cluster, and for the master that sentinels
@@ -72,8 +72,8 @@ where
     /// By `rustls`, which asks the application for its cryptography: enable one of the features `ring` and `aws_lc_rs` of
     /// that crate, or install a provider (`rustls::crypto::CryptoProvider::install_default`), or
     /// [`connect`](RedisBuilder::connect) panics and says so. The server's certificate is checked by the roots that the
-    /// machine trusts, or by [those that are set](RedisBuilder#method.root_certificate). Clusters and
-    /// sentinels are reached without TLS.
+    /// machine trusts, or by [those that are set](RedisBuilder#method.root_certificate).
+    /// Sentinels, and masters that they name, are reached without TLS.
     pub fn builder(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder {
             url: url.into(),
@@ -113,7 +113,7 @@ impl RedisBuilder {
     ///
     /// # Panics
     ///
-    /// With a `rediss://` URL where [`rustls` has no cryptography](Script::builder).
+    /// With a URL that asks for TLS, where [`rustls` has no cryptography](Script::builder).
     pub async fn connect<Rule>(self) -> Result<Redis<Rule>, Error>
     where
         Rule: Scripted<State: Send> + Send + 'static,
@@ -125,17 +125,24 @@ impl RedisBuilder {
 
     async fn link(&self) -> Result<Link, Error> {
         let timeout = self.response_timeout;
-        if let Some(rest) = self.url.strip_prefix("redis-cluster://") {
+        let cluster = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
+        let cluster = cluster("redis-cluster://").or_else(|| cluster("rediss-cluster://"));
+        if let Some((scheme, rest)) = cluster {
             let (user, hosts) = credentials(rest);
-            let nodes = hosts.split(',').map(|host| format!("redis://{user}{host}"));
-            let client = ClusterClientBuilder::new(nodes)
+            let scheme = scheme.replace("-cluster", "");
+            let nodes = hosts.split(',').map(|host| format!("{scheme}{user}{host}"));
+            let builder = ClusterClientBuilder::new(nodes)
                 .connection_timeout(timeout)
                 .response_timeout(timeout)
                 .retries(RETRIES)
                 .min_retry_wait(RETRY_WAIT)
-                .max_retry_wait(10 * RETRY_WAIT)
-                .build()
-                .map_err(Error::other)?;
+                .max_retry_wait(10 * RETRY_WAIT);
+            let builder = if scheme == "rediss://" {
+                self.by_tls(builder)?
+            } else {
+                builder
+            };
+            let client = builder.build().map_err(Error::other)?;
             let connection = client.get_async_connection().await.map_err(link::error)?;
             return Ok(Link::Cluster(connection));
         }
@@ -155,9 +162,25 @@ impl RedisBuilder {
         Ok(Link::one(Source::Single(client), timeout))
     }
 
+    /// A cluster whose nodes are reached by TLS.
+    fn by_tls(&self, builder: ClusterClientBuilder) -> Result<ClusterClientBuilder, Error> {
+        #[cfg(feature = "redis-tls")]
+        return Ok(builder.certs(self.certificates.clone()));
+        #[cfg(not(feature = "redis-tls"))]
+        {
+            drop(builder);
+            Err(Error::other(WITHOUT_TLS))
+        }
+    }
+
     /// The client of one server.
     fn client(&self) -> Result<Client, Error> {
         let url = self.url.as_str();
+        if url.starts_with("rediss-sentinel://") {
+            return Err(Error::other(
+                "sentinels are reached without TLS: expected `redis-sentinel://…`; or give `Redis::over` a connection",
+            ));
+        }
         // Valkey's own scheme is known to the client as well.
         if url.starts_with("rediss") || url.starts_with("valkeys") {
             #[cfg(feature = "redis-tls")]

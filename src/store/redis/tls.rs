@@ -8,7 +8,7 @@ use crate::store::Error;
 impl RedisBuilder {
     /// The certificates that a server's is checked by, as PEM, in place of those that the machine trusts.
     ///
-    /// For `rediss://` URLs; anything else does not look at them.
+    /// For `rediss://` and `rediss-cluster://` URLs; anything else does not look at them.
     #[must_use]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::super::place::free_port;
-use super::{Redis, RedisOptions};
+use super::super::{place::free_port, wait::wait_until};
+use super::{LIMIT, Redis, RedisOptions};
 
 /// A running server with a second port, for TLS; killed when dropped.
 #[derive(Debug)]
@@ -19,12 +19,34 @@ pub struct TlsRedis {
 impl TlsRedis {
     /// A Redis that trusts its own certificate alone, and asks its clients for it where `asks_clients`.
     pub fn start(asks_clients: bool) -> Self {
+        Self::start_of(RedisOptions::new(), asks_clients)
+    }
+
+    /// A cluster of this one node, which has all slots.
+    pub fn start_cluster() -> Self {
+        let options = RedisOptions::new()
+            .set("cluster-enabled", "yes")
+            .set("cluster-announce-ip", "127.0.0.1")
+            .set("tls-cluster", "yes");
+        let alone = Self::start_of(options, false);
+        alone
+            .server
+            .command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        wait_until("a cluster of one", LIMIT, || {
+            let info = alone.server.command(&["CLUSTER", "INFO"]);
+            let is_well = info.contains("cluster_state:ok");
+            is_well.then_some(()).ok_or(info)
+        });
+        alone
+    }
+
+    fn start_of(options: RedisOptions, asks_clients: bool) -> Self {
         let names = ["localhost", "127.0.0.1"].map(str::to_owned);
         let own = rcgen::generate_simple_self_signed(names).unwrap();
         let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
         let port = free_port();
         let asks = if asks_clients { "yes" } else { "no" };
-        let server = RedisOptions::new().start_as(|folder| {
+        let server = options.start_as(|folder| {
             let file = |name: &str, text: &str| {
                 let path = folder.join(name);
                 fs::write(&path, text).unwrap();
@@ -53,5 +75,10 @@ impl TlsRedis {
     /// `rediss://localhost:port`.
     pub fn url(&self) -> String {
         format!("rediss://localhost:{}", self.port)
+    }
+
+    /// `rediss-cluster://localhost:port`.
+    pub fn cluster_url(&self) -> String {
+        format!("rediss-cluster://localhost:{}", self.port)
     }
 }
