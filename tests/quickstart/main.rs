@@ -411,7 +411,7 @@ fn wrong_flags_are_told_in_a_sentence() {
         (&["--store", "memcache"], "expected `memory` or a URL"),
         (
             &["--store", "http://127.0.0.1"],
-            "`redis://127.0.0.1:6379` (`redis-cluster://`, `redis-sentinel://`) or \
+            "`redis://127.0.0.1:6379` (`rediss://`, `redis-cluster://`, `redis-sentinel://`) or \
              `memcached://127.0.0.1:11211`",
         ),
         (
