@@ -66,7 +66,7 @@ while key do
     end
   end
 
-  local full_at
+  local full_at, span
   repeat
     local rule, cost, calls = plan[run + 1], plan[run + 2], plan[run + 3]
     local gain, price, burst = plan[rule], plan[rule + 1], plan[rule + 2]
@@ -97,7 +97,7 @@ while key do
       admitted = admitted + passed
       at, level, from = since, left - passed * each, gain
       local missing = full - level + gain - 1
-      full_at = at + (missing - missing % gain) / gain
+      full_at, span = at + (missing - missing % gain) / gain, full / gain
     end
     run = run + 4
   until plan[run] ~= key
@@ -105,11 +105,11 @@ while key do
   key = plan[run]
   if full_at then
     -- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
-    -- suffice any more. A time that was told does not pass here: a minute more.
+    -- suffice any more; or is later than this rule sets any. A time that was told does not pass here: a minute more.
     local late
     if plan[1] ~= 0 then
       late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + 60000), 0
-    elseif full_at > expires * 1000000 then
+    elseif full_at > expires * 1000000 or expires * 1000000 > full_at + 2 * span + 2000000 then
       expires = math.ceil((full_at + (full_at - now) / 2) / 1000000)
       -- Numbers take long to become text; many keys share this one.
       late = texts[expires] or string.format('%d000', expires)
