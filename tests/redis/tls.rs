@@ -1,5 +1,8 @@
 //! `rediss://`.
 
+#[cfg(feature = "redis-tls")]
+mod server;
+
 use tollgate::{
     TokenBucket,
     store::{Error, Redis},
@@ -19,7 +22,7 @@ fn why(error: &Error) -> String {
 
 #[cfg(feature = "redis-tls")]
 mod with_it {
-    use super::{super::servers::TlsRedis, *};
+    use super::{server::TlsRedis, *};
     use tollgate::key::Key;
 
     use crate::{admitted, at_once, in_time, servers};

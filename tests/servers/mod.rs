@@ -24,13 +24,15 @@ mod resp;
 mod sentinel;
 mod wait;
 
+pub(crate) use place::free_port;
+
 pub use cluster::{Cluster, Migration};
 pub use etcd::Etcd;
 pub use memcached::{Memcached, MemcachedOptions};
 pub use place::required;
 pub use process::Server;
 pub use proxy::{Flow, Proxy};
-pub use redis::{Redis, RedisOptions, TlsRedis};
+pub use redis::{Redis, RedisOptions};
 pub use resp::{Reply, Resp};
 pub use sentinel::Sentinel;
 pub use wait::{idle_wakeup, slack_since, wait_until, watch_this_runtime};

@@ -49,7 +49,7 @@ pub fn required(name: &str, is_there: bool) {
 /// Not one of those that the kernel gives to outgoing connections, as port 0 would: while a server is
 /// down, a client that tries its port again and again would sooner or later be given that same port
 /// to come from, and be connected to itself.
-pub(super) fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();

@@ -1,11 +1,10 @@
 //! A single Redis or Valkey.
 
 mod options;
-mod tls;
 
 use std::{io, net::SocketAddr, ops::Deref, thread, time::Duration};
 
-pub use self::{options::RedisOptions, tls::TlsRedis};
+pub use self::options::RedisOptions;
 use super::{
     process::Server,
     resp::{Reply, Resp},

@@ -1,30 +1,29 @@
 //! A server that can be reached by TLS.
 
-use std::fs;
+use std::{fs, time::Duration};
 
-use super::super::{place::free_port, wait::wait_until};
-use super::{LIMIT, Redis, RedisOptions};
+use crate::servers::{Redis, RedisOptions, free_port, wait_until};
 
 /// A running server with a second port, for TLS; killed when dropped.
 #[derive(Debug)]
-pub struct TlsRedis {
-    pub server: Redis,
+pub(crate) struct TlsRedis {
+    pub(crate) server: Redis,
     port: u16,
     /// The certificate that the server shows, which vouches for itself, as PEM.
-    pub certificate: String,
+    pub(crate) certificate: String,
     /// The key of it.
-    pub key: String,
+    pub(crate) key: String,
 }
 
 impl TlsRedis {
     /// A Redis that trusts its own certificate alone, and asks its clients for it where `asks_clients`.
-    pub fn start(asks_clients: bool) -> Self {
-        Self::start_of(RedisOptions::new(), asks_clients)
+    pub(crate) fn start(asks_clients: bool) -> Self {
+        Self::start_of(Redis::options(), asks_clients)
     }
 
     /// A cluster of this one node, which has all slots.
-    pub fn start_cluster() -> Self {
-        let options = RedisOptions::new()
+    pub(crate) fn start_cluster() -> Self {
+        let options = Redis::options()
             .set("cluster-enabled", "yes")
             .set("cluster-announce-ip", "127.0.0.1")
             .set("tls-cluster", "yes");
@@ -32,7 +31,7 @@ impl TlsRedis {
         alone
             .server
             .command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-        wait_until("a cluster of one", LIMIT, || {
+        wait_until("a cluster of one", Duration::from_secs(5), || {
             let info = alone.server.command(&["CLUSTER", "INFO"]);
             let is_well = info.contains("cluster_state:ok");
             is_well.then_some(()).ok_or(info)
@@ -73,12 +72,12 @@ impl TlsRedis {
     }
 
     /// `rediss://localhost:port`.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("rediss://localhost:{}", self.port)
     }
 
     /// `rediss-cluster://localhost:port`.
-    pub fn cluster_url(&self) -> String {
+    pub(crate) fn cluster_url(&self) -> String {
         format!("rediss-cluster://localhost:{}", self.port)
     }
 }
