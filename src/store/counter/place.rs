@@ -61,11 +61,18 @@ impl Place {
 
     /// What a counter is called: by who is counted, how, and in which slice.
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
-        let mut name = Vec::with_capacity(self.stem.len() + 20);
-        name.extend_from_slice(&self.stem);
-        // Nor here.
-        let _ = write!(name, "{slice}");
-        name.into()
+        // By hand, and as long as it has to be from the start: a call waits for little else here.
+        let mut digits = [b'0'; 20];
+        let (mut rest, mut first) = (slice, digits.len() - 1);
+        loop {
+            digits[first] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+            first -= 1;
+        }
+        [&self.stem, &digits[first..]].concat().into()
     }
 
     /// All that it is found by, in the process.

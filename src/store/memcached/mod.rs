@@ -43,18 +43,18 @@ use self::pool::Pool;
 /// # Many nodes, one key
 ///
 /// Server operations for each decision, and the time until all have decided, where so many nodes want one decision each of one
-/// key at the same instant; measured on the loopback of a busy machine with two cores (`BENCHMARKS.md`):
+/// key at the same instant; measured on the loopback of a machine with two cores (`BENCHMARKS.md`):
 ///
 /// | nodes | operations | without back-off | time | without back-off |
 /// |---|---|---|---|---|
-/// | 1 | 2.0 | 2.0 | 0.15 ms | 0.13 ms |
-/// | 2 | 3.0 | 3.0 | 2.4 ms | 0.3 ms |
-/// | 5 | 3.6 | 4.0 | 4.9 ms | 0.6 ms |
-/// | 10 | 5.4 | 6.6 | 11 ms | 1.3 ms |
-/// | 20 | 8.3 | 11 | 31 ms | 3.8 ms |
-/// | 50 | 11 | 18 | 100 ms | 10 ms |
-/// | 100 | 13 | 38 | 160 ms | 63 ms |
-/// | 200 | 16 | 68 | 294 ms | 283 ms |
+/// | 1 | 2.0 | 2.0 | 0.13 ms | 0.10 ms |
+/// | 2 | 3.0 | 3.0 | 2.2 ms | 0.2 ms |
+/// | 5 | 4.0 | 4.4 | 5.1 ms | 0.5 ms |
+/// | 10 | 5.6 | 6.4 | 12 ms | 1.1 ms |
+/// | 20 | 7.4 | 9.2 | 27 ms | 2.9 ms |
+/// | 50 | 11 | 18 | 101 ms | 11 ms |
+/// | 100 | 13 | 28 | 161 ms | 31 ms |
+/// | 200 | 16 | 54 | 266 ms | 129 ms |
 ///
 /// Tasks of one process are combined, and do not count.
 ///
