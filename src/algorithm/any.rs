@@ -9,6 +9,7 @@ use super::{
     codec::{Codec, damaged, tag},
     fixed_window::{FixedWindow, FixedWindowState},
     leaky_bucket::{LeakyBucket, LeakyBucketState},
+    shape::{Says, Shape},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
     text::Words,
@@ -196,9 +197,10 @@ impl Algorithm for AnyRule {
     }
 
     #[inline]
-    fn meter(&self) -> Option<&Meter> {
+    fn meter(&self) -> Option<Meter<'_>> {
         match self {
             Self::TokenBucket(rule) => rule.meter(),
+            Self::LeakyBucket(rule) => rule.meter(),
             _ => None,
         }
     }
@@ -206,17 +208,30 @@ impl Algorithm for AnyRule {
     fn mark_of(&self, state: &AnyState, now: Moment) -> Option<Mark> {
         match self {
             Self::TokenBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
+            Self::LeakyBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
             _ => None,
         }
     }
 
-    /// All marks are those of token buckets.
-    fn state_of(&self, mark: Mark, now: Moment) -> Option<AnyState> {
-        let state = match self {
-            Self::TokenBucket(rule) => rule.state_of(mark, now)?,
-            _ => TokenBucketState::holding(now.mark().since(mark), now.at()),
-        };
-        Some(state.into_any())
+    /// A state of the algorithm whose mark it is; a debt is read by the rule's own.
+    fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<AnyState> {
+        fn own<R: Algorithm<State: Own>>(
+            rule: &R,
+            mark: Mark,
+            shape: Shape,
+            now: Moment,
+        ) -> Option<AnyState> {
+            rule.state_of(mark, shape, now).map(Own::into_any)
+        }
+        match (self, shape.says()) {
+            (Self::TokenBucket(rule), Says::Debt | Says::Bucket) => own(rule, mark, shape, now),
+            (Self::LeakyBucket(rule), Says::Debt | Says::Queue) => own(rule, mark, shape, now),
+            (_, Says::Bucket) => {
+                Some(TokenBucketState::holding(now.mark().since(mark), now.at()).into_any())
+            }
+            (_, Says::Queue) => Some(LeakyBucketState::idle_at(mark, now).into_any()),
+            _ => None,
+        }
     }
 }
 

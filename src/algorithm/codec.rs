@@ -64,7 +64,7 @@ pub(super) mod tag {
     pub(in crate::algorithm) const ALL: u8 = 0x09;
     pub(in crate::algorithm) const TOKEN_BUCKET: u8 = 0x11;
     pub(in crate::algorithm) const LEAKY_BUCKET: u8 = 0x19;
-    pub(in crate::algorithm) const FIXED_WINDOW: u8 = 0x21;
+    pub(in crate::algorithm) const FIXED_WINDOW: u8 = 0x22;
     pub(in crate::algorithm) const SLIDING_WINDOW: u8 = 0x29;
     pub(in crate::algorithm) const SLIDING_LOG: u8 = 0x31;
     pub(in crate::algorithm) const WARM_UP: u8 = 0x39;
@@ -74,7 +74,12 @@ pub(super) mod tag {
 
     /// The tag that this program knows of the same algorithm, whatever the version.
     pub(in crate::algorithm) fn of_any_version(byte: u8) -> u8 {
-        byte & !0b111 | 1
+        const UPPER: u8 = !0b111;
+        const OF_FIXED_WINDOW: u8 = FIXED_WINDOW & UPPER;
+        match byte & UPPER {
+            OF_FIXED_WINDOW => FIXED_WINDOW,
+            upper => upper | 1,
+        }
     }
 }
 
@@ -195,15 +200,20 @@ mod tests {
 
     #[test]
     fn a_newer_version_of_the_same_algorithm_is_told_from_damage() {
-        for (byte, newer) in [
-            (0x10, Some(false)),
-            (0x11, None),
-            (0x12, Some(true)),
-            (0x17, Some(true)),
-            (0x18, Some(false)),
-            (0x1a, Some(false)),
+        for (tag, byte, newer) in [
+            (tag::TOKEN_BUCKET, 0x10, Some(false)),
+            (tag::TOKEN_BUCKET, 0x11, None),
+            (tag::TOKEN_BUCKET, 0x12, Some(true)),
+            (tag::TOKEN_BUCKET, 0x17, Some(true)),
+            (tag::TOKEN_BUCKET, 0x18, Some(false)),
+            (tag::TOKEN_BUCKET, 0x1a, Some(false)),
+            (tag::FIXED_WINDOW, 0x20, Some(false)),
+            (tag::FIXED_WINDOW, 0x21, Some(false)),
+            (tag::FIXED_WINDOW, 0x22, None),
+            (tag::FIXED_WINDOW, 0x23, Some(true)),
+            (tag::FIXED_WINDOW, 0x2a, Some(false)),
         ] {
-            let taken = take_tag(&mut &[byte][..], tag::TOKEN_BUCKET);
+            let taken = take_tag(&mut &[byte][..], tag);
             assert_eq!(taken.err().map(|error| error.is_newer_state()), newer);
         }
     }

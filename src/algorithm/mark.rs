@@ -2,7 +2,8 @@
 
 use crate::clock::Timestamp;
 
-/// A state that is one instant: for a token bucket, when it was last empty.
+/// A state that is one instant: for a token bucket, when it was last empty. What it is for others, and for how long it
+/// matters, is its [`Shape`](super::Shape).
 ///
 /// Counted in thirds of a nanosecond, so that 3/s, 30/s or 60/s have whole intervals too, on the
 /// scale of one store: 0 to 2⁶² − 1. A store can keep a mark in a word of 64 bits, and replace it
@@ -55,6 +56,13 @@ impl Mark {
         Self(self.0 - level as u64)
     }
 
+    /// As many thirds of a nanosecond later, up to [`LONGEST`](Self::LONGEST) after a moment.
+    #[inline]
+    pub(super) const fn after(self, thirds: u64) -> Self {
+        // Every moment has that much of the scale after it.
+        Self(self.0 + thirds)
+    }
+
     /// Thirds of a nanosecond from `earlier` to this one; below zero if that is later.
     #[inline]
     pub const fn since(self, earlier: Self) -> i64 {
@@ -73,11 +81,12 @@ pub struct Moment {
 impl Moment {
     /// The moment `at`, on the scale of a store that was made at `made` or before.
     ///
-    /// The scale begins two years before `made`, so that every bucket that matters lies on it.
+    /// The scale begins two years before `made`, so that every bucket that matters lies on it, and goes on for two
+    /// years after the latest moment.
     #[inline]
     pub const fn new(at: Timestamp, made: Timestamp) -> Self {
         let mut nanos = at.nanos_since(made);
-        const LATEST: u64 = (Mark::MAX.0 - Mark::LONGEST) / Mark::PER_NANO;
+        const LATEST: u64 = (Mark::MAX.0 - 2 * Mark::LONGEST) / Mark::PER_NANO;
         if nanos > LATEST {
             nanos = LATEST;
         }
@@ -95,5 +104,13 @@ impl Moment {
     #[inline]
     pub const fn mark(self) -> Mark {
         self.mark
+    }
+
+    /// The mark so many thirds of a nanosecond after an instant, if it lies on the scale.
+    pub(super) fn mark_after(self, at: Timestamp, thirds: i64) -> Option<Mark> {
+        let since = i128::from(at.as_nanos()) - i128::from(self.at.as_nanos());
+        let shift = since * i128::from(Mark::PER_NANO) + i128::from(thirds);
+        let mark = u64::try_from(i128::from(self.mark.0) + shift).ok()?;
+        (mark <= Mark::MAX.0).then_some(Mark(mark))
     }
 }

@@ -1,122 +1,76 @@
-//! The common token bucket, counted in words of 64 bits.
-//!
-//! Decides as `token_bucket/step.rs` does, in a fraction of its time; the oracle of
-//! `tests/token_bucket.rs` meets both.
-
-use std::num::NonZeroU64;
+//! Rules whose states are marks.
 
 use super::{
+    leaky_bucket::QueueMeter,
     mark::{Mark, Moment},
-    rate::Rate,
+    shape::Shape,
+    token_bucket::BucketMeter,
 };
-use crate::{
-    clock::Timestamp,
-    decision::{Cost, Decision, Filling, Verdict},
-    quota::Quota,
-};
+use crate::decision::{Cost, Decision};
 
-/// A bucket that is counted in words of 64 bits: its interval is a whole number of thirds of a
-/// nanosecond, it starts full, and fills within two years.
+/// A rule that is counted in words of 64 bits, and whose states are [`Mark`]s.
 ///
-/// A [`TokenBucket`](super::TokenBucket) is one where it can be. Its states are [`Mark`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Meter {
-    quota: Quota,
-    burst: NonZeroU64,
-    /// What a token takes to come, in thirds of a nanosecond; above zero.
-    interval: u64,
-    /// What all of them take.
-    full: u64,
+/// | rule | has one where |
+/// |---|---|
+/// | [`TokenBucket`](super::TokenBucket) | its interval is a whole number of thirds of a nanosecond, it starts full, and fills within two years |
+/// | [`LeakyBucket`](super::LeakyBucket) | its interval is one of these too, of a nanosecond at least, and it drains within two years |
+// One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
+// known to the compiler, nothing is left of the choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter<'a>(Kind<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind<'a> {
+    Bucket(&'a BucketMeter),
+    Queue(&'a QueueMeter),
 }
 
-impl Meter {
-    /// The largest debt that is counted in words, in thirds of a nanosecond: 48 years.
-    const DEEPEST: i64 = 1 << 62;
-
-    /// A meter whose tokens come at `rate`, which is that of `quota`, if it can be counted in words.
-    pub(super) const fn new(quota: Quota, burst: NonZeroU64, rate: Rate) -> Option<Self> {
-        if Mark::PER_NANO % rate.per_nano != 0 {
-            return None;
-        }
-        let scale = Mark::PER_NANO / rate.per_nano;
-        let Some(interval) = rate.per_token.checked_mul(scale) else {
-            return None;
-        };
-        match burst.get().checked_mul(interval) {
-            Some(full) if full <= Mark::LONGEST => Some(Self {
-                quota,
-                burst,
-                interval,
-                full,
-            }),
-            _ => None,
-        }
-    }
-
-    /// How long a mark of this rule matters, in thirds of a nanosecond: what a bucket takes to fill.
+impl<'a> Meter<'a> {
     #[inline]
-    pub const fn lasts(&self) -> u64 {
-        self.full
+    pub(super) fn of_bucket(meter: &'a BucketMeter) -> Self {
+        Self(Kind::Bucket(meter))
     }
 
-    /// Spends `cost` if the bucket holds it: the new mark if so, and the decision.
+    #[inline]
+    pub(super) fn of_queue(meter: &'a QueueMeter) -> Self {
+        Self(Kind::Queue(meter))
+    }
+
+    /// What the marks of this rule say, and for how long.
+    #[inline(always)]
+    pub fn shape(self) -> Shape {
+        match self.0 {
+            Kind::Bucket(meter) => meter.shape(),
+            Kind::Queue(_) => Shape::QUEUE,
+        }
+    }
+
+    /// Spends `cost` if the rule allows it: the new mark if so, which is above the former one, and the decision.
     ///
-    /// `None` is a key that was never seen, or is forgotten.
-    #[inline]
-    pub fn step(&self, mark: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
-        let full = self.full as i64;
-        let level = mark.map_or(full, |mark| now.mark().since(mark).min(full));
-        let (level, decision) = self.decide(level, now.at(), 0, cost);
-        (level.map(|level| now.mark().before(level)), decision)
+    /// `None` is a key that was never seen, or is forgotten. A mark of another [shape](Self::shape) is read as a
+    /// [debt](Shape::DEBT).
+    #[inline(always)]
+    pub fn step(self, mark: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        match self.0 {
+            Kind::Bucket(meter) => meter.step(mark, now, cost),
+            Kind::Queue(meter) => meter.step(mark, now, cost),
+        }
     }
 
-    /// The level that holds `thirds` of a nanosecond's filling, if it is no fuller than the bucket.
-    #[inline]
-    pub(super) fn level(&self, credit: i64, elapsed_nanos: u64) -> Option<i64> {
-        let full = self.full as i64;
-        if !(-Self::DEEPEST..=full).contains(&credit) {
-            return None;
+    /// What all marks lie above that this rule makes of keys which were never seen.
+    pub(crate) fn floor(self, now: Moment) -> Mark {
+        match self.0 {
+            Kind::Bucket(meter) => meter.floor(now),
+            Kind::Queue(_) => now.mark(),
         }
-        let elapsed = i64::try_from(elapsed_nanos.checked_mul(Mark::PER_NANO)?).ok()?;
-        Some(credit.saturating_add(elapsed).min(full))
     }
 
-    pub(super) fn full(&self) -> i64 {
-        self.full as i64
-    }
-
-    /// What `cost` leaves of `level`, if that holds it, and the decision at `now`, which lies `stalled`
-    /// nanoseconds before the last write.
-    #[inline]
-    pub(super) fn decide(
-        &self,
-        level: i64,
-        now: Timestamp,
-        stalled: u64,
-        cost: Cost,
-    ) -> (Option<i64>, Decision) {
-        let answer = |verdict, level| {
-            let filling = Filling {
-                level,
-                interval: self.interval,
-                full: self.full,
-                stalled,
-            };
-            let decision = Decision::new(verdict, now, cost.get())
-                .with_limit(self.burst, self.quota)
-                .with_filling(filling);
-            (filling, decision)
-        };
-        if cost.get() > self.burst.get() {
-            return (None, answer(Verdict::Refuse, level).1);
+    /// How far its marks may lie ahead of the time, in thirds of a nanosecond.
+    #[inline(always)]
+    pub(crate) const fn ahead(self) -> u64 {
+        match self.0 {
+            Kind::Bucket(_) => 0,
+            Kind::Queue(_) => Mark::LONGEST,
         }
-        // At most that of a full bucket.
-        let price = cost.get() * self.interval;
-        let rest = level - price as i64;
-        if rest >= 0 {
-            return (Some(rest), answer(Verdict::Allow, rest).1);
-        }
-        let (filling, decision) = answer(Verdict::Refuse, level);
-        (None, decision.with_retry_after(Some(filling.wait(price))))
     }
 }

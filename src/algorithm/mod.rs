@@ -17,6 +17,7 @@ mod meter;
 mod of_quota;
 mod rate;
 mod scripted;
+mod shape;
 mod sliding_log;
 mod sliding_window;
 mod span;
@@ -46,6 +47,7 @@ pub use self::{
     mark::{Mark, Moment},
     meter::Meter,
     scripted::{Part, Scripted},
+    shape::Shape,
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
     three_color::{ThreeColor, ThreeColorState},
@@ -65,8 +67,8 @@ pub use self::{
 ///
 /// Stores rely on them, and `tests/extend.rs` of this crate shows how to test them:
 ///
-/// - A refused call returns [`Step::Kept`] and leaves the state alone. The one exception
-///   is the first sight of a key whose rule does not start at rest.
+/// - A refused call returns [`Step::Kept`] and leaves the state alone. The exceptions are the first sight of a key whose
+///   rule does not start at rest, and the first call that carries a count over from a window of another rule.
 /// - A cost above the capacity is always refused, without a retry time.
 /// - `remaining` is the greatest cost that passes at the same instant, and
 ///   `retry_after` the least wait after which the same call passes.
@@ -179,7 +181,7 @@ pub trait Algorithm: Clone {
     /// `None`, the default, is always right. A rule that has a meter also says how its states and
     /// [`Mark`]s become each other.
     #[inline]
-    fn meter(&self) -> Option<&Meter> {
+    fn meter(&self) -> Option<Meter<'_>> {
         None
     }
 
@@ -189,9 +191,11 @@ pub trait Algorithm: Clone {
         None
     }
 
-    /// A mark, whichever rule of this type made it, as a state; `None` where this type has no marks.
-    fn state_of(&self, mark: Mark, now: Moment) -> Option<Self::State> {
-        let _ = (mark, now);
+    /// A mark, whichever rule of this type made it, as a state; `None` where this type has no such marks.
+    ///
+    /// Its `shape` is that of the rule that made it, or a [debt](Shape::DEBT).
+    fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<Self::State> {
+        let _ = (mark, shape, now);
         None
     }
 }

@@ -51,7 +51,7 @@ proptest! {
             "cascade 8/10s initial=0",
         ]);
         rules.rotate_left(first);
-        hold(&rules, Keeps { rest: false, grows: false }, begin, &ops);
+        hold(&rules, Keeps { rest: false, grows: false, ..Keeps::ALL }, begin, &ops);
     }
 
     #[test]

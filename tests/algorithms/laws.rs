@@ -86,12 +86,16 @@ pub(crate) struct Keeps {
     /// What remains never shrinks while nothing happens. (A warm-up becomes colder.) Else it is only looked at
     /// whether time stands still at the last write.
     pub(crate) grows: bool,
+    /// The first call under another rule says which window a count belongs to: so one is made, and refused, whatever
+    /// happened. Else a refusal never writes.
+    pub(crate) carries: bool,
 }
 
 impl Keeps {
     pub(crate) const ALL: Self = Self {
         rest: true,
         grows: true,
+        carries: false,
     };
 }
 
@@ -199,8 +203,32 @@ where
             }
         }
         newest = newest.max(now);
+        if keeps.carries {
+            carry(rule, &mut state, now);
+        }
         standing(rule, keeps, &state, now, newest);
     }
+}
+
+/// The first call under another rule, refused if anything is counted: it changes nothing of what is told.
+fn carry<A>(rule: &A, state: &mut Option<A::State>, now: Timestamp)
+where
+    A: Algorithm + Debug,
+    A::State: Debug,
+{
+    let look = rule.look(state.as_ref(), now);
+    let cost = look.remaining().unwrap() + 1;
+    if cost > look.limit().unwrap() {
+        return;
+    }
+    let step = rule.step(state, now, Cost::new(cost).unwrap());
+    assert!(!step.decision().is_admitted(), "{rule:?}: {look:?}");
+    let after = rule.look(state.as_ref(), now);
+    assert_eq!(
+        (told(&look), look.more_after(), look.reset_after()),
+        (told(&after), after.more_after(), after.reset_after()),
+        "{rule:?} at {now:?}, {state:?}"
+    );
 }
 
 /// One call: it passes just if it remains, and a refusal keeps its promise and writes nothing.

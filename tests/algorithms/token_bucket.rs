@@ -30,7 +30,7 @@ proptest! {
     fn laws_hold_with_another_initial_fill(begin in beginnings(), ops in ops(10_000_000_000, 5)) {
         let rules: [TokenBucket; 2] = ["token-bucket 5/10s initial=0", "token-bucket 5/10s initial=12"].map(|text| text.parse().unwrap());
         // A day after it was full it is forgotten, and begins anew.
-        let keeps = Keeps { rest: false, grows: false };
+        let keeps = Keeps { rest: false, grows: false, ..Keeps::ALL };
         for rule in rules {
             hold(&[rule], keeps, begin, &ops);
         }

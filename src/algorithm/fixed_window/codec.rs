@@ -9,22 +9,22 @@ use crate::{
     error::Error,
 };
 
-/// The last write, how long before it the window began, and the count.
+/// The end, how long before it the window began, and the count.
 impl Codec for FixedWindowState {
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(tag::FIXED_WINDOW);
-        put_instant(bytes, self.at);
-        put_number(bytes, self.at.nanos_since(self.start));
+        put_instant(bytes, self.end);
+        put_number(bytes, self.end.nanos_since(self.start));
         put_number(bytes, self.count);
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
         take_tag(bytes, tag::FIXED_WINDOW)?;
-        let at = take_instant(bytes)?;
-        let start = at.as_nanos().checked_sub(take_number(bytes)?);
+        let end = take_instant(bytes)?;
+        let start = end.as_nanos().checked_sub(take_number(bytes)?);
         Ok(Self {
             start: start.map(Timestamp::from_nanos).ok_or_else(damaged)?,
-            at,
+            end,
             count: take_number(bytes)?,
         })
     }

@@ -34,7 +34,11 @@ impl Counted for FixedWindow {
     fn state_of_totals(&self, totals: &[u64], at: Timestamp) -> Option<FixedWindowState> {
         let count = totals.first().copied().filter(|count| *count > 0)?;
         let slicing = self.slicing().ok()?;
-        let start = slicing.begin(slicing.slice(at));
-        Some(FixedWindowState { start, at, count })
+        let slice = slicing.slice(at);
+        Some(FixedWindowState {
+            start: slicing.begin(slice),
+            end: slicing.over(slice),
+            count,
+        })
     }
 }

@@ -5,6 +5,7 @@ mod counted;
 mod script;
 mod step;
 mod text;
+mod window;
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -32,15 +33,17 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 ///
 /// # When the rule changes
 ///
-/// The count meets the new limit, as long as the new rule's window that holds the key's last write goes on: an
-/// exhausted client stays exhausted until that ends, and a count above the new limit refuses until
-/// then. From the first call, windows of the new length are counted on from the instant where the
+/// Another limit meets the same count. Where windows are others, in length or beginning, the count of the one that
+/// goes on is carried over by the key's first call under the new rule, into the new window that holds that call, and
+/// meets the new limit until that one ends. So an exhausted client stays exhausted until then: its first refusal is
+/// remembered, and later ones no more. A cost above the new limit carries nothing over, and a window that has ended by
+/// then says nothing. From the first call, windows of the new length are counted on from the instant where the
 /// old one began.
 ///
 /// # When the clock steps back
 ///
-/// Time stands still for a key at its last write, until the clock has caught up: no earlier window is
-/// counted again.
+/// The window goes on until the clock has come to its end, also while the clock shows times before its beginning: no
+/// earlier window is counted again.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,6 +65,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 pub struct FixedWindow {
     quota: Quota,
     begin: Begin,
+    /// What makes a product of a division by the period, where that leaves no rest.
+    inverse: u64,
 }
 
 /// What windows begin with.
@@ -78,18 +83,22 @@ enum Begin {
 /// What a [`FixedWindow`] remembers of a key: the count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
-    /// From when on all that passed is counted: the start of the window, by the rule that began it.
+    /// From when on all that passed is counted: the start of the window, or that of an earlier rule's window, within this
+    /// one, whose count was carried over.
     start: Timestamp,
-    /// The last write, never before the start.
-    at: Timestamp,
+    /// The end of the window; [`Timestamp::MAX`] for one that does not end.
+    end: Timestamp,
     count: u64,
 }
 
 impl FixedWindow {
     /// Windows of the quota's period that begin with the calendar, with the quota's amount as their limit.
     pub const fn new(quota: Quota) -> Self {
-        let begin = Begin::Offset(0);
-        Self { quota, begin }
+        Self {
+            quota,
+            begin: Begin::Offset(0),
+            inverse: window::inverse(quota.period_nanos()),
+        }
     }
 
     /// The same windows, beginning `offset` later than those of the calendar.

@@ -3,7 +3,7 @@
 use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
     algorithm::scripted::{
-        Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+        MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
     },
     error::Error,
 };
@@ -25,18 +25,19 @@ impl Scripted for FixedWindow {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let [kind::FIXED_WINDOW, start, at, count] = part[..] else {
+        let [kind::FIXED_WINDOW, start, end, count] = part[..] else {
             return None;
         };
-        let (start, at, count) = (instant(start)?, instant(at)?, natural(count)?);
-        (start <= at).then_some(FixedWindowState { start, at, count })
+        let (start, end, count) = (instant(start)?, instant(end)?, natural(count)?);
+        (start <= end).then_some(FixedWindowState { start, end, count })
     }
 
     fn state_parts(&self, state: &FixedWindowState, parts: &mut Vec<Option<Part>>) {
         parts.push(Some(vec![
             kind::FIXED_WINDOW,
             in_micros(state.start),
-            in_micros(state.at),
+            // Later ones do not fit, nor does the time that one would end at.
+            count(state.end.as_nanos().div_ceil(MICRO)),
             count(state.count),
         ]));
     }

@@ -1,4 +1,4 @@
-//! Which window it is, and the decisions that follow from its count.
+//! The decisions that follow from a window's count.
 
 use std::time::Duration;
 
@@ -9,76 +9,28 @@ use crate::{
     decision::{Charge, Cost, Decision, Verdict},
 };
 
-/// The window of a key, at an instant that is never before its last write.
-struct Window {
-    start: Timestamp,
-    at: Timestamp,
-    count: u64,
-    /// Nanoseconds from `now` until its end, above zero.
-    ends_in: u64,
+impl FixedWindowState {
+    /// From an instant until the end, above zero also for a window that does not end.
+    #[inline]
+    fn ends_in(&self, now: Timestamp) -> Duration {
+        Duration::from_nanos(self.end.nanos_since(now).max(1))
+    }
 }
 
 impl FixedWindow {
-    /// An instant at which a window of this rule begins, where `start` began the one that is known.
     #[inline]
-    fn anchor(&self, start: Timestamp) -> u64 {
-        match self.begin {
-            Begin::Offset(offset) => offset,
-            Begin::Spread => 0,
-            Begin::FirstCall => start.as_nanos(),
-        }
-    }
-
-    /// Nanoseconds from `at` until the end of its window: 1 to the period.
-    #[inline]
-    fn left(&self, anchor: u64, at: Timestamp) -> u64 {
-        let period = self.quota.period_nanos();
-        match at.as_nanos().checked_sub(anchor) {
-            Some(since) => period - since % period,
-            // Only an offset lies behind: the window at the epoch has begun before it.
-            None => anchor - at.as_nanos(),
-        }
-    }
-
-    /// The start of the window that has so much left at `at`, or the epoch.
-    #[inline]
-    fn start(&self, at: Timestamp, left: u64) -> Timestamp {
-        let since = self.quota.period_nanos() - left;
-        Timestamp::from_nanos(at.as_nanos().saturating_sub(since))
-    }
-
-    #[inline]
-    fn window(&self, state: Option<&FixedWindowState>, now: Timestamp) -> Window {
-        let at = state.map_or(now, |state| now.max(state.at));
-        let stalled = at.nanos_since(now);
-        if let Some(state) = state.filter(|state| state.count > 0) {
-            let left = self.left(self.anchor(state.start), state.at);
-            let since = at.nanos_since(state.at);
-            if since < left {
-                return Window {
-                    start: state.start,
-                    at,
-                    count: state.count,
-                    ends_in: (left - since).saturating_add(stalled),
-                };
-            }
-        }
-        let left = self.left(self.anchor(at), at);
-        Window {
-            start: self.start(at, left),
-            at,
-            count: 0,
-            ends_in: left.saturating_add(stalled),
-        }
-    }
-
-    #[inline]
-    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, window: &Window) -> Decision {
+    fn answer(
+        &self,
+        verdict: Verdict,
+        now: Timestamp,
+        cost: u64,
+        window: &FixedWindowState,
+    ) -> Decision {
         let limit = self.limit();
         // What was counted comes back all at once.
         let wait = match window.count {
             0 => Duration::ZERO,
-            _ => Duration::from_nanos(window.ends_in),
+            _ => window.ends_in(now),
         };
         Decision::new(verdict, now, cost)
             .with_limit(limit, self.quota)
@@ -88,9 +40,8 @@ impl FixedWindow {
     }
 
     /// The answer to a cost that does not pass.
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, window: &Window) -> Decision {
-        let retry_after =
-            (asked <= self.limit().get()).then(|| Duration::from_nanos(window.ends_in));
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, window: &FixedWindowState) -> Decision {
+        let retry_after = (asked <= self.limit().get()).then(|| window.ends_in(now));
         self.answer(Verdict::Refuse, now, cost, window)
             .with_retry_after(retry_after)
     }
@@ -102,15 +53,18 @@ impl Algorithm for FixedWindow {
     #[inline]
     fn step(&self, state: &mut Option<FixedWindowState>, now: Timestamp, cost: Cost) -> Step {
         let mut window = self.window(state.as_ref(), now);
-        if cost.get() > self.limit().get().saturating_sub(window.count) {
-            return Step::Kept(self.refuse(now, cost.get(), cost.get(), &window));
+        let limit = self.limit().get();
+        if cost.get() > limit.saturating_sub(window.count) {
+            let refusal = self.refuse(now, cost.get(), cost.get(), &window);
+            if cost.get() > limit || *state == Some(window) {
+                return Step::Kept(refusal);
+            }
+            // The one refusal that must be remembered: the next would carry the count over into a later window.
+            *state = Some(window);
+            return Step::Wrote(refusal);
         }
         window.count += cost.get();
-        *state = Some(FixedWindowState {
-            start: window.start,
-            at: window.at,
-            count: window.count,
-        });
+        *state = Some(window);
         Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), &window))
     }
 
@@ -125,7 +79,8 @@ impl Algorithm for FixedWindow {
 
     /// Corrects the count of the window that was charged; what was charged in another one stays as it is.
     ///
-    /// So does what was charged while the clock had stepped back to before that window. Where nothing is known
+    /// So does what was charged while the clock had stepped back to before that window; and what was charged in a window
+    /// of another rule, before the one began that its count was carried over into. Where nothing is known
     /// of the key, more is taken only from a window of the calendar that goes on: which window a first call
     /// began is known no more.
     fn settle(
@@ -135,41 +90,36 @@ impl Algorithm for FixedWindow {
         now: Timestamp,
         actual: u64,
     ) {
-        let at = state.map_or(now, |known| now.max(known.at));
         if let Some(known) = state.as_mut().filter(|known| known.count > 0) {
-            let left = self.left(self.anchor(known.start), known.at);
-            // What was charged before the start is not in the count.
-            if charge.at >= known.start && charge.at.nanos_since(known.at) < left {
+            // What was charged before the start may not be in the count.
+            if charge.at >= known.start && known.goes_on(charge.at) {
                 known.count = match charge.cost.checked_sub(actual) {
                     Some(less) => known.count.saturating_sub(less),
                     None => known.count.saturating_add(actual - charge.cost),
                 };
                 return;
             }
-            if at.nanos_since(known.at) < left {
+            if known.goes_on(now) {
                 return;
             }
         }
         if actual <= charge.cost || self.is_from_first_call() {
             return;
         }
-        let left = self.left(self.anchor(charge.at), charge.at);
-        if at.nanos_since(charge.at) < left {
-            *state = Some(FixedWindowState {
-                start: self.start(charge.at, left),
-                at: at.max(charge.at),
-                count: actual - charge.cost,
-            });
+        let at = state.map_or(now, |known| now.max(known.start));
+        let window = self.fresh(charge.at);
+        if window.goes_on(at) {
+            let count = actual - charge.cost;
+            *state = Some(FixedWindowState { count, ..window });
         }
     }
 
     #[inline]
     fn forgettable_at(&self, state: &FixedWindowState) -> Timestamp {
-        if state.count == 0 {
-            return state.at;
+        match state.count {
+            0 => state.start,
+            _ => state.end,
         }
-        let left = self.left(self.anchor(state.start), state.at);
-        Timestamp::from_nanos(state.at.as_nanos().saturating_add(left))
     }
 
     /// The rule with the key's own offset, where that is [spread](FixedWindow::spread).

@@ -1,9 +1,9 @@
 //! A queue that calls leave at a constant rate.
 
 mod codec;
+mod meter;
 mod script;
 mod settle;
-mod short;
 mod step;
 mod text;
 
@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use self::{settle::Freed, short::Short};
+pub(super) use self::meter::QueueMeter;
+use self::settle::Freed;
 use super::{credit::Credit, of_quota::of_quota, rate::Rate};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
@@ -67,8 +68,9 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 ///
 /// # What it costs
 ///
-/// 32 bytes per key; and while places in the middle are given back, 128 for up to four of them, then 24 to
-/// 48 for each one more.
+/// A [mark](super::Mark) of 8 bytes per key where the interval is a whole number of thirds of a nanosecond, one nanosecond at
+/// least, and the queue drains within two years (`10/s`, `60/1m`, `3/s`, not `7/s`); 32 bytes otherwise. While
+/// places in the middle are given back, 32 and 128 for up to four of them, then 24 to 48 for each one more.
 ///
 /// # When the rule changes
 ///
@@ -105,7 +107,7 @@ pub struct LeakyBucket {
     max_wait: Option<NonZeroU64>,
     rate: Rate,
     /// The same in words of 64 bits, where it can be counted in those.
-    short: Option<Short>,
+    meter: Option<QueueMeter>,
 }
 
 /// What a [`LeakyBucket`] remembers of a key: when the next departure is free.
@@ -128,9 +130,9 @@ impl LeakyBucket {
             capacity: NonZeroU64::MIN.saturating_add(quota.amount()),
             max_wait: None,
             rate: Rate::of(quota),
-            short: None,
+            meter: None,
         };
-        bucket.shortened()
+        bucket.measured()
     }
 
     /// The same bucket with room for `units` units that wait.
@@ -198,7 +200,7 @@ impl LeakyBucket {
         Self { max_wait, ..self }.checked()
     }
 
-    /// With its short form, if its settings go together.
+    /// With its meter, if its settings go together.
     fn checked(self) -> Result<Self, Error> {
         if self.capacity == NonZeroU64::MIN && self.max_wait.is_some() {
             return Err(Error::new(
@@ -206,12 +208,12 @@ impl LeakyBucket {
                  so leave the max-wait out, or choose a queue of at least 1",
             ));
         }
-        Ok(self.shortened())
+        Ok(self.measured())
     }
 
-    /// With its short form, where it has one.
-    const fn shortened(mut self) -> Self {
-        self.short = Short::of(self.capacity, self.max_wait, self.rate);
+    /// With its meter, where it has one.
+    const fn measured(mut self) -> Self {
+        self.meter = QueueMeter::of(self.quota, self.capacity, self.max_wait, self.rate);
         self
     }
 

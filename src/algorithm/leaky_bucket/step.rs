@@ -7,6 +7,9 @@ use crate::{
     algorithm::{
         Algorithm, Step,
         credit::{Credit, div_floor, duration},
+        mark::{Mark, Moment},
+        meter::Meter,
+        shape::Shape,
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Verdict},
@@ -118,6 +121,16 @@ impl LeakyBucket {
 }
 
 impl LeakyBucketState {
+    /// A queue that is idle from a mark on.
+    pub(in crate::algorithm) fn idle_at(mark: Mark, now: Moment) -> Self {
+        Self {
+            written_at: now.at(),
+            freed: None,
+            backlog: Credit::from_thirds(mark.since(now.mark()).max(0)),
+            sole: false,
+        }
+    }
+
     /// After a call at `at`, which found the queue idle or not.
     #[inline]
     pub(super) fn write(state: &mut Option<Self>, at: Timestamp, idle: bool, backlog: Credit) {
@@ -156,7 +169,7 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn step(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
-        self.step_short(state, now, cost)
+        self.step_metered(state, now, cost)
             .unwrap_or_else(|| self.step_wide(state, now, cost))
     }
 
@@ -196,5 +209,25 @@ impl Algorithm for LeakyBucket {
     fn forgettable_at(&self, state: &LeakyBucketState) -> Timestamp {
         let wait = u64::try_from(state.backlog.units_up(1)).unwrap_or(u64::MAX);
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+
+    /// Only where calls can be told apart by their departures: a mark does not say whether the last call was the
+    /// only one at its instant.
+    #[inline]
+    fn meter(&self) -> Option<Meter<'_>> {
+        let meter = self.meter.as_ref().filter(|meter| meter.is_apart());
+        meter.map(Meter::of_queue)
+    }
+
+    /// Not while places in the middle are given back.
+    fn mark_of(&self, state: &LeakyBucketState, now: Moment) -> Option<Mark> {
+        if self.meter().is_none() || state.freed.is_some() {
+            return None;
+        }
+        now.mark_after(state.written_at, state.backlog.thirds()?)
+    }
+
+    fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<LeakyBucketState> {
+        Some(LeakyBucketState::idle_at(mark, now))
     }
 }

@@ -2,6 +2,7 @@
 
 mod codec;
 mod fill;
+mod meter;
 mod scale;
 mod script;
 mod step;
@@ -9,8 +10,8 @@ mod text;
 
 use std::{num::NonZeroU64, time::Duration};
 
-pub(super) use self::fill::since;
-use super::{credit::Credit, meter::Meter, of_quota::of_quota, rate::Rate};
+pub(super) use self::{fill::since, meter::BucketMeter};
+use super::{credit::Credit, of_quota::of_quota, rate::Rate};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
 
 /// A token bucket: refills at the quota's rate up to its burst, and a request takes its cost.
@@ -60,7 +61,7 @@ pub struct TokenBucket {
     keep: u64,
     rate: Rate,
     /// The same in words of 64 bits, where it can be counted in those.
-    meter: Option<Meter>,
+    meter: Option<BucketMeter>,
 }
 
 /// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write.
@@ -162,7 +163,7 @@ impl TokenBucket {
     /// With its meter, where it has one.
     const fn measured(mut self) -> Self {
         self.meter = if self.starts_at_rest() {
-            Meter::new(self.quota, self.burst, self.rate)
+            BucketMeter::new(self.quota, self.burst, self.rate)
         } else {
             None
         };

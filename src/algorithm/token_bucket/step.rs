@@ -10,6 +10,7 @@ use crate::{
         credit::Credit,
         mark::{Mark, Moment},
         meter::Meter,
+        shape::Shape,
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Verdict},
@@ -135,20 +136,16 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn meter(&self) -> Option<&Meter> {
-        self.meter.as_ref()
+    fn meter(&self) -> Option<Meter<'_>> {
+        self.meter.as_ref().map(Meter::of_bucket)
     }
 
     fn mark_of(&self, state: &TokenBucketState, now: Moment) -> Option<Mark> {
         let credit = state.credit.thirds().filter(|_| self.meter.is_some())?;
-        // Where the clock has stepped back, the state lies ahead of it.
-        let since = i128::from(state.written_at.as_nanos()) - i128::from(now.at().as_nanos());
-        let shift = since * i128::from(Mark::PER_NANO) - i128::from(credit);
-        let mark = i128::from(now.mark().get()) + shift;
-        u64::try_from(mark).ok().map(Mark::new)
+        now.mark_after(state.written_at, credit.checked_neg()?)
     }
 
-    fn state_of(&self, mark: Mark, now: Moment) -> Option<TokenBucketState> {
+    fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<TokenBucketState> {
         let (level, full) = (now.mark().since(mark), self.price(self.burst.get()));
         let units = i128::from(level) * i128::from(self.rate.per_nano);
         Some(if units >= full * i128::from(Mark::PER_NANO) {

@@ -104,7 +104,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
         now: Moment,
     ) -> Decision {
-        let mut state = rule.state_of(claim.word().mark(), now);
+        let mut state = self.state_of(rule, claim.word(), now);
         let step = self.counted(rule.step(&mut state, now.at(), cost));
         if let (Step::Wrote(_) | Step::Restarted(_), Some(state)) = (step, state) {
             self.replace(claim, shard, place, rule, state, now);

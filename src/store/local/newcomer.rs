@@ -10,7 +10,7 @@ use super::{
     table::{Placed, Survey},
 };
 use crate::{
-    algorithm::{Algorithm, Mark, Meter, Moment, Step},
+    algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
     clock::Clock,
     decision::{Cost, Decision},
 };
@@ -25,12 +25,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        (meter, mut survey): (&Meter, Survey<'a>),
+        (meter, mut survey): (Meter<'_>, Survey<'a>),
         cost: Cost,
     ) -> Decision {
         // Read again: it may have been forgotten since, by the time that another thread read. Of an
         // earlier time, a full bucket would be full twice.
         let now = self.moment();
+        if !self.table.has_shape(meter) {
+            return self.newcomer_without_mark(shard, place, rule, cost);
+        }
         let inherits = self.at_capacity == AtCapacity::InheritDebts;
         for _ in 0..TRIES {
             let full = self.is_full(&survey, now);
@@ -49,7 +52,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             match placed {
                 Some((Placed::Free, _)) => {}
                 Some((Placed::Forgotten, _)) => Counters::add(&self.counters.forgotten, 1),
-                None if self.room.take() => match rule.state_of(mark, now) {
+                None if self.room.take() => match rule.state_of(mark, meter.shape(), now) {
                     Some(state) => {
                         self.forgotten(shard.forget_some(now.at()));
                         self.insert_in_map(shard, place, rule, state);
@@ -100,9 +103,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// What a newcomer finds in the table.
-    pub(super) fn survey(&self, place: Place, meter: &Meter, now: Moment) -> Survey<'_> {
-        let earliest = now.mark().shifted(-(meter.lasts() as i64));
-        self.table.survey(place.fingerprint, now, earliest)
+    pub(super) fn survey(&self, place: Place, meter: Meter<'_>, now: Moment) -> Survey<'_> {
+        self.table.survey(place.fingerprint, now, meter.floor(now))
     }
 
     /// Whether there is no room, also after a look for some.
@@ -137,9 +139,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: Moment,
     ) -> Option<S> {
         let debt = debt?;
-        let state = rule.state_of(debt, now);
+        let state = rule.state_of(debt, Shape::DEBT, now);
         if rule.meter().is_some() {
-            // It starts full: no debt leaves more.
+            // It starts at rest: no debt leaves more.
             return state;
         }
         // Another one may start with less; or above its burst, where it would lose by any debt, however

@@ -46,12 +46,22 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: Moment,
     ) -> Option<S> {
         if let Some(word) = self.table.look(place.fingerprint) {
-            return rule.state_of(word.mark(), now);
+            return self.state_of(rule, word, now);
         }
         if let Some(slot) = shard.get_mut(place) {
             return slot.state.clone();
         }
         self.debtor(rule, self.table.owed(place.fingerprint), now)
+    }
+
+    /// What a word of the table is to a rule.
+    pub(super) fn state_of<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        word: Word,
+        now: Moment,
+    ) -> Option<S> {
+        rule.state_of(word.mark(), self.table.shape(word), now)
     }
 
     fn word<A: Algorithm<State = S>>(&self, rule: &A, state: &S, now: Moment) -> Option<Word> {

@@ -21,7 +21,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let mut shard = self.map.lock(place);
         let now = self.moment();
         if let Some(claim) = self.table.claim(place.fingerprint) {
-            let before = rule.state_of(claim.word().mark(), now);
+            let before = self.state_of(rule, claim.word(), now);
             match corrected(settlement, before, now) {
                 Corrected::Matters(state) => {
                     self.replace(claim, &mut shard, place, rule, state, now);

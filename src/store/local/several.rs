@@ -171,7 +171,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Option<S> {
         let place = part.place;
         if let Some(claim) = &part.claim {
-            return rule.state_of(claim.word().mark(), now);
+            return self.state_of(rule, claim.word(), now);
         }
         match shards.of(place).get_mut(place) {
             Some(slot) => slot.state.clone(),
@@ -185,7 +185,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         now: Moment,
     ) -> Option<Mark> {
-        match rule.meter() {
+        match rule.meter().filter(|meter| self.table.has_shape(*meter)) {
             Some(meter) => {
                 let survey = self.survey(place, meter, now);
                 let full = self.is_full(&survey, now);

@@ -3,7 +3,7 @@
 
 use super::{answer::Closely, place::Place};
 use crate::{
-    algorithm::{Algorithm, Moment, Step},
+    algorithm::{Algorithm, Meter, Moment, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
 };
@@ -244,7 +244,10 @@ impl<R: Algorithm> Possible<R> {
         let now = Moment::new(at, at);
         let state = self.state.as_ref().filter(|_| rule.meter().is_none());
         let mark = state.and_then(|state| self.by.mark_of(state, now));
-        let marked = mark.and_then(|mark| rule.state_of(mark, now));
+        let shape = self.by.meter().map(Meter::shape);
+        let marked = mark
+            .zip(shape)
+            .and_then(|(mark, shape)| rule.state_of(mark, shape, now));
         [Some(self.state.clone()), marked.map(Some)]
             .into_iter()
             .flatten()

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRule, Quota, Timestamp,
-    algorithm::{Algorithm, FixedWindow},
+    AnyRule, Cost, Quota, Timestamp,
+    algorithm::{Algorithm, FixedWindow, Step},
 };
 
-use super::{HOUR, MINUTE, SECOND, at, rule, step};
+use super::{DAY, HOUR, MINUTE, SECOND, at, rule, step};
 
 /// FX-2.
 #[test]
@@ -154,15 +154,30 @@ fn a_window_from_the_first_call_begins_with_it() {
 
 #[test]
 fn a_window_that_ends_beyond_all_time_does_not_end() {
-    let rule = FixedWindow::new(Quota::new(1, Quota::MAX_PERIOD)).from_first_call();
+    let centuries = FixedWindow::new(Quota::new(1, Quota::MAX_PERIOD)).from_first_call();
     let (mut state, end) = (None, Timestamp::from_nanos(u64::MAX - 2));
-    assert!(step(&rule, &mut state, end, 1).is_admitted());
-    assert_eq!(rule.forgettable_at(&state.unwrap()), Timestamp::MAX);
-    let refused = step(&rule, &mut state, Timestamp::MAX, 1);
-    assert_eq!(
-        refused.retry_after(),
-        Some(Duration::from_nanos(i64::MAX as u64 - 1))
-    );
-    let behind = step(&rule, &mut state, Timestamp::default(), 1);
-    assert_eq!(behind.retry_after(), Some(Duration::from_nanos(u64::MAX)));
+    assert!(step(&centuries, &mut state, end, 1).is_admitted());
+    assert_eq!(centuries.forgettable_at(&state.unwrap()), Timestamp::MAX);
+    let refused = step(&centuries, &mut state, Timestamp::MAX, 1);
+    assert_eq!(refused.retry_after(), Some(Duration::from_nanos(1)));
+    let behind = step(&centuries, &mut state, Timestamp::default(), 1);
+    let all_time = Timestamp::MAX.saturating_since(Timestamp::default());
+    assert_eq!(behind.retry_after(), Some(all_time));
+
+    // The calendar's last one neither, from its first instant to the last.
+    let days = rule("2/1d");
+    for from in [Timestamp::MAX, Timestamp::from_nanos(u64::MAX / DAY * DAY)] {
+        let mut state = None;
+        for (now, admits) in [
+            (from, true),
+            (Timestamp::MAX, true),
+            (Timestamp::MAX, false),
+            (from, false),
+        ] {
+            assert_eq!(step(&days, &mut state, now, 1).is_admitted(), admits);
+        }
+        // Nor is it carried over at each call.
+        let refused = days.step(&mut state, Timestamp::MAX, Cost::ONE);
+        assert!(matches!(refused, Step::Kept(_)));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod calendar;
+mod change;
 mod oracle;
 mod settle;
 
@@ -38,8 +39,30 @@ fn rules() -> Vec<FixedWindow> {
     .to_vec()
 }
 
-/// Limit, length, and offset; from the first call, where there is none.
-fn settings() -> impl Strategy<Value = (u64, u64, Option<u64>)> {
+/// What a rule is made of.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    limit: u64,
+    length: u64,
+    /// `None` is from the first call.
+    offset: Option<u64>,
+}
+
+impl Setting {
+    fn is_possible(&self) -> bool {
+        Quota::try_new(self.limit, Duration::from_nanos(self.length)).is_ok()
+    }
+
+    fn rule(&self) -> FixedWindow {
+        let rule = FixedWindow::new(Quota::new(self.limit, Duration::from_nanos(self.length)));
+        match self.offset {
+            Some(offset) => rule.offset(Duration::from_nanos(offset)),
+            None => rule.from_first_call(),
+        }
+    }
+}
+
+fn settings() -> impl Strategy<Value = Setting> {
     let lengths = prop_oneof![
         2 => prop::sample::select(vec![SECOND, 10 * SECOND, MINUTE, 365 * DAY, i64::MAX as u64]),
         1 => 1..100_u64,
@@ -52,10 +75,12 @@ fn settings() -> impl Strategy<Value = (u64, u64, Option<u64>)> {
         lengths,
         prop_oneof![1 => Just(None), 1 => Just(Some(0)), 2 => any::<u64>().prop_map(Some)],
     )
-        .prop_map(|(limit, length, offset)| (limit, length, offset.map(|offset| offset % length)))
-        .prop_filter("a quota that can be", |(limit, length, _)| {
-            Quota::try_new(*limit, Duration::from_nanos(*length)).is_ok()
+        .prop_map(|(limit, length, offset)| Setting {
+            limit,
+            length,
+            offset: offset.map(|offset| offset % length),
         })
+        .prop_filter("a quota that can be", Setting::is_possible)
 }
 
 fn instants() -> impl Strategy<Value = u64> {
@@ -67,7 +92,8 @@ proptest! {
     fn laws_hold(begin in beginnings(), first in 0..7_usize, ops in ops(MINUTE, 100)) {
         let mut rules = rules();
         rules.rotate_left(first);
-        hold(&rules, Keeps::ALL, begin, &ops);
+        let keeps = Keeps { carries: true, ..Keeps::ALL };
+        hold(&rules, keeps, begin, &ops);
     }
 }
 

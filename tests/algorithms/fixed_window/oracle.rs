@@ -1,4 +1,4 @@
-//! The fixed window equals an oracle that remembers all calls, and divides big integers.
+//! The fixed window equals an oracle that keeps a list of all windows, and divides big integers.
 
 use std::time::Duration;
 
@@ -7,32 +7,24 @@ use num_integer::Integer;
 use num_traits::Zero;
 use proptest::prelude::*;
 use tollgate::{
-    Charge, Cost, Decision, Quota, Timestamp,
-    algorithm::{Algorithm, FixedWindow},
+    Charge, Cost, Decision, Timestamp,
+    algorithm::{Algorithm, Codec, Step},
 };
 
-use super::{DAY, MINUTE, instants, settings};
+use super::{Setting, instants, settings};
 
-/// A call that passed.
-struct Call {
-    /// When it was asked for, by the clock.
-    asked: u64,
-    /// When it was counted: time stands still at the last write.
-    at: u64,
-    /// The start of its window.
-    start: BigInt,
-    cost: u64,
-    units: u64,
+/// A window that was counted in.
+#[derive(Clone, Debug)]
+struct Window {
+    /// From when on what passed is in the count.
+    from: BigInt,
+    end: BigInt,
+    count: BigInt,
 }
 
-/// All calls that ever passed under one rule.
-struct Oracle {
-    limit: u64,
-    length: u64,
-    /// `None` is from the first call.
-    offset: Option<u64>,
-    calls: Vec<Call>,
-}
+/// All windows of one key, whichever rules began them.
+#[derive(Default)]
+struct Oracle(Vec<Window>);
 
 #[derive(Debug, PartialEq)]
 struct Answer {
@@ -43,81 +35,111 @@ struct Answer {
     more: BigInt,
 }
 
+/// The start and the end of the window of a rule that holds an instant, where one begins at `anchor`.
+fn holding(at: &BigInt, length: u64, anchor: &BigInt) -> [BigInt; 2] {
+    let start = (at - anchor).div_floor(&BigInt::from(length)) * length + anchor;
+    let end = &start + length;
+    [start, end]
+}
+
+/// The one that holds an instant, and from when on it counts; `begun` is when the one that is known begins to.
+fn window_of(rule: &Setting, at: &BigInt, begun: &BigInt) -> Window {
+    let anchor = rule.offset.map_or_else(|| begun.clone(), BigInt::from);
+    let [start, end] = holding(at, rule.length, &anchor);
+    Window {
+        from: start.max(BigInt::zero()),
+        end,
+        count: BigInt::zero(),
+    }
+}
+
 impl Oracle {
-    fn at(&self, now: u64) -> u64 {
-        self.calls.last().map_or(now, |last| last.at.max(now))
-    }
-
-    fn count(&self, start: &BigInt) -> BigInt {
-        let same = self.calls.iter().filter(|call| call.start == *start);
-        same.map(|call| BigInt::from(call.units)).sum()
-    }
-
-    fn start(&self, at: u64) -> BigInt {
-        let (at, length) = (BigInt::from(at), BigInt::from(self.length));
-        if let Some(offset) = self.offset {
-            let index = (&at - offset).div_floor(&length);
-            return index * length + offset;
+    /// The window in which a call counts, and whether it takes over another rule's.
+    fn find(&self, rule: &Setting, now: &BigInt) -> (Window, bool) {
+        let Some(last) = self.0.last() else {
+            return (window_of(rule, now, now), false);
+        };
+        // Time stands still at its beginning.
+        let at = now.max(&last.from);
+        if *now >= last.end || last.count.is_zero() {
+            return (window_of(rule, at, at), false);
         }
-        let last = self.calls.last().map(|call| call.start.clone());
-        last.filter(|start| at < start + &length && !self.count(start).is_zero())
-            .unwrap_or(at)
+        if window_of(rule, &last.from, &last.from).end == last.end {
+            return (last.clone(), false);
+        }
+        let mut window = window_of(rule, at, &last.from);
+        window.from = window.from.max(last.from.clone());
+        window.count = last.count.clone();
+        (window, true)
     }
 
-    fn answer(&self, now: u64, admitted: bool, cost: u64) -> Answer {
-        let start = self.start(self.at(now));
-        let count = self.count(&start);
-        let ends_in = start + self.length - now;
-        let some = |wait: &BigInt| {
-            if count.is_zero() {
-                BigInt::zero()
-            } else {
-                wait.clone()
-            }
+    fn answer(rule: &Setting, now: &BigInt, window: &Window, admitted: bool, cost: u64) -> Answer {
+        let ends_in = &window.end - now;
+        let wait = if window.count.is_zero() {
+            BigInt::zero()
+        } else {
+            ends_in.clone()
         };
         Answer {
             admitted,
-            remaining: (BigInt::from(self.limit) - &count).max(BigInt::zero()),
+            remaining: (BigInt::from(rule.limit) - &window.count).max(BigInt::zero()),
             retry: if admitted {
                 Some(BigInt::zero())
             } else {
-                (cost <= self.limit).then(|| ends_in.clone())
+                (cost <= rule.limit).then_some(ends_in)
             },
-            reset: some(&ends_in),
-            more: some(&ends_in),
+            reset: wait.clone(),
+            more: wait,
         }
     }
 
-    fn fits(&self, now: u64, cost: u64) -> bool {
-        let count = self.count(&self.start(self.at(now)));
-        count + cost <= BigInt::from(self.limit)
+    fn fits(rule: &Setting, window: &Window, cost: u64) -> bool {
+        &window.count + cost <= BigInt::from(rule.limit)
     }
 
-    fn look(&self, now: u64) -> Answer {
-        self.answer(now, self.fits(now, 1), 1)
+    fn look(&self, rule: &Setting, now: u64) -> Answer {
+        let now = BigInt::from(now);
+        let (window, _) = self.find(rule, &now);
+        Self::answer(rule, &now, &window, Self::fits(rule, &window, 1), 1)
     }
 
-    fn step(&mut self, now: u64, cost: u64) -> Answer {
-        let admitted = self.fits(now, cost);
+    /// The answer, and whether something is remembered.
+    fn step(&mut self, rule: &Setting, now: u64, cost: u64) -> (Answer, bool) {
+        let now = BigInt::from(now);
+        let (mut window, takes_over) = self.find(rule, &now);
+        let admitted = Self::fits(rule, &window, cost);
         if admitted {
-            let at = self.at(now);
-            let start = self.start(at);
-            self.calls.push(Call {
-                asked: now,
-                at,
-                start,
-                cost,
-                units: cost,
-            });
+            window.count += cost;
         }
-        self.answer(now, admitted, cost)
+        let answer = Self::answer(rule, &now, &window, admitted, cost);
+        let writes = admitted || (takes_over && cost <= rule.limit);
+        if writes {
+            self.0.push(window);
+        }
+        (answer, writes)
     }
 
-    /// A call that was asked for before the window in which it was counted stays as it is.
-    fn settle(&mut self, call: usize, actual: u64) {
-        let call = &mut self.calls[call];
-        if BigInt::from(call.asked) >= call.start {
-            call.units = actual;
+    fn settle(&mut self, rule: &Setting, charge: &Charge, now: u64, actual: u64) {
+        let (at, now) = (BigInt::from(charge.at.as_nanos()), BigInt::from(now));
+        let more = BigInt::from(actual) - charge.cost;
+        let mut newest = now.clone();
+        if let Some(last) = self.0.last_mut() {
+            if !last.count.is_zero() && last.from <= at && at < last.end {
+                last.count = (&last.count + more).max(BigInt::zero());
+                return;
+            }
+            if !last.count.is_zero() && now < last.end {
+                return;
+            }
+            newest = newest.max(last.from.clone());
+        }
+        if rule.offset.is_none() || more <= BigInt::zero() {
+            return;
+        }
+        let mut window = window_of(rule, &at, &at);
+        if newest < window.end {
+            window.count = more;
+            self.0.push(window);
         }
     }
 }
@@ -142,110 +164,130 @@ enum Op {
     /// What remains, and so much more.
     SpendRest(u64),
     Wait(u64),
-    /// To the end of the window, and a nanosecond before or after.
+    /// To the end of the window that the rule sees, and a nanosecond before or after.
     ToEnd(i64),
+    /// To the end of the window that is known, whichever rule it is of.
+    ToKnownEnd(i64),
     Back(u64),
     /// Corrects one of the calls that are not corrected yet.
     Settle(prop::sample::Index, u64),
+    /// Goes on with another one of the rules.
+    Change(usize),
 }
 
-fn timeline(limit: u64, length: u64) -> impl Strategy<Value = Vec<Op>> {
+fn timeline(rules: &[Setting; 3]) -> impl Strategy<Value = Vec<Op>> + use<> {
+    let Setting { limit, length, .. } = rules[0];
     let op = prop_oneof![
         5 => (1..=limit / 3 + 1).prop_map(Op::Spend),
         1 => Just(Op::Spend(u64::MAX)),
-        2 => (0..2_u64).prop_map(Op::SpendRest),
+        3 => (0..2_u64).prop_map(Op::SpendRest),
         2 => (0..=length / 3).prop_map(Op::Wait),
         1 => (0..=length).prop_map(|more| Op::Wait(more.saturating_mul(3))),
         2 => (-1..=1_i64).prop_map(Op::ToEnd),
+        1 => (-1..=1_i64).prop_map(Op::ToKnownEnd),
         1 => prop_oneof![0..=length / 3, Just(1), 0..=length].prop_map(Op::Back),
         3 => (any::<prop::sample::Index>(), prop_oneof![3 => Just(0), 3 => 0..=limit, 1 => 0..=1_u64 << 41])
             .prop_map(|(call, actual)| Op::Settle(call, actual)),
+        2 => (0..3_usize).prop_map(Op::Change),
     ];
-    prop::collection::vec(op, 1..60)
+    prop::collection::vec(op, 1..80)
+}
+
+/// Three rules whose windows are about as long, or not at all.
+fn rules() -> impl Strategy<Value = [Setting; 3]> {
+    let near = (
+        settings(),
+        1..6_u64,
+        1..6_u64,
+        any::<[Option<u64>; 2]>(),
+        1..20_u64,
+        1..20_u64,
+    )
+        .prop_map(|(first, parts, times, [one, other], few, some)| {
+            let shorter = (first.length / parts).max(1);
+            let longer = (first.length / parts).saturating_mul(times).max(1);
+            let one = Setting {
+                limit: few,
+                length: shorter,
+                offset: one.map(|offset| offset % shorter),
+            };
+            let other = Setting {
+                limit: some,
+                length: longer,
+                offset: other.map(|offset| offset % longer),
+            };
+            [first, one, other]
+        });
+    let any = [settings(), settings(), settings()];
+    let rules = prop_oneof![3 => near, 1 => any.prop_map(|[a, b, c]| [a, b, c])];
+    rules.prop_filter("quotas that can be", |rules| {
+        rules.iter().all(Setting::is_possible)
+    })
+}
+
+/// The latest instant of these timelines: no window ends beyond the last one of all.
+const LATEST: u64 = i64::MAX as u64;
+
+fn moved(now: u64, nanos: u64, more: i64) -> u64 {
+    let at = now.saturating_add(nanos).saturating_add_signed(more);
+    at.min(LATEST)
 }
 
 proptest! {
     #[test]
     fn equals_the_oracle(
-        ((limit, length, offset), ops) in settings()
-            .prop_flat_map(|setting| (Just(setting), timeline(setting.0, setting.1))),
+        (settings, ops) in rules().prop_flat_map(|rules| (Just(rules), timeline(&rules))),
         begin in instants(),
     ) {
-        let rule = FixedWindow::new(Quota::new(limit, Duration::from_nanos(length)));
-        let rule = match offset {
-            Some(offset) => rule.offset(Duration::from_nanos(offset)),
-            None => rule.from_first_call(),
-        };
-        let mut oracle = Oracle { limit, length, offset, calls: Vec::new() };
-        let mut state = None;
-        let (mut now, mut open) = (begin, Vec::new());
-        let later = |now: u64, nanos: u64| now.saturating_add(nanos).min(i64::MAX as u64);
+        let rules = settings.map(|setting| setting.rule());
+        let (mut oracle, mut state) = (Oracle::default(), None);
+        let (mut now, mut open, mut which) = (begin, Vec::<Charge>::new(), 0);
         for op in ops {
+            let (rule, setting) = (&rules[which], &settings[which]);
             let at = Timestamp::from_nanos(now);
-            let remaining = rule.look(state.as_ref(), at).remaining().unwrap();
+            let look = rule.look(state.as_ref(), at);
             let cost = match op {
                 Op::Spend(cost) => Some(cost),
-                Op::SpendRest(more) => Some((remaining + more).max(1)),
+                Op::SpendRest(more) => Some((look.remaining().unwrap() + more).max(1)),
                 _ => None,
             };
             match op {
-                Op::Wait(nanos) => now = later(now, nanos),
-                Op::ToEnd(more) => {
-                    let wait = rule.look(state.as_ref(), at).reset_after().as_nanos() as u64;
-                    now = later(now, wait).saturating_add_signed(more).min(i64::MAX as u64);
+                Op::Wait(nanos) => now = moved(now, nanos, 0),
+                Op::ToEnd(more) => now = moved(now, look.reset_after().as_nanos() as u64, more),
+                Op::ToKnownEnd(more) => {
+                    let end = state.map_or(at, |state| rule.forgettable_at(&state));
+                    now = moved(end.as_nanos(), 0, more);
                 }
                 Op::Back(nanos) => now = now.saturating_sub(nanos),
-                Op::Settle(which, actual) if !open.is_empty() => {
-                    let call: usize = open.remove(which.index(open.len()));
-                    let Call { asked, cost, .. } = oracle.calls[call];
-                    let charge = Charge { at: Timestamp::from_nanos(asked), class: 0, cost, delay: None };
+                Op::Settle(call, actual) if !open.is_empty() => {
+                    let charge = open.remove(call.index(open.len()));
                     rule.settle(&mut state, &charge, at, actual);
-                    oracle.settle(call, actual);
+                    oracle.settle(setting, &charge, now, actual);
                 }
+                Op::Change(next) => which = next,
                 _ => {}
             }
             let at = Timestamp::from_nanos(now);
             if let Some(cost) = cost {
-                let decision = rule.step(&mut state, at, Cost::new(cost).unwrap()).decision();
-                prop_assert_eq!(answer_of(&decision), oracle.step(now, cost), "cost {} at {}", cost, now);
-                open.extend(decision.is_admitted().then(|| oracle.calls.len() - 1));
+                let before = state.to_bytes();
+                let step = rule.step(&mut state, at, Cost::new(cost).unwrap());
+                let (answer, writes) = oracle.step(setting, now, cost);
+                let context = format!("cost {cost} at {now} of {rule}, {:?}", oracle.0);
+                prop_assert_eq!(answer_of(&step.decision()), answer, "{}", context);
+                prop_assert_eq!(matches!(step, Step::Wrote(_)), writes, "{}", context);
+                prop_assert!(writes || state.to_bytes() == before, "{}", context);
+                open.extend(step.decision().charge());
             }
-            prop_assert_eq!(answer_of(&rule.look(state.as_ref(), at)), oracle.look(now), "{:?} at {}", state, now);
+            for (rule, setting) in rules.iter().zip(&settings) {
+                let (look, expected) = (rule.look(state.as_ref(), at), oracle.look(setting, now));
+                prop_assert_eq!(answer_of(&look), expected, "{:?} at {}, by {}", state, now, rule);
+            }
+            if let Some(state) = state {
+                // A window of no count is one that nobody needs.
+                let last = oracle.0.last().unwrap();
+                let end = if last.count.is_zero() { &last.from } else { &last.end };
+                prop_assert_eq!(BigInt::from(rule.forgettable_at(&state).as_nanos()), end.clone());
+            }
         }
-    }
-
-    /// What another rule counts of a call that one rule let pass: all of it, while the window that it lies in by
-    /// the other rule goes on.
-    #[test]
-    fn a_count_meets_the_new_limit_in_the_new_window(
-        (old, new) in (settings(), settings()),
-        begin in instants(),
-        cost in 1..10_u64,
-        wait in prop_oneof![0..2 * MINUTE, 0..400 * DAY],
-    ) {
-        let made = |(limit, length, offset): (u64, u64, Option<u64>)| {
-            let rule = FixedWindow::new(Quota::new(limit, Duration::from_nanos(length)));
-            match offset {
-                Some(offset) => rule.offset(Duration::from_nanos(offset)),
-                None => rule.from_first_call(),
-            }
-        };
-        let (spent_at, now) = (begin, begin.saturating_add(wait).min(i64::MAX as u64));
-        let mut state = None;
-        let spend = Cost::new(cost.min(old.0)).unwrap();
-        prop_assert!(made(old).step(&mut state, Timestamp::from_nanos(spent_at), spend).decision().is_admitted());
-        // From the first call, the windows go on from where the one that counted began.
-        let start_of = |(_, length, offset): (u64, u64, Option<u64>)| {
-            offset.map(|offset| (BigInt::from(spent_at) - offset).div_floor(&BigInt::from(length)) * length + offset)
-        };
-        let old_start = start_of(old).map_or(BigInt::from(spent_at), |start| start.max(BigInt::zero()));
-        let anchor = new.2.map_or(old_start, BigInt::from);
-        let window = |at: u64| (BigInt::from(at) - &anchor).div_floor(&BigInt::from(new.1));
-        let counted = if window(spent_at) == window(now) { spend.get() } else { 0 };
-        let look = made(new).look(state.as_ref(), Timestamp::from_nanos(now));
-        prop_assert_eq!(look.remaining(), Some(new.0.saturating_sub(counted)));
-        let end = (window(spent_at) + 1) * new.1 + &anchor;
-        let wait = if counted == 0 { BigInt::zero() } else { end - now };
-        prop_assert_eq!(nanos(look.reset_after()), wait);
     }
 }

@@ -10,7 +10,7 @@
 //! | `word` | what a slot's 64 bits say |
 //! | `slot` | how threads share a slot |
 //! | `sets` | memory, and where a key belongs |
-//! | `shapes` | for how long marks matter |
+//! | `shapes` | what marks say, and for how long they matter |
 //! | `place` | who gets which slot |
 
 mod place;
@@ -21,7 +21,7 @@ mod word;
 
 use self::{sets::Sets, shapes::Shapes, slot::Seen};
 use crate::{
-    algorithm::{Mark, Meter, Moment},
+    algorithm::{Mark, Meter, Moment, Shape},
     decision::{Cost, Decision},
     sync::{AtomicUsize, yield_now},
 };
@@ -73,26 +73,30 @@ impl Table {
     pub(super) fn step(
         &self,
         key: u64,
-        meter: &Meter,
+        meter: Meter<'_>,
         now: impl FnOnce() -> Moment,
         cost: Cost,
     ) -> Option<Decision> {
         let slot = self.find(key)?;
         // Read while the slot's memory is on its way.
         let now = now();
-        if now.mark().get() > Word::LAST {
+        if now.mark().get() > Word::LAST - meter.ahead() {
             return None;
         }
         for _ in 0..TRIES {
             let word = slot.read(key)?;
+            let shape = self.shapes.get(word.shape());
+            if !meter.shape().reads(shape) {
+                return None;
+            }
             let (mark, decision) = meter.step(Some(word.mark()), now, cost);
             let done = match mark {
                 None => slot.is_still(word),
                 Some(mark) => {
-                    if meter.lasts() > self.shapes.lasts(word.shape()) {
+                    if !meter.shape().keeps_to(shape) {
                         return None;
                     }
-                    // No later than now, so it fits.
+                    // No further ahead than the meter's marks may be, so it fits.
                     slot.advance(word, word.at(mark))
                 }
             };
@@ -146,16 +150,24 @@ impl Table {
         }
     }
 
-    /// A word of a rule that lasts so long; `None` for a mark that does not fit.
-    pub(super) fn word(&self, mark: Mark, meter: &Meter) -> Option<Word> {
-        Word::new(mark, self.shapes.of(meter.lasts()))
+    /// Whether the marks of a rule have a shape here.
+    pub(super) fn has_shape(&self, meter: Meter<'_>) -> bool {
+        self.shapes.number(meter.shape()).is_some()
+    }
+
+    /// A word of a rule; `None` for a mark that does not fit, and where its rule has no shape here.
+    pub(super) fn word(&self, mark: Mark, meter: Meter<'_>) -> Option<Word> {
+        Word::new(mark, self.shapes.number(meter.shape())?)
+    }
+
+    /// What a word's mark says.
+    pub(super) fn shape(&self, word: Word) -> Shape {
+        self.shapes.get(word.shape())
     }
 
     /// When a word's mark says no more than none, as a mark.
     fn end(&self, word: Word) -> u64 {
-        word.mark()
-            .get()
-            .saturating_add(self.shapes.lasts(word.shape()))
+        word.mark().get().saturating_add(self.shape(word).lasts())
     }
 
     /// Whether a mark that was pushed out could still matter, whichever shape it had.

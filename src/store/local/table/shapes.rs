@@ -1,15 +1,20 @@
-//! For how long the marks of a table matter.
+//! What the marks of a table say, and for how long they matter.
 
 use super::word::SHAPES;
-use crate::sync::{AtomicU64, Ordering};
+use crate::{
+    algorithm::Shape,
+    sync::{AtomicU64, Ordering},
+};
 
-/// The shapes of a table's marks: how long each matters, in thirds of a nanosecond.
+/// The shapes of a table's marks.
 ///
-/// Rules travel with the calls, so a slot must say itself when it can be forgotten; three bits of its
-/// word number one of these. Each rule of another length takes one of its own; rules
-/// beyond the last share it, and are remembered as long as the longest of them.
+/// Rules travel with the calls, so a slot must say itself what its mark is and when it can be forgotten; three
+/// bits of its word number one of these. Each other shape takes one of its own. Those of buckets beyond the last share
+/// it, and are remembered as long as the longest of them; others beyond find none, and live in the
+/// [map](super::super::map).
 ///
-/// Invariant: the lengths that are taken are the first ones, and a length that is taken never shrinks.
+/// Invariant: the shapes that are taken are the first ones but for the last, and one that is taken stays, or, the
+/// last one, becomes a longer one.
 pub(crate) struct Shapes([AtomicU64; SHAPES]);
 
 impl Shapes {
@@ -24,36 +29,42 @@ impl Shapes {
         self.0[0].load(Ordering::Relaxed) == 0
     }
 
-    /// How long a mark of this shape matters.
+    /// The shape of a number.
     #[inline]
-    pub(crate) fn lasts(&self, shape: u8) -> u64 {
+    pub(crate) fn get(&self, number: u8) -> Shape {
         // Relaxed: a word is stored by a Release, a claim's or that of a charge without a lock, after
-        // its shape was seen to be as long as its rule; every word that may be forgotten was read by
-        // an Acquire; and a length never shrinks.
-        self.0[usize::from(shape) % SHAPES].load(Ordering::Relaxed)
+        // its shape was seen to be as long as its rule; whatever is judged by its shape was read by
+        // an Acquire; and a shape that is taken becomes none that says else, or less long.
+        Shape::of_number(self.0[usize::from(number) % SHAPES].load(Ordering::Relaxed))
     }
 
     /// How long the marks of all shapes matter at most.
     pub(crate) fn longest(&self) -> u64 {
-        // Relaxed: as in `lasts`, whoever knows of a word that was pushed out sees its shape.
-        let lengths = self.0.iter().map(|length| length.load(Ordering::Relaxed));
-        lengths.max().unwrap_or(0)
+        // Relaxed: as in `get`, whoever knows of a word that was pushed out sees its shape.
+        let lasts = |shape: &AtomicU64| Shape::of_number(shape.load(Ordering::Relaxed)).lasts();
+        self.0.iter().map(lasts).max().unwrap_or(0)
     }
 
-    /// The shape of marks that matter for `lasts`, above zero.
-    pub(crate) fn of(&self, lasts: u64) -> u8 {
-        let (last, own) = match self.0.split_last() {
-            Some(split) => split,
-            None => return 0,
-        };
-        for (shape, taken) in own.iter().enumerate() {
-            // Relaxed: each length stands for itself; what it has to be ordered with, see `lasts`.
-            let found = taken.compare_exchange(0, lasts, Ordering::Relaxed, Ordering::Relaxed);
-            if found.is_ok() || found == Err(lasts) {
-                return shape as u8;
+    /// The number of a shape; `None` if there is none left for it.
+    pub(crate) fn number(&self, shape: Shape) -> Option<u8> {
+        let (last, own) = self.0.split_last()?;
+        for (number, taken) in own.iter().enumerate() {
+            // Relaxed: each shape stands for itself; what it has to be ordered with, see `get`.
+            let mut found = taken.load(Ordering::Relaxed);
+            if found == 0 {
+                let wanted = shape.number();
+                let swapped =
+                    taken.compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed);
+                found = swapped.err().unwrap_or(wanted);
+            }
+            if found == shape.number() {
+                return Some(number as u8);
             }
         }
-        last.fetch_max(lasts, Ordering::Relaxed);
-        (SHAPES - 1) as u8
+        // The longest of buckets is the greatest number.
+        shape.is_bucket().then(|| {
+            last.fetch_max(shape.number(), Ordering::Relaxed);
+            (SHAPES - 1) as u8
+        })
     }
 }

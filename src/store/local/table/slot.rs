@@ -72,7 +72,7 @@ impl<'a> Slot<'a> {
         debug_assert!(to.mark() > from.mark() && !to.is_held());
         // A read-modify-write sees the newest word, so by invariant 2 the slot is still the key's; and
         // it continues the release sequence of the hand-over that made it so. Release: whoever reads
-        // this word finds its shape at least as long as the rule that charged it (`Shapes::lasts`).
+        // this word finds its shape at least as long as the rule that charged it (`Shapes::get`).
         let (from, to) = (from.bits(), to.bits());
         let swapped = self
             .word

@@ -6,15 +6,25 @@ use std::{num::NonZeroU64, time::Duration};
 
 use super::{LeakyBucket, LeakyBucketState, step::verdict};
 use crate::{
-    algorithm::{Step, credit::Credit, mark::Mark, rate::Rate},
+    algorithm::{
+        Step,
+        credit::Credit,
+        mark::{Mark, Moment},
+        rate::Rate,
+    },
     clock::Timestamp,
     decision::{Cost, Decision, Filling, Verdict},
+    quota::Quota,
 };
 
-/// A bucket in words of 64 bits: its interval is a whole number of thirds of a nanosecond, and it drains within
-/// two years.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Short {
+/// A queue that is counted in words of 64 bits: its interval is a whole number of thirds of a nanosecond, and it
+/// drains within two years.
+///
+/// Its mark is when the queue is idle again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::algorithm) struct QueueMeter {
+    quota: Quota,
+    capacity: NonZeroU64,
     /// Thirds of a nanosecond between two departures.
     interval: NonZeroU64,
     /// What the capacity takes to leave.
@@ -23,8 +33,9 @@ pub(super) struct Short {
     longest: u64,
 }
 
-impl Short {
+impl QueueMeter {
     pub(super) const fn of(
+        quota: Quota,
         capacity: NonZeroU64,
         max_wait: Option<NonZeroU64>,
         rate: Rate,
@@ -45,6 +56,8 @@ impl Short {
         };
         match capacity.get().checked_mul(interval.get()) {
             Some(full) if full <= Mark::LONGEST => Some(Self {
+                quota,
+                capacity,
                 interval,
                 full,
                 longest,
@@ -53,13 +66,59 @@ impl Short {
         }
     }
 
+    /// Whether no two calls depart in one nanosecond, so that a departure alone tells whose it is.
+    #[inline]
+    pub(super) const fn is_apart(&self) -> bool {
+        self.interval.get() >= Mark::PER_NANO
+    }
+
+    #[inline]
+    pub(in crate::algorithm) fn step(
+        &self,
+        mark: Option<Mark>,
+        now: Moment,
+        cost: Cost,
+    ) -> (Option<Mark>, Decision) {
+        let backlog = mark.map_or(0, |mark| mark.since(now.mark()).max(0) as u64);
+        let (backlog, decision) = self.decide(backlog, now.at(), 0, cost);
+        (backlog.map(|backlog| now.mark().after(backlog)), decision)
+    }
+
+    /// The backlog, below 2⁶³, with `cost`, if that passes, and the decision at `now`, which lies `stalled`
+    /// nanoseconds before the last write.
+    #[inline]
+    fn decide(
+        &self,
+        backlog: u64,
+        now: Timestamp,
+        stalled: u64,
+        cost: Cost,
+    ) -> (Option<u64>, Decision) {
+        let answer = |verdict, backlog| {
+            let decision =
+                Decision::new(verdict, now, cost.get()).with_limit(self.capacity, self.quota);
+            self.stand(decision, backlog, stalled)
+        };
+        if cost > Cost::from(self.capacity) {
+            return (None, answer(Verdict::Refuse, backlog));
+        }
+        let most = self.most(cost.get());
+        if backlog > most {
+            let retry_after = wait(backlog - most, stalled);
+            let refused = answer(Verdict::Refuse, backlog).with_retry_after(Some(retry_after));
+            return (None, refused);
+        }
+        let after = backlog + cost.get() * self.interval.get();
+        (Some(after), answer(verdict(wait(backlog, 0)), after))
+    }
+
     /// As [`LeakyBucket::most`].
     #[inline]
     fn most(&self, cost: u64) -> u64 {
         (self.full - cost * self.interval.get()).min(self.longest)
     }
 
-    /// The decision, with how the key stands at a backlog below 2⁶³.
+    /// The decision, with how the key stands at a backlog.
     #[inline]
     fn stand(&self, decision: Decision, backlog: u64, stalled: u64) -> Decision {
         if backlog > self.longest {
@@ -81,13 +140,13 @@ impl Short {
 impl LeakyBucket {
     /// Rule and state counted in words of 64 bits, if both can be.
     #[inline]
-    pub(super) fn step_short(
+    pub(super) fn step_metered(
         &self,
         state: &mut Option<LeakyBucketState>,
         now: Timestamp,
         cost: Cost,
     ) -> Option<Step> {
-        let short = self.short.as_ref()?;
+        let meter = self.meter.as_ref()?;
         let (backlog, at) = match &state {
             None => (0, now),
             Some(state) => {
@@ -98,24 +157,15 @@ impl LeakyBucket {
                 (backlog.saturating_sub(elapsed), at)
             }
         };
-        let answer = |verdict, backlog| {
-            let decision =
-                Decision::new(verdict, now, cost.get()).with_limit(self.capacity, self.quota);
-            short.stand(decision, backlog, at.nanos_since(now))
-        };
-        if cost > Cost::from(self.capacity) {
-            return Some(Step::Kept(answer(Verdict::Refuse, backlog)));
-        }
-        let most = short.most(cost.get());
-        if backlog > most {
-            let retry_after = wait(backlog - most, at.nanos_since(now));
-            let refused = answer(Verdict::Refuse, backlog).with_retry_after(Some(retry_after));
-            return Some(Step::Kept(refused));
-        }
-        let after = backlog + cost.get() * short.interval.get();
-        LeakyBucketState::write(state, at, backlog == 0, Credit::from_thirds(after as i64));
-        let delay = wait(backlog, 0);
-        Some(Step::Wrote(answer(verdict(delay), after)))
+        let (after, decision) = meter.decide(backlog, now, at.nanos_since(now), cost);
+        Some(match after {
+            None => Step::Kept(decision),
+            Some(after) => {
+                let after = Credit::from_thirds(after as i64);
+                LeakyBucketState::write(state, at, backlog == 0, after);
+                Step::Wrote(decision)
+            }
+        })
     }
 }
 

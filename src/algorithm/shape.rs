@@ -1,0 +1,101 @@
+//! What a mark says, and for how long.
+
+use super::mark::Mark;
+
+/// What a [`Mark`] says, and for how long it matters: what a store keeps beside it.
+///
+/// | mark of | it is | it matters |
+/// |---|---|---|
+/// | a bucket | when the bucket was last empty | as long as that bucket takes to fill |
+/// | a queue | when the queue is idle again | until then |
+/// | a window | when the window began, and a third of a nanosecond for each unit that was counted | as long as the window |
+/// | a debt | any of these: each rule reads it as its own | – |
+// In two bits the kind, that of buckets being the highest: of two shapes of buckets, the greater is the longer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shape(u64);
+
+/// What a [`Mark`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    Debt,
+    Queue,
+    /// Of so many thirds of a nanosecond.
+    Window(u64),
+    Bucket,
+}
+
+const KIND_SHIFT: u32 = 62;
+const LASTS: u64 = (1 << KIND_SHIFT) - 1;
+const QUEUE: u64 = 1 << KIND_SHIFT;
+const WINDOW: u64 = 2 << KIND_SHIFT;
+const BUCKET: u64 = 3 << KIND_SHIFT;
+
+impl Shape {
+    /// What was owed by a key of which no more is known.
+    pub const DEBT: Self = Self(0);
+
+    pub(super) const QUEUE: Self = Self(QUEUE);
+
+    /// A bucket that fills in so many thirds of a nanosecond, at most [`Mark::LONGEST`].
+    #[inline]
+    pub(super) const fn bucket(full: u64) -> Self {
+        debug_assert!(full <= Mark::LONGEST);
+        Self(BUCKET | full)
+    }
+
+    /// A window of so many thirds of a nanosecond, at most [`Mark::LONGEST`].
+    #[inline]
+    pub(super) const fn window(period: u64) -> Self {
+        debug_assert!(period <= Mark::LONGEST);
+        Self(WINDOW | period)
+    }
+
+    pub(super) const fn says(self) -> Says {
+        match self.0 & !LASTS {
+            BUCKET => Says::Bucket,
+            WINDOW => Says::Window(self.lasts()),
+            QUEUE => Says::Queue,
+            _ => Says::Debt,
+        }
+    }
+
+    /// How long after its instant a mark matters, in thirds of a nanosecond.
+    #[inline]
+    pub const fn lasts(self) -> u64 {
+        self.0 & LASTS
+    }
+
+    /// Whether it is one of a bucket; the marks of all of them say the same.
+    #[inline]
+    pub(crate) const fn is_bucket(self) -> bool {
+        self.0 >= BUCKET
+    }
+
+    /// The shape as a number above zero; that of a longer bucket is greater.
+    #[inline]
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The shape of a [`number`](Self::number); that of a [debt](Self::DEBT) for 0.
+    #[inline]
+    pub(crate) const fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Whether a rule that makes marks of this shape reads those of `other` without knowing that one.
+    #[inline(always)]
+    pub(crate) const fn reads(self, other: Self) -> bool {
+        if self.is_bucket() {
+            other.is_bucket()
+        } else {
+            self.0 == other.0
+        }
+    }
+
+    /// Whether a mark of this shape may stand under `other`, which it [reads](Self::reads): it matters no longer.
+    #[inline(always)]
+    pub(crate) const fn keeps_to(self, other: Self) -> bool {
+        self.0 <= other.0
+    }
+}
