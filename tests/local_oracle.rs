@@ -11,7 +11,7 @@ use std::{collections::HashMap, time::Duration};
 
 use proptest::prelude::*;
 use tollgate::{
-    AnyRule, Charge, Cost, Decision, Policy, Timestamp, TokenBucket,
+    AnyRule, Charge, Cost, Decision, FixedWindow, LeakyBucket, Policy, Timestamp, TokenBucket,
     algorithm::Algorithm,
     clock::{Clock, ManualClock},
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
@@ -321,6 +321,57 @@ fn any_rules() -> Vec<AnyRule> {
     rules
 }
 
+fn parsed<R: std::str::FromStr<Err: std::fmt::Debug>>(texts: &[&str]) -> Vec<R> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// With marks and, where departures do not lie in thirds of a nanosecond, without.
+const QUEUES: [&str; 8] = [
+    "leaky-bucket 3/s",
+    "leaky-bucket 10/1m queue=5",
+    "leaky-bucket 7/1s queue=6",
+    "leaky-bucket 1/s queue=0",
+    "leaky-bucket 2/s queue=7 max-wait=1500ms",
+    "leaky-bucket 1000000000/s queue=5",
+    "leaky-bucket 20/1m queue=2 max-wait=4s",
+    "leaky-bucket 5/1h queue=9",
+];
+
+/// With marks, of more lengths than a table has shapes, and without.
+const WINDOWS: [&str; 12] = [
+    "fixed-window 5/1m",
+    "fixed-window 3/1s",
+    "fixed-window 9/1m",
+    "fixed-window 4/1h",
+    "fixed-window 6/1m offset=10s",
+    "fixed-window 5/7s",
+    "fixed-window 4/1m from=first-call",
+    "fixed-window 7/1d offset=1h",
+    "fixed-window 5/13s",
+    "fixed-window 3/90s",
+    "fixed-window 8/1d",
+    "fixed-window 5/2m",
+];
+
+/// Marks of all kinds, of as many shapes as there are.
+const MARKS: [&str; 9] = [
+    "token-bucket 3/1s",
+    "leaky-bucket 2/s queue=3",
+    "fixed-window 5/1m",
+    "token-bucket 10/1m burst=4",
+    "leaky-bucket 10/1m queue=5 max-wait=20s",
+    "fixed-window 3/1m",
+    "token-bucket 2/1s burst=3",
+    "leaky-bucket 1/s queue=0",
+    "token-bucket 1/1m",
+];
+
+/// States of all kinds, of which some are marks.
+fn all_kinds() -> Vec<AnyRule> {
+    let others = ["sliding-window 5/1m", "token-bucket 3/1s & fixed-window 9/1m"];
+    parsed(&[&MARKS[..], &others, &QUEUES, &WINDOWS].concat())
+}
+
 fn choices() -> impl Strategy<Value = AtCapacity> {
     prop_oneof![
         3 => Just(AtCapacity::InheritDebts),
@@ -386,6 +437,66 @@ proptest! {
         Run::new(vec![TokenBucket::per_minute(20).burst(6)], START, capacity, choice).run(ops)?;
     }
 
+    #[test]
+    fn queues_with_room_for_all_are_those_of_a_plain_map(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(), first in 0..QUEUES.len(),
+    ) {
+        let mut rules = parsed::<LeakyBucket>(&QUEUES);
+        rules.rotate_left(first);
+        Run::new(rules, START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn windows_with_room_for_all_are_those_of_a_plain_map(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(), first in 0..WINDOWS.len(),
+    ) {
+        let mut rules = parsed::<FixedWindow>(&WINDOWS);
+        rules.rotate_left(first);
+        Run::new(rules, START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn states_of_all_kinds_with_room_for_all_are_those_of_a_plain_map(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(), first in 0..30_usize,
+    ) {
+        let mut rules = all_kinds();
+        let count = rules.len();
+        rules.rotate_left(first % count);
+        Run::new(rules, START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn marks_of_all_kinds_with_room_for_all_are_those_of_a_plain_map(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(),
+    ) {
+        Run::new(parsed::<AnyRule>(&MARKS), START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn at_any_cap_no_queue_lets_through_more_than_it_may(
+        ops in ops(steps()), capacity in 0..ALL, choice in choices(), first in 0..QUEUES.len(),
+    ) {
+        let mut rules = parsed::<LeakyBucket>(&QUEUES);
+        rules.rotate_left(first);
+        Run::new(rules, START, capacity, choice).run(ops)?;
+    }
+
+    /// Of one length: what was counted in a window of another one is not told from what was in none.
+    #[test]
+    fn at_any_cap_no_window_lets_through_more_than_it_may(
+        ops in ops(steps()), capacity in 0..ALL, choice in choices(),
+    ) {
+        let rules = parsed(&["fixed-window 5/1m", "fixed-window 3/1m", "fixed-window 9/1m"]);
+        Run::<FixedWindow>::new(rules, START, capacity, choice).run(ops)?;
+    }
+
+    #[test]
+    fn at_any_cap_nobody_is_admitted_above_its_limit_under_marks_of_all_kinds(
+        ops in ops(steps()), capacity in 0..ALL, choice in choices(),
+    ) {
+        Run::new(parsed::<AnyRule>(&MARKS), START, capacity, choice).run(ops)?;
+    }
+
     /// From the first instant, past the table's scale, to the last.
     #[test]
     fn in_the_course_of_centuries_it_decides_as_a_plain_map(
@@ -399,5 +510,19 @@ proptest! {
         choice in choices(),
     ) {
         Run::new(buckets(), start, capacity, choice).run(ops)?;
+    }
+
+    #[test]
+    fn in_the_course_of_centuries_marks_of_all_kinds_are_those_of_a_plain_map(
+        start in prop_oneof![
+            Just(0), Just(1), Just(START), Just((1 << 63) - 1), Just((1 << 62) / 3), 0..u64::MAX >> 1,
+        ],
+        ops in ops(prop_oneof![
+            4 => 0..10_000_000_000_u64, 1 => 0..2 * YEAR, 1 => 7 * YEAR..12 * YEAR, 1 => 0..100 * YEAR,
+        ]),
+        capacity in prop_oneof![Just(ALL), 0..ALL],
+        choice in choices(),
+    ) {
+        Run::new(parsed::<AnyRule>(&MARKS), start, capacity, choice).run(ops)?;
     }
 }

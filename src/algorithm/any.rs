@@ -201,6 +201,7 @@ impl Algorithm for AnyRule {
         match self {
             Self::TokenBucket(rule) => rule.meter(),
             Self::LeakyBucket(rule) => rule.meter(),
+            Self::FixedWindow(rule) => rule.meter(),
             _ => None,
         }
     }
@@ -209,6 +210,7 @@ impl Algorithm for AnyRule {
         match self {
             Self::TokenBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
             Self::LeakyBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
+            Self::FixedWindow(rule) => rule.mark_of(Own::in_any(state)?, now),
             _ => None,
         }
     }
@@ -226,11 +228,15 @@ impl Algorithm for AnyRule {
         match (self, shape.says()) {
             (Self::TokenBucket(rule), Says::Debt | Says::Bucket) => own(rule, mark, shape, now),
             (Self::LeakyBucket(rule), Says::Debt | Says::Queue) => own(rule, mark, shape, now),
+            (Self::FixedWindow(rule), Says::Debt | Says::Window(_)) => own(rule, mark, shape, now),
             (_, Says::Bucket) => {
                 Some(TokenBucketState::holding(now.mark().since(mark), now.at()).into_any())
             }
             (_, Says::Queue) => Some(LeakyBucketState::idle_at(mark, now).into_any()),
-            _ => None,
+            (_, Says::Window(thirds)) => {
+                FixedWindowState::of_mark(mark, thirds, now).map(Own::into_any)
+            }
+            (_, Says::Debt) => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Rules whose states are marks.
 
 use super::{
+    fixed_window::FixedWindow,
     leaky_bucket::QueueMeter,
     mark::{Mark, Moment},
     shape::Shape,
@@ -14,6 +15,7 @@ use crate::decision::{Cost, Decision};
 /// |---|---|
 /// | [`TokenBucket`](super::TokenBucket) | its interval is a whole number of thirds of a nanosecond, it starts full, and fills within two years |
 /// | [`LeakyBucket`](super::LeakyBucket) | its interval is one of these too, of a nanosecond at least, and it drains within two years |
+/// | [`FixedWindow`] | its windows are those of the calendar without an offset, last two years at most, and their limit is below three for each nanosecond |
 // One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
 // known to the compiler, nothing is left of the choice.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,7 @@ pub struct Meter<'a>(Kind<'a>);
 enum Kind<'a> {
     Bucket(&'a BucketMeter),
     Queue(&'a QueueMeter),
+    Window(&'a FixedWindow),
 }
 
 impl<'a> Meter<'a> {
@@ -36,12 +39,19 @@ impl<'a> Meter<'a> {
         Self(Kind::Queue(meter))
     }
 
+    /// Of a rule that has one.
+    #[inline]
+    pub(super) fn of_window(rule: &'a FixedWindow) -> Self {
+        Self(Kind::Window(rule))
+    }
+
     /// What the marks of this rule say, and for how long.
     #[inline(always)]
     pub fn shape(self) -> Shape {
         match self.0 {
             Kind::Bucket(meter) => meter.shape(),
             Kind::Queue(_) => Shape::QUEUE,
+            Kind::Window(rule) => rule.shape(),
         }
     }
 
@@ -54,6 +64,7 @@ impl<'a> Meter<'a> {
         match self.0 {
             Kind::Bucket(meter) => meter.step(mark, now, cost),
             Kind::Queue(meter) => meter.step(mark, now, cost),
+            Kind::Window(rule) => rule.step_mark(mark, now, cost),
         }
     }
 
@@ -62,6 +73,7 @@ impl<'a> Meter<'a> {
         match self.0 {
             Kind::Bucket(meter) => meter.floor(now),
             Kind::Queue(_) => now.mark(),
+            Kind::Window(rule) => rule.floor(now),
         }
     }
 
@@ -70,7 +82,7 @@ impl<'a> Meter<'a> {
     pub(crate) const fn ahead(self) -> u64 {
         match self.0 {
             Kind::Bucket(_) => 0,
-            Kind::Queue(_) => Mark::LONGEST,
+            Kind::Queue(_) | Kind::Window(_) => Mark::LONGEST,
         }
     }
 }

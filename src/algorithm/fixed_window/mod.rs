@@ -2,6 +2,7 @@
 
 mod codec;
 mod counted;
+mod meter;
 mod script;
 mod step;
 mod text;
@@ -28,7 +29,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 /// under `100/1m`, 100 calls at 07:09:59 and 100 at 07:10:00 all pass, but never 201. Nothing is smoothed: a whole
 /// limit may pass at one instant.
 ///
-/// A key takes 24 bytes. All arithmetic is exact; a window that ends beyond the last
+/// A key takes a [mark](super::Mark) of 8 bytes where windows are those of the calendar without an offset, up to two years
+/// long, and 24 bytes otherwise. All arithmetic is exact; a window that ends beyond the last
 /// [`Timestamp`] does not end.
 ///
 /// # When the rule changes
@@ -67,6 +69,8 @@ pub struct FixedWindow {
     begin: Begin,
     /// What makes a product of a division by the period, where that leaves no rest.
     inverse: u64,
+    /// What makes a product of any, where windows are counted in words of 64 bits; 0 otherwise.
+    reciprocal: u64,
 }
 
 /// What windows begin with.
@@ -98,6 +102,7 @@ impl FixedWindow {
             quota,
             begin: Begin::Offset(0),
             inverse: window::inverse(quota.period_nanos()),
+            reciprocal: meter::reciprocal(quota),
         }
     }
 

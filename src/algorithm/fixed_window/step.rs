@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
-    algorithm::{Algorithm, Step},
+    algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Verdict},
 };
@@ -120,6 +120,19 @@ impl Algorithm for FixedWindow {
             0 => state.start,
             _ => state.end,
         }
+    }
+
+    #[inline]
+    fn meter(&self) -> Option<Meter<'_>> {
+        self.has_meter().then(|| Meter::of_window(self))
+    }
+
+    fn mark_of(&self, state: &FixedWindowState, now: Moment) -> Option<Mark> {
+        self.to_mark(state, now)
+    }
+
+    fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<FixedWindowState> {
+        self.of_mark(mark, shape, now)
     }
 
     /// The rule with the key's own offset, where that is [spread](FixedWindow::spread).
