@@ -42,6 +42,7 @@ pub(super) const RULES: [(&str, &[&str]); 19] = [
             "fixed-window 20/3s offset=1s",
             "fixed-window 4/1s from=first-call",
             "fixed-window 9/2s offset=spread",
+            "fixed-window 5/700ms",
         ],
     ),
     (
@@ -135,6 +136,7 @@ pub(super) const RULES: [(&str, &[&str]); 19] = [
             "token-bucket 5/1s initial=0 keep=2s & fixed-window 9/1s",
             "fixed-window 9/1s & cascade 3/1s initial=0 keep=1s",
             "token-bucket 5/1s initial=0 keep=2s & sliding-log 9/1s",
+            "fixed-window 20/3s & fixed-window 7/700ms from=first-call",
         ],
     ),
     (

@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, Cost, Policy, Timestamp,
-    algorithm::{Algorithm, Part, Scripted},
+    algorithm::{Algorithm, Part, Scripted, Step},
     key::Key,
     store::{Ask, Redis},
 };
@@ -79,6 +79,67 @@ async fn states_are_those_of_memory() {
         assert!(writes > 10, "{text}: {writes}");
         redis.command(&["FLUSHALL"]);
     }
+}
+
+/// Under rules of other windows, also a refusal writes: what it carries over, and nothing but that.
+#[tokio::test]
+async fn what_a_refusal_carries_over_is_written() {
+    const WINDOWS: [&str; 6] = [
+        "fixed-window 9/1s",
+        "fixed-window 20/3s offset=1s",
+        "fixed-window 5/700ms from=first-call",
+        "fixed-window 3/300ms offset=77us",
+        "fixed-window 12/1100ms from=first-call",
+        // Its windows end later than a script can count.
+        "fixed-window 30/104000d from=first-call",
+    ];
+    let redis = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
+    let rules = WINDOWS.map(|text| text.parse::<AnyRule>().unwrap());
+    let (policy, mut random) = (Policy::new("limit"), Random(9));
+    let stored = || {
+        let name = redis.keys().pop()?;
+        Some(redis.reply(&[b"GET", &name[..]]))
+    };
+    let (mut carried, mut kept) = (0, 0);
+    for client in 0..20_u64 {
+        let key = Key::from(client);
+        let (mut state, mut now) = (None, 1_767_235_685_123_456_u64);
+        for call in 0..100 {
+            match random.below(8) {
+                0 => now -= random.below(3 * TENTHS),
+                1 => now += random.below(20 * TENTHS),
+                2..6 => now += random.below(TENTHS),
+                _ => {}
+            }
+            // The last one for some, as its windows never end.
+            let rule = &rules[random.below(if call < 80 { 5 } else { 6 }) as usize];
+            let (at, cost) = (Timestamp::from_nanos(now * 1000), 1 + random.below(6));
+            let cost = Cost::new(cost).unwrap();
+            let before = stored();
+            let asks = [Ask::new(&policy, rule, key, cost)];
+            let decisions = store.acquire_at(at, &asks).await.unwrap();
+            let step = rule.step(&mut state, at, cost);
+            let context = format!("client {client}, call {call} at {now} µs, {rule}: {step:?}");
+            let admitted = step.decision().is_admitted();
+            assert_eq!(decisions.is_admitted(), admitted, "{context}");
+            let after = stored();
+            if matches!(step, Step::Kept(_)) {
+                kept += 1;
+                assert_eq!(after, before, "{context}");
+                continue;
+            }
+            carried += u64::from(!admitted);
+            let mut expected = Vec::new();
+            rule.state_parts(state.as_ref().unwrap(), &mut expected);
+            let Some(Reply::Bytes(bytes)) = after else {
+                panic!("{context}: {after:?}")
+            };
+            assert_eq!(parts(&bytes), expected, "{context}");
+        }
+        redis.command(&["FLUSHALL"]);
+    }
+    assert!(carried > 100 && kept > 300, "{carried} {kept}");
 }
 
 /// Runs `tail` behind the numbers' file, on so many arguments at once.

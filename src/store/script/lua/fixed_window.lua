@@ -1,43 +1,40 @@
 -- rule: kind, period, offset of the calendar's windows or -1 for those of first calls, limit
--- state: kind, start of the window, written at, count
+-- state: kind, from when on it counts, end of the window, count
 local FIXED_WINDOW = 2
-
--- What is left at `at` of its window, where one begins at `anchor`.
-local function left(period, anchor, at)
-  if at >= anchor then
-    return period - fmod(at - anchor, period)
-  end
-  return anchor - at
-end
-
-local function anchor(rule, start)
-  return rule[3] < 0 and start or rule[3]
-end
+-- A later end does not fit.
+local LAST = LIMIT - 1
 
 shapes[FIXED_WINDOW] = function(state)
-  local start, at = state[2], state[3]
-  return #state == 4 and is_natural(start) and is_natural(at) and start <= at and is_natural(state[4])
+  local start, stop = state[2], state[3]
+  return #state == 4 and is_natural(start) and is_natural(stop) and start <= stop and is_natural(state[4])
 end
 
-ends[FIXED_WINDOW] = function(rule, state)
-  if state[4] == 0 then
-    return state[3]
-  end
-  return state[3] + left(rule[2], anchor(rule, state[2]), state[3])
+ends[FIXED_WINDOW] = function(_, state)
+  return state[4] == 0 and state[2] or state[3]
 end
 
 steps[FIXED_WINDOW] = function(rule, state, now, cost)
-  local period, limit = rule[2], rule[4]
-  local at, start, count = now, nil, 0
+  local period, offset, limit = rule[2], rule[3], rule[4]
+  local at, first, count = now, now, 0
   if state then
-    at = math.max(now, state[3])
-    if state[4] > 0 and at - state[3] < left(period, anchor(rule, state[2]), state[3]) then
-      start, count = state[2], state[4]
+    at = math.max(now, state[2])
+    first = at
+    if state[4] > 0 and now < state[3] then
+      first, count = state[2], state[4]
     end
   end
-  if cost > limit - count then
-    return false
+  local anchor = offset < 0 and first or offset
+  local since = at >= anchor and fmod(at - anchor, period) or period - (anchor - at)
+  local start, stop = math.max(0, at - since), math.min(at - since + period, LAST)
+  if count > 0 then
+    start = math.max(start, state[2])
   end
-  start = start or math.max(0, at - (period - left(period, anchor(rule, at), at)))
-  return true, { FIXED_WINDOW, start, at, count + cost }
+  if cost <= limit - count then
+    return true, { FIXED_WINDOW, start, stop, count + cost }
+  end
+  -- What another rule counted is carried over also by a refusal.
+  if cost <= limit and (start ~= state[2] or stop ~= state[3]) then
+    return false, { FIXED_WINDOW, start, stop, count }
+  end
+  return false
 end
