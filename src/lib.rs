@@ -90,7 +90,7 @@
 //! | `tonic` | the peer address from `TcpConnectInfo` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
-//! | `redis-tls` | `rediss://` and `rediss-cluster://` URLs |
+//! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
 //! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |

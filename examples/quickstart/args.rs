@@ -26,7 +26,10 @@ Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
                      draft, draft-07, draft-06, legacy, none
   --store STORE    where it is remembered              [memory]
                      memory, or shared by all who name the same server:
-                     redis://HOST:PORT      built with `--features axum,tokio,redis`
+                     redis://HOST:PORT      built with `--features axum,tokio,redis`;
+                                            redis-cluster://HOST,HOST and
+                                            redis-sentinel://HOST,HOST/NAME as well;
+                                            each as rediss… with `redis-tls`
                      memcached://HOST:PORT  … with `--features axum,tokio,memcached`;
                                             windows are counted, others compare and swap
   --on-store-error WAY

@@ -61,9 +61,10 @@ impl FromStr for Place {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
         let feature = match scheme {
             None if text == "memory" => return Ok(Self::Memory),
-            Some("redis" | "rediss" | "redis-cluster" | "rediss-cluster" | "redis-sentinel") => {
-                "redis"
-            }
+            Some(
+                "redis" | "rediss" | "redis-cluster" | "rediss-cluster" | "redis-sentinel"
+                | "rediss-sentinel",
+            ) => "redis",
             Some("memcached") => "memcached",
             _ => {
                 return Err(Error::new(format!(

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tollgate::{
-    Cost, TokenBucket,
+    Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Redis, Store, StoreExt},
+    store::{Ask, Redis, Settlement, Store, StoreExt},
 };
 
 use super::{acquire, admitted, at_once, in_time, look, policy, servers, store, until_answered};
@@ -251,6 +251,118 @@ async fn a_full_server_is_an_error_and_still_tells() {
     assert_eq!(open.failures(), 1);
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_an_error_and_still_tells() {
+    let server = servers::Redis::start();
+    let (store, rule) = (store(server.url()).await, at_once(5));
+    assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
+    let config = |name: &str, value: &str| server.command(&["CONFIG", "SET", name, value]);
+    // A dump that cannot take its place, as on a full disk.
+    let folder = server.command(&["CONFIG", "GET", "dir"]);
+    let dump = std::path::Path::new(folder.lines().last().unwrap()).join("dump.rdb");
+    std::fs::create_dir(&dump).unwrap();
+    let saved = |is: &str| {
+        server.ask(&["BGSAVE"]).unwrap();
+        servers::wait_until("a save", RESPONSE * 20, || {
+            match server.info("persistence", "rdb_last_bgsave_status") {
+                status if status == is => Ok(()),
+                other => Err(other),
+            }
+        });
+    };
+    let refused = async |code: &str| {
+        let error = acquire(&store, &rule, key()).await.unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains(code), "{why}");
+        let told = look(&store, &rule, key()).await.unwrap();
+        assert_eq!(told.remaining(), Some(2));
+    };
+    config("save", "3600 1");
+    saved("err");
+    refused("MISCONF").await;
+    std::fs::remove_dir(&dump).unwrap();
+    saved("ok");
+    config("min-replicas-to-write", "1");
+    refused("NOREPLICAS").await;
+    config("min-replicas-to-write", "0");
+    assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_what_is_missing() {
+    let server = servers::Redis::start();
+    let user = |more: &[&str]| {
+        let first = ["ACL", "SETUSER", "limiter", "on", ">p4ss", "~tollgate:*"];
+        server.command(&[&first, more].concat());
+    };
+    let url = |login: &str| format!("redis://{login}@{}", server.address());
+    let failure = async |login: &str| {
+        let error = Redis::<TokenBucket>::connect(url(login)).await.unwrap_err();
+        std::error::Error::source(&error).unwrap().to_string()
+    };
+    user(&["+ping"]);
+    let why = failure("limiter:p4ss").await;
+    assert!(why.contains("+info +script|load"), "{why}");
+    let why = failure("limiter:guess").await;
+    assert!(why.contains("password of the server into the URL"), "{why}");
+    // All that the documentation names, for all that a store does.
+    user(&[
+        "+info",
+        "+script|load",
+        "+evalsha",
+        "+eval",
+        "+time",
+        "+get",
+        "+mget",
+        "+set",
+        "+setrange",
+        "+pexpire",
+        "+pexpireat",
+        "+del",
+    ]);
+    let store: Redis<TokenBucket> = Redis::connect(url("limiter:p4ss")).await.unwrap();
+    let rule = at_once(5);
+    assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
+    let charged = acquire(&store, &rule, Key::from(8_u64)).await.unwrap();
+    let settlement = Settlement {
+        policy: policy(),
+        rule: &rule,
+        key: Key::from(8_u64),
+        charge: charged.charge().unwrap(),
+        actual: 3,
+    };
+    store.settle(&[settlement]).await.unwrap();
+    let both = ["api", "hour"].map(Policy::new);
+    let asks = both
+        .each_ref()
+        .map(|policy| Ask::new(policy, &rule, Key::from(8_u64), Cost::ONE));
+    assert!(store.acquire(&asks).await.unwrap().is_admitted());
+    assert_eq!(
+        look(&store, &rule, Key::from(8_u64))
+            .await
+            .unwrap()
+            .remaining(),
+        Some(1)
+    );
+    server.command(&["SCRIPT", "FLUSH"]);
+    store.reset(policy(), &key()).await.unwrap();
+    assert_eq!(
+        look(&store, &rule, key()).await.unwrap().remaining(),
+        Some(5)
+    );
+
+    // Without its commands in a script, or without a password.
+    server.command(&["ACL", "SETUSER", "limiter", "-mget"]);
+    let error = acquire(&store, &rule, key()).await.unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("+mget"), "{why}");
+    let locked = servers::Redis::options().password("s3cret").start();
+    let error = Redis::<TokenBucket>::connect(format!("redis://{}", locked.address())).await;
+    let error = error.unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("password of the server into the URL"), "{why}");
 }
 
 #[tokio::test]

@@ -280,3 +280,54 @@ async fn sentinels() {
     let error = Redis::<TokenBucket>::connect(url.replace(servers::Sentinel::MASTER, "nobody"));
     assert!(error.await.unwrap_err().is_unavailable());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_with_a_sentinel_and_the_master_that_falls_silent() {
+    let group = servers::Sentinel::start();
+    let hosts: Vec<_> = group
+        .sentinels()
+        .iter()
+        .map(|sentinel| sentinel.address().to_string())
+        .collect();
+    let url = format!(
+        "redis-sentinel://{}/{}",
+        hosts.join(","),
+        servers::Sentinel::MASTER
+    );
+    let store = store(&url).await;
+    let (rule, key) = (at_once(5), Key::from(1_u64));
+    assert_eq!(admitted(&store, &rule, key, 3).await, 3);
+    let old = group.master();
+    replicated(old, "probe");
+    // The first that is asked, and a server that takes itself for the master still.
+    group.sentinels()[0].pause();
+    old.pause();
+    until_answered(&store, &rule, Key::from(2_u64)).await;
+    assert_eq!(admitted(&store, &rule, key, 8).await, 2);
+    // With one sentinel of three, too, once a connection must be made.
+    let new = group.nodes().iter().find(|node| node.port() != old.port());
+    group.sentinels()[1].pause();
+    new.unwrap().command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    until_answered(&store, &rule, Key::from(3_u64)).await;
+    for server in group.sentinels()[..2].iter().chain([old]) {
+        server.resume();
+    }
+}
+
+#[tokio::test]
+async fn who_takes_a_sentinel_for_a_server_or_the_other_way_round_is_told() {
+    let server = servers::Redis::start();
+    let group = servers::Sentinel::start();
+    let of_server = format!("redis-sentinel://{}/name", server.address());
+    let of_sentinel = group.sentinels()[0].url();
+    let strange = format!("redis-sentinel://{}/nobody", group.sentinels()[0].address());
+    for (url, part) in [
+        (of_server, "a server itself is reached by `redis://`"),
+        (of_sentinel, "expected `redis-sentinel://host:26379/name`"),
+        (strange, "expected a name that they monitor"),
+    ] {
+        let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}

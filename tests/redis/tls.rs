@@ -1,5 +1,7 @@
-//! `rediss://`.
+//! `rediss://`, and its like for clusters and sentinels.
 
+#[cfg(feature = "redis-tls")]
+mod sentinels;
 #[cfg(feature = "redis-tls")]
 mod server;
 
@@ -11,9 +13,15 @@ use tollgate::{
 #[cfg(not(feature = "redis-tls"))]
 #[tokio::test]
 async fn without_its_feature_it_is_an_error_that_names_it() {
-    let store = Redis::<TokenBucket>::connect("rediss://localhost").await;
-    let why = why(&store.unwrap_err());
-    assert!(why.contains("feature `redis-tls`"), "{why}");
+    for url in [
+        "rediss://localhost",
+        "rediss-cluster://localhost",
+        "rediss-sentinel://localhost/name",
+    ] {
+        let store = Redis::<TokenBucket>::connect(url).await;
+        let why = why(&store.unwrap_err());
+        assert!(why.contains("feature `redis-tls`"), "{url}: {why}");
+    }
 }
 
 fn why(error: &Error) -> String {
@@ -23,9 +31,11 @@ fn why(error: &Error) -> String {
 #[cfg(feature = "redis-tls")]
 mod with_it {
     use super::{server::TlsRedis, *};
+    use std::time::Duration;
+
     use tollgate::key::Key;
 
-    use crate::{admitted, at_once, in_time, servers};
+    use crate::{acquire, admitted, at_once, in_time, servers};
 
     fn builder(server: &TlsRedis) -> tollgate::store::RedisBuilder {
         Redis::<TokenBucket>::builder(server.url())
@@ -34,7 +44,7 @@ mod with_it {
     #[tokio::test]
     async fn a_server_with_a_root_of_ones_own() {
         let tls = TlsRedis::start(false);
-        let trusting = builder(&tls).root_certificate(tls.certificate.as_str());
+        let trusting = builder(&tls).root_certificate(tls.tls.certificate.as_str());
         let store: Redis<TokenBucket> = trusting.connect().await.unwrap();
         let (rule, key) = (at_once(5), Key::from(7_u64));
         assert_eq!(admitted(&store, &rule, key, 3).await, 3);
@@ -53,57 +63,83 @@ mod with_it {
         let unknown = Redis::<TokenBucket>::connect(tls.cluster_url()).await;
         assert!(unknown.is_err());
         let builder = Redis::<TokenBucket>::builder(tls.cluster_url());
-        let trusting = builder.root_certificate(tls.certificate.as_str());
+        let trusting = builder.root_certificate(tls.tls.certificate.as_str());
         let store: Redis<TokenBucket> = trusting.connect().await.unwrap();
         assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);
         assert_eq!(tls.server.keys().len(), 1);
     }
 
     #[tokio::test]
-    async fn sentinels_by_tls_are_an_error_that_says_so() {
-        let url = "rediss-sentinel://localhost:1/name";
-        let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
-        assert!(why(&error).contains("without TLS"), "{error:?}");
-    }
-
-    #[tokio::test]
     async fn a_server_that_nobody_vouches_for_is_an_error() {
         let (tls, other) = (TlsRedis::start(false), TlsRedis::start(false));
-        let second = std::time::Duration::from_secs(1);
+        let second = Duration::from_secs(1);
         // By the roots of this machine, and by another one.
         let machine = builder(&tls).connect::<TokenBucket>();
         let error = in_time(2 * second, machine).await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
-        let strange = builder(&tls).root_certificate(other.certificate.as_str());
+        let strange = builder(&tls).root_certificate(other.tls.certificate.as_str());
         let error = strange.connect::<TokenBucket>().await.unwrap_err();
-        assert!(why(&error).contains("certificate"), "{error:?}");
+        assert!(error.is_unavailable(), "{error:?}");
+        assert!(
+            why(&error).contains("`RedisBuilder::root_certificate`"),
+            "{error:?}"
+        );
+        // Its certificate is for `localhost` and `127.0.0.1`.
+        let named = Redis::<TokenBucket>::builder(tls.url().replace("localhost", "127.0.0.2"));
+        let named = named.root_certificate(tls.tls.certificate.as_str());
+        let error = named.connect::<TokenBucket>().await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
         // What is no certificate is told as such.
         let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
-        let error = builder(&tls)
-            .root_certificate(broken)
-            .connect::<TokenBucket>();
-        let error = error.await.unwrap_err();
-        assert!(why(&error).contains("PEM"), "{error:?}");
+        for broken in [broken, "", tls.tls.key.as_str()] {
+            let error = builder(&tls)
+                .root_certificate(broken)
+                .connect::<TokenBucket>();
+            let error = error.await.unwrap_err();
+            assert!(why(&error).contains("PEM"), "{error:?}");
+        }
         assert!(!format!("{:?}", builder(&tls).client_certificate("a", "b")).contains("key"));
     }
 
     #[tokio::test]
     async fn a_server_that_asks_who_is_there() {
         let tls = TlsRedis::start(true);
-        let nobody = builder(&tls).root_certificate(tls.certificate.as_str());
+        let nobody = builder(&tls).root_certificate(tls.tls.certificate.as_str());
         let error = nobody.clone().connect::<TokenBucket>().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
-        let known = nobody.client_certificate(tls.certificate.as_str(), tls.key.as_str());
+        let known = nobody.client_certificate(tls.tls.certificate.as_str(), tls.tls.key.as_str());
         let store: Redis<TokenBucket> = known.connect().await.unwrap();
         let key = Key::from(7_u64);
         assert_eq!(admitted(&store, &at_once(2), key, 3).await, 2);
-        servers::wait_until(
-            "the key over there",
-            std::time::Duration::from_secs(5),
-            || match tls.server.keys().len() {
+        servers::wait_until("the key over there", Duration::from_secs(5), || {
+            match tls.server.keys().len() {
                 1 => Ok(()),
                 other => Err(other.to_string()),
-            },
-        );
+            }
+        });
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_that_takes_longer_to_make_than_a_call_may() {
+        let tls = TlsRedis::start(false);
+        let proxy = servers::Proxy::start(([127, 0, 0, 1], tls.tls.port).into());
+        let url = format!("rediss://localhost:{}", proxy.address().port());
+        let builder = Redis::<TokenBucket>::builder(url)
+            .root_certificate(tls.tls.certificate.as_str())
+            .response_timeout(20 * DEADLINE);
+        let store: Redis<TokenBucket> = builder.connect().await.unwrap();
+        // A call takes two thirds of its time, and the connection, with its handshake, at least twice as much.
+        const DEADLINE: Duration = Duration::from_millis(600);
+        proxy.delay(DEADLINE / 3);
+        let (rule, key) = (at_once(100), Key::from(7_u64));
+        let call = async || tokio::time::timeout(DEADLINE, acquire(&store, &rule, key)).await;
+        tls.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        for _ in 0..20 {
+            if let Ok(Ok(decision)) = call().await {
+                assert!(decision.is_admitted());
+                return;
+            }
+        }
+        panic!("expected a connection that somebody has made");
     }
 }

@@ -22,9 +22,11 @@ mod proxy;
 mod redis;
 mod resp;
 mod sentinel;
+mod tls;
 mod wait;
 
 pub(crate) use place::free_port;
+pub(crate) use tls::Tls;
 
 pub use cluster::{Cluster, Migration};
 pub use etcd::Etcd;

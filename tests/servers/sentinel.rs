@@ -1,10 +1,12 @@
 //! A master and its replica, watched by three sentinels.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use super::{
+    place::free_port,
     redis::{Redis, RedisOptions},
     resp::Reply,
+    tls::Tls,
     wait::{Turn, wait_until},
 };
 
@@ -17,7 +19,11 @@ const DOWN_AFTER: &str = "1000";
 #[derive(Debug)]
 pub struct Sentinel {
     nodes: [Redis; 2],
+    /// The ports by which the sentinels know the nodes.
+    known: [u16; 2],
     sentinels: [Redis; 3],
+    /// By which they themselves are known.
+    ports: [u16; 3],
     _turn: Turn,
 }
 
@@ -27,19 +33,47 @@ impl Sentinel {
 
     /// Two nodes of Redis and three sentinels that know them and each other.
     pub fn start() -> Self {
+        Self::start_of(Redis::options(), RedisOptions::bare(), None)
+    }
+
+    /// All of them speak TLS to each other, at ports of their own; the other ports are there for the tests alone. The
+    /// sentinels ask for the password.
+    pub(crate) fn start_by_tls(tls: &Tls, password: &str) -> Self {
+        let sentinel = RedisOptions::bare().password(password);
+        Self::start_of(Redis::options(), sentinel, Some(tls))
+    }
+
+    fn start_of(options: RedisOptions, sentinel: RedisOptions, tls: Option<&Tls>) -> Self {
         let turn = Turn::take();
-        let options = Redis::options().set("repl-ping-replica-period", "1");
-        let master = options.clone().start();
-        let replica = options.replica_of(&master).start();
+        // Starts one with its own arguments, and tells the port at which the others find it.
+        let start = |options: RedisOptions, first: &dyn Fn(&Path) -> Vec<String>| {
+            let tls = tls.map(|tls| Tls {
+                port: free_port(),
+                ..tls.clone()
+            });
+            let options = match &tls {
+                Some(_) => options.set("tls-replication", "yes"),
+                None => options,
+            };
+            let server = options.start_as(|folder| {
+                let more = tls.iter().flat_map(|tls| tls.arguments(folder));
+                first(folder).into_iter().chain(more).collect()
+            });
+            let port = tls.map_or(server.port(), |tls| tls.port);
+            (server, port)
+        };
+        let options = options.set("repl-ping-replica-period", "1");
+        let (master, watched) = start(options.clone(), &|_| Vec::new());
+        let of_master = options.set("replicaof", &format!("127.0.0.1 {watched}"));
+        let (replica, other) = start(of_master, &|_| Vec::new());
         wait_until("a linked replica", LIMIT, || {
             match replica.info("replication", "master_link_status") {
                 up if up == "up" => Ok(()),
                 other => Err(other),
             }
         });
-        let watched = master.port();
         let sentinel = || {
-            RedisOptions::bare().start_as(|folder| {
+            start(sentinel.clone(), &|folder| {
                 let (name, conf) = (Self::MASTER, folder.join("sentinel.conf"));
                 let text = format!(
                     "bind 127.0.0.1\n\
@@ -52,7 +86,9 @@ impl Sentinel {
                 vec![conf, "--sentinel".to_owned()]
             })
         };
-        let sentinels = [sentinel(), sentinel(), sentinel()];
+        let [one, two, three] = [sentinel(), sentinel(), sentinel()];
+        let ports = [one.1, two.1, three.1];
+        let sentinels = [one.0, two.0, three.0];
         // By default they tell each other of themselves every two seconds, and look at the nodes every ten.
         let often = [
             "SENTINEL",
@@ -67,7 +103,9 @@ impl Sentinel {
         }
         let group = Self {
             nodes: [master, replica],
+            known: [watched, other],
             sentinels,
+            ports,
             _turn: turn,
         };
         group.settle();
@@ -81,6 +119,11 @@ impl Sentinel {
 
     pub fn sentinels(&self) -> &[Redis] {
         &self.sentinels
+    }
+
+    /// The ports by which the sentinels are known: those of TLS where they speak it.
+    pub fn ports(&self) -> [u16; 3] {
+        self.ports
     }
 
     /// The URLs of the sentinels.
@@ -138,11 +181,9 @@ impl Sentinel {
             }
         }
         let named = named.ok_or("no sentinel runs")?;
-        let master = self
-            .nodes
-            .iter()
-            .find(|node| node.port().to_string() == named);
-        let master = master.ok_or_else(|| format!("a master at a strange port: {named}"))?;
+        let at = self.known.iter().position(|port| port.to_string() == named);
+        let at = at.ok_or_else(|| format!("a master at a strange port: {named}"))?;
+        let master = &self.nodes[at];
         match master.ask(&["ROLE"]) {
             Ok(Reply::List(role)) if role.first().is_some_and(|is| is.to_string() == "master") => {
                 Ok(master)

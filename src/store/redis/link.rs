@@ -3,9 +3,11 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
+    io,
+    panic::resume_unwind,
     pin::pin,
     sync::{
-        LazyLock,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,22 +18,21 @@ use redis::{
     aio::{ConnectionManager, MultiplexedConnection},
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
-    sentinel::SentinelClient,
 };
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{sync::Mutex, task::JoinError, time::timeout};
 
-use super::Program;
+use super::{Program, sentinel::Sentinels};
 use crate::store::Error;
 
 /// How to reach the server.
 pub(super) enum Source {
     Single(Box<Client>),
-    Sentinel(Box<Mutex<SentinelClient>>),
+    Sentinels(Box<Sentinels>),
 }
 
 pub(super) enum Link {
     /// One server; the connection is made anew after it has failed.
-    One(Box<One>),
+    One(Arc<One>),
     /// The client of a cluster comes back by itself.
     Cluster(ClusterConnection),
     /// So does a manager, which somebody else has made.
@@ -43,7 +44,7 @@ pub(super) enum Link {
 pub(super) struct One {
     source: Source,
     response_timeout: Duration,
-    current: Mutex<Current>,
+    current: Arc<Mutex<Current>>,
     /// How many attempts to connect have failed.
     failures: AtomicU64,
 }
@@ -57,12 +58,18 @@ struct Current {
     failure: Option<RedisError>,
 }
 
+impl Current {
+    fn shared(&self) -> Option<(MultiplexedConnection, u64)> {
+        Some((self.connection.clone()?, self.number))
+    }
+}
+
 impl Link {
     pub(super) fn one(source: Source, response_timeout: Duration) -> Self {
-        Self::One(Box::new(One {
+        Self::One(Arc::new(One {
             source,
             response_timeout,
-            current: Mutex::default(),
+            current: Arc::default(),
             failures: AtomicU64::new(0),
         }))
     }
@@ -94,7 +101,7 @@ impl Link {
 }
 
 impl One {
-    async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+    async fn query<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> RedisResult<T> {
         match self.send(command).await {
             // The server had closed the connection while nobody used it: no second attempt, but the first.
             (Err(error), false) if error.is_connection_dropped() => self.send(command).await.0,
@@ -103,7 +110,7 @@ impl One {
     }
 
     /// Sends a command; the answer, and whether it may have been sent.
-    async fn send<T: FromRedisValue>(&self, command: &Cmd) -> (RedisResult<T>, bool) {
+    async fn send<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> (RedisResult<T>, bool) {
         let (mut connection, number) = match self.connected().await {
             Ok(connected) => connected,
             Err(error) => return (Err(error), true),
@@ -130,28 +137,40 @@ impl One {
 
     /// The connection that all calls share; made by whoever finds none. Who waited while somebody else's
     /// attempt failed has tried as well: a thousand callers do not wait for a thousand attempts in a row.
-    async fn connected(&self) -> RedisResult<(MultiplexedConnection, u64)> {
+    async fn connected(self: &Arc<Self>) -> RedisResult<(MultiplexedConnection, u64)> {
         let failures = self.failures.load(Ordering::Acquire);
-        let mut current = self.current.lock().await;
-        if let Some(connection) = &current.connection {
-            return Ok((connection.clone(), current.number));
+        if let Some(shared) = self.current.lock().await.shared() {
+            return Ok(shared);
+        }
+        let mut current = Arc::clone(&self.current).lock_owned().await;
+        if let Some(shared) = current.shared() {
+            return Ok(shared);
         }
         if let Some(failure) = &current.failure {
             if self.failures.load(Ordering::Acquire) != failures {
                 return Err(failure.clone());
             }
         }
-        match self.connect().await {
-            Ok(connection) => {
-                current.number += 1;
-                current.connection = Some(connection.clone());
-                Ok((connection, current.number))
+        let one = Arc::clone(self);
+        // A task of its own: a call may be given up sooner than a connection is made, and so may the next one.
+        let connecting = tokio::spawn(async move {
+            match one.connect().await {
+                Ok(connection) => {
+                    current.number += 1;
+                    current.connection = Some(connection.clone());
+                    Ok((connection, current.number))
+                }
+                Err(error) => {
+                    current.failure = Some(error.clone());
+                    one.failures.fetch_add(1, Ordering::Release);
+                    Err(error)
+                }
             }
-            Err(error) => {
-                current.failure = Some(error.clone());
-                self.failures.fetch_add(1, Ordering::Release);
-                Err(error)
-            }
+        });
+        match connecting.await.map_err(JoinError::try_into_panic) {
+            Ok(connected) => connected,
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(ended)) => Err(io::Error::other(ended).into()),
         }
     }
 
@@ -166,15 +185,12 @@ impl One {
                         .get_multiplexed_async_connection_with_config(&config)
                         .await
                 }
-                Source::Sentinel(client) => {
-                    let mut client = client.lock().await;
-                    client.get_async_connection_with_config(&config).await
-                }
+                Source::Sentinels(sentinels) => sentinels.connect(&config).await,
             }
         };
         // The sentinels are asked first, which takes a while of its own.
         let connected = timeout(self.response_timeout.saturating_mul(2), connecting).await;
-        connected.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+        connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 }
 
@@ -200,13 +216,72 @@ fn is_outage(error: &RedisError) -> bool {
 
 pub(super) fn error(error: RedisError) -> Error {
     if error.is_timeout() {
-        Error::timeout()
-    } else if is_outage(&error) {
-        Error::unavailable(error)
+        return Error::timeout();
+    }
+    let is_outage = is_outage(&error);
+    let source: Box<dyn std::error::Error + Send + Sync> = match advice(&error) {
+        Some(advice) => format!("{error}; {advice}").into(),
+        None => error.into(),
+    };
+    if is_outage {
+        Error::unavailable(source)
     } else {
-        Error::other(error)
+        Error::other(source)
     }
 }
+
+/// What to do where the other side's words do not tell.
+fn advice(error: &RedisError) -> Option<&'static str> {
+    match (error.kind(), error.code()) {
+        (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS")) => Some(
+            "put the user and the password of the server into the URL, as in `redis://user:password@host`",
+        ),
+        (_, Some("NOPERM")) => Some(MISSING),
+        // So a program is told.
+        _ if error
+            .detail()
+            .is_some_and(|detail| detail.starts_with("The user executing")) =>
+        {
+            Some(MISSING)
+        }
+        (_, Some("MOVED")) => {
+            Some("the server is a node of a cluster: connect by `redis-cluster://`")
+        }
+        _ => {
+            // Those of `rustls` come through the client as text alone.
+            let told = error.to_string();
+            let known = TLS_ADVICE.iter().find(|(part, _)| told.contains(part));
+            known.map(|(_, advice)| *advice)
+        }
+    }
+}
+
+const MISSING: &str = "the user needs `+info +script|load +evalsha +eval +time +get +mget +set +setrange +pexpire +pexpireat +del` \
+     on keys that begin with the prefix";
+const AUTHORITY: &str = "give the certificate of the authority that vouches for the server to `RedisBuilder::root_certificate`";
+
+const TLS_ADVICE: [(&str, &str); 6] = [
+    ("UnknownIssuer", AUTHORITY),
+    // Another authority of the same name.
+    ("BadSignature", AUTHORITY),
+    (
+        "certificate not valid for name",
+        "the server's certificate must name the host in the URL, or the one that sentinels or a cluster tell: \
+         see `Redis::builder`",
+    ),
+    (
+        "received fatal alert",
+        "the server does not take this client: give a certificate that it trusts to `RedisBuilder::client_certificate`",
+    ),
+    (
+        "InvalidContentType",
+        "the server speaks no TLS at that port: name its `tls-port`, or connect without TLS",
+    ),
+    (
+        "without tls-rustls-insecure",
+        "take `#insecure` out of the URL, and give the server's certificate to `RedisBuilder::root_certificate`",
+    ),
+];
 
 /// The digest by which a server knows a program.
 pub(super) fn digest(program: Program) -> &'static str {

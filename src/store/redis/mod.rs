@@ -3,6 +3,7 @@
 mod connect;
 mod existing;
 mod link;
+mod sentinel;
 #[cfg(feature = "redis-tls")]
 mod tls;
 
@@ -29,7 +30,7 @@ use self::link::Link;
 /// | closed an idle connection | nothing: the call goes out on a new one | |
 /// | a connection breaks with a call under way | an error that is unavailable; the call may be charged | the next call connects anew |
 /// | has become a replica | an error that is unavailable, and nothing is charged | each call connects anew, and sentinels or the name service tell where |
-/// | is out of memory (`noeviction`) | an error; refusals and looks are still answered | |
+/// | is out of memory (`noeviction`), cannot save, or misses replicas (`min-replicas-to-write`) | an error; refusals and looks are still answered | |
 /// | has lost its scripts | nothing: they are sent again | |
 /// | restarts without persistence | as above | every limit begins afresh |
 /// | a master is replaced (cluster, sentinels) | errors until the successor is known | what the successor never heard of is as if it had not been charged |
@@ -44,6 +45,11 @@ use self::link::Link;
 /// What another program left under a key, or another version of this one, counts as no state, and so do numbers that
 /// no rule writes: it is replaced by the next admission and counted in
 /// [`ScriptStats::healed`](super::ScriptStats::healed).
+///
+/// # What it may
+///
+/// A user of an access list (`ACL SETUSER`) needs `~tollgate:*`, or what else the prefix is, and
+/// `+info +script|load +evalsha +eval +time +get +mget +set +setrange +pexpire +pexpireat +del`; in a cluster `+cluster|slots` too.
 ///
 /// # Precision
 ///

@@ -8,7 +8,7 @@ use crate::store::Error;
 impl RedisBuilder {
     /// The certificates that a server's is checked by, as PEM, in place of those that the machine trusts.
     ///
-    /// For `rediss://` and `rediss-cluster://` URLs; anything else does not look at them.
+    /// For `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs; anything else does not look at them.
     #[must_use]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -31,6 +31,17 @@ impl RedisBuilder {
         });
         self
     }
+
+    /// Asks the sentinels of a `rediss-sentinel://` URL without TLS, and reaches the master alone by it.
+    ///
+    /// What they tell can then be read and changed on its way. That leads nowhere where no certificate is trusted but those of the
+    /// servers; with the roots of the machine, it leads to whoever has a certificate for an address.
+    #[must_use]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
+    pub fn plain_sentinels(mut self) -> Self {
+        self.plain_sentinels = true;
+        self
+    }
 }
 
 /// None: the roots of the machine, and no certificate of this client.
@@ -41,7 +52,21 @@ pub(super) fn none() -> TlsCertificates {
     }
 }
 
+/// The certificates of a builder, if there are any where there should be.
+pub(super) fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    let is_none = |pem: &Vec<u8>| !pem.windows(BEGIN.len()).any(|part| part == BEGIN);
+    // Else nobody would be trusted, and nothing said why.
+    if certificates.root_cert.as_ref().is_some_and(is_none) {
+        return Err(Error::other(
+            "what `RedisBuilder::root_certificate` was given holds no certificate: expected PEM, with \
+             `-----BEGIN CERTIFICATE-----` in it",
+        ));
+    }
+    Ok(certificates.clone())
+}
+
 /// A client of a `rediss://` URL.
 pub(super) fn client(url: &str, certificates: &TlsCertificates) -> Result<Client, Error> {
-    Client::build_with_tls(url, certificates.clone()).map_err(Error::other)
+    Client::build_with_tls(url, checked(certificates)?).map_err(Error::other)
 }

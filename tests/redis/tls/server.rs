@@ -1,18 +1,26 @@
 //! A server that can be reached by TLS.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use crate::servers::{Redis, RedisOptions, free_port, wait_until};
+use crate::servers::{Redis, RedisOptions, Tls, free_port, wait_until};
 
 /// A running server with a second port, for TLS; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct TlsRedis {
     pub(crate) server: Redis,
-    port: u16,
-    /// The certificate that the server shows, which vouches for itself, as PEM.
-    pub(crate) certificate: String,
-    /// The key of it.
-    pub(crate) key: String,
+    pub(crate) tls: Tls,
+}
+
+/// A port, and a certificate that vouches for itself.
+pub(crate) fn tls(asks_clients: bool) -> Tls {
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let own = rcgen::generate_simple_self_signed(names).unwrap();
+    Tls {
+        port: free_port(),
+        certificate: own.cert.pem(),
+        key: own.signing_key.serialize_pem(),
+        asks_clients,
+    }
 }
 
 impl TlsRedis {
@@ -40,44 +48,18 @@ impl TlsRedis {
     }
 
     fn start_of(options: RedisOptions, asks_clients: bool) -> Self {
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-        let own = rcgen::generate_simple_self_signed(names).unwrap();
-        let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
-        let port = free_port();
-        let asks = if asks_clients { "yes" } else { "no" };
-        let server = options.start_as(|folder| {
-            let file = |name: &str, text: &str| {
-                let path = folder.join(name);
-                fs::write(&path, text).unwrap();
-                path.to_str().expect("a path in UTF-8").to_owned()
-            };
-            let (certificate, key) = (file("cert.pem", &certificate), file("key.pem", &key));
-            let port = port.to_string();
-            let settings = [
-                ("--tls-port", port.as_str()),
-                ("--tls-cert-file", &certificate),
-                ("--tls-key-file", &key),
-                ("--tls-ca-cert-file", &certificate),
-                ("--tls-auth-clients", asks),
-            ];
-            let words = settings.map(|(name, value)| [name.to_owned(), value.to_owned()]);
-            words.into_iter().flatten().collect()
-        });
-        Self {
-            server,
-            port,
-            certificate,
-            key,
-        }
+        let tls = tls(asks_clients);
+        let server = options.start_as(|folder| tls.arguments(folder));
+        Self { server, tls }
     }
 
     /// `rediss://localhost:port`.
     pub(crate) fn url(&self) -> String {
-        format!("rediss://localhost:{}", self.port)
+        format!("rediss://localhost:{}", self.tls.port)
     }
 
     /// `rediss-cluster://localhost:port`.
     pub(crate) fn cluster_url(&self) -> String {
-        format!("rediss-cluster://localhost:{}", self.port)
+        format!("rediss-cluster://localhost:{}", self.tls.port)
     }
 }

@@ -38,10 +38,15 @@ impl Drop for Redis {
         if !matches!(connection.call(&["DBSIZE"]), Ok(Reply::Number(_))) {
             return;
         }
-        for key in self.keys() {
-            let left = connection.call(&[b"PTTL", &key[..]]).unwrap();
-            let key = key.escape_ascii();
-            assert_ne!(left, Reply::Number(-1), "{key} never expires");
+        let all = self.command(&["INFO", "keyspace"]);
+        let lines = all.lines().filter_map(|line| line.strip_prefix("db"));
+        for (database, _) in lines.filter_map(|line| line.split_once(':')) {
+            connection.call(&["SELECT", database]).unwrap();
+            for key in keys(&mut connection) {
+                let left = connection.call(&[b"PTTL", &key[..]]).unwrap();
+                let key = key.escape_ascii();
+                assert_ne!(left, Reply::Number(-1), "{key} never expires");
+            }
         }
     }
 }
@@ -130,27 +135,30 @@ impl Redis {
         value.unwrap_or_else(|| panic!("expected {name} in INFO {section}, found: {text}"))
     }
 
-    /// All keys, by `SCAN`, in order.
+    /// All keys of the first database, by `SCAN`, in order.
     pub fn keys(&self) -> Vec<Vec<u8>> {
-        let mut connection = self.connect().unwrap();
-        let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
-        for _ in 0..1_000_000 {
-            let answer = connection.call(&["SCAN", &cursor, "COUNT", "1000"]);
-            let Reply::List(parts) = answer.unwrap() else {
-                panic!("expected a cursor and keys from SCAN");
-            };
-            let [next, page] = <[Reply; 2]>::try_from(parts).unwrap();
-            keys.extend(page.into_members());
-            cursor = next.to_string();
-            if cursor == "0" {
-                keys.sort();
-                // A scan may show a key twice.
-                keys.dedup();
-                return keys;
-            }
-        }
-        panic!("expected SCAN to end, at cursor {cursor}");
+        keys(&mut self.connect().unwrap())
     }
+}
+
+fn keys(connection: &mut Resp) -> Vec<Vec<u8>> {
+    let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
+    for _ in 0..1_000_000 {
+        let answer = connection.call(&["SCAN", &cursor, "COUNT", "1000"]);
+        let Reply::List(parts) = answer.unwrap() else {
+            panic!("expected a cursor and keys from SCAN");
+        };
+        let [next, page] = <[Reply; 2]>::try_from(parts).unwrap();
+        keys.extend(page.into_members());
+        cursor = next.to_string();
+        if cursor == "0" {
+            keys.sort();
+            // A scan may show a key twice.
+            keys.dedup();
+            return keys;
+        }
+    }
+    panic!("expected SCAN to end, at cursor {cursor}");
 }
 
 fn connect(address: SocketAddr, password: Option<&str>, limit: Duration) -> io::Result<Resp> {

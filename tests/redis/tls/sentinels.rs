@@ -1,0 +1,117 @@
+//! Sentinels and servers that speak TLS alone, to everybody.
+
+use std::time::Duration;
+
+use tollgate::{
+    TokenBucket,
+    key::Key,
+    store::{Redis, RedisBuilder},
+};
+
+use super::{server, why};
+use crate::{acquire, admitted, at_once, groups::replicated, in_time, servers, until_answered};
+
+const RESPONSE: Duration = Duration::from_millis(500);
+const PASSWORD: &str = "t3ll:m@";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_with_a_root_of_ones_own() {
+    let tls = server::tls(true);
+    let group = servers::Sentinel::start_by_tls(&tls, PASSWORD);
+    let hosts = group.ports().map(|port| format!("localhost:{port}"));
+    let of = |scheme: &str| {
+        let url = format!(
+            "{scheme}://{}/{}",
+            hosts.join(","),
+            servers::Sentinel::MASTER
+        );
+        Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE)
+    };
+    let by_tls = || of("rediss-sentinel").root_certificate(tls.certificate.as_str());
+    let known = |builder: RedisBuilder| {
+        builder.client_certificate(tls.certificate.as_str(), tls.key.as_str())
+    };
+    let builder = || known(by_tls()).sentinel_login("", PASSWORD);
+    let failure = async |builder: RedisBuilder| {
+        let store = in_time(2 * RESPONSE, builder.connect::<TokenBucket>()).await;
+        store.unwrap_err()
+    };
+
+    // Each that goes wrong says what to do, in time.
+    let other = server::tls(true);
+    let strange = || of("rediss-sentinel").root_certificate(other.certificate.as_str());
+    for (wrong, advice) in [
+        (known(strange()), "`RedisBuilder::root_certificate`"),
+        (by_tls(), "`RedisBuilder::client_certificate`"),
+        (known(by_tls()), "`RedisBuilder::sentinel_login`"),
+        (
+            builder().sentinel_login("", "guess"),
+            "`RedisBuilder::sentinel_login`",
+        ),
+        (builder().plain_sentinels(), ""),
+        (of("redis-sentinel"), ""),
+    ] {
+        let error = failure(wrong).await;
+        assert!(why(&error).contains(advice), "{advice}: {error:?}");
+    }
+
+    let store: Redis<TokenBucket> = builder().connect().await.unwrap();
+    let (rule, key) = (at_once(5), Key::from(7_u64));
+    assert_eq!(admitted(&store, &rule, key, 3).await, 3);
+    // By the database in the URL, it is another limit.
+    let url = format!(
+        "rediss-sentinel://{}/{}/3",
+        hosts[1],
+        servers::Sentinel::MASTER
+    );
+    let third = Redis::<TokenBucket>::builder(url).root_certificate(tls.certificate.as_str());
+    let third = known(third).sentinel_login("default", PASSWORD);
+    let third: Redis<TokenBucket> = third.connect().await.unwrap();
+    assert_eq!(admitted(&third, &rule, key, 8).await, 5);
+    assert_eq!(
+        group.master().info("keyspace", "db3").split(',').next(),
+        Some("keys=1")
+    );
+
+    let old = group.master();
+    replicated(old, "probe");
+    old.kill();
+    assert!(acquire(&store, &rule, key).await.is_err());
+    until_answered(&store, &rule, Key::from(8_u64)).await;
+    assert_ne!(group.master().port(), old.port());
+    // What had reached the replica is remembered.
+    assert_eq!(admitted(&store, &rule, key, 8).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_sentinels_of_a_server_by_tls() {
+    let tls = server::tls(false);
+    let group = servers::Sentinel::start_by_tls(&tls, PASSWORD);
+    let hosts: Vec<_> = group
+        .sentinels()
+        .iter()
+        .map(|sentinel| sentinel.address().to_string())
+        .collect();
+    let url = format!(
+        "rediss-sentinel://{}/{}",
+        hosts.join(","),
+        servers::Sentinel::MASTER
+    );
+    let builder = Redis::<TokenBucket>::builder(url)
+        .root_certificate(tls.certificate.as_str())
+        .sentinel_login("", PASSWORD)
+        .response_timeout(RESPONSE);
+    // These ports of the sentinels speak no TLS.
+    let error = builder.clone().connect::<TokenBucket>().await.unwrap_err();
+    let is_told = error.is_timeout() || why(&error).contains("speaks no TLS");
+    assert!(is_told, "{error:?}");
+    let store: Redis<TokenBucket> = builder.plain_sentinels().connect().await.unwrap();
+    assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);
+    // The master was not reached at its plain port.
+    let clients = group
+        .master()
+        .command(&["CLIENT", "LIST", "TYPE", "normal"]);
+    let port = format!("laddr=127.0.0.1:{}", group.master().port());
+    let plain = clients.lines().filter(|client| client.contains(&port));
+    assert_eq!(plain.count(), 1, "the one that asks: {clients}");
+}
