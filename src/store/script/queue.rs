@@ -150,7 +150,8 @@ where
         drop(groups);
         // Nobody waits for a call that is sent from here, should it not be polled any more.
         if let Some(_alone) = self.alone() {
-            let (_, decided) = self.send(vec![call]).await;
+            // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
+            let (_, decided) = Box::pin(self.send(vec![call])).await;
             return decided.map(|decided| decided.into_iter().next().unwrap_or_default());
         }
         let answer = self.enqueue(group, call, &runtime);
