@@ -7,7 +7,7 @@ mod calls;
 #[path = "common/plain.rs"]
 mod plain;
 
-use std::{collections::HashMap, time::Duration};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use proptest::prelude::*;
 use tollgate::{
@@ -22,13 +22,21 @@ use plain::{Plain, Who};
 
 const YEAR: u64 = 365 * DAY;
 
+/// A call that can be settled.
+struct Charged<A> {
+    charge: Charge,
+    /// What the plain map charged for it: who inherits waits longer, and is known by its departure.
+    plain: Vec<Charge>,
+    by: A,
+}
+
 struct Run<A: Algorithm> {
     clock: ManualClock,
     store: Local<A, ManualClock>,
     plain: Plain<A>,
     rules: Vec<A>,
     policies: [Policy; 2],
-    charges: HashMap<Who, (Charge, A)>,
+    charges: HashMap<Who, Charged<A>>,
     capacity: usize,
     at_capacity: AtCapacity,
     /// Keys that resets and clears took out.
@@ -134,6 +142,7 @@ impl<A: Algorithm + Clone> Run<A> {
     /// Compares the answer to a call that was all by itself, or spent with all others.
     fn compare(&mut self, call: Call, rule: &A, ours: &Decision) -> Result<(), TestCaseError> {
         let (who, cost) = (call.who, Cost::new(call.cost).unwrap());
+        let charges = RefCell::new(Vec::from_iter(ours.charge()));
         if self.has_room_for_all() {
             let equal = self
                 .plain
@@ -143,13 +152,19 @@ impl<A: Algorithm + Clone> Run<A> {
             let admits = self.at_capacity == AtCapacity::AdmitNewcomers;
             prop_assert_eq!(ours.is_admitted(), admits);
         } else if ours.is_admitted() {
-            let admits = self.plain.step(who, rule, cost, Decision::is_admitted);
+            let admits = self.plain.step(who, rule, cost, |theirs| {
+                charges.borrow_mut().extend(theirs.charge());
+                theirs.is_admitted()
+            });
             prop_assert!(admits, "above its limit: {:?} for {:?}", ours, call);
         } else {
             self.plain.refused(who, rule, cost);
         }
         if let Some(charge) = ours.charge() {
-            self.charges.insert(who, (charge, rule.clone()));
+            let (mut plain, by) = (charges.into_inner(), rule.clone());
+            plain.sort_by_key(|charge| charge.delay);
+            plain.dedup();
+            self.charges.insert(who, Charged { charge, plain, by });
         }
         Ok(())
     }
@@ -232,11 +247,11 @@ impl<A: Algorithm + Clone> Run<A> {
     }
 
     fn settle(&mut self, call: Call, late: bool, actual: u64) -> Result<(), TestCaseError> {
-        let Some((charge, charged_by)) = self.charges.remove(&call.who) else {
+        let Some(Charged { charge, plain, by }) = self.charges.remove(&call.who) else {
             return Ok(());
         };
         self.read_clock();
-        let rule = if late { charged_by } else { self.rule(call) };
+        let rule = if late { by } else { self.rule(call) };
         let settlement = Settlement {
             policy: &self.policies[call.who.0],
             rule: &rule,
@@ -251,7 +266,7 @@ impl<A: Algorithm + Clone> Run<A> {
         // What finds no room is lost, and counted. The plain map loses only what is to the good of
         // the limit.
         if !lost || actual < charge.cost {
-            self.plain.settle(call.who, &rule, &charge, actual);
+            self.plain.settle(call.who, &rule, &plain, actual);
         }
         if !self.has_room_for_all() && actual < charge.cost {
             // What is full by this rule can be forgotten, and what the store has inherited may
@@ -368,7 +383,10 @@ const MARKS: [&str; 9] = [
 
 /// States of all kinds, of which some are marks.
 fn all_kinds() -> Vec<AnyRule> {
-    let others = ["sliding-window 5/1m", "token-bucket 3/1s & fixed-window 9/1m"];
+    let others = [
+        "sliding-window 5/1m",
+        "token-bucket 3/1s & fixed-window 9/1m",
+    ];
     parsed(&[&MARKS[..], &others, &QUEUES, &WINDOWS].concat())
 }
 

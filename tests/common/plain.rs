@@ -94,21 +94,31 @@ impl<A: Algorithm + Clone> Plain<A> {
         possible.extend(seen);
     }
 
+    /// A settlement of any of these charges: of one, or of what may have been charged.
+    ///
     /// A settlement by a rule to which the state says nothing, before and after, is none.
-    pub fn settle(&mut self, who: Who, rule: &A, charge: &Charge, actual: u64) {
+    pub fn settle(&mut self, who: Who, rule: &A, charges: &[Charge], actual: u64) {
         let now = self.now;
         let matters = |state: &Option<A::State>| {
             let state = state.as_ref();
             state.is_some_and(|state| rule.forgettable_at(state) > now)
         };
-        for known in self.possible(who, rule) {
+        let possible = self.possible(who, rule);
+        let settled = |known: &Known<A>, charge: &Charge| {
             let mut state = known.state.clone();
             rule.settle(&mut state, charge, now, actual);
             if matters(&known.state) || matters(&state) {
                 let by = rule.clone();
-                *known = Known { state, by };
+                Known { state, by }
+            } else {
+                known.clone()
             }
-        }
+        };
+        let each = |known: &Known<A>| {
+            let of = |charge| settled(known, charge);
+            charges.iter().map(of).collect::<Vec<_>>()
+        };
+        *possible = possible.iter().flat_map(each).collect();
     }
 
     /// The store may have forgotten a key that is full by this rule.
