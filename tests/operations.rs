@@ -7,10 +7,10 @@ fn named(page: &str) -> Vec<(&str, &str, &str)> {
     let quoted = page.split('`').skip(1).step_by(2);
     let parts = quoted.filter_map(|text| {
         let (program, path) = text.split_once(' ')?;
-        let (module, test) = path.split_once("::")?;
+        let (module, test) = path.rsplit_once("::")?;
         let is_name = |name: &str| {
             name.bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                .all(|byte| byte.is_ascii_lowercase() || b"_:".contains(&byte))
         };
         [program, module, test]
             .into_iter()
@@ -27,7 +27,16 @@ fn every_test_that_it_names_is_there() {
     let named = named(&page);
     assert!(named.len() >= 20, "{named:?}");
     for (program, module, test) in named {
-        let file = root.join(format!("tests/{program}/{module}.rs"));
+        // A module within a module has a file of its own, or none.
+        let of = |module: &str| {
+            let path = module.replace("::", "/");
+            root.join(format!("tests/{program}/{path}.rs"))
+        };
+        let inner = of(module);
+        let file = match module.rsplit_once("::") {
+            Some((outer, _)) if !inner.exists() => of(outer),
+            _ => inner,
+        };
         let source = fs::read_to_string(&file);
         let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         assert!(source.contains(&format!("fn {test}(")), "{module}::{test}");

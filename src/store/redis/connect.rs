@@ -2,15 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{Client, RedisConnectionInfo, cluster::ClusterClientBuilder};
+use redis::RedisConnectionInfo;
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
-use super::{
-    Redis, RedisConnection,
-    link::{self, Link, Source},
-    sentinel::Sentinels,
-};
+use super::{Redis, RedisConnection, failure, link::Link};
 use crate::{
     algorithm::Scripted,
     store::{Error, Program, Script},
@@ -19,11 +15,11 @@ use crate::{
 /// How a [`Redis`] store connects; made by [`Redis::builder`](Script::builder).
 #[derive(Clone)]
 pub struct RedisBuilder {
-    url: String,
+    pub(super) url: String,
     prefix: String,
-    response_timeout: Duration,
+    pub(super) response_timeout: Duration,
     /// By what the sentinels know this client.
-    sentinel_login: RedisConnectionInfo,
+    pub(super) sentinel_login: RedisConnectionInfo,
     #[cfg(feature = "redis-tls")]
     pub(super) certificates: redis::TlsCertificates,
     #[cfg(feature = "redis-tls")]
@@ -153,114 +149,6 @@ impl RedisBuilder {
         check(&link).await?;
         Ok(Script::with_prefix(RedisConnection(link), &self.prefix))
     }
-
-    async fn link(&self) -> Result<Link, Error> {
-        let timeout = self.response_timeout;
-        let cluster = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
-        let cluster = cluster("redis-cluster://").or_else(|| cluster("rediss-cluster://"));
-        if let Some((scheme, rest)) = cluster {
-            let (user, hosts) = credentials(rest);
-            let scheme = scheme.replace("-cluster", "");
-            let nodes = hosts.split(',').map(|host| format!("{scheme}{user}{host}"));
-            let builder = ClusterClientBuilder::new(nodes)
-                .connection_timeout(timeout)
-                .response_timeout(timeout)
-                .retries(RETRIES)
-                .min_retry_wait(RETRY_WAIT)
-                .max_retry_wait(10 * RETRY_WAIT);
-            let builder = if scheme == "rediss://" {
-                self.by_tls(builder)?
-            } else {
-                builder
-            };
-            let client = builder.build().map_err(Error::other)?;
-            let connection = client.get_async_connection().await.map_err(link::error)?;
-            return Ok(Link::Cluster(connection));
-        }
-        let sentinels = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
-        let sentinels = sentinels("redis-sentinel://").or_else(|| sentinels("rediss-sentinel://"));
-        if let Some((scheme, rest)) = sentinels {
-            let sentinels = self.sentinels(scheme, rest)?;
-            return Ok(Link::one(Source::Sentinels(Box::new(sentinels)), timeout));
-        }
-        let client = Box::new(self.client(&self.url)?);
-        Ok(Link::one(Source::Single(client), timeout))
-    }
-
-    /// A cluster whose nodes are reached by TLS.
-    fn by_tls(&self, builder: ClusterClientBuilder) -> Result<ClusterClientBuilder, Error> {
-        #[cfg(feature = "redis-tls")]
-        return Ok(builder.certs(tls::checked(&self.certificates)?));
-        #[cfg(not(feature = "redis-tls"))]
-        {
-            drop(builder);
-            Err(Error::other(WITHOUT_TLS))
-        }
-    }
-
-    /// The sentinels of a URL, and the master that they shall name.
-    fn sentinels(&self, scheme: &str, rest: &str) -> Result<Sentinels, Error> {
-        let scheme = scheme.replace("-sentinel", "");
-        let (user, rest) = credentials(rest);
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (name, database) = path.split_once('/').unwrap_or((path, "0"));
-        if name.is_empty() {
-            return Err(Error::other(
-                "the URL of the sentinels names no master: expected `redis-sentinel://host:26379,host:26380/name`",
-            ));
-        }
-        let of_sentinels = self.scheme_of_sentinels(&scheme);
-        let sentinels = hosts.split(',').map(|host| {
-            // An IPv6 address has colons of its own, in brackets.
-            let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-            let port = if has_port { "" } else { ":26379" };
-            let sentinel = self.client(&format!("{of_sentinels}{host}{port}"))?;
-            let info = sentinel.get_connection_info().clone();
-            let info = info.set_redis_settings(self.sentinel_login.clone());
-            Client::open(info).map_err(Error::other)
-        });
-        Ok(Sentinels {
-            sentinels: sentinels.collect::<Result<_, _>>()?,
-            name: name.to_owned(),
-            // Which host it is will be told.
-            master: self.client(&format!("{scheme}{user}localhost/{database}"))?,
-        })
-    }
-
-    fn scheme_of_sentinels<'a>(&self, scheme: &'a str) -> &'a str {
-        #[cfg(feature = "redis-tls")]
-        if self.plain_sentinels {
-            return "redis://";
-        }
-        scheme
-    }
-
-    /// The client of one server.
-    fn client(&self, url: &str) -> Result<Client, Error> {
-        // Valkey's own scheme is known to the client as well.
-        if url.starts_with("rediss") || url.starts_with("valkeys") {
-            #[cfg(feature = "redis-tls")]
-            return tls::client(url, &self.certificates);
-            #[cfg(not(feature = "redis-tls"))]
-            return Err(Error::other(WITHOUT_TLS));
-        }
-        Client::open(url).map_err(Error::other)
-    }
-}
-
-#[cfg(not(feature = "redis-tls"))]
-const WITHOUT_TLS: &str = "the URL asks for TLS, which this program was built without: enable the feature `redis-tls` of \
-                           tollgate, or connect by `redis://`";
-
-/// How often a cluster is asked again: where a slot has moved, is on its way, or has no master yet.
-const RETRIES: u32 = 4;
-/// Milliseconds before a cluster is asked again that could not say, at least.
-const RETRY_WAIT: u64 = 20;
-
-/// `user:password@` or nothing, and the hosts.
-fn credentials(rest: &str) -> (&str, &str) {
-    let at = rest.rfind('@').map_or(0, |at| at + 1);
-    rest.split_at(at)
 }
 
 /// Reads the server's version, and loads the programs. The nodes of a cluster get them with the first calls: that
@@ -269,7 +157,7 @@ pub(super) async fn check(link: &Link) -> Result<(), Error> {
     let info: String = link
         .query_any(redis::cmd("INFO").arg("server").clone())
         .await
-        .map_err(link::error)?;
+        .map_err(failure::error)?;
     let told = info
         .lines()
         .find_map(|line| line.strip_prefix("redis_version:"));
@@ -295,58 +183,8 @@ pub(super) async fn check(link: &Link) -> Result<(), Error> {
             let _: String = link
                 .query(redis::cmd("SCRIPT").arg("LOAD").arg(program.source()))
                 .await
-                .map_err(link::error)?;
+                .map_err(failure::error)?;
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use redis::Client;
-
-    use super::{Redis, Sentinels};
-    use crate::{TokenBucket, store::Error};
-
-    fn sentinels(rest: &str) -> Result<Sentinels, Error> {
-        let builder = Redis::<TokenBucket>::builder("").sentinel_login("watcher", "t3ll:m@");
-        builder.sentinels("redis-sentinel://", rest)
-    }
-
-    #[test]
-    fn a_url_of_sentinels_tells_where_they_are_and_who_the_master_knows() {
-        let found = sentinels("me:p%40ss@one,two:7000,[::1],[::2]:7001/shop/3").unwrap();
-        let address = |client: &Client| client.get_connection_info().addr().to_string();
-        let addresses: Vec<_> = found.sentinels.iter().map(address).collect();
-        let expected = ["one:26379", "two:7000", "::1:26379", "::2:7001"];
-        assert_eq!(addresses, expected);
-        assert_eq!(found.name, "shop");
-        let login = |client: &Client| {
-            let settings = client.get_connection_info().redis_settings();
-            let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
-            (
-                text(settings.username()),
-                text(settings.password()),
-                settings.db(),
-            )
-        };
-        assert_eq!(login(&found.master), ("me".into(), "p@ss".into(), 3));
-        for sentinel in &found.sentinels {
-            assert_eq!(login(sentinel), ("watcher".into(), "t3ll:m@".into(), 0));
-        }
-    }
-
-    #[test]
-    fn a_url_of_sentinels_that_is_none_is_an_error() {
-        for wrong in [
-            "one:26379",
-            "one:26379/",
-            "one/shop/first",
-            "/shop",
-            "one:port/shop",
-            "",
-        ] {
-            assert!(sentinels(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -14,15 +14,14 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult,
+    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult,
     aio::{ConnectionManager, MultiplexedConnection},
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
 use tokio::{sync::Mutex, task::JoinError, time::timeout};
 
-use super::{Program, sentinel::Sentinels};
-use crate::store::Error;
+use super::{Program, failure::is_over, sentinel::Sentinels};
 
 /// How to reach the server.
 pub(super) enum Source {
@@ -193,95 +192,6 @@ impl One {
         connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 }
-
-/// Whether the connection is of no use any more: it is broken, its server silent, or no master.
-fn is_over(error: &RedisError) -> bool {
-    error.is_timeout()
-        || error.is_io_error()
-        || error.is_connection_dropped()
-        || error.is_unrecoverable_error()
-        || matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
-        // What a program meets is an error of the program up to Redis 6, which tells the cause.
-        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
-}
-
-/// Whether it is the server that cannot do anything now, rather than this command that it cannot do.
-fn is_outage(error: &RedisError) -> bool {
-    is_over(error)
-        || error.is_connection_refusal()
-        || error.is_cluster_error()
-        || matches!(error.code(), Some("LOADING" | "BUSY"))
-        || error.kind() == ErrorKind::MasterNameNotFoundBySentinel
-}
-
-pub(super) fn error(error: RedisError) -> Error {
-    if error.is_timeout() {
-        return Error::timeout();
-    }
-    let is_outage = is_outage(&error);
-    let source: Box<dyn std::error::Error + Send + Sync> = match advice(&error) {
-        Some(advice) => format!("{error}; {advice}").into(),
-        None => error.into(),
-    };
-    if is_outage {
-        Error::unavailable(source)
-    } else {
-        Error::other(source)
-    }
-}
-
-/// What to do where the other side's words do not tell.
-fn advice(error: &RedisError) -> Option<&'static str> {
-    match (error.kind(), error.code()) {
-        (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS")) => Some(
-            "put the user and the password of the server into the URL, as in `redis://user:password@host`",
-        ),
-        (_, Some("NOPERM")) => Some(MISSING),
-        // So a program is told.
-        _ if error
-            .detail()
-            .is_some_and(|detail| detail.starts_with("The user executing")) =>
-        {
-            Some(MISSING)
-        }
-        (_, Some("MOVED")) => {
-            Some("the server is a node of a cluster: connect by `redis-cluster://`")
-        }
-        _ => {
-            // Those of `rustls` come through the client as text alone.
-            let told = error.to_string();
-            let known = TLS_ADVICE.iter().find(|(part, _)| told.contains(part));
-            known.map(|(_, advice)| *advice)
-        }
-    }
-}
-
-const MISSING: &str = "the user needs `+info +script|load +evalsha +eval +time +get +mget +set +setrange +pexpire +pexpireat +del` \
-     on keys that begin with the prefix";
-const AUTHORITY: &str = "give the certificate of the authority that vouches for the server to `RedisBuilder::root_certificate`";
-
-const TLS_ADVICE: [(&str, &str); 6] = [
-    ("UnknownIssuer", AUTHORITY),
-    // Another authority of the same name.
-    ("BadSignature", AUTHORITY),
-    (
-        "certificate not valid for name",
-        "the server's certificate must name the host in the URL, or the one that sentinels or a cluster tell: \
-         see `Redis::builder`",
-    ),
-    (
-        "received fatal alert",
-        "the server does not take this client: give a certificate that it trusts to `RedisBuilder::client_certificate`",
-    ),
-    (
-        "InvalidContentType",
-        "the server speaks no TLS at that port: name its `tls-port`, or connect without TLS",
-    ),
-    (
-        "without tls-rustls-insecure",
-        "take `#insecure` out of the URL, and give the server's certificate to `RedisBuilder::root_certificate`",
-    ),
-];
 
 /// The digest by which a server knows a program.
 pub(super) fn digest(program: Program) -> &'static str {

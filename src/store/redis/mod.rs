@@ -2,10 +2,12 @@
 
 mod connect;
 mod existing;
+mod failure;
 mod link;
 mod sentinel;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod url;
 
 use super::{Error, Evaluate, Program, Script};
 
@@ -113,6 +115,6 @@ impl Evaluate for RedisConnection {
             }
             answer => answer,
         }
-        .map_err(link::error)
+        .map_err(failure::error)
     }
 }
