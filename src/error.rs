@@ -43,7 +43,8 @@ impl Error {
         Self {
             is_newer_state: true,
             ..Self::new(
-                "the state was written by a newer version of the program: expected a version that this one knows;                  bring this one up to date, or remove the key to begin afresh",
+                "the state was written by a newer version of the program: expected a version that this one \
+                 knows; bring this one up to date, or remove the key to begin afresh",
             )
         }
     }
@@ -92,3 +93,15 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn a_newer_state_is_told_in_one_line_without_gaps() {
+        let error = Error::newer_state();
+        assert!(error.is_newer_state());
+        assert!(!error.to_string().contains("  "), "{error}");
+    }
+}

@@ -255,7 +255,10 @@ impl<Rule: Clone> Bill<Rule> {
 
 impl<Rule> Bill<Rule> {
     pub(crate) fn outcome(&self, decisions: &Decisions) -> Outcome {
-        Outcome::of(self.0.iter().map(|(policy, ..)| policy), decisions)
+        Outcome::of(
+            self.0.iter().map(|(policy, _, key)| (policy, key)),
+            decisions,
+        )
     }
 
     /// Gives back what the decisions took.

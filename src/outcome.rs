@@ -1,16 +1,18 @@
 //! What all limits in front of a service said of one request.
 
 mod name;
+mod partition;
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-use self::name::Name;
+use self::{name::Name, partition::Partition};
 
 use crate::{
     decision::{Decision, Verdict},
     error::Error,
+    key::Key,
     store::Decisions,
 };
 
@@ -25,6 +27,7 @@ pub struct Policy {
     digest: u64,
     unit: Unit,
     abnormal: bool,
+    partition: Option<Partition>,
 }
 
 /// What a policy counts, as the `qu` parameter of its `RateLimit-Policy` tells.
@@ -73,6 +76,7 @@ impl Policy {
             digest,
             unit: Unit::default(),
             abnormal: false,
+            partition: None,
         }
     }
 
@@ -90,6 +94,54 @@ impl Policy {
             abnormal: true,
             ..self
         }
+    }
+
+    /// The same policy, telling clients which share of it is theirs: the `pk` of
+    /// [`Headers::Draft`](crate::respond::Headers::Draft). Off unless asked for.
+    ///
+    /// Responses about one key bear one `pk`, and those about another key another one: 128 bits of the key's BLAKE3
+    /// digest under `secret`. Take at least 16 random bytes, the same on every node: an address can be
+    /// found out by trying all of them, by those who know the secret.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use std::convert::Infallible;
+    /// use tollgate::{Policy, RateLimitLayer, TokenBucket, key::Header};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let policy = Policy::new("api").telling_partitions(b"from the configuration");
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).policy(policy).key(Header::new("x-api-key")))
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///
+    /// let request = Request::builder().header("x-api-key", "s3cret").body(()).unwrap();
+    /// let response = service.oneshot(request).await?;
+    /// assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with("\"api\";r=8;t=54;pk=:"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn telling_partitions(self, secret: &[u8]) -> Self {
+        Self {
+            partition: Some(Partition::new(secret)),
+            ..self
+        }
+    }
+
+    /// Which share of the policy an outcome tells: of a policy that [tells
+    /// partitions](Self::telling_partitions), as the outcome of a request has it.
+    pub fn partition(&self) -> Option<&[u8]> {
+        Some(self.partition.as_ref()?.digest()?)
+    }
+
+    /// The policy as the outcome of a request of this key has it.
+    #[inline]
+    fn of_key(&self, key: &Key) -> Self {
+        let mut policy = self.clone();
+        if let Some(partition) = &mut policy.partition {
+            *partition = partition.of(key);
+        }
+        policy
     }
 
     /// What it counts.
@@ -167,16 +219,19 @@ impl Outcome {
         Self::default()
     }
 
-    /// The decisions of a store, each under the policy that asked.
+    /// The decisions of a store, each under the policy that asked, and for the key.
     #[inline]
     pub(crate) fn of<'a>(
-        mut policies: impl Iterator<Item = &'a Policy>,
+        mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
         decisions: &Decisions,
     ) -> Self {
-        let entries = match (decisions.as_slice(), policies.next()) {
-            ([decision], Some(policy)) => SmallVec::from_buf([(policy.clone(), *decision)]),
+        let entries = match (decisions.as_slice(), asked.next()) {
+            ([decision], Some((policy, key))) => {
+                SmallVec::from_buf([(policy.of_key(key), *decision)])
+            }
             (decisions, first) => {
-                let policies = first.into_iter().chain(policies).cloned();
+                let asked = first.into_iter().chain(asked);
+                let policies = asked.map(|(policy, key)| policy.of_key(key));
                 policies.zip(decisions.iter().copied()).collect()
             }
         };

@@ -154,7 +154,7 @@ impl Way {
 }
 
 fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
-    Outcome::of(asks.iter().map(Ask::policy), decisions)
+    Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), decisions)
 }
 
 impl<L, S, R> Config<L, S, R> {

@@ -9,12 +9,13 @@ use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tollgate::{
-    Decision, Outcome, Policy, Quota, Timestamp, Unit, Verdict,
-    key::MissingKey,
+    Decision, Limit, Outcome, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket, Unit, Verdict,
+    algorithm::Algorithm,
+    key::{Header, MissingKey},
     respond::{AsError, Cause, EXPOSED_HEADERS, Grpc, Headers, Http, Refusal, Refused, Respond},
 };
 use tonic_types::StatusExt as _;
-use tower::BoxError;
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
 /// Noon of the first day, in nanoseconds.
 const NOON: Timestamp = Timestamp::from_nanos(43_200_000_000_000);
@@ -450,6 +451,33 @@ fn retry_after_is_the_longest_wait_rounded_up_in_every_shape() {
         assert_eq!(told(Some(Duration::ZERO)).unwrap(), "1");
         assert_eq!(told(Some(Duration::MAX)).unwrap(), "999999999999999");
         assert_eq!(told(None), None);
+    }
+}
+
+#[test]
+fn who_cannot_tell_its_wait_does_not_hide_that_of_another() {
+    let refusal = |refusing, undecided| {
+        Refusal::new(outcome([
+            ("a", refused(refusing)),
+            ("b", Decision::undecided(false, NOON, undecided)),
+        ]))
+    };
+    for (refusing, undecided, wait) in [
+        (Some(secs(7)), None, Some(secs(7))),
+        (Some(secs(7)), Some(secs(9)), Some(secs(9))),
+        (Some(secs(7)), Some(secs(2)), Some(secs(7))),
+        // For ever, whatever the other one says.
+        (None, Some(secs(9)), None),
+    ] {
+        let refusal = refusal(refusing, undecided);
+        assert_eq!(refusal.retry_after(), wait);
+        let never = refusal.to_string().ends_with("can never pass");
+        assert_eq!(never, wait.is_none(), "{refusal}");
+        let res = refuse_http(refusal);
+        assert_eq!(res.status(), StatusCode::TOO_MANY_REQUESTS);
+        let told = res.headers().get("retry-after");
+        let told = told.map(|value| value.to_str().unwrap().parse().unwrap());
+        assert_eq!(told.map(secs), wait);
     }
 }
 
@@ -986,5 +1014,107 @@ proptest! {
         prop_assert_eq!(subjects, names);
         let delay = status.get_details_retry_info().and_then(|info| info.retry_delay);
         prop_assert_eq!(delay, wait.map(|wait| wait.min(secs(315_576_000_000))));
+    }
+}
+
+// § pk: whose share of a policy it is
+
+/// The `pk` of each member of a field.
+fn partitions(headers: &HeaderMap, field: &str) -> Vec<Option<Vec<u8>>> {
+    let list: sfv::List = sfv::Parser::new(headers[field].to_str().unwrap())
+        .parse()
+        .unwrap();
+    let partition = |entry: sfv::ListEntry| {
+        let sfv::ListEntry::Item(item) = entry else {
+            panic!("an inner list")
+        };
+        let told = item.params.iter().find(|(key, _)| key.as_str() == "pk");
+        told.map(|(_, value)| value.as_byte_sequence().unwrap().to_vec())
+    };
+    list.into_iter().map(partition).collect()
+}
+
+/// What a layer of two limits tells a client; the first one may tell partitions.
+async fn told_to<R>(
+    policy: Policy,
+    rule: R,
+    headers: Headers,
+    client: &str,
+) -> [Response<String>; 2]
+where
+    R: Algorithm,
+{
+    let key = || Header::new("x-api-key");
+    let layer = RateLimitLayer::new(rule.clone())
+        .policy(policy)
+        .key(key())
+        .also(Limit::new(rule).named("other").key(key()))
+        .respond(Http::new().headers(headers));
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .service(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }));
+    let call = || {
+        let request = Request::builder().header("x-api-key", client);
+        service.clone().oneshot(request.body(()).unwrap())
+    };
+    [call().await.unwrap(), call().await.unwrap()]
+}
+
+#[tokio::test]
+async fn a_partition_is_told_if_asked_for_and_names_nobody() {
+    let secret = || Policy::new("api").telling_partitions(b"secret");
+    let once = || TokenBucket::per_hour(1);
+    let told = async |policy, client| {
+        let responses = told_to(policy, once(), Headers::Draft, client).await;
+        // Admitted and refused alike, in both fields, and of the one limit that tells it.
+        let all = responses.iter().flat_map(|response| {
+            ["ratelimit", "ratelimit-policy"].map(|field| {
+                let all = partitions(response.headers(), field);
+                assert_eq!(all.len(), 2);
+                let mut told = all.into_iter().flatten();
+                (told.next(), told.next())
+            })
+        });
+        let all: Vec<_> = all.collect();
+        assert!(all.iter().all(|told| *told == all[0]), "{all:?}");
+        assert_eq!(all[0].1, None);
+        all[0].0.clone()
+    };
+    let ann = told(secret(), "ann").await.unwrap();
+    assert_eq!(ann.len(), 16);
+    assert_eq!(told(secret(), "ann").await, Some(ann.clone()));
+    assert_ne!(told(secret(), "bob").await, Some(ann.clone()));
+    let another = Policy::new("api").telling_partitions(b"another");
+    assert_ne!(told(another, "ann").await, Some(ann.clone()));
+    assert_eq!(told(Policy::new("api"), "ann").await, None);
+
+    // The keyed digest of kind, length and content.
+    let mut input = vec![2, 3];
+    input.extend_from_slice(b"ann");
+    let secret_digest = *blake3::hash(b"secret").as_bytes();
+    let digest = blake3::keyed_hash(&secret_digest, &input);
+    assert_eq!(ann, digest.as_bytes()[..16]);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn a_partition_is_told_after_a_delay_and_by_no_older_shape() {
+    let policy = || Policy::new("api").telling_partitions(b"secret");
+    let rule: tollgate::AnyRule = "leaky-bucket 50/s queue=5".parse().unwrap();
+    let [first, second] = told_to(policy(), rule.clone(), Headers::Draft, "ann").await;
+    for response in [&first, &second] {
+        assert_eq!(response.status(), StatusCode::OK);
+        let told = partitions(response.headers(), "ratelimit");
+        assert_eq!(told.iter().flatten().count(), 1, "{told:?}");
+    }
+    for headers in [Headers::Draft07, Headers::Draft06, Headers::Legacy] {
+        let [response, _] = told_to(policy(), rule.clone(), headers, "ann").await;
+        let text = lines(response.headers()).join("\n");
+        assert!(
+            text.contains("ratelimit") && !text.contains("pk="),
+            "{text}"
+        );
     }
 }

@@ -14,40 +14,41 @@ An axum server behind a rate limit.
 
 Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
 
-  --listen ADDR    address and port, 0 for a free one  [127.0.0.1:3000]
-  --rule RULE      how much is allowed                 [token-bucket 5/10s burst=5]
-  --key KEY        to whom                             [peer]
+  --listen ADDR    address and port, 0 picks one  [127.0.0.1:3000]
+  --rule RULE      how much is allowed            [token-bucket 5/10s burst=5]
+  --key KEY        to whom                        [peer]
                      peer                  each client address
                      global                everybody together
                      header:NAME           each value of a header
                      forwarded-for:CIDR[,CIDR]
                                            each client that trusted proxies name
-  --headers SHAPE  how clients are told                [draft]
-                     draft, draft-07, draft-06, legacy, none
-  --store STORE    where it is remembered              [memory]
+  --headers SHAPE  how clients are told           [draft]
+                     draft, draft-07, draft-06, legacy, legacy-delta, none
+  --store STORE    where it is remembered         [memory]
                      memory, or shared by all who name the same server:
-                     redis://HOST:PORT      built with `--features axum,tokio,redis`;
+                     redis://HOST:PORT      built with the feature `redis`; also
                                             redis-cluster://HOST,HOST and
-                                            redis-sentinel://HOST,HOST/NAME as well;
-                                            each as rediss… with `redis-tls`
-                     memcached://HOST:PORT  … with `--features axum,tokio,memcached`;
-                                            windows are counted, others compare and swap
+                                            redis-sentinel://HOST,HOST/NAME,
+                                            each rediss… with `redis-tls`
+                     memcached://HOST:PORT  … with `memcached`; windows are
+                                            counted, others compare and swap
   --on-store-error WAY
-                   requests that the store cannot decide  [open]
+                   requests that it cannot decide [open]
                      open    pass
                      closed  are answered with 503
                      local   are decided here, under a share of the limit
   --nodes N        how many servers share the limit: the share of `local`
-                   is an Nth of it                     [1]
+                   is an Nth of it                [1]
   --store-timeout TIME
-                   how long the store may take to decide  [100ms]
+                   how long the store may take    [100ms]
   --remember-refusals
                    who was refused is refused here until told to retry,
                    also while the store is gone
   --demo           sends itself requests, shows what happens, and ends
   --help           shows this
 
-Exit status: 0, 1 if it could not serve or the demo saw a broken promise, 2 for a wrong flag.
+Exit status: 0, 1 if it could not serve or the demo saw a broken promise,
+2 for a wrong flag.
 ";
 
 /// What to do.

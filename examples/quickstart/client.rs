@@ -106,6 +106,11 @@ impl Answer {
     }
 }
 
+/// The columns of a terminal, as most are.
+const WIDTH: usize = 80;
+/// What stands in front of a folded line, at most.
+const INDENT: usize = 3;
+
 /// As it came over the wire, indented.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,7 +128,7 @@ impl fmt::Display for Answer {
             // A long line of JSON is folded where it may be.
             if index == 0 {
                 f.write_str("\n\n  ")?;
-            } else if column + word.len() > 90 {
+            } else if column + word.len() > WIDTH - INDENT {
                 f.write_str("\n   ")?;
                 column = 0;
             }

@@ -147,6 +147,15 @@ impl Key {
         u64::from_le_bytes(first.unwrap_or_default())
     }
 
+    /// 128 bits of the BLAKE3 digest of kind, length and content under a secret.
+    pub(crate) fn digest_under(&self, secret: &[u8; 32]) -> [u8; DIGEST] {
+        let mut hasher = blake3::Hasher::new_keyed(secret);
+        hasher.update(&self.head().to_le_bytes());
+        hasher.update(self.content(&mut [0; INLINE]));
+        let digest = hasher.finalize();
+        digest.as_bytes().first_chunk().copied().unwrap_or_default()
+    }
+
     /// How a remote store names it: a digest of 128 bits in hexadecimal digits, or the label.
     #[cfg(feature = "tokio")]
     pub(crate) fn stored(&self) -> impl fmt::Display {

@@ -9,6 +9,7 @@ use super::{
     fields::Entry,
     line::Line,
     number::{self, Backward},
+    status_details::base64,
     text::{self, Buffer},
 };
 use crate::{
@@ -48,6 +49,7 @@ pub(super) fn standings(entries: &[Entry<'_>]) -> Option<HeaderValue> {
     text::list(entries, |buffer, entry| {
         push_name(buffer, entry.policy);
         Standing::of(entry.decision, &entry.quota).push(buffer);
+        push_partition(buffer, entry.policy);
     })
 }
 
@@ -66,6 +68,7 @@ pub(super) fn policies(entries: &[Entry<'_>]) -> Option<HeaderValue> {
             Unit::ContentBytes => b";qu=\"content-bytes\"",
             Unit::ConcurrentRequests => b";qu=\"concurrent-requests\"",
         });
+        push_partition(buffer, entry.policy);
     })
 }
 
@@ -86,6 +89,17 @@ fn push_name(buffer: &mut Buffer, policy: &Policy) {
         buffer.extend_from_slice(&[byte]);
     }
     buffer.extend_from_slice(b"\"");
+}
+
+/// Writes whose share of a policy it is, if that is to be told, as a Byte Sequence (RFC 9651 §4.1.8).
+fn push_partition(buffer: &mut Buffer, policy: &Policy) {
+    if let Some(partition) = policy.partition() {
+        let digits = base64(partition);
+        buffer.extend_from_slice(b";pk=:");
+        buffer.extend_from_slice(&digits);
+        buffer.extend_from_slice(&b"=="[..digits.len().wrapping_neg() % 4]);
+        buffer.extend_from_slice(b":");
+    }
 }
 
 /// What may be used, and the seconds within which that is all. Without them nothing is promised.

@@ -100,9 +100,11 @@ impl Fields {
             return Self(Shape::Nothing);
         }
         if headers == Headers::Draft && outcome.len() == 1 {
-            // Most requests have one limit.
+            // Most requests have one limit, whose line is the same for all keys.
             let line = |entry: Entry<'_>| Some(One::new(cache.line(&entry)?, &entry));
-            if let Some(one) = outcome.iter().find_map(Entry::of).and_then(line) {
+            let entry = outcome.iter().find_map(Entry::of);
+            let one = entry.filter(|entry| entry.policy.partition().is_none());
+            if let Some(one) = one.and_then(line) {
                 return Self(Shape::Draft(one));
             }
         }

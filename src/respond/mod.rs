@@ -16,7 +16,8 @@
 //! RateLimit: "burst";r=50;t=30, "daily";r=999;t=86313
 //! ```
 //!
-//! `r` within `t` seconds is never more than the policy's rate sustains. Browsers hide these fields
+//! `r` within `t` seconds is never more than the policy's rate sustains. Whose share of a policy it is, `pk`, is told where
+//! the [policy says so](crate::Policy::telling_partitions), as a digest. Browsers hide these fields
 //! from scripts of other origins unless `Access-Control-Expose-Headers` names them: [`EXPOSED_HEADERS`]
 //! is the list.
 //!

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{key::MissingKey, outcome::Outcome};
+use crate::{decision::Verdict, key::MissingKey, outcome::Outcome};
 
 /// Why a request does not go on.
 #[derive(Clone, Debug)]
@@ -106,16 +106,23 @@ impl Refusal {
             .any(|(_, decision)| decision.retry_after().is_none())
     }
 
-    /// The least wait after which the same request may pass: the longest of the limits that
-    /// refuse. `None` when one of them never lets it pass, or nobody can tell.
+    /// The least wait after which the same request may pass: the longest that a limit told.
+    ///
+    /// `None` when one of them never lets it pass, or nobody can tell.
     #[inline]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.outcome
-            .iter()
-            .filter(|(_, decision)| !decision.is_admitted())
-            .map(|(_, decision)| decision.retry_after())
-            .reduce(|a, b| Some(a?.max(b?)))
-            .flatten()
+        // Who cannot tell its wait does not make that of the others unknown.
+        let mut longest = None;
+        for (_, decision) in self.outcome.iter() {
+            match (decision.verdict(), decision.retry_after()) {
+                (Verdict::Refuse, None) => return None,
+                (Verdict::Refuse | Verdict::Undecided { admitted: false }, wait) => {
+                    longest = longest.max(wait);
+                }
+                _ => {}
+            }
+        }
+        longest
     }
 }
 

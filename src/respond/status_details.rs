@@ -109,7 +109,7 @@ fn push_varint(message: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Base64 (RFC 4648 §4) without padding, as gRPC wants the values of `-bin` fields.
-fn base64(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn base64(bytes: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

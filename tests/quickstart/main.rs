@@ -369,6 +369,7 @@ fn headers_come_in_the_shape_that_was_chosen() {
         ("draft-07", Some("ratelimit")),
         ("draft-06", Some("ratelimit-limit")),
         ("legacy", Some("x-ratelimit-limit")),
+        ("legacy-delta", Some("x-ratelimit-reset")),
         ("none", None),
     ] {
         let server = Server::start(&["--rule", "token-bucket 1/1h", "--headers", shape]);
@@ -434,6 +435,13 @@ fn wrong_flags_are_told_in_a_sentence() {
     }
 }
 
+/// Whether no line is longer than 80 columns.
+fn fits_a_terminal(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "too long: {line}");
+    }
+}
+
 #[test]
 fn help_names_every_flag() {
     let (status, output, _) = Program::quickstart(&["--help"]).end(SOON);
@@ -449,9 +457,11 @@ fn help_names_every_flag() {
         "--store-timeout",
         "--remember-refusals",
         "--demo",
+        "legacy-delta",
     ] {
         assert!(output.contains(flag), "{flag}");
     }
+    fits_a_terminal(&output);
 }
 
 #[test]
@@ -504,6 +514,7 @@ fn demo_shows_the_promise_kept() {
         !output.contains('\x1b') && !output.contains('\r'),
         "colours in a pipe\n{output}"
     );
+    fits_a_terminal(&output);
 }
 
 #[test]

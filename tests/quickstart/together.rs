@@ -1,4 +1,4 @@
-//! Two servers behind one limit, under load.
+//! Servers under load: one alone, and two behind one limit.
 
 use std::{
     net::SocketAddr,
@@ -22,16 +22,17 @@ struct Load {
     admitted: u64,
 }
 
-/// Drives both servers at once, for [`SECONDS`].
-fn drive(servers: &[Server; 2]) -> Vec<Load> {
+/// Drives all servers at once, for [`SECONDS`].
+fn drive(servers: &[Server]) -> Vec<Load> {
     let has_wrk = Command::new("wrk").arg("--version").output().is_ok();
     servers::required("wrk", has_wrk);
     let by = if has_wrk { by_wrk } else { by_threads };
     thread::scope(|scope| {
-        let loads = servers.each_ref().map(|server| {
+        let drive = |server: &Server| {
             let address = server.address;
             scope.spawn(move || by(address))
-        });
+        };
+        let loads: Vec<_> = servers.iter().map(drive).collect();
         let loads = loads.into_iter();
         loads.map(|load| load.join().expect("no panic")).collect()
     })
@@ -80,11 +81,41 @@ fn by_threads(address: SocketAddr) -> Load {
     }
 }
 
+/// Drives servers behind one limit, and holds what they admitted together against it.
+fn admit_one_limit(servers: &[Server]) {
+    let start = now();
+    let loads = drive(servers);
+    let elapsed = u64::try_from(start.elapsed().as_nanos()).expect("a few seconds");
+    let admitted: u64 = loads.iter().map(|load| load.admitted).sum();
+    // All that the bucket may give from before the first request until after the last one.
+    let most = BURST + (u128::from(RATE) * u128::from(elapsed) / 1_000_000_000) as u64;
+    assert!(admitted <= most, "{admitted} of at most {most}");
+    // What it has to give while all drive it: nine tenths, for what they do not hear of, and for a machine
+    // that stands still for a moment.
+    let least = (BURST + RATE * SECONDS) * 9 / 10;
+    assert!(admitted >= least, "{admitted} of at least {least}");
+    for load in loads {
+        // Each asked for more than there was for all, and none got nothing.
+        assert!(load.requests > most, "{} of {most}", load.requests);
+        assert!(load.admitted > 0);
+    }
+}
+
+fn rule() -> String {
+    format!("token-bucket {RATE}/1s burst={BURST}")
+}
+
+#[test]
+fn one_server_under_load_admits_its_limit() {
+    let _alone = alone();
+    admit_one_limit(&[Server::start(&["--rule", &rule()])]);
+}
+
 #[test]
 fn two_servers_under_load_admit_one_limit() {
     let _alone = alone();
     let redis = servers::Redis::start();
-    let (url, rule) = (redis.url(), format!("token-bucket {RATE}/1s burst={BURST}"));
+    let (url, rule) = (redis.url(), rule());
     // What could not be decided in time must not pass, and it should not happen.
     let args = [
         "--rule",
@@ -94,21 +125,5 @@ fn two_servers_under_load_admit_one_limit() {
         "--on-store-error=closed",
         "--store-timeout=10s",
     ];
-    let both = [(); 2].map(|()| Server::start(&args));
-    let start = now();
-    let loads = drive(&both);
-    let elapsed = u64::try_from(start.elapsed().as_nanos()).expect("a few seconds");
-    let admitted: u64 = loads.iter().map(|load| load.admitted).sum();
-    // All that the bucket may give from before the first request until after the last one.
-    let most = BURST + (u128::from(RATE) * u128::from(elapsed) / 1_000_000_000) as u64;
-    assert!(admitted <= most, "{admitted} of at most {most}");
-    // What it has to give while both drive it: nine tenths, for what they do not hear of, and for a machine
-    // that stands still for a moment.
-    let least = (BURST + RATE * SECONDS) * 9 / 10;
-    assert!(admitted >= least, "{admitted} of at least {least}");
-    for load in loads {
-        // Each asked for more than there was for both, and neither got nothing.
-        assert!(load.requests > most, "{} of {most}", load.requests);
-        assert!(load.admitted > 0);
-    }
+    admit_one_limit(&[(); 2].map(|()| Server::start(&args)));
 }
