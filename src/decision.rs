@@ -454,6 +454,32 @@ impl Decision {
             }),
         }
     }
+
+    /// The same decision of several rules of which one wanes, without the waits after which that lets too little pass.
+    ///
+    /// While nothing happens a rule that wanes lets a cost pass until some instant, and any rule lets it pass from some
+    /// instant on. So what they do not all let pass once each of them has begun to, they never will.
+    pub(crate) fn lasting(self, asked: u64, look: impl Fn(Timestamp) -> Self) -> Self {
+        let at_last = |wait: Duration, cost: u64| {
+            let at = u64::try_from(wait.as_nanos()).ok();
+            let at = at.and_then(|wait| self.at.as_nanos().checked_add(wait));
+            // What lies beyond all instants is not looked at.
+            at.is_none_or(|at| {
+                let remaining = look(Timestamp::from_nanos(at)).remaining();
+                remaining.is_some_and(|units| units >= cost)
+            })
+        };
+        let retry_after = self.retry_after().filter(|wait| at_last(*wait, asked));
+        let told = self.told();
+        let grows = at_last(told.more_after, told.remaining.saturating_add(1));
+        let more_after = if grows {
+            told.more_after
+        } else {
+            Duration::ZERO
+        };
+        self.with_retry_after(retry_after)
+            .with_more_after(more_after)
+    }
 }
 
 impl fmt::Debug for Decision {

@@ -85,6 +85,12 @@ impl Log {
             }
             let line = line.strip_suffix(b"\n").unwrap_or(&line);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
+            // A mark of the order of bytes, as some editors write it, is no part of the first host.
+            let mark = "\u{feff}".as_bytes();
+            let line = line
+                .strip_prefix(mark)
+                .filter(|_| number == 1)
+                .unwrap_or(line);
             if line.is_empty() {
                 continue;
             }

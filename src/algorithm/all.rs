@@ -14,6 +14,8 @@ use crate::{
 };
 
 /// Several rules on one key, spent together or not at all: `… & …` in an [`AnyRule`]'s text.
+///
+/// Decides as [a pair](Algorithm#impl-Algorithm-for-(A,+B)) does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct All(Box<[AnyRule]>);
 
@@ -65,6 +67,19 @@ impl All {
         self.0.iter().zip(states)
     }
 
+    fn look_all(&self, state: Option<&Box<[Option<AnyState>]>>, now: Timestamp) -> Decision {
+        self.0
+            .iter()
+            .enumerate()
+            .map(|(n, rule)| {
+                let state = state.and_then(|states| states.get(n)?.as_ref());
+                rule.look(state, now)
+            })
+            // Nothing is charged, and so nothing is needed of the classes but the worst.
+            .reduce(|a, b| a.and(b, 0))
+            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
+    }
+
     /// One state per rule; a rule that was added has none yet.
     fn sized(&self, states: Option<Box<[Option<AnyState>]>>) -> Box<[Option<AnyState>]> {
         let mut states = states.map_or_else(Vec::new, Vec::from);
@@ -109,20 +124,22 @@ impl Algorithm for All {
         if states.iter().any(Option::is_some) {
             *state = Some(states.into_boxed_slice());
         }
-        step
+        if self.wanes() {
+            step.map(|decision| {
+                decision.lasting(cost.get(), |at| self.look_all(state.as_ref(), at))
+            })
+        } else {
+            step
+        }
     }
 
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
-        self.0
-            .iter()
-            .enumerate()
-            .map(|(n, rule)| {
-                let state = state.and_then(|states| states.get(n)?.as_ref());
-                rule.look(state, now)
-            })
-            // Nothing is charged, and so nothing is needed of the classes but the worst.
-            .reduce(|a, b| a.and(b, 0))
-            .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
+        let decision = self.look_all(state, now);
+        if self.wanes() {
+            decision.lasting(1, |at| self.look_all(state, at))
+        } else {
+            decision
+        }
     }
 
     fn settle(
@@ -151,6 +168,10 @@ impl Algorithm for All {
 
     fn class_bits(&self) -> u32 {
         self.0.iter().map(AnyRule::class_bits).sum()
+    }
+
+    fn wanes(&self) -> bool {
+        self.0.iter().any(AnyRule::wanes)
     }
 
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {

@@ -191,6 +191,10 @@ impl Algorithm for AnyRule {
         each!(self, rule => rule.class_bits())
     }
 
+    fn wanes(&self) -> bool {
+        each!(self, rule => rule.wanes())
+    }
+
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         each!(self, rule => rule.for_key(digest).map(Self::from))

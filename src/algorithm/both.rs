@@ -9,7 +9,8 @@ use crate::{
 /// Two rules on one key: a cost passes if both let it pass, and is spent on both or on neither.
 ///
 /// One decision answers for both: capacity, rate and what remains are the smaller ones, every wait is the
-/// longer one. Nest pairs for more rules.
+/// longer one. Nest pairs for more rules. Where one of them [wanes](Algorithm::wanes) so far until the others let a cost
+/// pass that it no longer does, there is no retry time.
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket};
@@ -44,13 +45,22 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         if a.is_some() || b.is_some() {
             *state = Some((a, b));
         }
-        step
+        if self.wanes() {
+            step.map(|decision| {
+                decision.lasting(cost.get(), |at| look_both(self, state.as_ref(), at))
+            })
+        } else {
+            step
+        }
     }
 
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
-        let a = self.0.look(state.and_then(|state| state.0.as_ref()), now);
-        let b = self.1.look(state.and_then(|state| state.1.as_ref()), now);
-        a.and(b, self.0.class_bits())
+        let decision = look_both(self, state, now);
+        if self.wanes() {
+            decision.lasting(1, |at| look_both(self, state, at))
+        } else {
+            decision
+        }
     }
 
     fn settle(
@@ -83,6 +93,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         self.0.class_bits() + self.1.class_bits()
     }
 
+    fn wanes(&self) -> bool {
+        self.0.wanes() || self.1.wanes()
+    }
+
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         let (a, b) = (self.0.for_key(digest), self.1.for_key(digest));
         (a.is_some() || b.is_some()).then(|| {
@@ -90,6 +104,16 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
             (a, b.unwrap_or_else(|| self.1.clone()))
         })
     }
+}
+
+fn look_both<A: Algorithm, B: Algorithm>(
+    (a, b): &(A, B),
+    state: Option<&(Option<A::State>, Option<B::State>)>,
+    now: Timestamp,
+) -> Decision {
+    let (a_state, b_state) = state.map_or((None, None), |(a, b)| (a.as_ref(), b.as_ref()));
+    a.look(a_state, now)
+        .and(b.look(b_state, now), a.class_bits())
 }
 
 /// What a rule was charged whose classes take the lowest `bits`, and what the rest was.

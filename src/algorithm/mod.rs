@@ -167,6 +167,16 @@ pub trait Algorithm: Clone {
         0
     }
 
+    /// Whether less may pass later though nothing happened, as where a rule cools or begins with less again once
+    /// it has forgotten.
+    ///
+    /// Rules [beside](#impl-Algorithm-for-(A,+B)) this one then look ahead before they tell a retry time. `false`
+    /// by default.
+    #[inline]
+    fn wanes(&self) -> bool {
+        false
+    }
+
     /// This rule as one key meets it, by the key's digest, where keys meet it differently.
     ///
     /// Stores ask before they decide. `None`, the default, is a rule that is the same for all keys.
@@ -217,6 +227,15 @@ impl Step {
     pub fn decision(self) -> Decision {
         match self {
             Self::Kept(decision) | Self::Wrote(decision) | Self::Restarted(decision) => decision,
+        }
+    }
+
+    /// The same step with another decision.
+    fn map(self, change: impl FnOnce(Decision) -> Decision) -> Self {
+        match self {
+            Self::Kept(decision) => Self::Kept(change(decision)),
+            Self::Wrote(decision) => Self::Wrote(change(decision)),
+            Self::Restarted(decision) => Self::Restarted(change(decision)),
         }
     }
 }

@@ -5,6 +5,7 @@ mod cascade;
 mod fixed_window;
 mod laws;
 mod leaky_bucket;
+mod several;
 mod sliding_log;
 mod sliding_window;
 mod three_color;

@@ -317,9 +317,74 @@ fn malformed_last_lines_have_their_number_too() {
         assert!(end.errors.starts_with(&place), "{input:?}: {}", end.errors);
         assert_eq!(end.errors.lines().count(), 2, "{}", end.errors);
         assert_eq!(
-            end.errors.contains("is a quote left open?"),
-            input.contains("open,")
+            end.errors.contains("a quote is left open"),
+            input.contains("open")
         );
+    }
+}
+
+/// RFC 4180 lets a field in quotes go on over lines, so a stray quote could take all lines up to the next one with it.
+#[test]
+fn a_stray_quote_costs_its_own_line_alone() {
+    let answers = |keys: &[&str]| -> Vec<String> {
+        let answer = |key| format!("5,{key},allow,0,0,0,1000000000,");
+        keys.iter().map(answer).collect()
+    };
+    let open = "a quote is left open";
+    let behind = "text behind the quote that ends a field";
+    for (input, keys, errors) in [
+        ("5,\"a,1\n5,b,1\n5,c,1\n", &["b", "c"][..], &[(1, open)][..]),
+        ("5,\"a,1\r\n5,b,1\r\n5,c,1", &["b", "c"], &[(1, open)]),
+        (
+            "5,\"a,1\n5,b,1\n5,\"c,1\n5,d,1\n",
+            &["b", "d"],
+            &[(1, behind), (3, open)],
+        ),
+        ("5,\"a\"b,1\n5,c,1\n", &["c"], &[(1, behind)]),
+        (
+            "5,\"a\" ,1\n5,c,1\n5,\"a\"",
+            &["c"],
+            &[(1, behind), (3, "2 fields")],
+        ),
+        ("5,\"\"\"a,1\n\n5,b,1\n", &["b"], &[(1, open)]),
+        (
+            "5,a,\"1\n5,b,1\nx\n5,c,1\n",
+            &["b", "c"],
+            &[(1, open), (3, "1 field:")],
+        ),
+        ("\u{feff}\"\n5,b,1\n", &["b"], &[(1, open)]),
+        // What does not begin with a quote has quotes like any other byte.
+        ("5,c\"\"d,1\n", &["\"c\"\"\"\"d\""], &[]),
+    ] {
+        let end = under("token-bucket 1/s", input);
+        assert_eq!(end.lines(), answers(keys), "{input:?}");
+        let told: Vec<_> = end.errors.lines().collect();
+        let summaries = usize::from(!errors.is_empty());
+        assert_eq!(told.len(), errors.len() + summaries, "{input:?}: {told:?}");
+        for (told, (line, part)) in told.iter().zip(errors) {
+            let place = format!("replay: standard input, line {line}: ");
+            assert!(
+                told.starts_with(&place) && told.contains(part),
+                "{input:?}: {told}"
+            );
+        }
+        assert_eq!(end.code, Some(i32::from(!errors.is_empty())));
+    }
+}
+
+/// As long as fields are that go on over lines, so long are those of RFC 4180: records lie across all buffers.
+#[test]
+fn records_of_any_length_are_read_whole() {
+    for length in [1, 65_500, 65_536, 200_000] {
+        let key = "x,\n\"".repeat(length / 4 + 1);
+        let quoted = format!("\"{}\"", key.replace('"', "\"\""));
+        let input = format!("5,{quoted},1\r\n").repeat(3) + "5,b,1";
+        let end = under("token-bucket 1/s", input);
+        assert_eq!((end.code, &*end.errors), (Some(0), ""));
+        let text = end.text();
+        let verdicts = [",allow,", ",deny,"].map(|verdict| text.matches(verdict).count());
+        assert_eq!(verdicts, [2, 2]);
+        assert_eq!(text.matches(&quoted).count(), 3, "{length}");
     }
 }
 

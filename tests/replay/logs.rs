@@ -348,3 +348,10 @@ fn times_may_step_back() {
     // Told at the tenth second: until the thirtieth. 20 s, 1 s and 15 s.
     assert_eq!(row[4..8], ["20", "s", "36", "s"]);
 }
+
+#[test]
+fn a_mark_of_the_order_of_bytes_is_no_part_of_the_first_host() {
+    let line = r#"::1 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 1"#;
+    let end = log(&[ONE], format!("\u{feff}{line}\n{line}\n"));
+    assert_eq!(totals(&end), ["2", "1", "0", "1"]);
+}

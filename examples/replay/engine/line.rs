@@ -15,25 +15,15 @@ pub(crate) enum Line<'a> {
 /// The last nanosecond that a time can name: 2⁶³ − 1.
 pub(crate) const LAST: u64 = i64::MAX as u64;
 
-/// A field, without the carriage return that ends a line; empty where there is none.
+/// A field; empty where there is none.
 #[inline]
 fn field(record: &ByteRecord, index: usize) -> &[u8] {
-    let field = record.get(index).unwrap_or_default();
-    if index + 1 == record.len() {
-        field.strip_suffix(b"\r").unwrap_or(field)
-    } else {
-        field
-    }
+    record.get(index).unwrap_or_default()
 }
 
 /// Whether this is the line of names that may come first.
 pub(crate) fn is_header(record: &ByteRecord) -> bool {
     [0, 1, 2].map(|index| field(record, index)) == [&b"t_ns"[..], b"key", b"cost"]
-}
-
-/// Whether this is an empty line.
-pub(crate) fn is_empty(record: &ByteRecord) -> bool {
-    record.len() == 1 && record.as_slice() == b"\r"
 }
 
 impl<'a> Line<'a> {

@@ -6,6 +6,7 @@
 pub(crate) mod answer;
 mod keys;
 pub(crate) mod line;
+mod records;
 pub(crate) mod rows;
 mod rules;
 

@@ -5,14 +5,10 @@ use std::{
     time::Duration,
 };
 
-use csv::{ByteRecord, Reader, ReaderBuilder, Terminator, Writer, WriterBuilder};
+use csv::{Writer, WriterBuilder};
 use tollgate::Timestamp;
 
-use super::{
-    Replay,
-    answer::Answer,
-    line::{Line, is_empty, is_header},
-};
+use super::{Replay, answer::Answer, line::Line, records::Records};
 
 const BUFFER: usize = 1 << 16;
 
@@ -38,9 +34,13 @@ pub(crate) fn replay(
     replay: &mut Replay,
     watch: &mut impl Watch,
 ) -> Result<(), Failure> {
-    let mut lines = Lines::of(input);
-    while lines.next().map_err(Failure::Read)? {
-        let (call, answer) = match Line::parse(&lines.record) {
+    let mut records = Records::of(input);
+    while let Some(read) = records.next().map_err(Failure::Read)? {
+        let parsed = match read {
+            Ok(()) => Line::parse(&records.record),
+            Err(problem) => Err(problem.to_owned()),
+        };
+        let (call, answer) = match parsed {
             Ok(Line::Spend(call, cost)) => {
                 let answer = replay.spend(call, cost);
                 watch.answered(call.at, &answer);
@@ -53,8 +53,7 @@ pub(crate) fn replay(
                 continue;
             }
             Err(problem) => {
-                let (line, problem) = lines.place(problem);
-                watch.malformed(line, &problem);
+                watch.malformed(records.line, &(problem + &records.goes_on()));
                 continue;
             }
         };
@@ -62,95 +61,6 @@ pub(crate) fn replay(
         written.map_err(Failure::Write)?;
     }
     Ok(())
-}
-
-/// The lines of an input, without the header.
-pub(crate) struct Lines<R> {
-    reader: Reader<Tail<R>>,
-    pub(crate) record: ByteRecord,
-    /// Where the reader stood before the record.
-    begin: u64,
-    first: bool,
-}
-
-impl<R: Read> Lines<R> {
-    pub(crate) fn of(input: R) -> Self {
-        let input = Tail {
-            input,
-            bytes: 0,
-            last: b'\n',
-        };
-        let mut reader = ReaderBuilder::new();
-        // The carriage return of CRLF is taken off by hand: as a terminator it would leave the line break
-        // behind, and numbers of lines would be wrong.
-        let reader = reader
-            .terminator(Terminator::Any(b'\n'))
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(BUFFER);
-        Self {
-            reader: reader.from_reader(input),
-            record: ByteRecord::new(),
-            begin: 1,
-            first: true,
-        }
-    }
-
-    /// Goes to the next line; whether there was one.
-    #[inline]
-    pub(crate) fn next(&mut self) -> io::Result<bool> {
-        loop {
-            self.begin = self.reader.position().line();
-            let read = self.reader.read_byte_record(&mut self.record);
-            if !read.map_err(io_error)? {
-                return Ok(false);
-            }
-            if is_empty(&self.record) {
-                continue;
-            }
-            let first = std::mem::take(&mut self.first);
-            if !(first && is_header(&self.record)) {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// The number of the line, and what more there is to say of a problem.
-    fn place(&self, problem: String) -> (u64, String) {
-        let inside = self.record.as_slice().iter();
-        let inside = inside.filter(|byte| **byte == b'\n').count() as u64;
-        let position = self.reader.position();
-        let tail = self.reader.get_ref();
-        // Nothing stands behind the last line, nor behind a quote that was left open.
-        let at_end = position.byte() == tail.bytes
-            && (tail.last != b'\n' || self.record.as_slice().ends_with(b"\n"));
-        // Empty lines before it have been skipped with it, unseen.
-        let line = (position.line() - u64::from(!at_end) - inside).max(self.begin);
-        if inside == 0 {
-            return (line, problem);
-        }
-        let to = format!(
-            " (it goes on to line {}: is a quote left open?)",
-            line + inside
-        );
-        (line, problem + &to)
-    }
-}
-
-/// Remembers how an input ended.
-struct Tail<R> {
-    input: R,
-    bytes: u64,
-    last: u8,
-}
-
-impl<R: Read> Read for Tail<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.bytes += read as u64;
-        self.last = buffer[..read].last().copied().unwrap_or(self.last);
-        Ok(read)
-    }
 }
 
 /// Where answers go, a line each.

@@ -178,6 +178,10 @@ impl Algorithm for Cascade {
         forgettable.max().unwrap_or_default()
     }
 
+    fn wanes(&self) -> bool {
+        self.buckets.iter().any(TokenBucket::wanes)
+    }
+
     fn class_bits(&self) -> u32 {
         let last = self.buckets.len() - 1;
         usize::BITS - last.leading_zeros()

@@ -135,6 +135,12 @@ impl Algorithm for TokenBucket {
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
     }
 
+    /// A key that is forgotten begins with less than a full bucket.
+    #[inline]
+    fn wanes(&self) -> bool {
+        self.initial < self.burst.get()
+    }
+
     #[inline]
     fn meter(&self) -> Option<Meter<'_>> {
         self.meter.as_ref().map(Meter::of_bucket)

@@ -42,7 +42,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 ///
 /// Seconds are those of the calendar, so that twice the number can pass around a full second. While nothing passes
 /// a key only becomes colder: a cost that neither this second nor the next one has room for is refused without a
-/// retry time, unless others warm the key.
+/// retry time, unless others warm the key. So is a cost that rules beside it (a pair, `… & …`) let pass only when the key
+/// has become too cold for it; a limit of its own beside it (`.also`) does not know of that.
 ///
 /// # What it costs
 ///

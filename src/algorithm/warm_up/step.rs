@@ -201,6 +201,12 @@ impl Algorithm for WarmUp {
         }
     }
 
+    /// While nothing passes it cools.
+    #[inline]
+    fn wanes(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn forgettable_at(&self, state: &WarmUpState) -> Timestamp {
         let second = self.forgettable(&self.known(state));
