@@ -173,7 +173,9 @@ fn connection_timeout(args: &Args) -> Duration {
 fn told(args: &Args, error: &store::Error) -> String {
     let source = std::error::Error::source(error);
     let source = source.map_or_else(String::new, |source| format!(": {source}"));
-    let advice = if error.is_unavailable() {
+    // Some say themselves what to do.
+    let is_told = source.contains("; ");
+    let advice = if error.is_unavailable() && !is_told {
         "; start a server there, or name another one"
     } else {
         ""

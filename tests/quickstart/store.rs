@@ -169,4 +169,12 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     let secret = url.replace("redis://", "redis://me:p4ss@");
     let errors = ends(&["--store", &secret], &[&url, "cannot be reached"]);
     assert!(!errors.contains("p4ss"), "{errors}");
+    for (scheme, is_built) in [
+        ("redis-sentinel", true),
+        ("rediss-sentinel", cfg!(feature = "redis-tls")),
+    ] {
+        let store = format!("{}/mymaster", url.replace("redis", scheme));
+        let told = ["feature `redis-tls`", "cannot be reached"][usize::from(is_built)];
+        ends(&["--store", &store], &[told]);
+    }
 }

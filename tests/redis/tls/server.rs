@@ -34,6 +34,8 @@ impl TlsRedis {
         let options = Redis::options()
             .set("cluster-enabled", "yes")
             .set("cluster-announce-ip", "127.0.0.1")
+            // By default the port for TLS and 10,000, which somebody may have.
+            .set("cluster-port", &free_port().to_string())
             .set("tls-cluster", "yes");
         let alone = Self::start_of(options, false);
         alone
