@@ -50,6 +50,9 @@ impl Error {
     }
 
     /// Anything else that kept the store from deciding.
+    ///
+    /// Told at once, as a [ready](super::Check::Ready) answer, it is about the call, such as a rule that does not fit: a circuit
+    /// breaker does not count it.
     pub fn other(source: impl Into<Source>) -> Self {
         Self {
             kind: Kind::Other,
@@ -79,6 +82,11 @@ impl Error {
     /// Whether the store could not be reached, or was not asked for that reason.
     pub fn is_unavailable(&self) -> bool {
         self.kind == Kind::Unavailable
+    }
+
+    /// Whether it is none of the others.
+    pub(super) fn is_other(&self) -> bool {
+        self.kind == Kind::Other
     }
 }
 

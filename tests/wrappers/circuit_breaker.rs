@@ -154,6 +154,30 @@ async fn contention_is_an_answer() {
 }
 
 #[tokio::test]
+async fn what_is_told_at_once_of_the_call_alone_is_neither_an_answer_nor_a_failure() {
+    let set = set(2);
+    let misfit = Fault::FailsAtOnce(Kind::Other);
+    for _ in 0..5 {
+        assert!(set.call_with(misfit).await.is_err());
+    }
+    assert_eq!(set.store.state(), CircuitState::Closed);
+    let down = Fault::Fails(Kind::Unavailable);
+    for fault in [down, misfit, down] {
+        assert_eq!(set.store.state(), CircuitState::Closed);
+        assert!(set.call_with(fault).await.is_err());
+    }
+    assert_eq!(set.store.state(), CircuitState::Open);
+    set.wait_until_half_open();
+    // Its place is the next one's.
+    for _ in 0..3 {
+        assert!(set.call_with(misfit).await.is_err());
+        assert_eq!(set.store.state(), CircuitState::HalfOpen);
+    }
+    assert!(set.call_with(Fault::None).await.is_ok());
+    assert_eq!(set.store.state(), CircuitState::Closed);
+}
+
+#[tokio::test]
 async fn a_refusal_is_an_answer() {
     let mut set = set(1);
     set.asked = Asked::of(TokenBucket::per_hour(1));
