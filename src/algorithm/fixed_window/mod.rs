@@ -37,8 +37,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 ///
 /// Another limit meets the same count. Where windows are others, in length or beginning, the count of the one that
 /// goes on is carried over by the key's first call under the new rule, into the new window that holds that call, and
-/// meets the new limit until that one ends. So an exhausted client stays exhausted until then: its first refusal is
-/// remembered, and later ones no more. A cost above the new limit carries nothing over, and a window that has ended by
+/// meets the new limit until that one ends. This is so also if the call is refused, unless its cost is above the limit:
+/// an exhausted client stays exhausted until the end of that window, and no longer. A window that has ended by
 /// then says nothing. From the first call, windows of the new length are counted on from the instant where the
 /// old one began.
 ///

@@ -45,6 +45,37 @@ impl FixedWindow {
         self.answer(Verdict::Refuse, now, cost, window)
             .with_retry_after(retry_after)
     }
+
+    /// Counts a cost in a window of this rule, if it passes.
+    #[inline]
+    fn charge(&self, window: &mut FixedWindowState, now: Timestamp, cost: Cost) -> Step {
+        if cost.get() > self.limit().get().saturating_sub(window.count) {
+            return Step::Kept(self.refuse(now, cost.get(), cost.get(), window));
+        }
+        window.count += cost.get();
+        Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), window))
+    }
+
+    /// A step from no window, or out of one that is not the rule's or has ended.
+    fn step_to_next(
+        &self,
+        state: &mut Option<FixedWindowState>,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Step {
+        let (mut window, is_carried) = self.next(state.as_ref(), now);
+        let step = match self.charge(&mut window, now, cost) {
+            // The one refusal that must be remembered: the next would carry the count over into a later window.
+            Step::Kept(refusal) if is_carried && cost.get() <= self.limit().get() => {
+                Step::Wrote(refusal)
+            }
+            step => step,
+        };
+        if matches!(step, Step::Wrote(_)) {
+            *state = Some(window);
+        }
+        step
+    }
 }
 
 impl Algorithm for FixedWindow {
@@ -52,24 +83,17 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn step(&self, state: &mut Option<FixedWindowState>, now: Timestamp, cost: Cost) -> Step {
-        let mut window = self.window(state.as_ref(), now);
-        let limit = self.limit().get();
-        if cost.get() > limit.saturating_sub(window.count) {
-            let refusal = self.refuse(now, cost.get(), cost.get(), &window);
-            if cost.get() > limit || *state == Some(window) {
-                return Step::Kept(refusal);
-            }
-            // The one refusal that must be remembered: the next would carry the count over into a later window.
-            *state = Some(window);
-            return Step::Wrote(refusal);
+        match state {
+            Some(known) if self.is_in(known, now) => self.charge(known, now, cost),
+            _ => self.step_to_next(state, now, cost),
         }
-        window.count += cost.get();
-        *state = Some(window);
-        Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), &window))
     }
 
     fn look(&self, state: Option<&FixedWindowState>, now: Timestamp) -> Decision {
-        let window = self.window(state, now);
+        let window = match state {
+            Some(known) if self.is_in(known, now) => *known,
+            _ => self.next(state, now).0,
+        };
         if window.count < self.limit().get() {
             self.answer(Verdict::Allow, now, 0, &window)
         } else {

@@ -58,33 +58,34 @@ impl FixedWindow {
         }
     }
 
-    /// The window of a key as a call at `now` finds it.
+    /// Whether this is the window of a call at `now`, which counts in it.
     #[inline]
-    pub(super) fn window(
-        &self,
-        state: Option<&FixedWindowState>,
-        now: Timestamp,
-    ) -> FixedWindowState {
-        match state {
-            None => self.fresh(now),
-            Some(known) if known.count > 0 && known.goes_on(now) && self.owns(known) => *known,
-            Some(known) => self.next(known, now),
-        }
+    pub(super) fn is_in(&self, known: &FixedWindowState, now: Timestamp) -> bool {
+        known.count > 0 && known.goes_on(now) && self.owns(known)
     }
 
-    /// The window that follows one that says nothing any more; or that takes over the count of another rule's.
-    fn next(&self, known: &FixedWindowState, now: Timestamp) -> FixedWindowState {
+    /// The window of a call that is not [in](Self::is_in) the one that is known, and whether that one's count is carried over
+    /// into it, from another rule's.
+    pub(super) fn next(
+        &self,
+        known: Option<&FixedWindowState>,
+        now: Timestamp,
+    ) -> (FixedWindowState, bool) {
+        let Some(known) = known else {
+            return (self.fresh(now), false);
+        };
         // Time has been there: no earlier window is counted again.
         let at = now.max(known.start);
         if known.count == 0 || !known.goes_on(now) {
-            return self.fresh(at);
+            return (self.fresh(at), false);
         }
         let window = self.holding(at, self.anchor(known.start));
-        FixedWindowState {
+        let carried = FixedWindowState {
             start: window.start.max(known.start),
             count: known.count,
             ..window
-        }
+        };
+        (carried, true)
     }
 
     /// Whether it is one of this rule's windows, from where it counts: the window of its start ends where it does.
