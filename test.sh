@@ -98,7 +98,8 @@ cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
 cargo fmt --check --manifest-path benches/redis/Cargo.toml
 
-# An older clippy warns of what later ones found to be right: on the oldest compiler that must do, warnings are shown.
+# Older clippys and rustdocs warn of what later ones found to be right: on the oldest compiler that must do, warnings are
+# shown.
 deny=(-D warnings)
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 if [[ "$(rustc --version)" = "rustc $oldest."* ]]; then
@@ -124,8 +125,8 @@ etcd=(--locked --manifest-path examples/etcd/Cargo.toml --target-dir target/etcd
 cargo clippy "${etcd[@]}" --all-targets -- "${deny[@]}"
 cargo test "${etcd[@]}"
 
-say "documentation, warnings denied"
-RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps
+say "documentation, warnings denied likewise"
+RUSTDOCFLAGS="${deny[*]}" cargo doc --locked --all-features --no-deps
 
 say "benchmarks, once, as tests"
 cargo bench --locked --all-features -- --test

@@ -196,6 +196,9 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
 
     /// The same layer under another name than `default`.
     ///
+    /// Layers that are stacked need names that differ: clients tell limits apart by them, and so do
+    /// [outcomes](crate::Outcome::get), and stores that layers share.
+    ///
     /// # Panics
     ///
     /// When the name is no [`Policy`]: empty, too long, or not printable ASCII.

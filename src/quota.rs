@@ -64,11 +64,16 @@ impl Quota {
     }
 
     const fn from_nanos(amount: u64, period: u64) -> Result<Self, &'static str> {
-        let (Some(amount), Some(period)) = (NonZeroU64::new(amount), NonZeroU64::new(period))
-        else {
+        let Some(amount) = NonZeroU64::new(amount) else {
             return Err(
-                "the amount or the period of the quota is 0: expected both to be at least 1, \
-                 as in `100/1m`; to refuse everything, take the route away instead",
+                "the amount of the quota is 0: expected at least 1, as in `100/1m`; \
+                 to refuse everything, take the route away instead",
+            );
+        };
+        let Some(period) = NonZeroU64::new(period) else {
+            return Err(
+                "the period of the quota is 0: expected at least 1 ns, as in `100/1m`; \
+                 to let everything pass, take the limit away instead",
             );
         };
         if amount.get() > Self::MAX_AMOUNT {
@@ -210,6 +215,7 @@ impl FromStr for Quota {
                     0,
                     format!("`{period}` is not a period of at most 292 years"),
                 ),
+                DurationProblem::Unit(at) if at == period.len() => (at, "no unit".to_owned()),
                 DurationProblem::Unit(at) => (at, format!("unknown unit `{}`", &period[at..])),
             };
             Error::new(format!(
@@ -218,8 +224,12 @@ impl FromStr for Quota {
             ))
             .at_column(column + offset)
         })?;
-        Self::from_nanos(amount_value, period_value)
-            .map_err(|message| Error::new(format!("{message} (`{text}`)")).at_column(1))
+        Self::from_nanos(amount_value, period_value).map_err(|message| {
+            let by_period = (1..=Self::MAX_AMOUNT).contains(&amount_value)
+                && !(1..=i64::MAX as u64).contains(&period_value);
+            let column = if by_period { column } else { 1 };
+            Error::new(format!("{message} (`{text}`)")).at_column(column)
+        })
     }
 }
 

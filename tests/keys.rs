@@ -686,6 +686,9 @@ fn closures_and_other_requests_take_part() {
         found(&(combined, Global), &(7, true)),
         Key::join([Key::from(7), Key::GLOBAL])
     );
+    // What a client is told when a function says no more than that.
+    let none = missing(&|_: &u8| None::<Key>, &1);
+    assert_eq!(none.what(), "there must be a key in the request");
     let part_exempt = (Global, Global.exempting(|_: &u8| true));
     assert_eq!(part_exempt.extract(&1_u8), Ok(Extracted::Exempt));
 }

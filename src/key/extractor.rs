@@ -11,8 +11,25 @@ use super::{Key, MissingKey};
 /// from where [`Extension`](super::Extension) takes it.
 ///
 /// Implemented for functions `Fn(&Req) -> T` of everything that is
-/// [`IntoKey`], and for tuples of extractors, whose keys are joined. One that is chosen at run
-/// time is shared:
+/// [`IntoKey`], and for tuples of extractors, whose keys are joined. A function returns no borrow of
+/// the request, but a [`Key`] made of it, which costs no allocation; a [`MissingKey`] tells the client what to send:
+///
+/// ```
+/// use http::Request;
+/// use tollgate::{RateLimitLayer, TokenBucket, key::{Key, MissingKey}};
+///
+/// let tenant = |request: &Request<String>| {
+///     let host = request.uri().host();
+///     host.map(Key::from).ok_or(MissingKey::new("there must be a host in the target"))
+/// };
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(tenant);
+/// # use tollgate::key::{Extracted, KeyExtractor};
+/// # let request = Request::builder().uri("http://acme.example/").body(String::new()).unwrap();
+/// # assert_eq!(tenant.extract(&request), Ok(Extracted::Key(Key::from("acme.example"))));
+/// # let _ = layer;
+/// ```
+///
+/// One that is chosen at run time is shared:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -86,7 +103,7 @@ impl IntoKey for Extracted {
 impl<T: IntoKey> IntoKey for Option<T> {
     fn into_key(self) -> Result<Extracted, MissingKey> {
         self.map_or_else(
-            || Err(MissingKey::new("the key function found no key")),
+            || Err(MissingKey::new("there must be a key in the request")),
             T::into_key,
         )
     }

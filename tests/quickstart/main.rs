@@ -392,7 +392,11 @@ fn wrong_flags_are_told_in_a_sentence() {
         (&["--rule", "bucket 5/10s"], "unknown algorithm `bucket`"),
         (
             &["--rule=token-bucket 0/1s"],
-            "expected both to be at least 1",
+            "the amount of the quota is 0: expected at least 1",
+        ),
+        (
+            &["--rule=token-bucket 5/0s"],
+            "column 16: the period of the quota is 0: expected at least 1 ns",
         ),
         (&["--rule"], "--rule needs a value"),
         (&["--key", "cookie"], "expected `peer`, `global`"),

@@ -58,11 +58,11 @@ impl Place {
     }
 
     fn set(&self, bytes: &[u8]) {
-        self.server.command(&[b"SET", &self.name[..], bytes]);
+        self.server.command(&[&b"SET"[..], &self.name[..], bytes]);
     }
 
     fn bytes(&self) -> Vec<u8> {
-        match self.server.reply(&[b"GET", &self.name[..]]) {
+        match self.server.reply(&[&b"GET"[..], &self.name[..]]) {
             Reply::Bytes(bytes) => bytes,
             other => panic!("expected a state, found {other:?}"),
         }
@@ -97,7 +97,7 @@ impl Place {
         assert!(state.items().len() > 1, "{context}: {state:?}");
         let left: i64 = self
             .server
-            .command(&[b"PTTL", &self.name[..]])
+            .command(&[&b"PTTL"[..], &self.name[..]])
             .parse()
             .unwrap();
         assert!(left > 0, "{}, {context}: {left} ms", self.rule);
@@ -105,7 +105,7 @@ impl Place {
 
     /// What is told of a key of which nothing is known, and how often that is admitted.
     async fn fresh(&self) -> (Decision, u64) {
-        self.server.command(&[b"DEL", &self.name[..]]);
+        self.server.command(&[&b"DEL"[..], &self.name[..]]);
         let (first, admitted, healed) = self.drain("a fresh key").await;
         assert_eq!(healed, 0);
         assert!((1..100).contains(&admitted), "{admitted}");
@@ -162,7 +162,7 @@ async fn what_no_rule_writes_is_healed() {
     for text in RULES {
         let place = Place::of(text).await;
         let fresh = place.fresh().await;
-        place.server.command(&[b"DEL", &place.name[..]]);
+        place.server.command(&[&b"DEL"[..], &place.name[..]]);
         place.acquire("a state to misshape").await;
         let bytes = place.bytes();
         let mut rest = &bytes[..];
@@ -201,7 +201,7 @@ async fn what_no_rule_writes_is_healed() {
 async fn a_bucket_with_an_odd_byte_admits_no_more_than_a_fresh_one() {
     let place = Place::of("token-bucket 5/1d").await;
     let (_, fresh) = place.fresh().await;
-    place.server.command(&[b"DEL", &place.name[..]]);
+    place.server.command(&[&b"DEL"[..], &place.name[..]]);
     place.acquire("a state to change").await;
     let bytes = place.bytes();
     for at in 0..bytes.len() {
@@ -217,7 +217,7 @@ async fn a_bucket_with_an_odd_byte_admits_no_more_than_a_fresh_one() {
             assert!(admitted <= fresh, "{context}");
         }
     }
-    place.server.command(&[b"DEL", &place.name[..]]);
+    place.server.command(&[&b"DEL"[..], &place.name[..]]);
 }
 
 /// Numbers that lie within what is written are read, however they are.

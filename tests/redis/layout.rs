@@ -198,7 +198,7 @@ async fn foreign_values_are_healed_and_counted() {
         assert!(left > 0, "{what}: {left}");
     }
     // Numbers that no version of this algorithm writes: they count as none.
-    server.reply(&[b"SET", name.as_bytes(), b"\x92\x01\x92\x01\x05"]);
+    server.reply(&[&b"SET"[..], name.as_bytes(), b"\x92\x01\x92\x01\x05"]);
     assert_eq!(admitted(&store, &rule, key, 5).await, 3);
     healed += 1;
     assert_eq!(store.stats().healed, healed);

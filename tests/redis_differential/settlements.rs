@@ -175,7 +175,7 @@ async fn states_expire_when_they_say_no_more() {
         let [key] = &keys[..] else {
             panic!("{text}: {keys:?}")
         };
-        let Reply::Number(left) = redis.reply(&[b"PTTL", &key[..]]) else {
+        let Reply::Number(left) = redis.reply(&[&b"PTTL"[..], &key[..]]) else {
             panic!("{text}")
         };
         let expected = (until.as_nanos() - at.as_nanos()).div_ceil(1_000_000) as i64;

@@ -69,7 +69,7 @@ async fn states_are_those_of_memory() {
             }
             writes += 1;
             let name = name.get_or_insert_with(|| redis.keys().remove(0));
-            let Reply::Bytes(bytes) = redis.reply(&[b"GET", &name[..]]) else {
+            let Reply::Bytes(bytes) = redis.reply(&[&b"GET"[..], &name[..]]) else {
                 panic!("{text}: nothing under the key")
             };
             let mut expected = Vec::new();

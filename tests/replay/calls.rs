@@ -251,10 +251,7 @@ fn malformed_lines_are_told_by_number_and_skipped() {
         (b"1,,0,rule", "no rule"),
         (b"1,,0,rule,", "no rule"),
         (b"1,,0,rule,bucket 1/s", "unknown algorithm `bucket`"),
-        (
-            b"1,,0,rule,token-bucket 0/s",
-            "expected both to be at least 1",
-        ),
+        (b"1,,0,rule,token-bucket 0/s", "expected at least 1"),
         (b"1,,0,rule,token\xff 1/s", "not UTF-8"),
         (
             b"1,a,0,rule,token-bucket 9/s",

@@ -132,7 +132,7 @@ impl Cluster {
     /// The slot of a key.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> u16 {
         let node = self.running().next().expect("a node runs");
-        let slot = node.command(&[b"CLUSTER", b"KEYSLOT", key.as_ref()]);
+        let slot = node.command(&[&b"CLUSTER"[..], b"KEYSLOT", key.as_ref()]);
         slot.parse().unwrap()
     }
 

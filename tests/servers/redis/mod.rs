@@ -43,7 +43,7 @@ impl Drop for Redis {
         for (database, _) in lines.filter_map(|line| line.split_once(':')) {
             connection.call(&["SELECT", database]).unwrap();
             for key in keys(&mut connection) {
-                let left = connection.call(&[b"PTTL", &key[..]]).unwrap();
+                let left = connection.call(&[&b"PTTL"[..], &key[..]]).unwrap();
                 let key = key.escape_ascii();
                 assert_ne!(left, Reply::Number(-1), "{key} never expires");
             }
