@@ -43,8 +43,8 @@ impl Error {
         Self {
             is_newer_state: true,
             ..Self::new(
-                "the state was written by a newer version of the program: expected a version that this one \
-                 knows; bring this one up to date, or remove the key to begin afresh",
+                "the state was written by a newer version of the program: expected a version that this one knows; \
+                 bring this one up to date, or remove the key to begin afresh",
             )
         }
     }

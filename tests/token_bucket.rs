@@ -114,7 +114,8 @@ impl Oracle {
         let reset = if self.written.is_none() || self.forgotten(rule, now) {
             BigInt::zero()
         } else if rule.initial != rule.burst {
-            until(whole(rule.burst)).ceil().to_integer() + DAY
+            // It was full for a part of the day already.
+            self.full_at(rule).unwrap().ceil().to_integer() + DAY - now
         } else if tokens >= whole(rule.burst) {
             BigInt::zero()
         } else {
@@ -813,6 +814,9 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         ("token-bucket 0/1m", 14, "the amount of the quota is 0"),
         ("token-bucket 5/0s", 16, "the period of the quota is 0"),
         ("token-bucket 5/", 16, "no unit"),
+        ("token-bucket 0/0s", 14, "is 0"),
+        ("token-bucket 5/106752d", 16, "292 years"),
+        ("token-bucket 2000/1ns", 14, "2^40 units a second"),
         ("token-bucket 5/10x", 18, "unknown unit `x`"),
         ("token-bucket five/1s", 14, "`five` is not an amount"),
         ("token-bucket +5/1s", 14, "`+5` is not an amount"),
@@ -877,4 +881,23 @@ fn a_forced_debt_is_paid_by_time() {
     assert_eq!(refused.remaining(), Some(0));
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(16)));
     assert!(refused.reset_after() == Duration::from_secs(25));
+}
+
+/// A bucket whose initial fill is not its burst is forgotten a while after it was full, whoever looks on the way.
+#[test]
+fn the_reset_of_a_bucket_that_is_full_comes_nearer() {
+    for (initial, wait) in [(5, 601), (0, 601), (20, 600)] {
+        let text = format!("token-bucket 10/1s initial={initial} keep=10m");
+        let rule: TokenBucket = text.parse().unwrap();
+        let second = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
+        let mut state = None;
+        rule.step(&mut state, second(0), Cost::ONE);
+        let end = rule.forgettable_at(&state.unwrap());
+        assert!(end <= second(wait), "{text}: {end:?}");
+        for now in [2, 300, 599] {
+            let look = rule.look(state.as_ref(), second(now));
+            let reset = second(now).saturating_add(look.reset_after());
+            assert_eq!(reset, end, "{text} after {now} s");
+        }
+    }
 }

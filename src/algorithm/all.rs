@@ -67,7 +67,7 @@ impl All {
         self.0.iter().zip(states)
     }
 
-    fn look_all(&self, state: Option<&Box<[Option<AnyState>]>>, now: Timestamp) -> Decision {
+    fn look_all(&self, state: Option<&[Option<AnyState>]>, now: Timestamp) -> Decision {
         self.0
             .iter()
             .enumerate()
@@ -126,7 +126,7 @@ impl Algorithm for All {
         }
         if self.wanes() {
             step.map(|decision| {
-                decision.lasting(cost.get(), |at| self.look_all(state.as_ref(), at))
+                decision.lasting(cost.get(), |at| self.look_all(state.as_deref(), at))
             })
         } else {
             step
@@ -134,9 +134,10 @@ impl Algorithm for All {
     }
 
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
-        let decision = self.look_all(state, now);
+        let states = state.map(|states| &**states);
+        let decision = self.look_all(states, now);
         if self.wanes() {
-            decision.lasting(1, |at| self.look_all(state, at))
+            decision.lasting(1, |at| self.look_all(states, at))
         } else {
             decision
         }

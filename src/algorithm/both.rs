@@ -108,7 +108,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
 fn look_both<A: Algorithm, B: Algorithm>(
     (a, b): &(A, B),
-    state: Option<&(Option<A::State>, Option<B::State>)>,
+    state: Option<&<(A, B) as Algorithm>::State>,
     now: Timestamp,
 ) -> Decision {
     let (a_state, b_state) = state.map_or((None, None), |(a, b)| (a.as_ref(), b.as_ref()));

@@ -8,6 +8,7 @@ mod leaky_bucket;
 mod several;
 mod sliding_log;
 mod sliding_window;
+mod text;
 mod three_color;
 mod token_bucket;
 mod warm_up;

@@ -12,17 +12,21 @@ use crate::laws::{Keeps, beginnings, hold, ops};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Rules that start at rest, two of each algorithm.
+/// Rules that start at rest, two of each algorithm. The fixed windows of both are the same: a count that goes over into
+/// other windows does so by a call, and among several rules not by each.
 const KINDS: [[&str; 2]; 10] = [
     ["token-bucket 10/s", "token-bucket 7/3s burst=20"],
     [
         "leaky-bucket 10/s queue=5",
         "leaky-bucket 7/3s max-wait=500ms",
     ],
-    ["fixed-window 10/s", "fixed-window 30/7s offset=10ms"],
+    [
+        "fixed-window 10/7s offset=10ms",
+        "fixed-window 30/7s offset=10ms",
+    ],
     [
         "fixed-window 12/5s from=first-call",
-        "fixed-window 9/s from=first-call",
+        "fixed-window 9/5s from=first-call",
     ],
     ["sliding-window 10/s", "sliding-window 30/10s slices=7"],
     ["sliding-log 10/s", "sliding-log 15/4s"],
@@ -46,6 +50,7 @@ fn keeps<'a>(rules: impl IntoIterator<Item = &'a AnyRule>) -> Keeps {
     Keeps {
         rest: true,
         grows: !rules.into_iter().any(Algorithm::wanes),
+        carries: false,
     }
 }
 

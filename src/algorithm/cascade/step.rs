@@ -31,16 +31,21 @@ impl Cascade {
     fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> Levels {
         let known = self.remembered(state, now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
-        let mut each = [0; MOST];
-        for (n, (level, bucket)) in each.iter_mut().zip(&self.buckets).enumerate() {
+        let (mut each, mut full_for) = ([0; MOST], [0; MOST]);
+        for (n, bucket) in self.buckets.iter().enumerate() {
             let fill = match &known {
                 Some(known) => bucket.filled(known.bucket(n), at),
                 None => bucket.initial_fill(at),
             };
-            *level = fill.level;
+            each[n] = fill.level;
+            full_for[n] = fill.full_for.unwrap_or(0);
         }
-        let known = known.is_some();
-        Levels { each, at, known }
+        Levels {
+            each,
+            full_for,
+            at,
+            known: known.is_some(),
+        }
     }
 
     /// The place of each bucket in the state, which is made to have one for each.
@@ -76,7 +81,11 @@ impl Cascade {
                 most
             }
         });
-        let rests = buckets().filter_map(|(bucket, &level)| bucket.until_rest(level, levels.known));
+        let rests = buckets()
+            .zip(levels.full_for)
+            .filter_map(|((bucket, &level), full_for)| {
+                bucket.until_rest(level, levels.known.then_some(full_for))
+            });
         let wait = |wait| since(now, levels.at, wait).unwrap_or_default();
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
@@ -106,6 +115,8 @@ impl Cascade {
 struct Levels {
     /// Each in units of its bucket's rate.
     each: [i128; MOST],
+    /// For how many nanoseconds each has been as full as it gets; 0 where nobody asks.
+    full_for: [u64; MOST],
     /// Never before the last write.
     at: Timestamp,
     /// Whether the key is, or will be once this is written.
@@ -134,6 +145,7 @@ impl Algorithm for Cascade {
             return Step::Wrote(self.refuse(now, cost, cost, &levels));
         };
         places[class] = paid;
+        levels.full_for[class] = 0;
         let decision = self.answer(Verdict::Allow, now, cost, &levels);
         Step::Wrote(decision.with_class(class as u8))
     }

@@ -86,8 +86,8 @@ impl ThreeColor {
         };
         let rest = self
             .committed
-            .until_rest(levels.committed, true)
-            .max(self.peak.until_rest(levels.peak, true));
+            .until_rest(levels.committed, Some(0))
+            .max(self.peak.until_rest(levels.peak, Some(0)));
         let wait = |wait| since(now, levels.at, wait).unwrap_or_default();
         Decision::new(verdict, now, cost)
             .with_limit(self.peak.burst, self.peak.quota())

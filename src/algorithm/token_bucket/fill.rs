@@ -18,8 +18,9 @@ pub(in crate::algorithm) struct Fill {
     /// In units of the rate; below zero in debt.
     pub(in crate::algorithm) level: i128,
     pub(super) at: Timestamp,
-    /// Whether the key is, or will be once this is written.
-    pub(super) known: bool,
+    /// For how many nanoseconds the key has been as full as it gets, if it is known, or will be once this is
+    /// written; 0 where nobody asks, as the bucket starts at rest.
+    pub(in crate::algorithm) full_for: Option<u64>,
 }
 
 /// A wait that counts from `at`, counted from `now`, which is not later.
@@ -46,7 +47,7 @@ impl TokenBucket {
         Fill {
             level: self.price(self.initial),
             at,
-            known: false,
+            full_for: None,
         }
     }
 
@@ -77,17 +78,23 @@ impl TokenBucket {
             state.credit.units(self.rate.per_nano),
             self.price(self.burst.get()),
         );
+        let elapsed = at.as_nanos() - state.written_at.as_nanos();
+        let full_for = if self.starts_at_rest() {
+            0
+        } else {
+            let wait = u64::try_from(self.wait(level, full)).unwrap_or(u64::MAX);
+            elapsed.saturating_sub(wait)
+        };
         let level = if level > full {
             level.min(full.max(self.price(self.initial)))
         } else {
-            let elapsed = at.as_nanos() - state.written_at.as_nanos();
             let refill = i128::from(elapsed) * i128::from(self.rate.per_nano);
             level.saturating_add(refill).min(full)
         };
         Fill {
             level,
             at,
-            known: true,
+            full_for: Some(full_for),
         }
     }
 
@@ -140,12 +147,16 @@ impl TokenBucket {
 
     /// Nanoseconds of filling until the bucket cannot be told from a new one; `None` where it cannot now.
     #[inline]
-    pub(in crate::algorithm) fn until_rest(&self, level: i128, known: bool) -> Option<u128> {
+    pub(in crate::algorithm) fn until_rest(
+        &self,
+        level: i128,
+        full_for: Option<u64>,
+    ) -> Option<u128> {
         let wait = self.wait(level, self.price(self.burst.get()));
         if self.starts_at_rest() {
             (wait > 0).then_some(wait)
         } else {
-            known.then(|| wait + u128::from(self.keep))
+            full_for.map(|nanos| wait + u128::from(self.keep.saturating_sub(nanos)))
         }
     }
 

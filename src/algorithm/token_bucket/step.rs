@@ -25,7 +25,7 @@ impl TokenBucket {
             .with_limit(self.burst, self.quota)
             .with_remaining(remaining)
             .with_more_after(wait(self.until(fill.level, remaining + 1)))
-            .with_reset_after(wait(self.until_rest(fill.level, fill.known)))
+            .with_reset_after(wait(self.until_rest(fill.level, fill.full_for)))
     }
 
     /// The answer to a cost that does not pass.
@@ -67,14 +67,14 @@ impl TokenBucket {
     fn step_wide(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref(), now);
         if let Some(level) = self.pay(fill.level, cost.get()) {
-            (fill.level, fill.known) = (level, true);
+            (fill.level, fill.full_for) = (level, Some(0));
             *state = Some(self.state(level, fill.at));
             return Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), &fill));
         }
         let refuse = |fill| self.refuse(now, cost.get(), cost.get(), fill);
-        if cost.get() <= self.burst.get() && !fill.known && !self.starts_at_rest() {
+        if cost.get() <= self.burst.get() && fill.full_for.is_none() && !self.starts_at_rest() {
             // From here on the key fills up: the one refusal that must be remembered.
-            fill.known = true;
+            fill.full_for = Some(0);
             *state = Some(self.state(fill.level, fill.at));
             return Step::Wrote(refuse(&fill));
         }

@@ -94,12 +94,17 @@ impl Fillings {
             tokens.to_u64().unwrap_or(u64::MAX).min(bucket.burst)
         };
         let remaining = both().map(held).max().unwrap();
-        let rests = both().map(|(bucket, tokens)| {
+        let fillings = self.known(buckets, now).unwrap_or_default();
+        let rests = both().enumerate().map(|(n, (bucket, tokens))| {
             if bucket.at_rest() && *tokens >= whole(bucket.burst) || !known {
                 return BigRational::zero();
             }
-            let keep = if bucket.at_rest() { 0 } else { bucket.keep };
-            whole(until(bucket, tokens, bucket.burst).ceil().to_integer() + keep)
+            if !bucket.at_rest() {
+                // It may have been full for a part of that time already.
+                let end = Self::forgettable(bucket, &fillings[n]).max(BigInt::from(at));
+                return whole(end - now);
+            }
+            whole(until(bucket, tokens, bucket.burst).ceil().to_integer())
         });
         Answer {
             admitted: class.is_some(),

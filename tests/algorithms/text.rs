@@ -1,0 +1,116 @@
+//! The text of rules: what is nearly right is refused at a column of the text, and what is right prints what parses back.
+
+use proptest::prelude::*;
+use tollgate::{AnyRule, Error};
+
+/// Every form that is documented.
+const FORMS: [&str; 15] = [
+    "token-bucket 100/1m burst=150 initial=300 keep=1h",
+    "token-bucket 100/1m burst=150 initial=0",
+    "leaky-bucket 10/s queue=50 max-wait=2s",
+    "fixed-window 100/1m offset=10s",
+    "fixed-window 100/1m offset=spread",
+    "fixed-window 100/1m from=first-call",
+    "sliding-window 100/1m slices=4",
+    "sliding-log 100/1m",
+    "warm-up 200/s over=10s cold=3",
+    "warm-up-spaced 2/s over=4s cold=3 max-wait=5s",
+    "warm-up-spaced 2/s over=4s cold=2.125 max-wait=4s",
+    "cascade 10/s burst=10 > 5/s burst=20",
+    "three-color 100/s burst=100 peak=200/s peak-burst=200 aware",
+    "three-color 100/s peak=100/s aware given=yellow",
+    "token-bucket 10/s & fixed-window 1000/1h",
+];
+
+/// What may stand, or is put, somewhere in a rule.
+const PIECES: [&str; 34] = [
+    "",
+    " ",
+    "  ",
+    "\t",
+    "\n",
+    "=",
+    "==",
+    "/",
+    "&",
+    ">",
+    ".",
+    "-",
+    "0",
+    "1",
+    "9",
+    "18446744073709551616",
+    "1099511627776",
+    "9223372036854775808",
+    "s",
+    "ns",
+    "d",
+    "burst=",
+    "keep",
+    "aware",
+    "aware=1",
+    "given=red",
+    "offset=spread",
+    "from=first-call",
+    "token-bucket 1/s",
+    "cold=1",
+    "é",
+    "\u{3000}",
+    "\u{0}",
+    "+1",
+];
+
+fn judge(text: &str) {
+    match text.parse::<AnyRule>() {
+        Ok(rule) => {
+            let printed = rule.to_string();
+            assert_eq!(
+                printed.parse::<AnyRule>().as_ref(),
+                Ok(&rule),
+                "{text:?}, {printed:?}"
+            );
+        }
+        Err(error) => {
+            let column = error
+                .column()
+                .unwrap_or_else(|| panic!("{text:?}: no column: {error}"));
+            assert!((1..=text.len() + 1).contains(&column), "{text:?}: {error}");
+            assert!(text.is_char_boundary(column - 1), "{text:?}: {error}");
+            assert!(error.to_string().contains("expected"), "{text:?}: {error}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_nearly_a_rule_is_one_or_an_error_at_a_column(
+        form in prop::sample::select(&FORMS[..]), other in prop::sample::select(&FORMS[..]), joined in any::<bool>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..4_usize, prop::sample::select(&PIECES[..])), 0..4),
+    ) {
+        let mut text: Vec<char> = if joined { format!("{form}&{other}") } else { form.to_owned() }.chars().collect();
+        for (place, taken, piece) in changes {
+            let begin = place.index(text.len() + 1);
+            let end = (begin + taken).min(text.len());
+            text.splice(begin..end, piece.chars());
+        }
+        judge(&text.into_iter().collect::<String>());
+    }
+}
+
+#[test]
+fn every_form_parses_and_says_the_same() {
+    for form in FORMS {
+        let rule: AnyRule = form.parse().unwrap();
+        judge(form);
+        // Words apart by any white space, and settings in any order.
+        let words: Vec<_> = form.split(' ').collect();
+        assert_eq!(words.join(" \t\r\n ").parse(), Ok(rule), "{form}");
+    }
+}
+
+#[test]
+fn a_newer_state_is_told_in_a_sentence() {
+    let error = Error::newer_state().to_string();
+    assert!(error.contains("bring this one up to date"), "{error}");
+    assert!(!error.contains("  "), "{error}");
+}
