@@ -19,7 +19,7 @@ use tollgate::{
 };
 
 use self::{
-    memory::{Memory, told},
+    memory::{Memory, Question, Told, told},
     rules::{KINDS, RULES, UNEVEN, UNEVEN_SECONDS},
 };
 
@@ -126,6 +126,8 @@ async fn run(
         let count = *random.of(&[1, 1, 2, 3]);
         let first = random.below(3) as usize;
         let twice = random.below(8) == 0;
+        // One call for each ask, together in a request, instead of one for all of them.
+        let apart = random.below(4) == 0;
         let costs: Vec<Cost> = (0..count)
             .map(|_| Cost::new(*random.of(&[1, 1, 1, 2, 3, 5, 50])).unwrap())
             .collect();
@@ -153,25 +155,32 @@ async fn run(
                 "{name}, seed {seed}, call {call} at {now} µs: {problem:?}\nasked {asks:?}\nof {before:?}"
             )
         };
-        let decisions = match store.acquire_at(at, &asks).await {
-            Ok(decisions) => decisions,
-            Err(error) => panic!("{}", context(&error)),
+        let answered = if apart {
+            store.acquire_each_at(at, &asks).await
+        } else {
+            store.acquire_at(at, &asks).await.map(|all| vec![all])
+        };
+        let calls = answered.unwrap_or_else(|error| panic!("{}", context(&error)));
+        let decisions: Vec<_> = calls.iter().flat_map(|call| call.as_slice()).collect();
+        let decide = |memory: &mut Memory, questions: &[Question]| -> Vec<Told> {
+            let calls = questions.chunks(if apart { 1 } else { questions.len() });
+            let decisions = calls.flat_map(|questions| memory.decide(questions, at));
+            decisions.map(|decision| told(&decision)).collect()
         };
         tally.count(of_rule, count as u64);
-        tally.admitted += if decisions.is_admitted() {
-            count as u64
-        } else {
-            0
-        };
+        tally.admitted += calls
+            .iter()
+            .filter(|call| call.is_admitted())
+            .map(|call| call.as_slice().len() as u64)
+            .sum::<u64>();
         tally.refused += decisions
-            .as_slice()
             .iter()
             .filter(|decision| !decision.is_admitted())
             .count() as u64;
         if compares {
-            let found: Vec<_> = decisions.as_slice().iter().map(told).collect();
+            let found: Vec<_> = decisions.iter().map(|decision| told(decision)).collect();
             if let Some(finer) = &mut finer {
-                let near: Vec<_> = finer.decide(&questions, at).iter().map(told).collect();
+                let near = decide(finer, &questions);
                 let is_near = near
                     .iter()
                     .zip(&found)
@@ -181,7 +190,7 @@ async fn run(
                     *rule = rule.in_script().unwrap_or_else(|| rule.clone());
                 }
             }
-            let expected: Vec<_> = memory.decide(&questions, at).iter().map(told).collect();
+            let expected = decide(&mut memory, &questions);
             assert!(found == expected, "{}", context(&(found, expected)));
         }
     }

@@ -154,4 +154,6 @@ fn main() {
         race(&mode, name, ROUNDS, all, &[aim]);
         assert_eq!(commands() - second, second - first, "the server was asked");
     }
+    // The peers' keys stay for ever, and the server's handle asserts that none does.
+    server.command(&["FLUSHALL"]);
 }

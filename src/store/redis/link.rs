@@ -103,7 +103,9 @@ impl One {
     async fn query<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> RedisResult<T> {
         match self.send(command).await {
             // The server had closed the connection while nobody used it: no second attempt, but the first.
-            (Err(error), false) if error.is_connection_dropped() => self.send(command).await.0,
+            (Err(error), false) if error.is_connection_dropped() => {
+                Box::pin(self.send(command)).await.0
+            }
             (answer, _) => answer,
         }
     }

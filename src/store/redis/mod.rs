@@ -9,6 +9,8 @@ mod sentinel;
 mod tls;
 mod url;
 
+use redis::Cmd;
+
 use super::{Error, Evaluate, Program, Script};
 
 pub use self::connect::RedisBuilder;
@@ -99,8 +101,9 @@ impl Evaluate for RedisConnection {
         argument: Vec<u8>,
     ) -> Result<Vec<u8>, Error> {
         let command = |head: &str, program: &str| {
-            let mut command = redis::cmd(head);
-            command.arg(program).arg(keys.len());
+            let data = keys.iter().map(|key| key.len()).sum::<usize>() + argument.len();
+            let mut command = Cmd::with_capacity(keys.len() + 4, program.len() + data + 16);
+            command.arg(head).arg(program).arg(keys.len());
             for key in &keys {
                 command.arg(&key[..]);
             }
@@ -111,7 +114,7 @@ impl Evaluate for RedisConnection {
         match self.0.query(&by_digest).await {
             // A server that was restarted, or flushed: this loads the program as well.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.0.query(&command("EVAL", program.source())).await
+                Box::pin(self.0.query(&command("EVAL", program.source()))).await
             }
             answer => answer,
         }

@@ -22,7 +22,7 @@ pub(super) struct Answer<'a> {
     pub(super) states: Vec<Option<&'a [u8]>>,
 }
 
-/// As long are the states that the program for buckets writes.
+/// As long are the states that the programs for buckets write.
 const BUCKET: usize = 32;
 
 impl<'a> Answer<'a> {
@@ -31,7 +31,7 @@ impl<'a> Answer<'a> {
     /// When the bytes are no answer of this program about so many keys.
     pub(super) fn read(program: Program, bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
         let answer = match program {
-            Program::BUCKETS => Self::of_buckets(bytes, keys),
+            Program::BUCKETS | Program::ONE_BUCKET => Self::of_buckets(bytes, keys),
             _ => Self::of_list(bytes, keys),
         };
         answer.ok_or_else(|| {
@@ -55,18 +55,21 @@ impl<'a> Answer<'a> {
     }
 
     fn of_buckets(bytes: &'a [u8], keys: usize) -> Option<Self> {
-        let (now, bytes) = bytes.split_first_chunk()?;
-        let (admitted, bytes) = bytes.split_first_chunk()?;
-        let (healed, bytes) = bytes.split_first_chunk()?;
-        let states = bytes.chunks_exact(BUCKET);
-        let states = states.map(|state| (state[0] != 0).then_some(state));
-        let is_whole = bytes.len() == BUCKET * keys;
-        is_whole.then_some(())?;
+        let ([admitted, healed], bytes) = bytes.split_first_chunk()?;
+        let (states, time) = bytes.split_at_checked(BUCKET * keys)?;
+        let (second, micros) = std::str::from_utf8(time).ok()?.split_once(' ')?;
+        let second: u64 = second.parse().ok()?;
+        let micros = second
+            .checked_mul(1_000_000)?
+            .checked_add(micros.parse().ok()?)?;
+        let states = states.chunks_exact(BUCKET);
         Some(Self {
-            now: in_nanos(u64::from_be_bytes(*now))?,
-            admitted: u32::from_be_bytes(*admitted).into(),
-            healed: u32::from_be_bytes(*healed).into(),
-            states: states.collect(),
+            now: in_nanos(micros)?,
+            admitted: (*admitted).into(),
+            healed: (*healed).into(),
+            states: states
+                .map(|state| (state[0] != 0).then_some(state))
+                .collect(),
         })
     }
 }

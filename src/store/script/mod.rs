@@ -1,8 +1,8 @@
 //! Stores that run a program beside their data.
 //!
-//! One program in Lua serves all rules: a driver, and a step for each algorithm; another one decides the same where
-//! there are token buckets alone. It takes the server's time, reads the states of all keys that it is asked for, decides, and writes what has changed, with an expiry. What it
-//! answers is what it found: this side makes the decisions anew from that, by the same
+//! One program in Lua serves all rules: a driver, and a step for each algorithm; two more decide the same where
+//! there are token buckets alone, many or one. Each takes the server's time, reads the states of all keys that it is asked
+//! for, decides, and writes what has changed, with an expiry. What it answers is what it found: this side makes the decisions anew from that, by the same
 //! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so that every number is the same.
 //!
 //! | file | |
@@ -13,7 +13,7 @@
 //! | `answer` | what they answer, and the decisions that follow |
 //! | `queue` | calls that go out together |
 //! | `pack` | MessagePack |
-//! | `lua/` | the driver, a step for each algorithm, and the program for buckets |
+//! | `lua/` | the driver, a step for each algorithm, and the programs for buckets |
 
 mod answer;
 mod evaluate;
@@ -123,15 +123,40 @@ where
         asks: &[Ask<'_, Rule>],
     ) -> Result<Decisions, Error> {
         let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::other)?;
-        let request = Request::of(Some(now), std::iter::once(&call));
+        let decided = self.decide_at(now, vec![call]).await?;
+        Ok(decided.into_iter().next().unwrap_or_default())
+    }
+
+    /// As [`acquire_at`](Self::acquire_at), each ask a call of its own, all of them in one request.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(feature = "test-util")]
+    pub async fn acquire_each_at(
+        &self,
+        now: Timestamp,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Vec<Decisions>, Error> {
+        let call = |ask| Call::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
+        let calls: Result<_, _> = asks.iter().map(call).collect();
+        self.decide_at(now, calls.map_err(Error::other)?).await
+    }
+
+    #[cfg(feature = "test-util")]
+    async fn decide_at(
+        &self,
+        now: Timestamp,
+        mut calls: Vec<Call<Rule>>,
+    ) -> Result<Vec<Decisions>, Error> {
+        let request = Request::of(Some(now), &mut calls);
         let keys = request.keys.len();
         let bytes = self
             .data
             .evaluate(request.program, request.keys, request.argument)
             .await?;
         let answer = Answer::read(request.program, &bytes, keys)?;
-        let decided = decisions(&answer, std::iter::once(&call), &request.places)?;
-        Ok(decided.into_iter().next().unwrap_or_default())
+        decisions(&answer, calls.iter(), &request.places)
     }
 
     /// What is remembered of a key, and when it was.

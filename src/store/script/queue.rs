@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use foldhash::fast::RandomState;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
@@ -37,6 +38,12 @@ impl<Rule> AsRef<Call<Rule>> for Job<Rule> {
     }
 }
 
+impl<Rule> AsMut<Call<Rule>> for Job<Rule> {
+    fn as_mut(&mut self) -> &mut Call<Rule> {
+        &mut self.call
+    }
+}
+
 /// Calls that wait for their turn.
 pub(super) struct Queue<E, Rule> {
     data: Arc<E>,
@@ -46,7 +53,7 @@ pub(super) struct Queue<E, Rule> {
 
 struct Waiting<Rule> {
     /// Those that are worked for, by group of keys.
-    groups: HashMap<u32, Group<Rule>>,
+    groups: HashMap<u32, Group<Rule>, RandomState>,
     /// Whether a call is under way that found nobody else.
     one_alone: bool,
 }
@@ -54,6 +61,15 @@ struct Waiting<Rule> {
 struct Group<Rule> {
     jobs: VecDeque<Job<Rule>>,
     under_way: usize,
+}
+
+impl<Rule> Default for Group<Rule> {
+    fn default() -> Self {
+        Self {
+            jobs: VecDeque::new(),
+            under_way: 0,
+        }
+    }
 }
 
 /// The right to send for a group. Returned also when the runtime is shut down in between: then who waited on it is
@@ -89,6 +105,17 @@ impl<E, Rule> Drop for Alone<'_, E, Rule> {
     }
 }
 
+/// How a call went in.
+enum Entry<'a, E, Rule> {
+    /// It found nobody else, and is to be sent by whoever asked: nobody waits for it, should it not be polled any more.
+    Alone(Call<Rule>, Alone<'a, E, Rule>),
+    /// It waits for its answer; with the right to send, if there was one left.
+    Waiting(
+        oneshot::Receiver<Result<Decisions, Error>>,
+        Option<Turn<E, Rule>>,
+    ),
+}
+
 /// What happened, all clones together.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -107,7 +134,7 @@ impl Counters {
 impl<E, Rule> Queue<E, Rule> {
     pub(super) fn new(data: Arc<E>) -> Self {
         let waiting = Waiting {
-            groups: HashMap::new(),
+            groups: HashMap::default(),
             one_alone: false,
         };
         Self {
@@ -148,83 +175,86 @@ where
             ));
         }
         drop(groups);
-        // Nobody waits for a call that is sent from here, should it not be polled any more.
-        if let Some(_alone) = self.alone() {
-            // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
-            let (_, decided) = Box::pin(self.send(vec![call])).await;
-            return decided.map(|decided| decided.into_iter().next().unwrap_or_default());
-        }
-        let answer = self.enqueue(group, call, &runtime);
+        let answer = match self.enter(group, call) {
+            Entry::Alone(call, _alone) => {
+                // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
+                let (_, decided) = Box::pin(self.send([call].into())).await;
+                return decided.map(|decided| decided.into_iter().next().unwrap_or_default());
+            }
+            Entry::Waiting(answer, turn) => {
+                if let Some(turn) = turn {
+                    runtime.spawn(Self::work(turn));
+                }
+                answer
+            }
+        };
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    fn alone(&self) -> Option<Alone<'_, E, Rule>> {
-        let waiting = &mut self.waiting();
-        let found_none = waiting.groups.is_empty() && !waiting.one_alone;
-        waiting.one_alone |= found_none;
-        found_none.then(|| Alone(self))
-    }
-
-    fn enqueue(
-        self: &Arc<Self>,
-        group: u32,
-        call: Call<Rule>,
-        runtime: &Handle,
-    ) -> oneshot::Receiver<Result<Decisions, Error>> {
-        let (reply, answer) = oneshot::channel();
-        let mut waiting = self.waiting();
-        let entry = waiting.groups.entry(group).or_insert_with(|| Group {
-            jobs: VecDeque::new(),
-            under_way: 0,
-        });
-        entry.jobs.push_back(Job { call, reply });
-        if entry.under_way < UNDER_WAY {
-            entry.under_way += 1;
-            drop(waiting);
-            let turn = Turn {
-                queue: Arc::clone(self),
-                group,
-                is_over: false,
-            };
-            runtime.spawn(Self::work(turn));
+    /// Takes a call in, at one look at those who wait: threads meet here.
+    fn enter(self: &Arc<Self>, group: u32, call: Call<Rule>) -> Entry<'_, E, Rule> {
+        let waiting = &mut *self.waiting();
+        if waiting.groups.is_empty() && !waiting.one_alone {
+            waiting.one_alone = true;
+            return Entry::Alone(call, Alone(self));
         }
-        answer
+        let (reply, answer) = oneshot::channel();
+        let entry = waiting.groups.entry(group).or_default();
+        entry.jobs.push_back(Job { call, reply });
+        let is_worked_for = entry.under_way == UNDER_WAY;
+        entry.under_way += usize::from(!is_worked_for);
+        let turn = (!is_worked_for).then(|| Turn {
+            queue: Arc::clone(self),
+            group,
+            is_over: false,
+        });
+        Entry::Waiting(answer, turn)
     }
 
-    /// The calls of the next request; none if nobody waits, and then nobody works for the group.
-    fn next(&self, group: u32) -> Vec<Job<Rule>> {
+    /// Exchanges `jobs`, which are none, for those of the next request. If nobody waits, nobody works for the group from
+    /// then on.
+    fn next(&self, group: u32, jobs: &mut VecDeque<Job<Rule>>) -> bool {
         let groups = &mut self.waiting().groups;
         let Some(entry) = groups.get_mut(&group) else {
-            return Vec::new();
+            return false;
         };
-        // Who does not wait any more is not charged.
-        entry.jobs.retain(|job| !job.reply.is_closed());
-        let count = entry.jobs.len().min(BATCH);
-        let jobs: Vec<_> = entry.jobs.drain(..count).collect();
-        if jobs.is_empty() {
+        if entry.jobs.is_empty() {
             entry.under_way -= 1;
             if entry.under_way == 0 {
                 groups.remove(&group);
             }
+            return false;
         }
-        jobs
+        if entry.jobs.len() <= BATCH {
+            // Both keep their room.
+            std::mem::swap(&mut entry.jobs, jobs);
+        } else {
+            jobs.extend(entry.jobs.drain(..BATCH));
+        }
+        true
     }
 
     /// Sends requests until nobody waits.
     async fn work(mut turn: Turn<E, Rule>) {
         let (queue, group) = (Arc::clone(&turn.queue), turn.group);
+        let mut jobs = VecDeque::new();
         loop {
             // Whoever is ready to ask, as those who were answered just now may be, goes along.
             tokio::task::yield_now().await;
-            let jobs = queue.next(group);
-            if jobs.is_empty() {
+            if !queue.next(group, &mut jobs) {
                 turn.is_over = true;
                 return;
             }
-            let (jobs, decided) = queue.send(jobs).await;
+            // Who does not wait any more is not charged.
+            jobs.retain(|job| !job.reply.is_closed());
+            if jobs.is_empty() {
+                continue;
+            }
+            let decided;
+            (jobs, decided) = queue.send(jobs).await;
             let error = match decided {
                 Ok(decided) => {
-                    for (job, decisions) in jobs.into_iter().zip(decided) {
+                    for (job, decisions) in jobs.drain(..).zip(decided) {
                         let _ = job.reply.send(Ok(decisions));
                     }
                     continue;
@@ -237,7 +267,7 @@ where
             } else {
                 VecDeque::new()
             };
-            for job in jobs.into_iter().chain(waiting) {
+            for job in jobs.drain(..).chain(waiting) {
                 let _ = job.reply.send(Err(error.again()));
             }
         }
@@ -250,11 +280,11 @@ where
     }
 
     /// Sends calls as one request. Hands them back, and the decisions of each.
-    async fn send<C: AsRef<Call<Rule>>>(
+    async fn send<C: AsRef<Call<Rule>> + AsMut<Call<Rule>>>(
         &self,
-        calls: Vec<C>,
-    ) -> (Vec<C>, Result<Vec<Decisions>, Error>) {
-        let request = Request::of(None, calls.iter().map(AsRef::as_ref));
+        mut calls: VecDeque<C>,
+    ) -> (VecDeque<C>, Result<Vec<Decisions>, Error>) {
+        let request = Request::of(None, calls.make_contiguous());
         Counters::add(&self.counters.requests, 1);
         Counters::add(&self.counters.calls, calls.len() as u64);
         let Request {

@@ -2,10 +2,12 @@
 
 use std::{
     collections::HashMap,
+    mem, ptr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::{
@@ -24,6 +26,7 @@ pub(super) const VERSION: u8 = 1;
 
 /// One ask, kept until it is answered.
 pub(super) struct Question<Rule> {
+    /// Until a [`Request`] takes it.
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
     numbers: Arc<Numbers>,
@@ -42,6 +45,12 @@ pub(super) struct Call<Rule>(pub(super) SmallVec<[Question<Rule>; 1]>);
 
 impl<Rule> AsRef<Self> for Call<Rule> {
     fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl<Rule> AsMut<Self> for Call<Rule> {
+    fn as_mut(&mut self) -> &mut Self {
         self
     }
 }
@@ -149,42 +158,46 @@ struct Item {
 }
 
 impl Request {
-    /// A request at `now`, or at the server's time.
-    pub(super) fn of<'a, Rule: 'a>(
-        now: Option<Timestamp>,
-        calls: impl Iterator<Item = &'a Call<Rule>> + Clone,
-    ) -> Self {
+    /// A request at `now`, or at the server's time. Takes the keys of the calls.
+    pub(super) fn of<C, Rule>(now: Option<Timestamp>, calls: &mut [C]) -> Self
+    where
+        C: AsRef<Call<Rule>> + AsMut<Call<Rule>>,
+    {
         let mut known: HashMap<&[u8], usize, _> =
-            HashMap::with_hasher(foldhash::fast::RandomState::default());
-        let (mut keys, mut rules, mut items) =
-            (Vec::new(), Vec::<&Arc<Numbers>>::new(), Vec::new());
-        for question in calls.clone().flat_map(|call| &call.0) {
-            let next = keys.len();
-            let key = *known.entry(&question.key).or_insert_with(|| {
-                keys.push(question.key.clone());
-                next
-            });
-            let is_known = |rule: &&Arc<Numbers>| {
-                Arc::ptr_eq(rule, &question.numbers) || rule.bytes == question.numbers.bytes
-            };
+            HashMap::with_capacity_and_hasher(calls.len(), RandomState::default());
+        let mut rules = Vec::<&Numbers>::new();
+        let mut items = Vec::with_capacity(calls.len());
+        for question in calls.iter().flat_map(|call| &call.as_ref().0) {
+            let next = known.len();
+            let key = *known.entry(&question.key).or_insert(next);
+            let numbers = &*question.numbers;
+            let is_known = |rule: &&Numbers| ptr::eq(*rule, numbers) || rule.bytes == numbers.bytes;
             let rule = rules.iter().position(is_known).unwrap_or_else(|| {
-                rules.push(&question.numbers);
+                rules.push(numbers);
                 rules.len() - 1
             });
             let cost = question.cost();
             items.push(Item { rule, key, cost });
         }
-        let places = items.iter().map(|item| item.key).collect();
-        let now = now.map_or(0, |now| now.as_nanos() / 1000) as i64;
+        let mut keys = Vec::with_capacity(known.len());
+        let places: Vec<_> = items.iter().map(|item| item.key).collect();
+        let now = now.map(|now| now.as_nanos() / 1000);
         let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
-        let alone = || calls.clone().all(|call| call.0.len() == 1);
-        let (program, argument) = match buckets.filter(|_| alone()) {
-            Some(buckets) if !items.is_empty() => (Program::BUCKETS, runs(now, &buckets, items)),
-            _ => {
-                let asks = calls.map(|call| call.0.len());
+        let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
+        let are_counted = (1..=MOST_CALLS).contains(&items.len());
+        let (program, argument) = match buckets.filter(|_| are_lone && are_counted) {
+            Some(buckets) => of_buckets(now, &buckets, items),
+            None => {
+                let asks = calls.iter().map(|call| call.as_ref().0.len());
                 (Program::DECIDE, list(now, &rules, asks, &items))
             }
         };
+        let questions = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
+        for (question, place) in questions.zip(&places) {
+            if *place == keys.len() {
+                keys.push(mem::take(&mut question.key));
+            }
+        }
         Self {
             program,
             keys,
@@ -195,15 +208,15 @@ impl Request {
 
     /// A request that only tells what is there.
     pub(super) fn to_see(now: Option<Timestamp>, keys: Vec<Box<[u8]>>) -> Self {
-        let nothing = Self::of::<()>(now, std::iter::empty());
+        let nothing = Self::of::<Call<()>, ()>(now, &mut []);
         Self { keys, ..nothing }
     }
 }
 
 /// The argument of a request to decide.
 fn list(
-    now: i64,
-    rules: &[&Arc<Numbers>],
+    now: Option<u64>,
+    rules: &[&Numbers],
     asks: impl Iterator<Item = usize>,
     mut items: &[Item],
 ) -> Vec<u8> {
@@ -217,7 +230,7 @@ fn list(
     }
     let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
     put_array(&mut bytes, 3);
-    put_number(&mut bytes, now);
+    put_number(&mut bytes, now.unwrap_or(0) as i64);
     put_array(&mut bytes, rules.len());
     rules
         .iter()
@@ -229,26 +242,39 @@ fn list(
     bytes
 }
 
-/// The argument of a request about buckets: calls on different keys may change places.
-fn runs(now: i64, buckets: &[[i64; 3]], mut items: Vec<Item>) -> Vec<u8> {
+/// As many calls a program for buckets counts at most, in a byte.
+const MOST_CALLS: usize = u8::MAX as usize;
+
+/// The program for a request about buckets, and its argument: calls on different keys may change places.
+fn of_buckets(now: Option<u64>, buckets: &[[i64; 3]], mut items: Vec<Item>) -> (Program, Vec<u8>) {
     // Stable: those on one key stay in their order.
     items.sort_by_key(|item| item.key);
     let mut bytes = Vec::with_capacity(16 + 32 * buckets.len() + 8 * items.len());
-    // From 1 on, as Lua counts; the rules begin at the third place.
-    let place = |rule: usize| 3 + 3 * rule as i64;
-    put_number(&mut bytes, now);
-    put_number(&mut bytes, place(buckets.len()));
-    let rules = buckets.iter().flatten();
-    rules.for_each(|number| put_number(&mut bytes, *number));
-    for run in items
-        .chunk_by(|one, next| (one.rule, one.key, one.cost) == (next.rule, next.key, next.cost))
-    {
-        let Item { rule, key, cost } = run[0];
-        for number in [key as i64 + 1, place(rule), cost, run.len() as i64] {
-            put_number(&mut bytes, number);
-        }
+    let mut put = |numbers: &[i64]| {
+        numbers
+            .iter()
+            .for_each(|number| put_number(&mut bytes, *number))
+    };
+    let (second, micros) = now.map_or((-1, 0), |now| {
+        ((now / 1_000_000) as i64, (now % 1_000_000) as i64)
+    });
+    put(&[second]);
+    let runs = items
+        .chunk_by(|one, next| (one.rule, one.key, one.cost) == (next.rule, next.key, next.cost));
+    if let ([bucket], Some(run), None) = (buckets, runs.clone().next(), runs.clone().nth(1)) {
+        put(bucket);
+        put(&[run[0].cost, run.len() as i64, micros]);
+        return (Program::ONE_BUCKET, bytes);
     }
-    bytes
+    // From 1 on, as Lua counts; the rules begin at the fourth place.
+    let place = |rule: usize| 4 + 3 * rule as i64;
+    put(&[micros, place(buckets.len())]);
+    put(buckets.as_flattened());
+    for run in runs {
+        let Item { rule, key, cost } = run[0];
+        put(&[key as i64 + 1, place(rule), cost, run.len() as i64]);
+    }
+    (Program::BUCKETS, bytes)
 }
 
 /// What must be under a key for it to be replaced.

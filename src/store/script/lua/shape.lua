@@ -1,14 +1,9 @@
 -- What a state looks like: this side of it, and `state_of_parts` of each rule on the other, have the same bounds.
 
-local VERSION = 1
-local LIMIT = 2 ^ 53
-
 -- Whether it is a whole number from zero on, that stays exact. A text is none, even if it reads like one.
 local function is_natural(x)
   return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < LIMIT
 end
-
-local MOST_GAIN = 2 ^ 26
 
 -- Whether a level and its gain lie in a state from place `n` on.
 local function has_level(state, n)

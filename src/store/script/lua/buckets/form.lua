@@ -1,0 +1,5 @@
+-- A state is what the driver writes, { VERSION, { TOKEN_BUCKET, written at, level, gain } }, but each number always takes
+-- the same width, so that they are read without looking what there is; and behind it stands the second at which it
+-- expires: 32 bytes, which `struct` knows as '>I5I8Bi8I5I5'. Each number has its mark in front, which is written as a part
+-- of its neighbour where that is short: 0x92019401d3 is all up to the mark of the time, 0xd3 the mark of the level, and
+-- 0xce00000000 is added to gain and expiry. (A name would be loaded into a register by each call, a number is not.)

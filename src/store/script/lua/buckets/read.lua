@@ -1,0 +1,32 @@
+-- Reads the `bytes` under a key: when it was written, its level, and the gain `from` a microsecond in whose units that is;
+-- `at` is nil where there is no bucket. Also the second at which it expires, whether all that lies at its width, and what
+-- is told of it.
+local at, level, from, expires, is_wide, found, full_at, span, before
+if bytes and #bytes == 32 then
+  local head, mark
+  head, at, mark, level, from, expires = struct.unpack('>I5I8Bi8I5I5', bytes)
+  from, expires = from - 0xce00000000, expires - 0xce00000000
+  is_wide = head == 0x92019401d3 and mark == 0xd3 and at < LIMIT and level > -LIMIT and level < LIMIT
+    and from > 0 and from <= MOST_GAIN and expires >= 0 and expires < 0x100000000
+  found, before = bytes, from
+end
+if not is_wide then
+  at, expires = nil, 0
+  if bytes then
+    -- What a settlement, another rule or another program has written.
+    local TOKEN_BUCKET = 1
+    -- include shape
+    local whole, state = pcall(cmsgpack.unpack, bytes)
+    whole = whole and is_state(state, bytes)
+    local part = whole and state[2]
+    if part and part[1] == TOKEN_BUCKET then
+      at, level, from = part[2], part[3], part[4]
+      whole = #part == 4 and is_natural(at) and has_level(part, 3)
+    end
+    if not whole then
+      at, healed = nil, healed + 1
+    end
+  end
+  found = at and struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from, 0xce00000000)
+    or '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+end

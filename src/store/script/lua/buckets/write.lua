@@ -1,0 +1,35 @@
+-- Writes what was taken.
+--
+-- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
+-- suffice any more, or is later than this rule sets any. A time that was told does not pass here: a minute more.
+if full_at then
+  local late
+  if is_told then
+    late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + 60000), 0
+  elseif full_at > expires * 1000000 or expires * 1000000 > full_at + 2 * span + 2000000 then
+    expires = math.ceil((full_at + (full_at - now) / 2) / 1000000)
+    -- Numbers take long to become text; many keys share this one.
+    late = texts and texts[expires] or string.format('%d000', expires)
+    if texts then
+      texts[expires] = late
+    end
+  end
+  if is_wide and not late and from == before then
+    -- Time and level are all that changes.
+    call('SETRANGE', name, '5', struct.pack('>I8Bi8', at, 0xd3, level))
+  else
+    local state = struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from,
+      0xce00000000 + math.min(expires, 0xffffffff))
+    if is_wide then
+      call('SETRANGE', name, '0', state)
+    elseif bytes then
+      call('SET', name, state)
+    elseif not call('SET', name, state, 'NX') then
+      healed = healed + 1
+      call('SET', name, state)
+    end
+  end
+  if late then
+    call(is_told and 'PEXPIRE' or 'PEXPIREAT', name, late)
+  end
+end
