@@ -11,13 +11,17 @@ use std::{
 };
 
 use tollgate::{
-    Charge, Cost, Policy, TokenBucket,
+    AnyRule, Charge, Cost, Policy,
     clock::{Clock, ManualClock},
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
 };
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 200;
+
+fn rule(text: &str) -> AnyRule {
+    text.parse().unwrap()
+}
 
 /// A small generator of numbers, one per thread (splitmix64).
 struct Dice(u64);
@@ -40,7 +44,7 @@ struct Account {
 }
 
 struct Shop {
-    store: Local<TokenBucket, ManualClock>,
+    store: Local<AnyRule, ManualClock>,
     capacity: usize,
     policy: Policy,
     accounts: Vec<Account>,
@@ -65,7 +69,7 @@ impl Shop {
         &self.accounts[key as usize]
     }
 
-    fn spend(&self, rule: &TokenBucket, key: u64, cost: u64) -> Option<Charge> {
+    fn spend(&self, rule: &AnyRule, key: u64, cost: u64) -> Option<Charge> {
         let ask = Ask::new(&self.policy, rule, key.into(), Cost::new(cost).unwrap());
         let decision = self.store.decide(&ask);
         assert!(self.store.len() <= self.capacity);
@@ -74,7 +78,7 @@ impl Shop {
         decision.charge()
     }
 
-    fn settle(&self, rule: &TokenBucket, key: u64, charge: Charge, actual: u64) {
+    fn settle(&self, rule: &AnyRule, key: u64, charge: Charge, actual: u64) {
         // Before it is given back: who spends it meanwhile must not seem to have minted it.
         let refund = charge.cost.saturating_sub(actual);
         self.account(key).refunded.fetch_add(refund, Relaxed);
@@ -110,7 +114,7 @@ impl Shop {
     }
 
     /// Spends what each key has left, one by one.
-    fn drain(&self, rule: &TokenBucket) {
+    fn drain(&self, rule: &AnyRule) {
         for key in 0..self.accounts.len() as u64 {
             let spends = (0..1_000).take_while(|_| self.spend(rule, key, 1).is_some());
             assert!(spends.count() < 1_000, "key {key} is endless");
@@ -119,7 +123,7 @@ impl Shop {
 }
 
 /// All that can be done to a key, at random.
-fn anything(shop: &Shop, rule: &TokenBucket, thread: u64, dice: &mut Dice) {
+fn anything(shop: &Shop, rule: &AnyRule, thread: u64, dice: &mut Dice) {
     // A few keys are hot, so that known keys and newcomers meet.
     let key = match dice.below(2) {
         0 => dice.below(8),
@@ -144,8 +148,16 @@ fn anything(shop: &Shop, rule: &TokenBucket, thread: u64, dice: &mut Dice) {
 
 #[test]
 fn nobody_gains_by_leaving_and_coming_back() {
-    let rule = TokenBucket::per_minute(60).burst(7);
-    for capacity in [10, 17, 40] {
+    let texts = [
+        "token-bucket 60/1m burst=7",
+        "leaky-bucket 60/1m queue=6",
+        "fixed-window 7/1m",
+    ];
+    for (text, capacity) in texts
+        .iter()
+        .flat_map(|text| [10, 17, 40].map(|keys| (text, keys)))
+    {
+        let rule = rule(text);
         let shop = Shop::new(&ManualClock::default(), capacity, KEYS);
         shop.run(|shop, thread, dice| {
             for _ in 0..40_000 {
@@ -156,7 +168,7 @@ fn nobody_gains_by_leaving_and_coming_back() {
         for (key, account) in shop.accounts.iter().enumerate() {
             let most = 7 * (1 + account.resets.load(Relaxed)) + account.refunded.load(Relaxed);
             let admitted = account.admitted.load(Relaxed);
-            assert!(admitted <= most, "key {key}: {admitted} of {most}");
+            assert!(admitted <= most, "{text}, key {key}: {admitted} of {most}");
         }
         assert!(
             shop.store.stats().pushed_out > 0,
@@ -167,7 +179,7 @@ fn nobody_gains_by_leaving_and_coming_back() {
 
 #[test]
 fn nobody_gains_while_time_passes() {
-    let rule = TokenBucket::per_second(3);
+    let rule = rule("token-bucket 3/1s");
     let clock = ManualClock::default();
     let begin = clock.now();
     let shop = Shop::new(&clock, 20, KEYS);
@@ -196,7 +208,7 @@ fn nobody_gains_while_time_passes() {
 #[test]
 fn what_is_refunded_meanwhile_is_spent_once() {
     for keys in [1, 3] {
-        let rule = TokenBucket::per_day(1).burst(500);
+        let rule = rule("token-bucket 1/1d burst=500");
         let shop = Shop::new(&ManualClock::default(), keys as usize, keys);
         shop.run(|shop, _, dice| {
             for _ in 0..40_000 {
@@ -220,7 +232,7 @@ fn what_is_refunded_meanwhile_is_spent_once() {
 /// carries over as time: an hour, of which the one takes 600 s for a token, and the other 514 2/7 s.
 #[test]
 fn nobody_gains_by_a_change_of_rules() {
-    let rules = [TokenBucket::per_hour(6), TokenBucket::per_hour(7)];
+    let rules = ["token-bucket 6/1h", "token-bucket 7/1h"].map(rule);
     // In sevenths of a second.
     const PRICES: [u64; 2] = [4_200, 3_600];
     const HOUR: u64 = 25_200;
@@ -249,4 +261,55 @@ fn nobody_gains_by_a_change_of_rules() {
             }
         }
     }
+}
+
+/// All of them in the table, each with words of its own, which follow each other in one slot. What was counted in the
+/// window that goes on is carried over.
+#[test]
+fn windows_of_several_lengths_lose_no_count() {
+    let rules = [
+        "fixed-window 90/1m",
+        "fixed-window 90/1h",
+        "fixed-window 90/1d",
+    ]
+    .map(rule);
+    let shop = Shop::new(&ManualClock::default(), KEYS as usize, 3);
+    shop.run(|shop, _, dice| {
+        for _ in 0..40_000 {
+            let (key, rule) = (dice.below(3), &rules[dice.below(3) as usize]);
+            shop.spend(rule, key, 1 + dice.below(2));
+        }
+    });
+    for rule in &rules {
+        shop.drain(rule);
+    }
+    for (key, account) in shop.accounts.iter().enumerate() {
+        assert_eq!(account.admitted.load(Relaxed), 90, "key {key}");
+    }
+}
+
+/// A key that rules of all kinds take turns on begins afresh at each turn, and has in each what its rule allows.
+#[test]
+fn marks_of_other_kinds_are_never_read_as_ones_own() {
+    let texts = [
+        "token-bucket 9/1d",
+        "leaky-bucket 9/1d queue=8",
+        "fixed-window 9/1d",
+    ];
+    let rules = texts.map(rule);
+    let shop = Shop::new(&ManualClock::default(), KEYS as usize, 2);
+    shop.run(|shop, _, dice| {
+        for _ in 0..40_000 {
+            shop.spend(&rules[dice.below(3) as usize], dice.below(2), 1);
+        }
+    });
+    let restarted = shop.store.stats().restarted;
+    for account in &shop.accounts {
+        let admitted = account.admitted.load(Relaxed);
+        assert!(
+            admitted <= 9 * (restarted + 1),
+            "{admitted} after {restarted}"
+        );
+    }
+    assert!(restarted > 0 && shop.store.len() == 2);
 }

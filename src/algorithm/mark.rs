@@ -76,6 +76,8 @@ impl Mark {
 pub struct Moment {
     at: Timestamp,
     mark: Mark,
+    /// The Unix epoch on the scale, in two's complement.
+    epoch: u64,
 }
 
 impl Moment {
@@ -91,7 +93,8 @@ impl Moment {
             nanos = LATEST;
         }
         let mark = Mark(nanos * Mark::PER_NANO + Mark::LONGEST);
-        Self { at, mark }
+        let epoch = Mark::LONGEST.wrapping_sub(made.as_nanos().wrapping_mul(Mark::PER_NANO));
+        Self { at, mark, epoch }
     }
 
     /// The instant.
@@ -104,6 +107,12 @@ impl Moment {
     #[inline]
     pub const fn mark(self) -> Mark {
         self.mark
+    }
+
+    /// Thirds of a nanosecond from the Unix epoch to a mark that is not before it, modulo 2⁶⁴; told without a clock.
+    #[inline]
+    pub(super) const fn since_epoch(self, mark: Mark) -> u64 {
+        mark.0.wrapping_sub(self.epoch)
     }
 
     /// The mark so many thirds of a nanosecond after an instant, if it lies on the scale.

@@ -21,14 +21,52 @@ use crate::decision::{Cost, Decision};
 #[derive(Clone, Copy, Debug)]
 pub struct Meter<'a>(Kind<'a>);
 
+/// A [`Meter`] by what it counts.
 #[derive(Clone, Copy, Debug)]
-enum Kind<'a> {
+pub(crate) enum Kind<'a> {
     Bucket(&'a BucketMeter),
     Queue(&'a QueueMeter),
     Window(&'a FixedWindow),
 }
 
+/// What counts in marks.
+pub(crate) trait Metering {
+    /// How far its marks may lie ahead of the time, in thirds of a nanosecond.
+    const AHEAD: u64;
+
+    /// As [`Meter::shape`].
+    fn shape(&self) -> Shape;
+
+    /// Whether marks of this shape say to the rule what its own say.
+    #[inline(always)]
+    fn reads(&self, shape: Shape) -> bool {
+        self.shape() == shape
+    }
+
+    /// Whether its marks matter no longer than those of a shape that it [reads](Self::reads).
+    #[inline(always)]
+    fn keeps_to(&self, shape: Shape) -> bool {
+        let _ = shape;
+        true
+    }
+
+    /// As [`Meter::step`], where the mark is of a shape that it [reads](Self::reads).
+    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision);
+
+    /// As [`Meter::step`].
+    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision);
+
+    /// As [`Meter::floor`].
+    fn floor(&self, now: Moment) -> Mark;
+}
+
 impl<'a> Meter<'a> {
+    /// By what it counts: for whoever is in a hurry, and chooses once.
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind<'a> {
+        self.0
+    }
+
     #[inline]
     pub(super) fn of_bucket(meter: &'a BucketMeter) -> Self {
         Self(Kind::Bucket(meter))
@@ -46,25 +84,25 @@ impl<'a> Meter<'a> {
     }
 
     /// What the marks of this rule say, and for how long.
-    #[inline(always)]
+    #[inline]
     pub fn shape(self) -> Shape {
         match self.0 {
             Kind::Bucket(meter) => meter.shape(),
-            Kind::Queue(_) => Shape::QUEUE,
+            Kind::Queue(meter) => meter.shape(),
             Kind::Window(rule) => rule.shape(),
         }
     }
 
     /// Spends `cost` if the rule allows it: the new mark if so, which is above the former one, and the decision.
     ///
-    /// `None` is a key that was never seen, or is forgotten. A mark of another [shape](Self::shape) is read as a
+    /// `None` is a key that was never seen, or is forgotten. A mark may be one of any shape: it is read as a
     /// [debt](Shape::DEBT).
-    #[inline(always)]
-    pub fn step(self, mark: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    #[inline]
+    pub fn step(self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
         match self.0 {
-            Kind::Bucket(meter) => meter.step(mark, now, cost),
-            Kind::Queue(meter) => meter.step(mark, now, cost),
-            Kind::Window(rule) => rule.step_mark(mark, now, cost),
+            Kind::Bucket(meter) => meter.step_debt(debt, now, cost),
+            Kind::Queue(meter) => meter.step_debt(debt, now, cost),
+            Kind::Window(rule) => rule.step_debt(debt, now, cost),
         }
     }
 
@@ -72,17 +110,8 @@ impl<'a> Meter<'a> {
     pub(crate) fn floor(self, now: Moment) -> Mark {
         match self.0 {
             Kind::Bucket(meter) => meter.floor(now),
-            Kind::Queue(_) => now.mark(),
+            Kind::Queue(meter) => meter.floor(now),
             Kind::Window(rule) => rule.floor(now),
-        }
-    }
-
-    /// How far its marks may lie ahead of the time, in thirds of a nanosecond.
-    #[inline(always)]
-    pub(crate) const fn ahead(self) -> u64 {
-        match self.0 {
-            Kind::Bucket(_) => 0,
-            Kind::Queue(_) | Kind::Window(_) => Mark::LONGEST,
         }
     }
 }

@@ -28,6 +28,7 @@ mod warm_curve;
 mod warm_up;
 mod warm_up_spaced;
 
+pub(crate) use self::meter::{Kind, Metering};
 #[cfg(feature = "redis")]
 pub(crate) use self::scripted::lone_bucket;
 

@@ -11,7 +11,7 @@ use super::mark::Mark;
 /// | a window | when the window began, and a third of a nanosecond for each unit that was counted | as long as the window |
 /// | a debt | any of these: each rule reads it as its own | – |
 // In two bits the kind, that of buckets being the highest: of two shapes of buckets, the greater is the longer one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape(u64);
 
 /// What a [`Mark`] says.
@@ -81,21 +81,5 @@ impl Shape {
     #[inline]
     pub(crate) const fn of_number(number: u64) -> Self {
         Self(number)
-    }
-
-    /// Whether a rule that makes marks of this shape reads those of `other` without knowing that one.
-    #[inline(always)]
-    pub(crate) const fn reads(self, other: Self) -> bool {
-        if self.is_bucket() {
-            other.is_bucket()
-        } else {
-            self.0 == other.0
-        }
-    }
-
-    /// Whether a mark of this shape may stand under `other`, which it [reads](Self::reads): it matters no longer.
-    #[inline(always)]
-    pub(crate) const fn keeps_to(self, other: Self) -> bool {
-        self.0 <= other.0
     }
 }

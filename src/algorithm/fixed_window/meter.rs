@@ -9,31 +9,111 @@ use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
     algorithm::{
         mark::{Mark, Moment},
+        meter::Metering,
         shape::{Says, Shape},
     },
     clock::Timestamp,
-    decision::{Cost, Decision, Verdict},
+    decision::{Cost, Decision, Filling, Verdict},
     quota::Quota,
 };
 
-/// 2⁶⁴ / period, rounded down, which makes a product of a division by it; 0 for windows that are not counted in
-/// words: longer than two years, or with a limit that reaches into the next window's marks.
+/// What makes a product of a division by the length of a window in thirds of a nanosecond: 2⁶⁴ over it, rounded
+/// down. 0 for windows that are not counted in words: longer than two years, or with a limit that reaches into the next window's marks.
 pub(super) const fn reciprocal(quota: Quota) -> u64 {
     let period = quota.period_nanos();
     match period.checked_mul(Mark::PER_NANO) {
         Some(thirds) if thirds <= Mark::LONGEST && quota.amount() < thirds => {
-            let reciprocal = (1_u128 << u64::BITS) / period as u128;
-            if reciprocal > u64::MAX as u128 {
-                u64::MAX
-            } else {
-                reciprocal as u64
-            }
+            // At least three.
+            ((1_u128 << u64::BITS) / thirds as u128) as u64
         }
         _ => 0,
     }
 }
 
+impl Metering for FixedWindow {
+    const AHEAD: u64 = Mark::LONGEST;
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape::window(self.thirds())
+    }
+
+    // Always: most callers look at a part of the decision.
+    #[inline(always)]
+    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        // Told by the mark alone, while the clock is read: that only tells whether its window goes on.
+        let count = self.rest(now.since_epoch(mark));
+        let since = (now.mark().since(mark) as u64).wrapping_add(count);
+        if since < self.thirds() && now.at() < LATE {
+            self.decide(mark.before(count as i64), count, now, cost)
+        } else {
+            let start = self.floor(now);
+            self.decide(start, mark.since(start).max(0) as u64, now, cost)
+        }
+    }
+
+    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        let start = self.floor(now);
+        let count = debt.map_or(0, |debt| debt.since(start).max(0) as u64);
+        self.decide(start, count, now, cost)
+    }
+
+    /// The beginning of the window that holds a moment.
+    // Never: the first call of each window.
+    #[inline(never)]
+    fn floor(&self, now: Moment) -> Mark {
+        let (at, period) = (now.at().as_nanos(), self.quota.period_nanos());
+        now.mark().before((at % period * Mark::PER_NANO) as i64)
+    }
+}
+
+/// From here on, thirds of a nanosecond since the Unix epoch are no number of 64 bits, two years ahead: the year 2116.
+const LATE: Timestamp = Timestamp::from_nanos(1 << 62);
+
 impl FixedWindow {
+    /// Spends of the window that began with a mark.
+    #[inline(always)]
+    fn decide(&self, start: Mark, count: u64, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        let limit = self.limit();
+        let since = now.mark().since(start) as u64;
+        let mut left = (self.thirds() - since) / Mark::PER_NANO;
+        let answer = |verdict, count: u64, left: u64| {
+            let remaining = limit.get().saturating_sub(count);
+            // A bucket that gains all that it lacks at once: a unit in a third of a nanosecond, which rounds the wait up.
+            let filling = Filling {
+                level: remaining as i64,
+                interval: 1,
+                full: remaining + u64::from(count > 0),
+                stalled: left - 1,
+            };
+            Decision::new(verdict, now.at(), cost.get())
+                .with_limit(limit, self.quota)
+                .with_filling(filling)
+        };
+        if cost.get() <= limit.get().saturating_sub(count) {
+            let count = count + cost.get();
+            return (
+                Some(start.after(count)),
+                answer(Verdict::Allow, count, left),
+            );
+        }
+        if count >= self.thirds() {
+            left = self.until_past(count, left, cost);
+        }
+        let retry_after = (cost.get() <= limit.get()).then(|| Duration::from_nanos(left));
+        let refused = answer(Verdict::Refuse, count, left);
+        (None, refused.with_retry_after(retry_after))
+    }
+
+    /// How long who inherited a debt that reaches beyond this window waits until a cost passes: the debt counts in
+    /// full until then, and what reaches into a later window there.
+    #[cold]
+    fn until_past(&self, debt: u64, left: u64, cost: Cost) -> u64 {
+        let (windows, rest) = (debt / self.thirds(), debt % self.thirds());
+        let passes = cost.get() <= self.limit().get().saturating_sub(rest);
+        left + (windows - u64::from(passes)) * self.quota.period_nanos()
+    }
+
     #[inline]
     pub(super) const fn has_meter(&self) -> bool {
         matches!(self.begin, Begin::Offset(0)) && self.reciprocal > 0
@@ -45,75 +125,13 @@ impl FixedWindow {
         self.quota.period_nanos() * Mark::PER_NANO
     }
 
-    #[inline]
-    pub(in crate::algorithm) const fn shape(&self) -> Shape {
-        Shape::window(self.thirds())
-    }
-
-    /// Nanoseconds since the window began that holds an instant.
-    #[inline]
-    fn since_start(&self, at: Timestamp) -> u64 {
-        let (at, period) = (at.as_nanos(), self.quota.period_nanos());
-        // Windows that have ended: rounded down twice, that is at most one too few.
-        let windows = (u128::from(at) * u128::from(self.reciprocal)) >> u64::BITS;
-        let since = at - windows as u64 * period;
-        if since >= period {
-            since - period
-        } else {
-            since
-        }
-    }
-
-    /// The beginning of the window that holds a moment.
-    pub(in crate::algorithm) fn floor(&self, now: Moment) -> Mark {
-        let since = self.since_start(now.at());
-        now.mark().before((since * Mark::PER_NANO) as i64)
-    }
-
-    #[inline]
-    pub(in crate::algorithm) fn step_mark(
-        &self,
-        mark: Option<Mark>,
-        now: Moment,
-        cost: Cost,
-    ) -> (Option<Mark>, Decision) {
-        let (limit, since) = (self.limit(), self.since_start(now.at()));
-        let start = now.mark().before((since * Mark::PER_NANO) as i64);
-        let count = mark.map_or(0, |mark| mark.since(start).max(0) as u64);
-        let left = self.quota.period_nanos() - since;
-        let answer = |verdict, count: u64, more_after, reset_after| {
-            Decision::new(verdict, now.at(), cost.get())
-                .with_limit(limit, self.quota)
-                .with_remaining(limit.get().saturating_sub(count))
-                .with_more_after(Duration::from_nanos(more_after))
-                .with_reset_after(Duration::from_nanos(reset_after))
-        };
-        if cost.get() <= limit.get().saturating_sub(count) {
-            let count = count + cost.get();
-            let mark = start.after(count);
-            return (Some(mark), answer(Verdict::Allow, count, left, left));
-        }
-        let [retry_after, more_after, reset_after] = if count == 0 {
-            // More than the limit.
-            [0; 3]
-        } else if count < self.thirds() {
-            [left; 3]
-        } else {
-            self.waits(count, left, cost)
-        };
-        let retry_after = (cost <= Cost::from(limit)).then(|| Duration::from_nanos(retry_after));
-        let refused = answer(Verdict::Refuse, count, more_after, reset_after);
-        (None, refused.with_retry_after(retry_after))
-    }
-
-    /// The waits until `cost` passes, until one unit does and until all is back, for who inherited a debt that
-    /// reaches beyond this window: it counts in full now, and what reaches into a later window there.
-    #[cold]
-    fn waits(&self, debt: u64, left: u64, cost: Cost) -> [u64; 3] {
-        let (windows, rest) = (debt / self.thirds(), debt % self.thirds());
-        let until = |passes| left + (windows - u64::from(passes)) * self.quota.period_nanos();
-        let room = self.limit().get().saturating_sub(rest);
-        [until(cost.get() <= room), until(room > 0), until(rest == 0)]
+    /// What a number of thirds of a nanosecond leaves when whole windows are taken off.
+    #[inline(always)]
+    fn rest(&self, thirds: u64) -> u64 {
+        // Rounded down twice: at most one too few.
+        let windows = (u128::from(thirds) * u128::from(self.reciprocal)) >> u64::BITS;
+        let rest = thirds - windows as u64 * self.thirds();
+        rest.checked_sub(self.thirds()).unwrap_or(rest)
     }
 
     /// A window as a mark, exactly.

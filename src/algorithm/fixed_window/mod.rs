@@ -215,6 +215,7 @@ impl FixedWindow {
         matches!(self.begin, Begin::FirstCall)
     }
 
+    #[inline]
     const fn limit(&self) -> NonZeroU64 {
         match NonZeroU64::new(self.quota.amount()) {
             Some(limit) => limit,

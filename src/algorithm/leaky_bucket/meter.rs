@@ -10,7 +10,9 @@ use crate::{
         Step,
         credit::Credit,
         mark::{Mark, Moment},
+        meter::Metering,
         rate::Rate,
+        shape::Shape,
     },
     clock::Timestamp,
     decision::{Cost, Decision, Filling, Verdict},
@@ -22,7 +24,7 @@ use crate::{
 ///
 /// Its mark is when the queue is idle again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::algorithm) struct QueueMeter {
+pub(crate) struct QueueMeter {
     quota: Quota,
     capacity: NonZeroU64,
     /// Thirds of a nanosecond between two departures.
@@ -31,6 +33,33 @@ pub(in crate::algorithm) struct QueueMeter {
     full: u64,
     /// The longest wait.
     longest: u64,
+}
+
+impl Metering for QueueMeter {
+    const AHEAD: u64 = Mark::LONGEST;
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape::QUEUE
+    }
+
+    // Always: most callers look at a part of the decision.
+    #[inline(always)]
+    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        let backlog = mark.since(now.mark()).max(0) as u64;
+        let (backlog, decision) = self.decide(backlog, now.at(), 0, cost);
+        (backlog.map(|backlog| now.mark().after(backlog)), decision)
+    }
+
+    #[inline]
+    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
+    }
+
+    #[inline]
+    fn floor(&self, now: Moment) -> Mark {
+        now.mark()
+    }
 }
 
 impl QueueMeter {
@@ -72,21 +101,9 @@ impl QueueMeter {
         self.interval.get() >= Mark::PER_NANO
     }
 
-    #[inline]
-    pub(in crate::algorithm) fn step(
-        &self,
-        mark: Option<Mark>,
-        now: Moment,
-        cost: Cost,
-    ) -> (Option<Mark>, Decision) {
-        let backlog = mark.map_or(0, |mark| mark.since(now.mark()).max(0) as u64);
-        let (backlog, decision) = self.decide(backlog, now.at(), 0, cost);
-        (backlog.map(|backlog| now.mark().after(backlog)), decision)
-    }
-
     /// The backlog, below 2⁶³, with `cost`, if that passes, and the decision at `now`, which lies `stalled`
     /// nanoseconds before the last write.
-    #[inline]
+    #[inline(always)]
     fn decide(
         &self,
         backlog: u64,
@@ -119,7 +136,7 @@ impl QueueMeter {
     }
 
     /// The decision, with how the key stands at a backlog.
-    #[inline]
+    #[inline(always)]
     fn stand(&self, decision: Decision, backlog: u64, stalled: u64) -> Decision {
         if backlog > self.longest {
             return decision

@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use crate::{
     algorithm::{
         mark::{Mark, Moment},
+        meter::Metering,
         rate::Rate,
         shape::Shape,
     },
@@ -21,13 +22,50 @@ use crate::{
 ///
 /// A [`TokenBucket`](super::TokenBucket) is one where it can be. Its mark is when the bucket was last empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::algorithm) struct BucketMeter {
+pub(crate) struct BucketMeter {
     quota: Quota,
     burst: NonZeroU64,
     /// What a token takes to come, in thirds of a nanosecond; above zero.
     interval: u64,
     /// What all of them take.
     full: u64,
+}
+
+impl Metering for BucketMeter {
+    const AHEAD: u64 = 0;
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape::bucket(self.full)
+    }
+
+    #[inline(always)]
+    fn reads(&self, shape: Shape) -> bool {
+        shape.is_bucket()
+    }
+
+    #[inline(always)]
+    fn keeps_to(&self, shape: Shape) -> bool {
+        self.full <= shape.lasts()
+    }
+
+    // Always: most callers look at a part of the decision.
+    #[inline(always)]
+    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        let level = now.mark().since(mark).min(self.full());
+        let (level, decision) = self.decide(level, now.at(), 0, cost);
+        (level.map(|level| now.mark().before(level)), decision)
+    }
+
+    #[inline]
+    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
+    }
+
+    #[inline]
+    fn floor(&self, now: Moment) -> Mark {
+        now.mark().before(self.full())
+    }
 }
 
 impl BucketMeter {
@@ -54,30 +92,6 @@ impl BucketMeter {
         }
     }
 
-    /// A mark matters for as long as a bucket takes to fill.
-    #[inline]
-    pub(in crate::algorithm) const fn shape(&self) -> Shape {
-        Shape::bucket(self.full)
-    }
-
-    /// What the mark of a bucket that was full before its first call lies above.
-    pub(in crate::algorithm) const fn floor(&self, now: Moment) -> Mark {
-        now.mark().before(self.full())
-    }
-
-    #[inline]
-    pub(in crate::algorithm) fn step(
-        &self,
-        mark: Option<Mark>,
-        now: Moment,
-        cost: Cost,
-    ) -> (Option<Mark>, Decision) {
-        let full = self.full as i64;
-        let level = mark.map_or(full, |mark| now.mark().since(mark).min(full));
-        let (level, decision) = self.decide(level, now.at(), 0, cost);
-        (level.map(|level| now.mark().before(level)), decision)
-    }
-
     /// The level that holds `thirds` of a nanosecond's filling, if it is no fuller than the bucket.
     #[inline]
     pub(super) fn level(&self, credit: i64, elapsed_nanos: u64) -> Option<i64> {
@@ -95,7 +109,7 @@ impl BucketMeter {
 
     /// What `cost` leaves of `level`, if that holds it, and the decision at `now`, which lies `stalled`
     /// nanoseconds before the last write.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decide(
         &self,
         level: i64,

@@ -35,7 +35,8 @@ pub enum AtCapacity {
     /// A newcomer takes the place of the smallest debt among sixteen and inherits the largest
     /// debt that was ever pushed out there: no key is ever admitted above its limit,
     /// also by leaving and coming back, and newcomers are served as far as their burst exceeds what they
-    /// inherit. What a settlement gives back to a key that was pushed out is lost. The default.
+    /// inherit. What a settlement gives back to a key that was pushed out is lost. Limits of different algorithms
+    /// or of very different periods inherit more from each other than is fair: give those a store each. The default.
     ///
     /// Keys whose state is no [`Mark`](crate::algorithm::Mark) can inherit nothing: they are turned away.
     #[default]

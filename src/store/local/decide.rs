@@ -7,7 +7,7 @@ use super::{
     table::Claim,
 };
 use crate::{
-    algorithm::{Algorithm, Moment, Step},
+    algorithm::{Algorithm, Kind, Meter, Metering, Moment, Step},
     clock::Clock,
     decision::{Cost, Decision},
     key::Key,
@@ -23,11 +23,24 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
         let inner = &*self.inner;
         let fingerprint = inner.seed.fingerprint(ask.policy(), ask.key());
-        if let Some(meter) = ask.rule().meter() {
-            let now = || inner.moment();
-            if let Some(decision) = inner.table.step(fingerprint, meter, now, ask.cost()) {
-                return decision;
+        // Chosen here, not at each turn of a loop: of a rule whose kind is known nothing else is left.
+        match ask.rule().meter().map(Meter::kind) {
+            Some(Kind::Bucket(meter)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                    return decision;
+                }
             }
+            Some(Kind::Queue(meter)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                    return decision;
+                }
+            }
+            Some(Kind::Window(meter)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                    return decision;
+                }
+            }
+            None => {}
         }
         match ask.rule_for_key() {
             None => inner.decide_locked(fingerprint, ask.rule(), ask.cost()),
@@ -49,6 +62,18 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
+    /// Decides about a key of the table, without a lock.
+    #[inline(always)]
+    fn decide_known(
+        &self,
+        fingerprint: u64,
+        meter: &impl Metering,
+        cost: Cost,
+    ) -> Option<Decision> {
+        let now = || self.moment();
+        self.table.step(fingerprint, meter, now, cost)
+    }
+
     // The rule and the cost instead of the ask: so that need not lie in memory for the others.
     #[cold]
     fn decide_locked<A: Algorithm<State = S>>(

@@ -46,7 +46,8 @@ use self::{
 /// # Memory
 ///
 /// Fixed from the beginning: a key takes 21 bytes where its state is a [`Mark`](crate::algorithm::Mark), as
-/// those of most token buckets are, and about 98 otherwise. A state that says no more than no state at all gives its
+/// those of most token buckets, leaky buckets and windows of the calendar are ([which](crate::algorithm::Meter)), and about
+/// 98 otherwise. A state that says no more than no state at all gives its
 /// place to the next newcomer that belongs there. There is no pause, no background task, and nothing is lost.
 ///
 /// At the [capacity](LocalBuilder::capacity) a newcomer [inherits debts](AtCapacity::InheritDebts), is [turned

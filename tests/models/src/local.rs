@@ -11,7 +11,7 @@ use super::{
     table,
 };
 use crate::{
-    algorithm::{Algorithm, Mark, Moment, TokenBucket},
+    algorithm::{Algorithm, Kind, Mark, Moment, Shape},
     clock::{Clock, TestClock, Timestamp},
     decision::{Charge, Cost, Decision},
     key::Key,
@@ -178,14 +178,18 @@ impl Table {
     }
 
     /// Spends of a known key without a lock.
-    pub fn spend(&self, rule: &TokenBucket, key: u64, cost: u64, now: u64) -> Option<Decision> {
-        self.table
-            .step(key, rule.meter()?, || at(now), Cost::new(cost)?)
+    pub fn spend(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> Option<Decision> {
+        let cost = Cost::new(cost)?;
+        match rule.meter()?.kind() {
+            Kind::Bucket(meter) => self.table.step(key, meter, || at(now), cost),
+            Kind::Queue(meter) => self.table.step(key, meter, || at(now), cost),
+            Kind::Window(meter) => self.table.step(key, meter, || at(now), cost),
+        }
     }
 
     fn word(
         &self,
-        rule: &TokenBucket,
+        rule: &impl Algorithm,
         before: Option<Mark>,
         cost: u64,
         now: u64,
@@ -198,16 +202,16 @@ impl Table {
     /// What a newcomer finds in the table.
     fn survey<'a>(
         table: &'a table::Table,
-        rule: &TokenBucket,
+        rule: &impl Algorithm,
         key: u64,
         now: u64,
     ) -> table::Survey<'a> {
-        let lasts = rule.meter().map_or(0, |meter| meter.lasts() as i64);
-        table.survey(key, at(now), at(now).mark().shifted(-lasts))
+        let floor = rule.meter().map(|meter| meter.floor(at(now)));
+        table.survey(key, at(now), floor.unwrap_or_else(|| at(now).mark()))
     }
 
     /// Spends of a key, and places it if it is nowhere; tells whether there was a place.
-    pub fn arrive(&self, rule: &TokenBucket, key: u64, cost: u64, now: u64) -> bool {
+    pub fn arrive(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             if let Some(claim) = table.claim(key) {
                 if let Some(word) = self.word(rule, Some(claim.word().mark()), cost, now) {
@@ -222,7 +226,7 @@ impl Table {
     }
 
     /// Spends of a newcomer who inherits the smallest debt, and pushes its owner out.
-    pub fn push_out(&self, rule: &TokenBucket, key: u64, cost: u64, now: u64) -> bool {
+    pub fn push_out(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             let survey = Self::survey(table, rule, key, now);
             let word = self.word(rule, survey.smallest_debt(), cost, now);
@@ -231,10 +235,12 @@ impl Table {
     }
 
     /// What a key holds by the debt that it is known for, or that was pushed out of its sets.
-    pub fn remaining(&self, rule: &TokenBucket, key: u64, now: u64) -> Option<u64> {
-        let known = |table: &table::Table| Some(table.look(key)?.mark());
-        let mark = self.locked(key, |table| known(table).or_else(|| table.owed(key)))?;
-        let state = rule.state_of(mark, at(now));
+    pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
+        let (mark, shape) = self.locked(key, |table| match table.look(key) {
+            Some(word) => Some((word.mark(), table.shape(word))),
+            None => Some((table.owed(key)?, Shape::DEBT)),
+        })?;
+        let state = rule.state_of(mark, shape, at(now));
         rule.look(state.as_ref(), Timestamp::from_nanos(now))
             .remaining()
     }
@@ -254,7 +260,7 @@ impl Table {
     }
 
     /// Takes the shape of a rule.
-    pub fn take_shape(&self, rule: &TokenBucket) {
+    pub fn take_shape(&self, rule: &impl Algorithm) {
         let _ = self.word(rule, None, 1, 0);
     }
 

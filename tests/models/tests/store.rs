@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use loom::thread::spawn;
 use models::{
-    algorithm::TokenBucket,
+    algorithm::{Algorithm, AnyRule, FixedWindow, TokenBucket},
     clock::TestClock,
     model,
     store::local::{AtCapacity, Local},
@@ -13,7 +13,7 @@ use models::{
 const K: u64 = 1;
 const X: u64 = 2;
 
-type Store = Local<TokenBucket, TestClock>;
+type Store<A = TokenBucket> = Local<A, TestClock>;
 
 fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_second(1).burst(burst)
@@ -24,20 +24,24 @@ fn unmetered(burst: u64) -> TokenBucket {
     bucket(burst).initial(burst - 1)
 }
 
-fn store(capacity: usize) -> Store {
+fn any(text: &str) -> AnyRule {
+    text.parse().unwrap()
+}
+
+fn store<A: Algorithm>(capacity: usize) -> Store<A> {
     Local::new(capacity, AtCapacity::InheritDebts, &TestClock::still())
 }
 
 /// How many of so many calls were admitted.
-fn spend(store: &Store, rule: &TokenBucket, key: u64, calls: u64) -> u64 {
+fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> u64 {
     (0..calls).map(|_| u64::from(store.spend(rule, key))).sum()
 }
 
 /// Runs `other` in a thread of its own meanwhile.
-fn beside<T: 'static>(
-    store: &Store,
-    other: impl FnOnce(&Store) -> T + 'static,
-    this: impl FnOnce(&Store) -> T,
+fn beside<A: Algorithm<State: Send> + 'static, T: 'static>(
+    store: &Store<A>,
+    other: impl FnOnce(&Store<A>) -> T + 'static,
+    this: impl FnOnce(&Store<A>) -> T,
 ) -> (T, T) {
     let of_the_other = store.clone();
     let other = spawn(move || other(&of_the_other));
@@ -161,5 +165,66 @@ fn a_key_that_is_forgotten_while_it_comes_mints_nothing() {
         let listed = |store: &Store| u64::from(store.spend_all(&bucket(2), &[K]));
         let (spent, _) = beside(&store, forgetting, listed);
         assert_eq!(spent + spend(&store, &rule, K, 3), 2);
+    });
+}
+
+/// Queues and windows: each pushes the other out, and inherits all that was spent.
+#[test]
+fn who_is_pushed_out_of_a_queue_or_a_window_mints_nothing() {
+    for text in ["leaky-bucket 1/1s queue=3", "fixed-window 4/1m"] {
+        model(2, move || {
+            let (rule, store) = (any(text), store(1));
+            assert!(store.spend(&rule, K));
+            let spent = beside(
+                &store,
+                move |store| spend(store, &any(text), X, 1),
+                |store| spend(store, &rule, K, 2),
+            );
+            let spent = 1 + spent.0 + spent.1;
+            assert_eq!(store.len(), 1);
+            let debts = [K, X].map(|key| 4 - store.remaining(&rule, key).unwrap());
+            assert!(debts.contains(&spent), "{debts:?} for {spent}");
+        });
+    }
+}
+
+/// A rule that reads marks of another kind meets the word while it is replaced: each call is in one state, under its
+/// own rule.
+#[test]
+fn nobody_reads_a_mark_of_another_kind_as_its_own() {
+    for text in ["leaky-bucket 1/1s queue=2", "fixed-window 3/1m"] {
+        model(2, move || {
+            let (bucket, store) = (any("token-bucket 1/1s burst=3"), store(10));
+            assert!(store.spend(&bucket, K));
+            let (this, other) = beside(
+                &store,
+                move |store| spend(store, &any(text), K, 1),
+                |store| spend(store, &bucket, K, 1),
+            );
+            assert_eq!((this, other, store.len()), (1, 1, 1));
+            let left = [&bucket, &any(text)].map(|rule| store.remaining(rule, K));
+            // Who came last began afresh, and finds the other's state no more.
+            let orders = [[Some(2), Some(3)], [Some(3), Some(2)]];
+            assert!(orders.contains(&left), "{left:?}");
+        });
+    }
+}
+
+/// Also while the shape of its word changes, and changes back.
+#[test]
+fn windows_of_two_lengths_lose_no_count() {
+    model(2, || {
+        let minute = FixedWindow::per_minute(6);
+        let store = store(10);
+        assert!(store.spend(&minute, K));
+        let (this, other) = beside(
+            &store,
+            |store| spend(store, &FixedWindow::per_hour(6), K, 1),
+            |store| spend(store, &minute, K, 2),
+        );
+        assert_eq!((this + other, store.len()), (3, 1));
+        for rule in [minute, FixedWindow::per_hour(6)] {
+            assert_eq!(store.remaining(&rule, K), Some(2));
+        }
     });
 }

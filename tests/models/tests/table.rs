@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use loom::thread::spawn;
-use models::{algorithm::TokenBucket, model, store::local::Table};
+use models::{
+    algorithm::{FixedWindow, LeakyBucket, TokenBucket},
+    model,
+    store::local::Table,
+};
 
 const K: u64 = 1;
 const X: u64 = 2;
@@ -232,5 +236,26 @@ fn nobody_is_forgotten_after_a_longer_rule_has_charged_it() {
         if spent.is_some() {
             assert!(table.knows(K), "its charge is lost");
         }
+    });
+}
+
+/// A queue that waits is not forgotten, one that is idle is; a window not before its end.
+#[test]
+fn queues_and_windows_are_forgotten_when_they_say_nothing_any_more() {
+    model(2, || {
+        let table = Arc::new(Table::default());
+        let (queue, window) = (LeakyBucket::per_second(1), FixedWindow::per_second(5));
+        assert!(table.arrive(&queue, K, 2, 0));
+        assert!(table.arrive(&window, X, 2, SECOND / 2));
+        let sweeping = spawn({
+            let table = Arc::clone(&table);
+            move || table.sweep(SECOND)
+        });
+        let spent = table.spend(&queue, K, 1, SECOND);
+        assert!(spent.is_some_and(|decision| decision.is_admitted()));
+        assert_eq!(sweeping.join().unwrap(), 0, "the count is late");
+        assert_eq!(table.sweep(SECOND + 1), 1);
+        assert!(table.knows(K) && !table.knows(X));
+        assert_eq!(table.sweep(3 * SECOND), 1);
     });
 }

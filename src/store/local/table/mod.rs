@@ -21,7 +21,7 @@ mod word;
 
 use self::{sets::Sets, shapes::Shapes, slot::Seen};
 use crate::{
-    algorithm::{Mark, Meter, Moment, Shape},
+    algorithm::{Mark, Meter, Metering, Moment, Shape},
     decision::{Cost, Decision},
     sync::{AtomicUsize, yield_now},
 };
@@ -70,33 +70,33 @@ impl Table {
     /// `None` when the key is not there, or not to be had without one.
     // Always: most callers look at a part of the decision, and need not make the rest.
     #[inline(always)]
-    pub(super) fn step(
+    pub(super) fn step<M: Metering>(
         &self,
         key: u64,
-        meter: Meter<'_>,
+        meter: &M,
         now: impl FnOnce() -> Moment,
         cost: Cost,
     ) -> Option<Decision> {
         let slot = self.find(key)?;
         // Read while the slot's memory is on its way.
         let now = now();
-        if now.mark().get() > Word::LAST - meter.ahead() {
+        if now.mark().get() > Word::LAST - M::AHEAD {
             return None;
         }
         for _ in 0..TRIES {
             let word = slot.read(key)?;
             let shape = self.shapes.get(word.shape());
-            if !meter.shape().reads(shape) {
+            if !meter.reads(shape) {
                 return None;
             }
-            let (mark, decision) = meter.step(Some(word.mark()), now, cost);
+            let (mark, decision) = meter.step_mark(word.mark(), now, cost);
             let done = match mark {
                 None => slot.is_still(word),
                 Some(mark) => {
-                    if !meter.shape().keeps_to(shape) {
+                    if !meter.keeps_to(shape) {
                         return None;
                     }
-                    // No further ahead than the meter's marks may be, so it fits.
+                    // No further ahead than marks of its kind may be, so it fits.
                     slot.advance(word, word.at(mark))
                 }
             };

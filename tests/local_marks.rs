@@ -1,0 +1,273 @@
+//! Queues and windows in the store in memory: which of them are marks, and what newcomers owe at its capacity.
+#![cfg(feature = "test-util")]
+
+use std::time::Duration;
+
+use tollgate::{
+    AnyRule, Cost, Decision, FixedWindow, LeakyBucket, Policy, Timestamp, Verdict,
+    algorithm::Algorithm,
+    clock::ManualClock,
+    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+};
+
+/// All keys of so small a store belong to the same two sets: each is every other one's neighbour.
+const NEIGHBOURS: usize = 12;
+
+fn store<A: Algorithm>(clock: &ManualClock, capacity: usize) -> Local<A, ManualClock> {
+    LocalBuilder::new()
+        .capacity(capacity)
+        .at_capacity(AtCapacity::InheritDebts)
+        .clock(clock.clone())
+        .build()
+}
+
+/// Twelve o'clock on some day.
+fn noon() -> ManualClock {
+    ManualClock::new(Timestamp::from_nanos(1_767_268_800_000_000_000))
+}
+
+fn spend<A: Algorithm>(store: &Local<A, ManualClock>, rule: &A, key: u64, cost: u64) -> Decision {
+    let cost = Cost::new(cost).unwrap();
+    store.decide(&Ask::new(&Policy::default(), rule, key.into(), cost))
+}
+
+fn look<A: Algorithm>(store: &Local<A, ManualClock>, rule: &A, key: u64) -> Decision {
+    store.look(&Policy::default(), rule, &key.into())
+}
+
+/// Only what lies in the table can be pushed out of a full store; what lies in the map turns newcomers away.
+fn is_in_the_table<A: Algorithm>(rule: &A) -> bool {
+    let store = store(&noon(), NEIGHBOURS);
+    for key in 0..NEIGHBOURS as u64 {
+        assert!(spend(&store, rule, key, 1).is_admitted());
+    }
+    spend(&store, rule, 100, 1);
+    let stats = store.stats();
+    assert_eq!(stats.pushed_out + stats.turned_away, 1, "{stats:?}");
+    stats.pushed_out == 1
+}
+
+#[test]
+fn queues_and_windows_are_marks_where_they_can_be() {
+    for (text, is_mark) in [
+        ("leaky-bucket 10/s", true),
+        ("leaky-bucket 3/1s queue=5 max-wait=1s", true),
+        ("leaky-bucket 60/1m queue=1", true),
+        ("leaky-bucket 1000000000/s", true),
+        ("leaky-bucket 7/1s", false),
+        ("leaky-bucket 3000000000/s", false),
+        ("leaky-bucket 2/365d queue=3", true),
+        ("leaky-bucket 2/365d queue=4", false),
+        ("fixed-window 10/1s", true),
+        ("fixed-window 1000000000000/1d", true),
+        ("fixed-window 10/730d", true),
+        ("fixed-window 10/731d", false),
+        ("fixed-window 10/1m offset=1s", false),
+        ("fixed-window 10/1m offset=0s", true),
+        ("fixed-window 10/1m from=first-call", false),
+        ("fixed-window 29/10ns", true),
+        ("fixed-window 30/10ns", false),
+        ("token-bucket 10/1m", true),
+        ("token-bucket 7/1s", false),
+        ("sliding-window 10/1m", false),
+    ] {
+        let any: AnyRule = text.parse().unwrap();
+        assert_eq!(is_in_the_table(&any), is_mark, "{text}");
+        if let AnyRule::LeakyBucket(rule) = &any {
+            assert_eq!(is_in_the_table(rule), is_mark, "{text}");
+        }
+        if let AnyRule::FixedWindow(rule) = &any {
+            assert_eq!(is_in_the_table(rule), is_mark, "{text}");
+        }
+    }
+}
+
+/// Of seven windows of other lengths each has a shape of its own, and the eighth none.
+#[test]
+fn windows_of_too_many_lengths_live_in_the_map() {
+    let store = store(&noon(), 1_000);
+    for length in 1..=8_u64 {
+        let rule: FixedWindow = format!("fixed-window 2/{length}m").parse().unwrap();
+        let remaining = |cost| spend(&store, &rule, length, cost).remaining();
+        assert_eq!(
+            (remaining(1), remaining(2), remaining(1)),
+            (Some(1), Some(1), Some(0))
+        );
+    }
+    assert_eq!(store.len(), 8);
+    let stats = store.stats();
+    assert_eq!((stats.inserted, stats.turned_away), (8, 0));
+}
+
+#[test]
+fn a_newcomer_waits_behind_the_shortest_queue_that_it_pushes_out() {
+    let (clock, rule) = (noon(), LeakyBucket::per_second(1).queue(20));
+    let store = store(&clock, NEIGHBOURS);
+    // Key n keeps n seconds.
+    for key in 1..=12 {
+        assert_eq!(spend(&store, &rule, key, key).verdict(), Verdict::Allow);
+    }
+    let newcomer = spend(&store, &rule, 100, 1);
+    assert_eq!(newcomer.verdict(), Verdict::Delay(Duration::from_secs(1)));
+    assert_eq!(store.stats().pushed_out, 1);
+    // Key 1 is gone, with all that it owed; it comes back, and pushes out one of those that owe two.
+    let back = spend(&store, &rule, 1, 1);
+    assert_eq!(back.verdict(), Verdict::Delay(Duration::from_secs(2)));
+    assert_eq!((store.stats().pushed_out, store.len()), (2, NEIGHBOURS));
+    for key in 3..=12 {
+        let wait = look(&store, &rule, key).reset_after();
+        assert_eq!(wait, Duration::from_secs(key));
+    }
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(spend(&store, &rule, 200, 1).verdict(), Verdict::Allow);
+}
+
+#[test]
+fn a_newcomer_has_the_count_of_the_window_that_it_pushes_out() {
+    let (clock, rule) = (noon(), FixedWindow::per_minute(20));
+    clock.advance(Duration::from_secs(17));
+    let store = store(&clock, NEIGHBOURS);
+    for key in 1..=12 {
+        assert!(spend(&store, &rule, key, key).is_admitted());
+    }
+    assert_eq!(spend(&store, &rule, 100, 1).remaining(), Some(18));
+    assert_eq!(spend(&store, &rule, 1, 1).remaining(), Some(17));
+    let refused = spend(&store, &rule, 200, 19);
+    assert_eq!(refused.verdict(), Verdict::Refuse);
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(43)));
+    assert_eq!(store.stats().held_back, 1);
+    clock.advance(Duration::from_secs(43));
+    assert_eq!(spend(&store, &rule, 200, 19).remaining(), Some(1));
+}
+
+/// Whatever comes between, each key has its limit once: of two windows, and of a queue.
+#[test]
+fn a_flood_of_new_keys_lets_nobody_above_its_limit() {
+    for text in ["fixed-window 5/1m", "leaky-bucket 6/1m queue=4"] {
+        let (clock, rule) = (noon(), text.parse::<AnyRule>().unwrap());
+        let store = store(&clock, 100);
+        let mut admitted = 0;
+        for round in 0..40_u64 {
+            for key in 0..1_000 {
+                let decision = spend(&store, &rule, round * 1_000 + key, 1);
+                assert!(!decision.is_undecided(), "{text}: {decision:?}");
+                admitted += u64::from(spend(&store, &rule, 7, 1).is_admitted());
+            }
+        }
+        assert!((1..=5).contains(&admitted), "{text}: {admitted}");
+        let stats = store.stats();
+        assert!(stats.pushed_out > 0 && stats.keys <= 100, "{stats:?}");
+    }
+}
+
+/// What was pushed out is a number of unknown kind: newcomers of other kinds may owe by it, but only so long.
+#[test]
+fn a_debt_of_another_kind_is_owed_until_it_is_past() {
+    let rules = [
+        "leaky-bucket 1/1m queue=9",
+        "fixed-window 3/1s",
+        "token-bucket 2/1s",
+    ];
+    let [slow, window, bucket] = rules.map(|text| text.parse::<AnyRule>().unwrap());
+    let clock = noon();
+    let store = store(&clock, NEIGHBOURS);
+    for key in 0..NEIGHBOURS as u64 {
+        assert!(spend(&store, &slow, key, 5).is_admitted());
+    }
+    for rule in [&window, &bucket] {
+        let refused = spend(&store, rule, 100, 1);
+        let wait = refused.retry_after().unwrap();
+        assert_eq!(refused.verdict(), Verdict::Refuse, "{rule}");
+        assert!(wait >= Duration::from_secs(300), "{rule}: {wait:?}");
+        assert!(wait <= Duration::from_secs(301), "{rule}: {wait:?}");
+    }
+    clock.advance(Duration::from_secs(300));
+    for (key, rule) in [(100, &window), (101, &bucket)] {
+        assert!(spend(&store, rule, key, 1).is_admitted(), "{rule}");
+    }
+}
+
+/// The mark of a queue shrinks when a call is cancelled, and nothing is minted by it.
+#[test]
+fn cancelled_calls_leave_the_queue_as_it_was() {
+    let (clock, rule) = (noon(), LeakyBucket::per_second(2).queue(9));
+    let (store, policy) = (store(&clock, 100), Policy::default());
+    let settle = |charge, actual| {
+        let settlement = Settlement {
+            policy: &policy,
+            rule: &rule,
+            key: 1.into(),
+            charge,
+            actual,
+        };
+        assert!(matches!(store.settle(&[settlement]), Check::Ready(Ok(()))));
+    };
+    let delays = |calls: usize| -> Vec<_> {
+        let charge = |_| spend(&store, &rule, 1, 1).charge().unwrap();
+        (0..calls).map(charge).collect()
+    };
+    for _ in 0..20 {
+        let charges = delays(4);
+        let told: Vec<_> = charges.iter().map(|charge| charge.delay.unwrap()).collect();
+        let half = Duration::from_millis(500);
+        assert_eq!(told, [Duration::ZERO, half, 2 * half, 3 * half]);
+        // The last one, the same once more, one in the middle, and all others.
+        for call in [3, 3, 1, 2, 0] {
+            settle(charges[call], 0);
+        }
+        assert_eq!(look(&store, &rule, 1).reset_after(), Duration::ZERO);
+        clock.advance(Duration::from_millis(1));
+    }
+    let charge = delays(1)[0];
+    settle(charge, 4);
+    assert_eq!(look(&store, &rule, 1).reset_after(), Duration::from_secs(2));
+}
+
+/// A key of the table meets rules of all algorithms: one of another begins it afresh, and finds it afresh.
+#[test]
+fn rules_of_several_algorithms_take_turns_on_a_key() {
+    let texts = [
+        "token-bucket 5/1m",
+        "leaky-bucket 5/1m",
+        "fixed-window 5/1m",
+        "sliding-window 5/1m",
+        "fixed-window 5/1h",
+        "leaky-bucket 7/1m",
+    ];
+    let rules = texts.map(|text| text.parse::<AnyRule>().unwrap());
+    let store = store(&noon(), 100);
+    let mut restarted = 0;
+    for _ in 0..3 {
+        for (n, rule) in rules.iter().enumerate() {
+            let full = look(&store, rule, 1).remaining();
+            assert_eq!(
+                spend(&store, rule, 1, 2).remaining(),
+                full.map(|full| full - 2)
+            );
+            restarted += 1;
+            let next = &rules[(n + 1) % rules.len()];
+            assert_eq!(look(&store, next, 1).remaining(), next_full(next), "{next}");
+        }
+    }
+    // The first call of all found nothing.
+    assert_eq!((store.stats().restarted, store.len()), (restarted - 1, 1));
+}
+
+fn next_full(rule: &AnyRule) -> Option<u64> {
+    rule.look(None, Timestamp::default()).remaining()
+}
+
+/// The count of a window that goes on is carried over by a change of its length, through the table.
+#[test]
+fn windows_of_other_lengths_take_the_count_over() {
+    let clock = noon();
+    let store = store(&clock, 100);
+    let [hour, minute] = [FixedWindow::per_hour(10), FixedWindow::per_minute(6)];
+    assert_eq!(spend(&store, &hour, 1, 4).remaining(), Some(6));
+    clock.advance(Duration::from_secs(90));
+    assert_eq!(spend(&store, &minute, 1, 1).remaining(), Some(1));
+    assert_eq!(look(&store, &hour, 1).remaining(), Some(5));
+    assert_eq!(spend(&store, &minute, 1, 2).verdict(), Verdict::Refuse);
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(spend(&store, &minute, 1, 6).remaining(), Some(0));
+}
