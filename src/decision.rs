@@ -90,7 +90,7 @@ pub enum Verdict {
 pub struct Decision {
     kind: Kind,
     /// In the low byte the worst class, above it that under each rule: what a [`Charge`] keeps.
-    class: u32,
+    class: u64,
     at: Timestamp,
     cost: u64,
     limit: Option<Limit>,
@@ -100,9 +100,9 @@ pub struct Decision {
 }
 
 /// A [`Verdict`] whose delay lies elsewhere: a decision is copied often, and this makes it shorter.
-// Half a word, as the class is the other half: copies are not cut at odd bytes.
+// A whole word, as the class is one: halves that were just written are slow to copy as a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u64)]
 enum Kind {
     Allow,
     Delay,
@@ -220,7 +220,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_class(mut self, class: u8) -> Self {
-        self.class = (class as u32) << CLASS_BITS | class as u32;
+        self.class = (class as u64) << CLASS_BITS | class as u64;
         self
     }
 
@@ -334,7 +334,7 @@ impl Decision {
         }
         Some(Charge {
             at: self.at,
-            class: self.class >> CLASS_BITS,
+            class: (self.class >> CLASS_BITS) as u32,
             cost: self.cost,
             delay: Some(match (self.kind, self.wait) {
                 (Kind::Delay, Some(wait)) => wait,
@@ -433,7 +433,7 @@ impl Decision {
         };
         Self {
             kind,
-            class: classes << CLASS_BITS | u32::from(class),
+            class: classes << CLASS_BITS | u64::from(class),
             at: near.at.max(far.at),
             cost: near.cost,
             limit: match (near.limit, far.limit) {

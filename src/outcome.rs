@@ -26,13 +26,15 @@ pub struct Policy {
     /// Stands for the name where a store hashes it with every key.
     digest: u64,
     unit: Unit,
-    abnormal: bool,
+    /// Whether exceeding it is abnormal: 1 if so.
+    abnormal: u64,
     partition: Option<Partition>,
 }
 
 /// What a policy counts, as the `qu` parameter of its `RateLimit-Policy` tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Unit {
     /// Requests, or whatever one unit of cost stands for: the default, which is not written.
     #[default]
@@ -75,7 +77,7 @@ impl Policy {
             name: Name::new(name),
             digest,
             unit: Unit::default(),
-            abnormal: false,
+            abnormal: 0,
             partition: None,
         }
     }
@@ -91,7 +93,7 @@ impl Policy {
     #[must_use]
     pub fn marking_abnormal_usage(self) -> Self {
         Self {
-            abnormal: true,
+            abnormal: 1,
             ..self
         }
     }
@@ -151,7 +153,7 @@ impl Policy {
 
     /// Whether exceeding it is abnormal.
     pub fn marks_abnormal_usage(&self) -> bool {
-        self.abnormal
+        self.abnormal == 1
     }
 
     /// Whether the other one reads the same in a header; tells names apart as stores do.
@@ -256,6 +258,15 @@ impl Outcome {
         self.entries
             .iter()
             .map(|(policy, decision)| (policy, decision))
+    }
+
+    /// The decision, if it is the only one.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<(&Policy, &Decision)> {
+        match self.entries.as_slice() {
+            [(policy, decision)] => Some((policy, decision)),
+            _ => None,
+        }
     }
 
     /// The decision of the limit of this name.

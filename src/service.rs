@@ -9,6 +9,7 @@ use std::{
 use tower_service::Service;
 
 use crate::{
+    decision::Decision,
     delay::Delayed,
     future::{Parked, ResponseFuture},
     limit::Limits,
@@ -107,12 +108,12 @@ where
         };
         match Way::of(&decisions) {
             Way::Pass => {
-                let mark = config.admit(&mut req, || outcome(&asks, &decisions));
+                let mark = config.admit(&mut req, || outcome(&asks, decisions));
                 ResponseFuture::calling(inner.call(req), mark)
             }
             Way::Refuse => {
                 drop(take_ready(inner));
-                let refusal = Refusal::new(outcome(&asks, &decisions));
+                let refusal = Refusal::new(outcome(&asks, decisions));
                 ResponseFuture::answered(config.respond.refuse(req, refusal))
             }
             Way::Wait => {
@@ -140,21 +141,36 @@ pub(crate) enum Way {
 impl Way {
     #[inline]
     pub(crate) fn of(decisions: &Decisions) -> Self {
+        if let Some(decision) = decisions.only() {
+            return Self::after(decision);
+        }
         let mut way = Self::Pass;
         for decision in decisions.as_slice() {
-            if !decision.is_admitted() {
-                return Self::Refuse;
-            }
-            if decision.delay().is_some() {
-                way = Self::Wait;
+            match Self::after(decision) {
+                Self::Pass => {}
+                Self::Wait => way = Self::Wait,
+                Self::Refuse => return Self::Refuse,
             }
         }
         way
     }
+
+    #[inline]
+    fn after(decision: &Decision) -> Self {
+        if !decision.is_admitted() {
+            Self::Refuse
+        } else if decision.delay().is_some() {
+            Self::Wait
+        } else {
+            Self::Pass
+        }
+    }
 }
 
-fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
-    Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), decisions)
+// Takes the decisions themselves, and apart: where nobody wants the outcome, they need not lie in memory.
+#[inline(never)]
+fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: Decisions) -> Outcome {
+    Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), &decisions)
 }
 
 impl<L, S, R> Config<L, S, R> {

@@ -5,23 +5,22 @@ use std::sync::Arc;
 /// Text that is copied rather than shared where it is short.
 ///
 /// Every outcome carries a name or two: a count of references would have all threads write one place.
+// In words, and so is all of a policy: what was copied in bytes an instant before is slow to copy in words.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Name {
-    Short { length: u8, bytes: [u8; SHORT] },
+    Short { length: u64, words: [u64; 3] },
     Long(Arc<str>),
 }
 
-const SHORT: usize = 22;
-
 impl Name {
     pub(super) fn new(text: &str) -> Self {
-        let mut bytes = [0; SHORT];
-        match bytes.get_mut(..text.len()) {
+        let mut words = [0; 3];
+        match bytemuck::bytes_of_mut(&mut words).get_mut(..text.len()) {
             Some(room) => {
                 room.copy_from_slice(text.as_bytes());
                 Self::Short {
-                    length: text.len() as u8,
-                    bytes,
+                    length: text.len() as u64,
+                    words,
                 }
             }
             None => Self::Long(text.into()),
@@ -31,7 +30,7 @@ impl Name {
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
         match self {
-            Self::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Short { length, words } => &bytemuck::bytes_of(words)[..*length as usize],
             Self::Long(text) => text.as_bytes(),
         }
     }

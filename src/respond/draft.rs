@@ -18,7 +18,7 @@ use crate::{
     quota::Quota,
 };
 
-/// The `RateLimit` of one policy, whose `RateLimit-Policy` is written already.
+/// The fields of one policy, whose `RateLimit-Policy` is written already.
 #[derive(Debug)]
 pub(super) struct One {
     line: &'static Line,
@@ -32,15 +32,19 @@ impl One {
         Self { line, standing }
     }
 
-    /// The values of `RateLimit` and `RateLimit-Policy`.
+    /// The value of `RateLimit`.
     #[inline]
-    pub(super) fn values(self) -> (Option<HeaderValue>, HeaderValue) {
-        let Self { line, standing } = self;
-        let value = text::value(|buffer| {
-            buffer.extend_from_slice(&line.name);
-            standing.push(buffer);
-        });
-        (value, line.policy.clone())
+    pub(super) fn standing(&self) -> Option<HeaderValue> {
+        text::value(|buffer| {
+            buffer.extend_from_slice(&self.line.name);
+            self.standing.push(buffer);
+        })
+    }
+
+    /// The value of `RateLimit-Policy`.
+    #[inline]
+    pub(super) fn policy(&self) -> HeaderValue {
+        self.line.policy.clone()
     }
 }
 
@@ -102,32 +106,39 @@ fn push_partition(buffer: &mut Buffer, policy: &Policy) {
     }
 }
 
-/// What may be used, and the seconds within which that is all. Without them nothing is promised.
-#[derive(Debug, PartialEq, Eq)]
+/// What may be used, and the seconds within which that is all.
+// Two words, which are returned in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Standing {
     available: u64,
-    within: Option<u64>,
+    /// 0 where nothing is promised.
+    within: u64,
 }
 
 impl Standing {
     fn of(decision: &Decision, quota: &Quota) -> Self {
         let told = decision.told();
         let remaining = told.remaining.min(number::MAX);
-        let within = if decision.verdict() == Verdict::Refuse {
-            decision.retry_after().map(number::seconds)
+        let is_refused = decision.verdict() == Verdict::Refuse;
+        let within = if is_refused {
+            let Some(wait) = decision.retry_after() else {
+                return Self {
+                    available: remaining,
+                    within: 0,
+                };
+            };
+            number::seconds(wait)
         } else {
             // Not the time until there is more, nor until all is back: whoever uses `r` in
             // every `t` must stay within the rate.
-            let spread = number::seconds_for(remaining, quota);
-            Some(number::seconds(told.more_after).max(spread))
+            number::seconds(told.more_after).max(number::seconds_for(remaining, quota))
         };
-        let within = within.map(|seconds| seconds.max(1));
-        let available = match within {
-            // An admission's `t` is long enough for its `r`, unless it was clamped.
-            Some(seconds) if decision.verdict() == Verdict::Refuse || seconds == number::MAX => {
-                remaining.min(number::units_within(seconds, quota))
-            }
-            _ => remaining,
+        let within = within.max(1);
+        // An admission's `t` is long enough for its `r`, unless it was clamped.
+        let available = if is_refused || within == number::MAX {
+            remaining.min(number::units_within(within, quota))
+        } else {
+            remaining
         };
         Self { available, within }
     }
@@ -137,8 +148,8 @@ impl Standing {
     fn push(&self, buffer: &mut Buffer) {
         // Two numbers of 15 digits at most.
         let mut text = Backward::<36>::new();
-        if let Some(seconds) = self.within {
-            text.number(seconds);
+        if self.within > 0 {
+            text.number(self.within);
             text.text(b";t=");
         }
         text.number(self.available);
@@ -154,7 +165,7 @@ mod tests {
     use super::*;
     use crate::clock::Timestamp;
 
-    fn standing(decision: Decision, quota: Quota) -> (u64, Option<u64>) {
+    fn standing(decision: Decision, quota: Quota) -> (u64, u64) {
         let standing = Standing::of(&decision, &quota);
         (standing.available, standing.within)
     }
@@ -165,7 +176,7 @@ mod tests {
         let decision = Decision::new(Verdict::Allow, Timestamp::default(), 1)
             .with_limit(std::num::NonZeroU64::MAX, slow)
             .with_remaining(1 << 40);
-        assert_eq!(standing(decision, slow), (108_420, Some(number::MAX)));
+        assert_eq!(standing(decision, slow), (108_420, number::MAX));
     }
 
     #[test]
@@ -174,6 +185,6 @@ mod tests {
         let decision = Decision::new(Verdict::Allow, Timestamp::default(), 1)
             .with_limit(std::num::NonZeroU64::MIN, fast)
             .with_more_after(Duration::from_millis(1));
-        assert_eq!(standing(decision, fast), (0, Some(1)));
+        assert_eq!(standing(decision, fast), (0, 1));
     }
 }

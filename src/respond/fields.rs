@@ -96,16 +96,13 @@ impl Fields {
     /// The fields of all decisions that carry numbers; none for what is undecided.
     #[inline]
     pub(super) fn of(outcome: &Outcome, headers: Headers, cache: &Cache) -> Self {
-        if headers == Headers::None {
-            return Self(Shape::Nothing);
-        }
-        if headers == Headers::Draft && outcome.len() == 1 {
-            // Most requests have one limit, whose line is the same for all keys.
-            let line = |entry: Entry<'_>| Some(One::new(cache.line(&entry)?, &entry));
-            let entry = outcome.iter().find_map(Entry::of);
-            let one = entry.filter(|entry| entry.policy.partition().is_none());
-            if let Some(one) = one.and_then(line) {
-                return Self(Shape::Draft(one));
+        // Most requests have one limit, whose line is the same for all keys.
+        if let (Headers::Draft, Some(only)) = (headers, outcome.only()) {
+            let entry = Entry::of(only).filter(|entry| entry.policy.partition().is_none());
+            if let Some(entry) = entry {
+                if let Some(line) = cache.line(&entry) {
+                    return Self(Shape::Draft(One::new(line, &entry)));
+                }
             }
         }
         Self(Shape::of(outcome, headers).unwrap_or(Shape::Nothing))
@@ -118,10 +115,9 @@ impl Fields {
         // A map too full to take a field (32768 of them) is left as it is.
         match self.0 {
             Shape::Draft(one) => {
-                let (standing, policy) = one.values();
-                if let Some(standing) = standing {
+                if let Some(standing) = one.standing() {
                     let _ = headers.try_append(RATELIMIT, standing);
-                    let _ = headers.try_append(RATELIMIT_POLICY, policy);
+                    let _ = headers.try_append(RATELIMIT_POLICY, one.policy());
                 }
             }
             Shape::Lists(lists) => lists.write(headers),
@@ -132,7 +128,11 @@ impl Fields {
 }
 
 impl Shape {
+    #[cold]
     fn of(outcome: &Outcome, headers: Headers) -> Option<Self> {
+        if headers == Headers::None {
+            return None;
+        }
         let mut entries: SmallVec<[Entry<'_>; 2]> = outcome.iter().filter_map(Entry::of).collect();
         entries.sort_by(|a, b| a.decision.nearness(b.decision));
         let nearest = entries.first()?.decision;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use http::{
     HeaderName, HeaderValue, Request, Response, StatusCode,
     header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE},
-    response::Parts,
 };
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
     headers::Headers,
     number,
     refusal::{Cause, Refusal},
-    reuse::Reuse,
+    reuse,
     settings::{Settings, setters},
     status_details,
 };
@@ -84,10 +83,11 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
     }
 
     fn refuse(&self, mut req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
-        let mut answer = Reuse::of(&mut req);
-        let content_type = answer.grpc.take().unwrap_or(ContentType::Grpc);
-        write(&self.settings, &refusal, content_type, &mut answer.parts);
-        Ok(answer.finish(refusal, BOut::default()))
+        let content_type = spoken_by(&req).unwrap_or(ContentType::Grpc);
+        let (mut answer, outer) = reuse::empty_answer(&mut req);
+        write(&self.settings, &refusal, content_type, &mut answer);
+        reuse::tell(answer.extensions_mut(), outer, refusal);
+        Ok(answer.map(|()| BOut::default()))
     }
 }
 
@@ -98,8 +98,14 @@ pub(super) enum ContentType {
     Web(HeaderValue),
 }
 
+/// How to answer a request that speaks gRPC.
+#[inline]
+pub(super) fn spoken_by<B>(req: &Request<B>) -> Option<ContentType> {
+    content_type_of(req.headers().get(CONTENT_TYPE)?)
+}
+
 /// How to answer a request of this content type; `None` if it does not speak gRPC.
-pub(super) fn content_type_of(value: &HeaderValue) -> Option<ContentType> {
+fn content_type_of(value: &HeaderValue) -> Option<ContentType> {
     const GRPC: &[u8] = b"application/grpc";
     let (start, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
     if !start.eq_ignore_ascii_case(GRPC) {
@@ -118,10 +124,10 @@ pub(super) fn write(
     settings: &Settings,
     refusal: &Refusal,
     content_type: ContentType,
-    parts: &mut Parts,
+    answer: &mut Response<()>,
 ) {
-    parts.status = StatusCode::OK;
-    let headers = &mut parts.headers;
+    *answer.status_mut() = StatusCode::OK;
+    let headers = answer.headers_mut();
     let content_type = match content_type {
         ContentType::Grpc => HeaderValue::from_static("application/grpc"),
         ContentType::Web(echo) => {

@@ -17,7 +17,7 @@ use super::{
     number,
     problem::ProblemBody,
     refusal::{Cause, Form, Refusal},
-    reuse::Reuse,
+    reuse,
     settings::{Settings, setters},
 };
 use crate::outcome::Outcome;
@@ -117,38 +117,40 @@ where
     }
 
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
-        let head = req.method() == Method::HEAD;
-        let mut answer = Reuse::of(&mut req);
-        refusal.set_form(match answer.grpc.take() {
+        let is_head = req.method() == Method::HEAD;
+        let spoken = grpc::spoken_by(&req);
+        let (mut answer, outer) = reuse::empty_answer(&mut req);
+        refusal.set_form(match spoken {
             Some(content_type) => {
-                grpc::write(&self.settings, &refusal, content_type, &mut answer.parts);
+                grpc::write(&self.settings, &refusal, content_type, &mut answer);
                 Form::Grpc
             }
             None => {
-                write(&self.settings, &refusal, &mut answer.parts);
-                if head { Form::Head } else { Form::Full }
+                write(&self.settings, &refusal, &mut answer);
+                if is_head { Form::Head } else { Form::Full }
             }
         });
-        let body = self.body.make(&refusal, &mut answer.parts);
-        Ok(answer.finish(refusal, body))
+        let (mut parts, ()) = answer.into_parts();
+        let body = self.body.make(&refusal, &mut parts);
+        reuse::tell(&mut parts.extensions, outer, refusal);
+        Ok(Response::from_parts(parts, body))
     }
 }
 
 /// Writes all of a refusal but its body.
-fn write(settings: &Settings, refusal: &Refusal, parts: &mut Parts) {
-    parts
-        .headers
-        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    parts.status = match refusal.cause() {
+fn write(settings: &Settings, refusal: &Refusal, answer: &mut Response<()>) {
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let status = match refusal.cause() {
         Cause::Limit => {
-            settings.write_fields(refusal.outcome(), &mut parts.headers);
+            settings.write_fields(refusal.outcome(), headers);
             StatusCode::TOO_MANY_REQUESTS
         }
         Cause::Undecided => StatusCode::SERVICE_UNAVAILABLE,
         Cause::MissingKey(missing) => {
             let challenge = missing.challenge().map(HeaderValue::from_str);
             if let Some(Ok(challenge)) = challenge {
-                parts.headers.insert(WWW_AUTHENTICATE, challenge);
+                headers.insert(WWW_AUTHENTICATE, challenge);
             }
             missing.status()
         }
@@ -158,6 +160,7 @@ fn write(settings: &Settings, refusal: &Refusal, parts: &mut Parts) {
         .retry_after(refusal)
         .map(|wait| number::seconds(wait).max(1));
     if let Some(value) = seconds.and_then(number::value) {
-        parts.headers.insert(RETRY_AFTER, value);
+        headers.insert(RETRY_AFTER, value);
     }
+    *answer.status_mut() = status;
 }

@@ -1,6 +1,6 @@
 //! Why a request does not go on.
 
-use std::{fmt, time::Duration};
+use std::{fmt, mem, time::Duration};
 
 use crate::{decision::Verdict, key::MissingKey, outcome::Outcome};
 
@@ -80,6 +80,13 @@ impl Refusal {
     #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
+    }
+
+    /// The outcome, of which none is left.
+    // Not as a whole, which would be moved first.
+    #[inline]
+    pub(super) fn take_outcome(&mut self) -> Outcome {
+        mem::take(&mut self.outcome)
     }
 
     /// Whether the answer must have an empty body: to a HEAD request, and over gRPC.

@@ -1,8 +1,6 @@
 //! What is asked of a store, and what it answers.
 
-use std::fmt;
-
-use smallvec::SmallVec;
+use std::{fmt, iter, slice};
 
 use crate::{
     algorithm::Algorithm,
@@ -91,37 +89,74 @@ pub struct Settlement<'a, Rule> {
 }
 
 /// One decision for each [`Ask`], in order.
-#[derive(Clone, Debug, Default)]
-pub struct Decisions(SmallVec<[Decision; 1]>);
+#[derive(Clone, Debug)]
+pub struct Decisions(List);
+
+/// Most requests have one limit: what is read of its decision is all that need be made of it.
+// No `SmallVec`: a union goes through memory.
+#[derive(Clone, Debug)]
+enum List {
+    One(Decision),
+    Several(Vec<Decision>),
+}
 
 impl Decisions {
     /// The same decision for `count` asks.
     pub fn repeat(decision: Decision, count: usize) -> Self {
-        Self(SmallVec::from_elem(decision, count))
+        iter::repeat_n(decision, count).collect()
     }
 
     /// The decisions.
     #[inline]
     pub fn as_slice(&self) -> &[Decision] {
-        &self.0
+        match &self.0 {
+            List::One(decision) => slice::from_ref(decision),
+            List::Several(decisions) => decisions,
+        }
+    }
+
+    /// The decision, if it is the only one.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<&Decision> {
+        match &self.0 {
+            List::One(decision) => Some(decision),
+            List::Several(_) => None,
+        }
     }
 
     /// Whether every one of them lets the request pass.
     #[inline]
     pub fn is_admitted(&self) -> bool {
-        self.0.iter().all(Decision::is_admitted)
+        self.as_slice().iter().all(Decision::is_admitted)
+    }
+}
+
+impl Default for Decisions {
+    /// None.
+    fn default() -> Self {
+        Self(List::Several(Vec::new()))
     }
 }
 
 impl From<Decision> for Decisions {
     #[inline]
     fn from(decision: Decision) -> Self {
-        Self(SmallVec::from_buf([decision]))
+        Self(List::One(decision))
     }
 }
 
 impl FromIterator<Decision> for Decisions {
     fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
-        Self(decisions.into_iter().collect())
+        let mut decisions = decisions.into_iter();
+        let Some(first) = decisions.next() else {
+            return Self::default();
+        };
+        match decisions.next() {
+            None => first.into(),
+            Some(second) => {
+                let all = [first, second].into_iter().chain(decisions);
+                Self(List::Several(all.collect()))
+            }
+        }
     }
 }
