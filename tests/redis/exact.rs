@@ -162,8 +162,8 @@ async fn settling_gives_back_or_takes_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settlements_that_race_lose_nothing() {
     let server = servers::Redis::start();
-    let (rule, key) = (at_once(100), Key::from(7_u64));
-    let tasks: Vec<_> = (0..4)
+    let (rule, key) = (at_once(200), Key::from(7_u64));
+    let tasks: Vec<_> = (0..8)
         .map(|_| {
             let (url, rule) = (server.url(), rule);
             tokio::spawn(async move {
@@ -188,7 +188,7 @@ async fn settlements_that_race_lose_nothing() {
     let store = store(server.url()).await;
     assert_eq!(
         look(&store, &rule, key).await.unwrap().remaining(),
-        Some(60)
+        Some(120)
     );
 }
 

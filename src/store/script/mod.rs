@@ -12,6 +12,7 @@
 //! | `request` | what they are asked |
 //! | `answer` | what they answer, and the decisions that follow |
 //! | `queue` | calls that go out together |
+//! | `settle` | corrections of earlier charges |
 //! | `pack` | MessagePack |
 //! | `lua/` | the driver, a step for each algorithm, and the programs for buckets |
 
@@ -21,6 +22,7 @@ mod pack;
 mod program;
 mod queue;
 mod request;
+mod settle;
 
 use std::{
     fmt,
@@ -34,16 +36,22 @@ use super::{
     Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store, name::key_name,
     task::on_its_own,
 };
-use crate::{algorithm::Scripted, clock::Timestamp, decision::Charge, key::Key, outcome::Policy};
+#[cfg(feature = "test-util")]
+use crate::clock::Timestamp;
+use crate::{algorithm::Scripted, key::Key, outcome::Policy};
 
 pub use self::{evaluate::Evaluate, program::Program};
 
-#[cfg(feature = "test-util")]
-use self::answer::decisions;
 use self::{
-    answer::{Answer, state_of},
+    answer::state_of,
     queue::Queue,
-    request::{Call, Expected, Question, Request, Rules, state_bytes, swap},
+    request::{Call, Expected, Question, Rules, swap},
+    settle::{found, is_done, settle},
+};
+#[cfg(feature = "test-util")]
+use self::{
+    answer::{Answer, decisions},
+    request::Request,
 };
 
 /// A store of the script class, over anything that can [`Evaluate`] the program.
@@ -73,9 +81,6 @@ pub struct ScriptStats {
     /// States that could not be read, and began afresh.
     pub healed: u64,
 }
-
-/// How often a settlement is tried again that lost its race against another writer.
-const TRIES: usize = 16;
 
 impl<E, Rule> Script<E, Rule>
 where
@@ -158,59 +163,6 @@ where
         let answer = Answer::read(request.program, &bytes, keys)?;
         decisions(&answer, calls.iter(), &request.places)
     }
-
-    /// What is remembered of a key, and when it was.
-    async fn found(data: &E, key: Box<[u8]>) -> Result<(Timestamp, Option<Vec<u8>>), Error> {
-        let request = Request::to_see(None, vec![key]);
-        let bytes = data
-            .evaluate(request.program, request.keys, request.argument)
-            .await?;
-        let answer = Answer::read(request.program, &bytes, 1)?;
-        let state = answer.states.first().copied().flatten();
-        Ok((answer.now, state.map(Vec::from)))
-    }
-
-    /// Corrects a charge: reads, settles, and replaces what is still as it was.
-    async fn settle_one(
-        data: &E,
-        key: Box<[u8]>,
-        rule: &Rule,
-        charge: &Charge,
-        actual: u64,
-    ) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            let (now, bytes) = Self::found(data, key.clone()).await?;
-            let mut state = bytes.as_deref().and_then(|bytes| state_of(rule, bytes));
-            let before = state.as_ref().map(|state| state_bytes(rule, state));
-            rule.settle(&mut state, charge, now, actual);
-            let after = state.as_ref().map(|state| state_bytes(rule, state));
-            // Also where this rule would have forgotten it: another one may still count on it.
-            if before == after {
-                return Ok(());
-            }
-            let Some(state) = state else {
-                let argument = swap(Expected::This(bytes.as_deref()), None, Duration::ZERO);
-                if is_done(data, key.clone(), argument).await? {
-                    return Ok(());
-                }
-                continue;
-            };
-            let until = rule.forgettable_at(&state);
-            let keep = Duration::from_nanos(until.as_nanos().saturating_sub(now.as_nanos()));
-            let after = after.filter(|_| !keep.is_zero());
-            let argument = swap(Expected::This(bytes.as_deref()), after.as_deref(), keep);
-            if is_done(data, key.clone(), argument).await? {
-                return Ok(());
-            }
-        }
-        Err(Error::contended())
-    }
-}
-
-/// Whether a swap took place.
-async fn is_done<E: Evaluate>(data: &E, key: Box<[u8]>, argument: Vec<u8>) -> Result<bool, Error> {
-    let answer = data.evaluate(Program::SWAP, vec![key], argument).await?;
-    Ok(answer == b"1")
 }
 
 impl<E, Rule> Clone for Script<E, Rule> {
@@ -264,7 +216,7 @@ where
         Check::Pending(Box::pin(async move {
             let mut decisions = Vec::with_capacity(call.0.len());
             for Question { key, rule, .. } in call.0 {
-                let (now, bytes) = Self::found(&data, key).await?;
+                let (now, bytes) = found(&*data, key).await?;
                 let state = bytes.as_deref().and_then(|bytes| state_of(&rule, bytes));
                 decisions.push(rule.look(state.as_ref(), now).in_micros());
             }
@@ -292,10 +244,13 @@ where
             })
             .collect();
         on_its_own(async move {
+            let mut settled = Ok(());
             for (key, rule, charge, actual) in owned {
-                Self::settle_one(&data, key, &rule, &charge, actual).await?;
+                // One that fails keeps no other from being made.
+                let one = settle(&*data, key, &rule, &charge, actual).await;
+                settled = settled.and(one);
             }
-            Ok(())
+            settled
         })
     }
 
