@@ -1,6 +1,8 @@
 //! A quota as whole numbers: what a token costs, and what a nanosecond brings.
 
-use super::credit::div_ceil;
+use std::num::NonZeroU64;
+
+use super::{credit::div_ceil, mark::Mark};
 use crate::quota::Quota;
 
 /// A token costs [`per_token`](Self::per_token) units and a nanosecond brings [`per_nano`](Self::per_nano):
@@ -37,6 +39,21 @@ impl Rate {
     pub(super) const fn price(self, tokens: u64) -> i128 {
         // At most 2^103.
         tokens as i128 * self.per_token as i128
+    }
+
+    /// What a token takes to come, and what so many take, in thirds of a nanosecond: where both are whole numbers above
+    /// zero, of two years at most.
+    pub(super) const fn in_thirds(self, tokens: NonZeroU64) -> Option<(NonZeroU64, u64)> {
+        if Mark::PER_NANO % self.per_nano != 0 {
+            return None;
+        }
+        let Some(thirds) = self.per_token.checked_mul(Mark::PER_NANO / self.per_nano) else {
+            return None;
+        };
+        match (NonZeroU64::new(thirds), tokens.get().checked_mul(thirds)) {
+            (Some(each), Some(all)) if all <= Mark::LONGEST => Some((each, all)),
+            _ => None,
+        }
     }
 
     /// Nanoseconds until `lacking` units have come; none if it is not above zero.

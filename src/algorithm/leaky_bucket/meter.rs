@@ -69,29 +69,19 @@ impl QueueMeter {
         max_wait: Option<NonZeroU64>,
         rate: Rate,
     ) -> Option<Self> {
-        if Mark::PER_NANO % rate.per_nano != 0 {
-            return None;
-        }
-        let scale = Mark::PER_NANO / rate.per_nano;
-        let Some(interval) = rate.per_token.checked_mul(scale) else {
-            return None;
-        };
-        let Some(interval) = NonZeroU64::new(interval) else {
-            return None;
-        };
         let longest = match max_wait {
             Some(nanos) => nanos.get().saturating_mul(Mark::PER_NANO),
             None => u64::MAX,
         };
-        match capacity.get().checked_mul(interval.get()) {
-            Some(full) if full <= Mark::LONGEST => Some(Self {
+        match rate.in_thirds(capacity) {
+            Some((interval, full)) => Some(Self {
                 quota,
                 capacity,
                 interval,
                 full,
                 longest,
             }),
-            _ => None,
+            None => None,
         }
     }
 

@@ -74,21 +74,14 @@ impl BucketMeter {
 
     /// A meter whose tokens come at `rate`, which is that of `quota`, if it can be counted in words.
     pub(super) const fn new(quota: Quota, burst: NonZeroU64, rate: Rate) -> Option<Self> {
-        if Mark::PER_NANO % rate.per_nano != 0 {
-            return None;
-        }
-        let scale = Mark::PER_NANO / rate.per_nano;
-        let Some(interval) = rate.per_token.checked_mul(scale) else {
-            return None;
-        };
-        match burst.get().checked_mul(interval) {
-            Some(full) if full <= Mark::LONGEST => Some(Self {
+        match rate.in_thirds(burst) {
+            Some((interval, full)) => Some(Self {
                 quota,
                 burst,
-                interval,
+                interval: interval.get(),
                 full,
             }),
-            _ => None,
+            None => None,
         }
     }
 
