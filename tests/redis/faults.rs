@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::timeout;
 use tollgate::{
     Cost, Policy, TokenBucket,
@@ -353,11 +354,18 @@ async fn who_may_not_is_told_what_is_missing() {
         Some(5)
     );
 
-    // Without its commands in a script, or without a password.
-    server.command(&["ACL", "SETUSER", "limiter", "-mget"]);
-    let error = acquire(&store, &rule, key()).await.unwrap_err();
-    let why = std::error::Error::source(&error).unwrap().to_string();
-    assert!(why.contains("+mget"), "{why}");
+    // Without its commands in a script: what cannot be read is not taken for a value to be healed.
+    server.command(&["ACL", "SETUSER", "limiter", "-get", "-mget"]);
+    let lone = acquire(&store, &rule, key()).await.unwrap_err();
+    let several = store.acquire(&asks).await.unwrap_err();
+    let equal = join_all((0..8_u64).map(|n| acquire(&store, &rule, Key::from(n))));
+    let others = equal.await.into_iter().map(Result::unwrap_err);
+    for error in others.chain([lone, several]) {
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains("+get +mget"), "{why}");
+    }
+    assert_eq!(store.stats().healed, 0);
+    // Or without a password.
     let locked = servers::Redis::options().password("s3cret").start();
     let error = Redis::<TokenBucket>::connect(format!("redis://{}", locked.address())).await;
     let error = error.unwrap_err();

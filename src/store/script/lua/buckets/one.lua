@@ -19,8 +19,11 @@ end
 local now = second * 1000000 + micros
 
 local admitted, healed = 0, 0
--- The value of another type is an error, which is a table.
+-- The value of another type is an error, which is a table. Any other error is told.
 local bytes = redis.pcall('GET', name)
+if type(bytes) == 'table' and not string.find(bytes.err, '^WRONGTYPE') then
+  return bytes
+end
 -- include buckets/read
 -- include buckets/step
 -- include buckets/write
