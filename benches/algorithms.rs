@@ -89,8 +89,9 @@ impl Course {
     }
 }
 
-/// A token is worth 90 µs, and there are so many that all visits of one key pass.
-const LARGE: &str = "40000000/1h burst=1000000000";
+/// All visits of one key pass, and what each of them spends outlives the run: a key that says nothing any more would be
+/// a newcomer at its next visit.
+const LARGE: &str = "1/1s burst=30000000";
 const METERED: &str = "token bucket, a mark";
 const MAPPED: &str = "token bucket, in the map";
 
@@ -110,7 +111,7 @@ fn main() {
             // What does not start at rest has no meter.
             let mapped = course.contender::<TokenBucket>(
                 MAPPED,
-                &format!("token-bucket {LARGE} initial=999999999"),
+                &format!("token-bucket {LARGE} initial=29999999"),
                 true,
             );
             let targets: &'static [_] = vec![(METERED, aim), (MAPPED, aim)].leak();
@@ -152,7 +153,7 @@ fn main() {
         race!(
             "leaky bucket",
             LeakyBucket,
-            "leaky-bucket 1000000000/s",
+            "leaky-bucket 1/1s queue=30000000",
             "≤ 1.6"
         );
         race!(
@@ -164,14 +165,14 @@ fn main() {
         race!(
             "three colours",
             ThreeColor,
-            "three-color 40000000/1h burst=1000000000 peak=80000000/1h peak-burst=1000000000",
+            "three-color 1/1s burst=30000000 peak=2/1s peak-burst=30000000",
             "≤ 1.6"
         );
         race!("warm-up", WarmUp, "warm-up 1000000000/s", "≤ 2");
         race!(
             "warm-up, spaced",
             WarmUpSpaced,
-            "warm-up-spaced 1000000000/s",
+            "warm-up-spaced 1/1s max-wait=1000d",
             "≤ 2"
         );
         race!(
