@@ -51,7 +51,7 @@ fn advice(error: &RedisError) -> Option<&'static str> {
         // So a program is told.
         _ if error
             .detail()
-            .is_some_and(|detail| detail.starts_with("The user executing")) =>
+            .is_some_and(|detail| detail.contains("The user executing")) =>
         {
             Some(MISSING)
         }
