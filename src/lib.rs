@@ -110,6 +110,7 @@ pub mod clock;
 mod decision;
 mod defaults;
 mod delay;
+mod digits;
 mod error;
 pub mod future;
 pub mod key;

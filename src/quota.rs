@@ -46,6 +46,20 @@ const UNITS: [(&str, u64); 7] = [
 ];
 const SECOND: u64 = 1_000_000_000;
 
+/// What a quota cannot have, and why; the amount, where it is the rate of both.
+enum Misfit {
+    Amount(&'static str),
+    Period(&'static str),
+}
+
+impl Misfit {
+    const fn message(&self) -> &'static str {
+        match self {
+            Self::Amount(message) | Self::Period(message) => message,
+        }
+    }
+}
+
 impl Quota {
     /// The greatest amount, 2⁴⁰ units. Costs and capacities reach as far.
     pub const MAX_AMOUNT: u64 = 1 << 40;
@@ -60,36 +74,36 @@ impl Quota {
     /// above 2⁴⁰ units a second.
     pub fn try_new(amount: u64, period: Duration) -> Result<Self, Error> {
         let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
-        Self::from_nanos(amount, nanos).map_err(Error::new)
+        Self::from_nanos(amount, nanos).map_err(|misfit| Error::new(misfit.message()))
     }
 
-    const fn from_nanos(amount: u64, period: u64) -> Result<Self, &'static str> {
+    const fn from_nanos(amount: u64, period: u64) -> Result<Self, Misfit> {
         let Some(amount) = NonZeroU64::new(amount) else {
-            return Err(
+            return Err(Misfit::Amount(
                 "the amount of the quota is 0: expected at least 1, as in `100/1m`; \
                  to refuse everything, take the route away instead",
-            );
+            ));
         };
         let Some(period) = NonZeroU64::new(period) else {
-            return Err(
+            return Err(Misfit::Period(
                 "the period of the quota is 0: expected at least 1 ns, as in `100/1m`; \
                  to let everything pass, take the limit away instead",
-            );
+            ));
         };
         if amount.get() > Self::MAX_AMOUNT {
-            return Err(
+            return Err(Misfit::Amount(
                 "the amount of the quota is above 2^40 (1099511627776): expected less; count in larger units",
-            );
+            ));
         }
         if period.get() > i64::MAX as u64 {
-            return Err(
+            return Err(Misfit::Period(
                 "the period of the quota is above 2^63 - 1 ns (292 years): expected less; choose a shorter one",
-            );
+            ));
         }
         if amount.get() as u128 * SECOND as u128 > Self::MAX_AMOUNT as u128 * period.get() as u128 {
-            return Err(
+            return Err(Misfit::Amount(
                 "the quota is above 2^40 units a second: expected less; choose a smaller amount or a longer period",
-            );
+            ));
         }
         Ok(Self { amount, period })
     }
@@ -112,7 +126,7 @@ impl Quota {
     const fn literal(amount: u64, nanos: u64) -> Self {
         match Self::from_nanos(amount, nanos) {
             Ok(quota) => quota,
-            Err(message) => panic!("{}", message),
+            Err(misfit) => panic!("{}", misfit.message()),
         }
     }
 
@@ -224,11 +238,12 @@ impl FromStr for Quota {
             ))
             .at_column(column + offset)
         })?;
-        Self::from_nanos(amount_value, period_value).map_err(|message| {
-            let by_period = (1..=Self::MAX_AMOUNT).contains(&amount_value)
-                && !(1..=i64::MAX as u64).contains(&period_value);
-            let column = if by_period { column } else { 1 };
-            Error::new(format!("{message} (`{text}`)")).at_column(column)
+        Self::from_nanos(amount_value, period_value).map_err(|misfit| {
+            let column = match misfit {
+                Misfit::Amount(_) => 1,
+                Misfit::Period(_) => column,
+            };
+            Error::new(format!("{} (`{text}`)", misfit.message())).at_column(column)
         })
     }
 }

@@ -322,7 +322,7 @@ fn sentinels_fail_over() {
     let group = Sentinel::start();
     let old = group.master();
     assert_eq!(old.port(), group.nodes()[0].port());
-    assert!(group.url().ends_with("/mymaster"));
+    assert!(group.url("redis-sentinel://").ends_with("/mymaster"));
     let mut connection = old.connect().unwrap();
     connection.call(&["SET", "kept", "1"]).unwrap();
     assert_eq!(

@@ -8,12 +8,13 @@ use http::HeaderValue;
 use super::{
     fields::Entry,
     line::Line,
-    number::{self, Backward},
+    number,
     status_details::base64,
     text::{self, Buffer},
 };
 use crate::{
     decision::{Decision, Verdict},
+    digits::Backward,
     outcome::{Policy, Unit},
     quota::Quota,
 };

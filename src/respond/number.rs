@@ -5,19 +5,15 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::text::{self, Buffer};
-use crate::quota::Quota;
+use crate::{
+    digits::{Backward, PAIRS},
+    quota::Quota,
+};
 
 /// The largest Integer of a structured field: 15 digits (RFC 9651 §3.3.1).
 pub(super) const MAX: u64 = 999_999_999_999_999;
 
 const NANOS: u128 = 1_000_000_000;
-
-/// The numbers from 0 to 99, two digits each.
-const PAIRS: &str = "\
-    00010203040506070809101112131415161718192021222324\
-    25262728293031323334353637383940414243444546474849\
-    50515253545556575859606162636465666768697071727374\
-    75767778798081828384858687888990919293949596979899";
 
 /// The header value of a number.
 pub(super) fn value(number: u64) -> Option<HeaderValue> {
@@ -34,56 +30,6 @@ pub(super) fn push(buffer: &mut Buffer, number: u64) {
     let mut text = Backward::<20>::new();
     text.number(number);
     buffer.extend_from_slice(text.as_bytes());
-}
-
-/// Text that is written from its end, as digits come out; at most `N` bytes.
-pub(super) struct Backward<const N: usize> {
-    bytes: [u8; N],
-    start: usize,
-}
-
-impl<const N: usize> Backward<N> {
-    #[inline]
-    pub(super) fn new() -> Self {
-        Self {
-            bytes: [0; N],
-            start: N,
-        }
-    }
-
-    /// Puts a few bytes in front.
-    #[inline]
-    pub(super) fn text<const M: usize>(&mut self, text: &[u8; M]) {
-        self.start -= M;
-        self.bytes[self.start..self.start + M].copy_from_slice(text);
-    }
-
-    /// Puts a number in front.
-    #[inline]
-    pub(super) fn number(&mut self, mut number: u64) {
-        while number >= 100 {
-            self.text(&pair(number % 100));
-            number /= 100;
-        }
-        let [tens, ones] = pair(number);
-        self.text(&[ones]);
-        if number >= 10 {
-            self.text(&[tens]);
-        }
-    }
-
-    #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-}
-
-/// The two digits of a number below 100.
-#[inline]
-fn pair(number: u64) -> [u8; 2] {
-    let at = 2 * number as usize;
-    let digits = PAIRS.as_bytes();
-    [digits[at], digits[at + 1]]
 }
 
 pub(super) fn clamp(number: u128) -> u64 {

@@ -243,19 +243,10 @@ async fn a_cluster() {
 async fn sentinels() {
     const LIMIT: u64 = 100_000;
     let group = servers::Sentinel::start();
-    let hosts: Vec<_> = group
-        .sentinels()
-        .iter()
-        .map(|sentinel| sentinel.address().to_string())
-        .collect();
     for node in group.nodes() {
         node.command(&[&["ACL", "SETUSER"], USER].concat());
     }
-    let url = format!(
-        "redis-sentinel://{CREDENTIALS}{}/{}",
-        hosts.join(","),
-        servers::Sentinel::MASTER
-    );
+    let url = group.url(&format!("redis-sentinel://{CREDENTIALS}"));
     let store = store(&url).await;
     let clients = group.master().command(&["CLIENT", "LIST"]);
     assert!(clients.contains("user=limiter"), "{clients}");
@@ -284,16 +275,7 @@ async fn sentinels() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_with_a_sentinel_and_the_master_that_falls_silent() {
     let group = servers::Sentinel::start();
-    let hosts: Vec<_> = group
-        .sentinels()
-        .iter()
-        .map(|sentinel| sentinel.address().to_string())
-        .collect();
-    let url = format!(
-        "redis-sentinel://{}/{}",
-        hosts.join(","),
-        servers::Sentinel::MASTER
-    );
+    let url = group.url("redis-sentinel://");
     let store = store(&url).await;
     let (rule, key) = (at_once(5), Key::from(1_u64));
     assert_eq!(admitted(&store, &rule, key, 3).await, 3);

@@ -44,16 +44,7 @@ async fn slots_that_move() {
 #[ignore = "slow: ./test.sh slow"]
 async fn a_master_that_sentinels_replace() {
     let group = servers::Sentinel::start();
-    let hosts: Vec<_> = group
-        .sentinels()
-        .iter()
-        .map(|one| one.address().to_string())
-        .collect();
-    let url = format!(
-        "redis-sentinel://{}/{}",
-        hosts.join(","),
-        servers::Sentinel::MASTER
-    );
+    let url = group.url("redis-sentinel://");
     let policies = Policies::start(&url, clients()).await;
     let sure = policies.admitted();
     let old = group.master();

@@ -131,13 +131,13 @@ impl Sentinel {
         self.sentinels.iter().map(Redis::url).collect()
     }
 
-    /// All sentinels and the master's name: `redis+sentinel://host:port,host:port,host:port/name`.
-    pub fn url(&self) -> String {
+    /// All sentinels, by the ports for tests, and the master's name, behind what a URL begins with: `redis-sentinel://`.
+    pub fn url(&self, start: &str) -> String {
         let addresses = self
             .sentinels
             .each_ref()
             .map(|sentinel| sentinel.address().to_string());
-        format!("redis+sentinel://{}/{}", addresses.join(","), Self::MASTER)
+        format!("{start}{}/{}", addresses.join(","), Self::MASTER)
     }
 
     /// Waits until all running sentinels name one master, which is one, and know its replica and each other.

@@ -10,6 +10,7 @@ use crate::{
     algorithm::{Counted, Slicing},
     clock::Timestamp,
     decision::Cost,
+    digits::Backward,
     error::Error,
     key::Key,
     outcome::Policy,
@@ -61,18 +62,10 @@ impl Place {
 
     /// What a counter is called: by who is counted, how, and in which slice.
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
-        // By hand, and as long as it has to be from the start: a call waits for little else here.
-        let mut digits = [b'0'; 20];
-        let (mut rest, mut first) = (slice, digits.len() - 1);
-        loop {
-            digits[first] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-            first -= 1;
-        }
-        [&self.stem, &digits[first..]].concat().into()
+        // As long as it has to be from the start: a call waits for little else here.
+        let mut number = Backward::<20>::new();
+        number.number(slice);
+        [&self.stem, number.as_bytes()].concat().into()
     }
 
     /// All that it is found by, in the process.

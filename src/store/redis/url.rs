@@ -15,9 +15,9 @@ impl RedisBuilder {
     /// A connection to it: that of a cluster is made, the others are with the first call.
     pub(super) async fn link(&self) -> Result<Link, Error> {
         let timeout = self.response_timeout;
-        let cluster = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
-        let cluster = cluster("redis-cluster://").or_else(|| cluster("rediss-cluster://"));
-        if let Some((scheme, rest)) = cluster {
+        let behind = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
+        let either = |plain, tls| behind(plain).or_else(|| behind(tls));
+        if let Some((scheme, rest)) = either("redis-cluster://", "rediss-cluster://") {
             let (user, hosts) = credentials(rest);
             let scheme = scheme.replace("-cluster", "");
             let nodes = hosts.split(',').map(|host| format!("{scheme}{user}{host}"));
@@ -39,9 +39,7 @@ impl RedisBuilder {
                 .map_err(failure::error)?;
             return Ok(Link::Cluster(connection));
         }
-        let sentinels = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
-        let sentinels = sentinels("redis-sentinel://").or_else(|| sentinels("rediss-sentinel://"));
-        if let Some((scheme, rest)) = sentinels {
+        if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
             let sentinels = self.sentinels(scheme, rest)?;
             return Ok(Link::one(Source::Sentinels(Box::new(sentinels)), timeout));
         }

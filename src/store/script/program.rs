@@ -16,9 +16,11 @@ const ALGORITHMS: [&str; 9] = [
 ];
 
 /// Pieces that several programs have in common.
-const PIECES: [(&str, &str); 6] = [
+const PIECES: [(&str, &str); 8] = [
     ("bounds", include_str!("lua/bounds.lua")),
     ("shape", include_str!("lua/shape.lua")),
+    ("readable", include_str!("lua/readable.lua")),
+    ("buckets/clock", include_str!("lua/buckets/clock.lua")),
     ("buckets/form", include_str!("lua/buckets/form.lua")),
     ("buckets/read", include_str!("lua/buckets/read.lua")),
     ("buckets/step", include_str!("lua/buckets/step.lua")),
@@ -63,17 +65,19 @@ impl Program {
                 source.extend(["do\n", algorithm, "end\n"]);
             }
             source.push_str(include_str!("lua/driver.lua"));
-            source
+            put_together(&source)
         });
         static BUCKETS: LazyLock<String> =
             LazyLock::new(|| put_together(include_str!("lua/buckets/many.lua")));
         static ONE_BUCKET: LazyLock<String> =
             LazyLock::new(|| put_together(include_str!("lua/buckets/one.lua")));
+        static SWAP: LazyLock<String> =
+            LazyLock::new(|| put_together(include_str!("lua/swap.lua")));
         match self.0 {
             Which::Decide => &DECIDE,
             Which::Buckets => &BUCKETS,
             Which::OneBucket => &ONE_BUCKET,
-            Which::Swap => include_str!("lua/swap.lua"),
+            Which::Swap => &SWAP,
         }
     }
 }

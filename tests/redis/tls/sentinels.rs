@@ -87,16 +87,7 @@ async fn sentinels_with_a_root_of_ones_own() {
 async fn plain_sentinels_of_a_server_by_tls() {
     let tls = server::tls(false);
     let group = servers::Sentinel::start_by_tls(&tls, PASSWORD);
-    let hosts: Vec<_> = group
-        .sentinels()
-        .iter()
-        .map(|sentinel| sentinel.address().to_string())
-        .collect();
-    let url = format!(
-        "rediss-sentinel://{}/{}",
-        hosts.join(","),
-        servers::Sentinel::MASTER
-    );
+    let url = group.url("rediss-sentinel://");
     let builder = Redis::<TokenBucket>::builder(url)
         .root_certificate(tls.certificate.as_str())
         .sentinel_login("", PASSWORD)

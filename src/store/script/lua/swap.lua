@@ -5,10 +5,10 @@
 local request = cmsgpack.unpack(ARGV[1])
 local from, to, keep = request[1], request[2], request[3]
 if from ~= true then
-  local there = redis.pcall('GET', KEYS[1])
-  if there ~= from then
-    -- The value of another type is an error, which is a table. Any other error is told.
-    return type(there) == 'table' and not string.find(there.err, '^WRONGTYPE') and there or '0'
+  local bytes = redis.pcall('GET', KEYS[1])
+  -- include readable
+  if bytes ~= from then
+    return '0'
   end
 end
 if to then

@@ -15,14 +15,9 @@
 local plan = { cmsgpack.unpack(ARGV[1]) }
 local call = redis.call
 local second, micros, run = plan[1], plan[2], plan[3]
-local is_told, texts = second >= 0, {}
-if not is_told then
-  local time = call('TIME')
-  second, micros = time[1], time[2]
-end
-local now = second * 1000000 + micros
+-- include buckets/clock
 
-local admitted, healed = 0, 0
+local admitted, healed, texts = 0, 0, {}
 -- What is of another type is missing here, and found out when it is written.
 local values = call('MGET', unpack(KEYS))
 local key = plan[run]

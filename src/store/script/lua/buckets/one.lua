@@ -11,19 +11,11 @@
 
 local second, gain, price, burst, cost, calls, micros = cmsgpack.unpack(ARGV[1])
 local name, call = KEYS[1], redis.call
-local is_told, texts = second >= 0, nil
-if not is_told then
-  local time = call('TIME')
-  second, micros = time[1], time[2]
-end
-local now = second * 1000000 + micros
+-- include buckets/clock
 
-local admitted, healed = 0, 0
--- The value of another type is an error, which is a table. Any other error is told.
+local admitted, healed, texts = 0, 0, nil
 local bytes = redis.pcall('GET', name)
-if type(bytes) == 'table' and not string.find(bytes.err, '^WRONGTYPE') then
-  return bytes
-end
+-- include readable
 -- include buckets/read
 -- include buckets/step
 -- include buckets/write

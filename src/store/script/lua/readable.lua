@@ -1,0 +1,4 @@
+-- The value of another type is an error, which is a table. Any other error is told.
+if type(bytes) == 'table' and not string.find(bytes.err, '^WRONGTYPE') then
+  return bytes
+end
