@@ -6,10 +6,10 @@ use tollgate::{
     Decision, SlidingWindow, Timestamp,
     algorithm::Counted,
     clock::{Clock, ManualClock},
-    store::CountersBuilder,
+    store::{Counters, CountersBuilder},
 };
 
-use super::{Node, acquire, cache::Cache};
+use super::{acquire, cache::Cache};
 
 /// What was admitted when, by the clocks of those who asked.
 #[derive(Default)]
@@ -48,31 +48,43 @@ impl Admitted {
     }
 }
 
-fn hosts(cache: &Cache, clocks: &[ManualClock], apart: Duration) -> Vec<Node<SlidingWindow>> {
-    let host = |clock: &ManualClock| {
+/// The clock of a host that is so much late.
+///
+/// All hosts share one clock, so that they are never further apart than that, whenever it is moved.
+#[derive(Clone)]
+struct Late(ManualClock, Duration);
+
+impl Clock for Late {
+    fn now(&self) -> Timestamp {
+        let late = u64::try_from(self.1.as_nanos()).unwrap();
+        Timestamp::from_nanos(self.0.now().as_nanos() - late)
+    }
+}
+
+type Host = Counters<Cache, SlidingWindow, Late>;
+
+/// Two that are late, and one that is not.
+fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [Host; 3] {
+    [apart, apart, Duration::ZERO].map(|late| {
         CountersBuilder::new(cache.clone())
             .clocks_apart(apart)
-            .clock(clock.clone())
+            .clock(Late(clock.clone(), late))
             .build()
-    };
-    clocks.iter().map(host).collect()
+    })
 }
 
 /// Calls of many tasks while time passes from slice to slice, by clocks that are so far apart; how many were admitted.
 async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
-    let clocks = [(); 3].map(|()| ManualClock::default());
+    let clock = ManualClock::default();
     let slicing = rule.slicing().unwrap();
-    let slice = slicing.slice(clocks[0].now());
+    let slice = slicing.slice(clock.now());
     let length = slicing
         .begin(slice + 1)
         .saturating_since(slicing.begin(slice));
-    // Just before the end of a slice, and one of them a little ahead.
-    for clock in &clocks {
-        clock.advance(length - Duration::from_millis(1) - apart);
-    }
-    clocks[2].advance(apart);
-    let cache = Cache::new(&clocks[2]).slow(seed, 6);
-    let hosts = hosts(&cache, &clocks, apart);
+    // Just before the end of a slice.
+    clock.advance(length - Duration::from_millis(1));
+    let cache = Cache::new(&clock).slow(seed, 6);
+    let hosts = hosts(&cache, &clock, apart);
     let mut admitted = Admitted::default();
     for _ in 0..6 {
         let mut tasks = Vec::new();
@@ -83,15 +95,13 @@ async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
             }));
             tokio::task::yield_now().await;
             if n == 12 || n == 24 {
-                let step = Duration::from_millis(1);
-                clocks.iter().for_each(|clock| clock.advance(step + apart));
+                clock.advance(Duration::from_millis(1) + apart);
             }
         }
         for task in tasks {
             admitted.note(&task.await.unwrap());
         }
-        let rest = length - 2 * (Duration::from_millis(1) + apart);
-        clocks.iter().for_each(|clock| clock.advance(rest));
+        clock.advance(length - 2 * (Duration::from_millis(1) + apart));
     }
     admitted.hold(&rule, &format!("{rule:?}, seed {seed}, {apart:?} apart"));
     admitted.0.len()
