@@ -23,6 +23,8 @@
 //! [choice of its own](OnFailure::when_contended).
 
 mod ask;
+#[cfg(any(feature = "redis", feature = "memcached"))]
+mod attempts;
 mod boxed;
 #[cfg(feature = "tokio")]
 mod cas;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Memcached, MemcachedConnection, MemcachedCounters,
-    pool::{Address, Pool},
+    pool::{Address, Pool, Server},
 };
 use crate::{
     algorithm::{Algorithm, Codec, Counted},
@@ -35,6 +35,16 @@ where
         let connection = MemcachedConnection::builder(url).connect().await?;
         Ok(Optimistic::new(connection))
     }
+
+    /// A store that connects with its first call to the server of a URL, with all defaults.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemcachedBuilder::connect_lazy`].
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
+        let connection = MemcachedConnection::builder(url).connect_lazy()?;
+        Ok(Optimistic::new(connection))
+    }
 }
 
 impl<Rule: Counted> MemcachedCounters<Rule> {
@@ -45,6 +55,16 @@ impl<Rule: Counted> MemcachedCounters<Rule> {
     /// As [`MemcachedBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
         let connection = MemcachedConnection::builder(url).connect().await?;
+        Ok(Counters::new(connection))
+    }
+
+    /// A store that connects with its first call to the server of a URL, with all defaults.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemcachedBuilder::connect_lazy`].
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
+        let connection = MemcachedConnection::builder(url).connect_lazy()?;
         Ok(Counters::new(connection))
     }
 }
@@ -84,14 +104,43 @@ impl MemcachedBuilder {
     ///
     /// # Errors
     ///
-    /// When the URL is of no known form, nobody answers, the server is too old or does not number its writes (`-C`).
+    /// As [`connect_lazy`](Self::connect_lazy); and when nobody answers, the server is too old or does not number its
+    /// writes (`-C`).
     pub async fn connect(self) -> Result<MemcachedConnection, Error> {
-        let address = address(&self.url).map_err(Error::other)?;
-        let pool = Pool::new(address, self.response_timeout, self.connections);
-        pool.link().await?;
-        Ok(MemcachedConnection {
-            pool: Arc::new(pool),
-        })
+        let connection = self.connect_lazy()?;
+        connection.pool.link().await?;
+        Ok(connection)
+    }
+
+    /// Connects with the first calls, so that a program starts also while the server is gone.
+    ///
+    /// Nobody is asked anything yet, and no runtime is needed. The first call on each connection makes it, and sees that the
+    /// server can do what is asked of it; calls that come meanwhile wait for the same attempt, which goes on when they are
+    /// given up. What keeps it from succeeding is an error of each of them, the one that [`connect`](Self::connect) tells: of
+    /// a server that is gone as in any outage, by policy. The next call tries again. So a server that is too old does
+    /// not end the program: watch [`failures`](crate::store::OnFailure::failures).
+    ///
+    /// ```
+    /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection, OptimisticBuilder, StoreExt}};
+    ///
+    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// let connection = MemcachedConnection::builder("memcached://127.0.0.1").connect_lazy()?;
+    /// let memcached: Memcached<TokenBucket> = OptimisticBuilder::new(connection).build();
+    /// let store = memcached.fail_open();
+    /// # let _ = store; Ok(()) }
+    /// # assert!(run().is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the URL is of no known form.
+    pub fn connect_lazy(self) -> Result<MemcachedConnection, Error> {
+        let server = Server {
+            address: address(&self.url).map_err(Error::other)?,
+            response_timeout: self.response_timeout,
+        };
+        let pool = Arc::new(Pool::new(server, self.connections));
+        Ok(MemcachedConnection { pool })
     }
 }
 

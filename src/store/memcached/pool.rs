@@ -3,13 +3,13 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{net::TcpStream, runtime::Handle, time::timeout};
+use tokio::{net::TcpStream, time::timeout};
 
 use super::{
     answer::Answer,
@@ -18,7 +18,7 @@ use super::{
     greeting::greet,
     link::{Answers, Failure, Link},
 };
-use crate::store::Error;
+use crate::store::{Error, attempts::Attempts};
 
 /// What an item takes besides its value, in bytes, at most: its head, its name, and what its chunks have.
 const BESIDE: u64 = 512;
@@ -32,40 +32,50 @@ pub(super) struct Address {
     pub(super) port: u16,
 }
 
-pub(super) struct Pool {
+/// The server, and how long it may take.
+#[derive(Debug)]
+pub(super) struct Server {
     pub(super) address: Address,
     pub(super) response_timeout: Duration,
-    slots: Vec<Slot>,
+}
+
+pub(super) struct Pool {
+    server: Arc<Server>,
+    slots: Vec<Arc<Slot>>,
     next: AtomicUsize,
     /// Values that were no numbers, and were removed.
     pub(super) healed: AtomicU64,
 }
 
 /// The place of one connection.
-#[derive(Default)]
 struct Slot {
+    server: Arc<Server>,
     current: Mutex<Option<Arc<Link>>>,
-    /// Held by whoever connects; why the last attempt failed.
-    connecting: tokio::sync::Mutex<Option<Error>>,
-    /// How many attempts have failed.
-    failures: AtomicU64,
+    attempts: Attempts,
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("address", &self.address)
+            .field("address", &self.server.address)
             .field("connections", &self.slots.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Pool {
-    pub(super) fn new(address: Address, response_timeout: Duration, connections: usize) -> Self {
+    /// Whose connections are made with the first calls.
+    pub(super) fn new(server: Server, connections: usize) -> Self {
+        let server = Arc::new(server);
+        let slot = || Slot {
+            server: Arc::clone(&server),
+            current: Mutex::default(),
+            attempts: Attempts::default(),
+        };
+        let slots = (0..connections.max(1)).map(|_| Arc::new(slot())).collect();
         Self {
-            address,
-            response_timeout,
-            slots: (0..connections.max(1)).map(|_| Slot::default()).collect(),
+            server,
+            slots,
             next: AtomicUsize::new(0),
             healed: AtomicU64::new(0),
         }
@@ -78,7 +88,7 @@ impl Pool {
         let link = match slot.open() {
             Some(link) => link,
             // Boxed, as it is rare and large: every call would carry it otherwise.
-            None => Box::pin(slot.connect(self)).await?,
+            None => Box::pin(slot.connect()).await?,
         };
         Ok((number, link))
     }
@@ -119,10 +129,11 @@ impl Pool {
              larger -I, or take a rule whose states are small"
         )))
     }
+}
 
+impl Server {
     async fn connect(&self) -> Result<Link, Error> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        Handle::try_current().map_err(Error::other)?;
         let Address { host, port } = &self.address;
         let connecting = async {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
@@ -138,37 +149,23 @@ impl Pool {
 }
 
 impl Slot {
-    fn open(&self) -> Option<Arc<Link>> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.clone().filter(|link| !link.is_closed())
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects; made by whoever finds no connection. Who waited while somebody else's attempt failed has tried as well:
-    /// a thousand callers do not wait for a thousand attempts in a row.
-    async fn connect(&self, pool: &Pool) -> Result<Arc<Link>, Error> {
-        let failures = self.failures.load(Ordering::Acquire);
-        let mut last = self.connecting.lock().await;
-        if let Some(link) = self.open() {
-            return Ok(link);
-        }
-        if let Some(failure) = &*last {
-            if self.failures.load(Ordering::Acquire) != failures {
-                return Err(failure.again());
-            }
-        }
-        match pool.connect().await {
-            Ok(link) => {
-                let link = Arc::new(link);
-                let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-                *current = Some(Arc::clone(&link));
-                Ok(link)
-            }
-            Err(error) => {
-                *last = Some(error.again());
-                self.failures.fetch_add(1, Ordering::Release);
-                Err(error)
-            }
-        }
+    fn open(&self) -> Option<Arc<Link>> {
+        self.current().clone().filter(|link| !link.is_closed())
+    }
+
+    /// Connects; made by whoever finds no connection.
+    async fn connect(self: &Arc<Self>) -> Result<Arc<Link>, Error> {
+        let slot = Arc::clone(self);
+        let made = async move {
+            let link = Arc::new(slot.server.connect().await?);
+            *slot.current() = Some(Arc::clone(&link));
+            Ok(link)
+        };
+        self.attempts.there_or_made(|| self.open(), made).await
     }
 }
 

@@ -6,10 +6,10 @@ use redis::RedisConnectionInfo;
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
-use super::{Redis, RedisConnection, failure, link::Link};
+use super::{Redis, RedisConnection, link::Link};
 use crate::{
     algorithm::Scripted,
-    store::{Error, Program, Script},
+    store::{Error, Script},
 };
 
 /// How a [`Redis`] store connects; made by [`Redis::builder`](Script::builder).
@@ -36,9 +36,6 @@ impl fmt::Debug for RedisBuilder {
     }
 }
 
-/// The oldest server: the first whose scripts may write what depends on the clock.
-const OLDEST: [u64; 2] = [5, 0];
-
 impl<Rule> Script<RedisConnection, Rule>
 where
     Rule: Scripted<State: Send> + Send + 'static,
@@ -50,6 +47,19 @@ where
     /// As [`RedisBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder(url).connect().await
+    }
+
+    /// A store that connects with its first call, with the defaults of [`builder`](Self::builder).
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisBuilder::connect_lazy`].
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisBuilder::connect_lazy`].
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
+        Self::builder(url).connect_lazy()
     }
 
     /// How to connect to the server, sentinels or cluster of a URL; [`over`](Self::over) takes a connection that is there.
@@ -135,56 +145,61 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// When the URL is of no known form, or asks for TLS without the feature `redis-tls`; when nobody answers, the server
-    /// shows no certificate that is trusted, or is too old.
+    /// As [`connect_lazy`](Self::connect_lazy); and when nobody answers, the server shows no certificate that is trusted,
+    /// does not know the user, or is too old.
     ///
     /// # Panics
     ///
-    /// With a URL that asks for TLS, where [`rustls` has no cryptography](Script::builder).
+    /// As [`connect_lazy`](Self::connect_lazy).
     pub async fn connect<Rule>(self) -> Result<Redis<Rule>, Error>
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
-        let link = self.link().await?;
-        check(&link).await?;
-        Ok(Script::with_prefix(RedisConnection(link), &self.prefix))
+        let link = self.link()?;
+        link.check().await?;
+        Ok(self.store(link))
     }
-}
 
-/// Reads the server's version, and loads the programs. The nodes of a cluster get them with the first calls: that
-/// one of them is down keeps nobody from connecting.
-pub(super) async fn check(link: &Link) -> Result<(), Error> {
-    let info: String = link
-        .query_any(redis::cmd("INFO").arg("server").clone())
-        .await
-        .map_err(failure::error)?;
-    let told = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"));
-    let told = told.map_or("unknown", str::trim);
-    let version: Vec<u64> = told
-        .split('.')
-        .map_while(|part| part.parse().ok())
-        .collect();
-    if version[..] < OLDEST[..] {
-        return Err(Error::other(format!(
-            "the Redis server is of version {told}: expected {}.{} or later; update it",
-            OLDEST[0], OLDEST[1],
-        )));
+    /// A store that connects with its first call, so that a program starts also while the server is gone.
+    ///
+    /// Nobody is asked anything yet, and no runtime is needed. The first call connects, and sees that the server can do
+    /// what is asked of it; calls that come meanwhile wait for the same attempt, which goes on when they are given up. What keeps it
+    /// from succeeding is an error of each of them, the one that [`connect`](Self::connect) tells: of a server that is gone
+    /// as in any outage, by policy. The next call tries again. So a wrong password, or a server that is too old, does not end
+    /// the program: watch [`failures`](crate::store::OnFailure::failures).
+    ///
+    /// The connection to a cluster lives on the runtime of the call that made it, and ends with that.
+    ///
+    /// ```
+    /// use tollgate::prelude::*;
+    ///
+    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// let redis = Redis::<TokenBucket>::builder("redis://127.0.0.1").connect_lazy()?.fail_open();
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(redis);
+    /// # let _ = layer; Ok(()) }
+    /// # assert!(run().is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the URL is of no known form, or asks for TLS without the feature `redis-tls`, or a certificate that was given is
+    /// none, or does not go with its key.
+    ///
+    /// # Panics
+    ///
+    /// With a URL that asks for TLS, where [`rustls` has no cryptography](Script::builder).
+    pub fn connect_lazy<Rule>(self) -> Result<Redis<Rule>, Error>
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
+        let link = self.link()?;
+        Ok(self.store(link))
     }
-    if info.contains("redis_mode:sentinel") {
-        return Err(Error::other(
-            "what the URL names is a sentinel, which holds no data: expected `redis-sentinel://host:26379/name`, with the \
-             name of a master that it monitors",
-        ));
+
+    fn store<Rule>(&self, link: Link) -> Redis<Rule>
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
+        Script::with_prefix(RedisConnection(link), &self.prefix)
     }
-    if !link.is_cluster() {
-        for program in Program::ALL {
-            let _: String = link
-                .query(redis::cmd("SCRIPT").arg("LOAD").arg(program.source()))
-                .await
-                .map_err(failure::error)?;
-        }
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use redis::{
     cluster_async::ClusterConnection,
 };
 
-use super::{Redis, RedisConnection, connect::check, link::Link};
+use super::{Redis, RedisConnection, link::Link};
 use crate::{
     algorithm::Scripted,
     store::{Error, Script},
@@ -26,7 +26,7 @@ where
     /// When nobody answers, or the server is too old.
     pub async fn over(connection: impl Into<RedisConnection>) -> Result<Redis<Rule>, Error> {
         let connection = connection.into();
-        check(&connection.0).await?;
+        connection.0.check().await?;
         Ok(Self::new(connection))
     }
 }
@@ -45,6 +45,6 @@ impl From<MultiplexedConnection> for RedisConnection {
 
 impl From<ClusterConnection> for RedisConnection {
     fn from(connection: ClusterConnection) -> Self {
-        Self(Link::Cluster(connection))
+        Self(Link::MadeCluster(connection))
     }
 }

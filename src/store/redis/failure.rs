@@ -15,8 +15,19 @@ pub(super) fn is_over(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
+/// Whether the server does not know this client.
+pub(super) fn is_login(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+        // What a cluster's nodes said comes as text.
+        || error.detail().is_some_and(|detail| detail.contains("AuthenticationFailed"))
+}
+
 /// Whether it is the server that cannot do anything now, rather than this command that it cannot do.
 fn is_outage(error: &RedisError) -> bool {
+    if is_login(error) {
+        return false;
+    }
     is_over(error)
         || error.is_connection_refusal()
         || error.is_cluster_error()
@@ -43,11 +54,11 @@ pub(super) fn error(error: RedisError) -> Error {
 
 /// What to do where the other side's words do not tell.
 fn advice(error: &RedisError) -> Option<&'static str> {
-    match (error.kind(), error.code()) {
-        (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS")) => Some(
+    match error.code() {
+        _ if is_login(error) => Some(
             "put the user and the password of the server into the URL, as in `redis://user:password@host`",
         ),
-        (_, Some("NOPERM")) => Some(MISSING),
+        Some("NOPERM") => Some(MISSING),
         // So a program is told.
         _ if error
             .detail()
@@ -55,9 +66,7 @@ fn advice(error: &RedisError) -> Option<&'static str> {
         {
             Some(MISSING)
         }
-        (_, Some("MOVED")) => {
-            Some("the server is a node of a cluster: connect by `redis-cluster://`")
-        }
+        Some("MOVED") => Some("the server is a node of a cluster: connect by `redis-cluster://`"),
         _ => {
             // Those of `rustls` come through the client as text alone.
             let told = error.to_string();

@@ -1,198 +1,132 @@
-//! The connection, and its coming back.
+//! Questions to a server or a cluster, and the answers.
 
 use std::{
     fmt,
     future::{Future, poll_fn},
-    io,
-    panic::resume_unwind,
     pin::pin,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult,
+    Cmd, FromRedisValue, RedisResult,
     aio::{ConnectionManager, MultiplexedConnection},
+    cluster::ClusterClient,
     cluster_async::ClusterConnection,
-    cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
-use tokio::{sync::Mutex, task::JoinError, time::timeout};
 
-use super::{Program, failure::is_over, sentinel::Sentinels};
-
-/// How to reach the server.
-pub(super) enum Source {
-    Single(Box<Client>),
-    Sentinels(Box<Sentinels>),
-}
+use super::{Program, check, failure::is_over, shared::Shared, source::Server};
+use crate::store::Error;
 
 pub(super) enum Link {
     /// One server; the connection is made anew after it has failed.
-    One(Arc<One>),
-    /// The client of a cluster comes back by itself.
-    Cluster(ClusterConnection),
-    /// So does a manager, which somebody else has made.
+    One(Arc<Shared<Server>>),
+    /// The connection of a cluster comes back by itself, once it is made.
+    Cluster(Arc<Cluster>),
+    /// What somebody else has made: so does that of a cluster,
+    MadeCluster(ClusterConnection),
+    /// and so does a manager.
     Managed(ConnectionManager),
     /// This one does not.
     Multiplexed(MultiplexedConnection),
 }
 
-pub(super) struct One {
-    source: Source,
-    response_timeout: Duration,
-    current: Arc<Mutex<Current>>,
-    /// How many attempts to connect have failed.
-    failures: AtomicU64,
-}
-
-#[derive(Default)]
-struct Current {
-    connection: Option<MultiplexedConnection>,
-    /// How many there were: a failure drops the connection that failed, not a later one.
-    number: u64,
-    /// Why the last attempt to connect failed.
-    failure: Option<RedisError>,
-}
-
-impl Current {
-    fn shared(&self) -> Option<(MultiplexedConnection, u64)> {
-        Some((self.connection.clone()?, self.number))
-    }
+pub(super) struct Cluster {
+    made: OnceLock<ClusterConnection>,
+    shared: Arc<Shared<ClusterClient>>,
 }
 
 impl Link {
-    pub(super) fn one(source: Source, response_timeout: Duration) -> Self {
-        Self::One(Arc::new(One {
-            source,
-            response_timeout,
-            current: Arc::default(),
-            failures: AtomicU64::new(0),
+    pub(super) fn one(server: Server) -> Self {
+        Self::One(Shared::new(server))
+    }
+
+    pub(super) fn cluster(client: ClusterClient) -> Self {
+        Self::Cluster(Arc::new(Cluster {
+            made: OnceLock::new(),
+            shared: Shared::new(client),
         }))
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+        matches!(self, Self::Cluster(_) | Self::MadeCluster(_))
     }
 
-    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+    /// Connects where nobody has yet, and sees that the server can do what is asked of it.
+    pub(super) async fn check(&self) -> Result<(), Error> {
         match self {
-            Self::Cluster(connection) => command.query_async(&mut connection.clone()).await,
-            Self::One(one) => one.query(command).await,
+            Self::One(one) => one.connected().await.map(drop),
+            Self::Cluster(cluster) => cluster.connection().await.map(drop),
+            Self::MadeCluster(connection) => check::cluster(&mut connection.clone()).await,
+            Self::Managed(connection) => check::server(&mut connection.clone()).await,
+            Self::Multiplexed(connection) => check::server(&mut connection.clone()).await,
+        }
+    }
+
+    /// Asks, and tells what the server answered.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection, and none can be made.
+    pub(super) async fn query<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+    ) -> Result<RedisResult<T>, Error> {
+        Ok(match self {
+            Self::One(one) => return query(one, command).await,
+            Self::Cluster(cluster) => command.query_async(&mut cluster.connection().await?).await,
+            Self::MadeCluster(connection) => command.query_async(&mut connection.clone()).await,
             Self::Managed(connection) => command.query_async(&mut connection.clone()).await,
             Self::Multiplexed(connection) => command.query_async(&mut connection.clone()).await,
-        }
-    }
-
-    /// Asks one server, whichever it is, where a cluster would ask all of them.
-    pub(super) async fn query_any<T: FromRedisValue>(&self, command: Cmd) -> RedisResult<T> {
-        match self {
-            Self::Cluster(connection) => {
-                let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-                let answer = connection.clone().route_command(command, any).await?;
-                Ok(redis::from_redis_value(answer)?)
-            }
-            _ => self.query(&command).await,
-        }
+        })
     }
 }
 
-impl One {
-    async fn query<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> RedisResult<T> {
-        match self.send(command).await {
-            // The server had closed the connection while nobody used it: no second attempt, but the first.
-            (Err(error), false) if error.is_connection_dropped() => {
-                Box::pin(self.send(command)).await.0
-            }
-            (answer, _) => answer,
+impl Cluster {
+    /// The connection, without a lock once there is one.
+    async fn connection(&self) -> Result<ClusterConnection, Error> {
+        if let Some(connection) = self.made.get() {
+            return Ok(connection.clone());
         }
+        let (connection, _) = self.shared.connected().await?;
+        Ok(self.made.get_or_init(|| connection).clone())
     }
+}
 
-    /// Sends a command; the answer, and whether it may have been sent.
-    async fn send<T: FromRedisValue>(self: &Arc<Self>, command: &Cmd) -> (RedisResult<T>, bool) {
-        let (mut connection, number) = match self.connected().await {
-            Ok(connected) => connected,
-            Err(error) => return (Err(error), true),
-        };
-        let mut was_sent = false;
-        let answer = {
-            let mut query = pin!(command.query_async(&mut connection));
-            poll_fn(|cx| {
-                let polled = query.as_mut().poll(cx);
-                // A closed connection tells so at once; whatever was sent takes a while to be answered.
-                was_sent |= polled.is_pending();
-                polled
-            })
-            .await
-        };
-        if answer.as_ref().is_err_and(is_over) {
-            let mut current = self.current.lock().await;
-            if current.number == number {
-                current.connection = None;
-            }
+/// Asks one server.
+async fn query<T: FromRedisValue>(
+    one: &Arc<Shared<Server>>,
+    command: &Cmd,
+) -> Result<RedisResult<T>, Error> {
+    match send(one, command).await? {
+        // The server had closed the connection while nobody used it: no second attempt, but the first.
+        (Err(error), false) if error.is_connection_dropped() => {
+            Ok(Box::pin(send(one, command)).await?.0)
         }
-        (answer, was_sent)
+        (answer, _) => Ok(answer),
     }
+}
 
-    /// The connection that all calls share; made by whoever finds none. Who waited while somebody else's
-    /// attempt failed has tried as well: a thousand callers do not wait for a thousand attempts in a row.
-    async fn connected(self: &Arc<Self>) -> RedisResult<(MultiplexedConnection, u64)> {
-        let failures = self.failures.load(Ordering::Acquire);
-        if let Some(shared) = self.current.lock().await.shared() {
-            return Ok(shared);
-        }
-        let mut current = Arc::clone(&self.current).lock_owned().await;
-        if let Some(shared) = current.shared() {
-            return Ok(shared);
-        }
-        if let Some(failure) = &current.failure {
-            if self.failures.load(Ordering::Acquire) != failures {
-                return Err(failure.clone());
-            }
-        }
-        let one = Arc::clone(self);
-        // A task of its own: a call may be given up sooner than a connection is made, and so may the next one.
-        let connecting = tokio::spawn(async move {
-            match one.connect().await {
-                Ok(connection) => {
-                    current.number += 1;
-                    current.connection = Some(connection.clone());
-                    Ok((connection, current.number))
-                }
-                Err(error) => {
-                    current.failure = Some(error.clone());
-                    one.failures.fetch_add(1, Ordering::Release);
-                    Err(error)
-                }
-            }
-        });
-        match connecting.await.map_err(JoinError::try_into_panic) {
-            Ok(connected) => connected,
-            Err(Ok(panic)) => resume_unwind(panic),
-            Err(Err(ended)) => Err(io::Error::other(ended).into()),
-        }
+/// Sends a command to one server; the answer, and whether it may have been sent.
+async fn send<T: FromRedisValue>(
+    one: &Arc<Shared<Server>>,
+    command: &Cmd,
+) -> Result<(RedisResult<T>, bool), Error> {
+    let (mut connection, number) = one.connected().await?;
+    let mut was_sent = false;
+    let answer = {
+        let mut query = pin!(command.query_async(&mut connection));
+        poll_fn(|cx| {
+            let polled = query.as_mut().poll(cx);
+            // A closed connection tells so at once; whatever was sent takes a while to be answered.
+            was_sent |= polled.is_pending();
+            polled
+        })
+        .await
+    };
+    if answer.as_ref().is_err_and(is_over) {
+        one.give_up(number);
     }
-
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.response_timeout))
-            .set_response_timeout(Some(self.response_timeout));
-        let connecting = async {
-            match &self.source {
-                Source::Single(client) => {
-                    client
-                        .get_multiplexed_async_connection_with_config(&config)
-                        .await
-                }
-                Source::Sentinels(sentinels) => sentinels.connect(&config).await,
-            }
-        };
-        // The sentinels are asked first, which takes a while of its own.
-        let connected = timeout(self.response_timeout.saturating_mul(2), connecting).await;
-        connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
-    }
+    Ok((answer, was_sent))
 }
 
 /// The digest by which a server knows a program.
@@ -227,6 +161,7 @@ impl fmt::Debug for Link {
         f.write_str(match self {
             Self::One(_) => "One",
             Self::Cluster(_) => "Cluster",
+            Self::MadeCluster(_) => "MadeCluster",
             Self::Managed(_) => "Managed",
             Self::Multiplexed(_) => "Multiplexed",
         })

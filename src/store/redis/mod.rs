@@ -1,10 +1,22 @@
 //! Redis, Redis Cluster and Valkey: one limit for many instances.
+//!
+//! | file | |
+//! |---|---|
+//! | `connect`, `url`, `tls`, `existing` | how to connect, and to what |
+//! | `source`, `sentinel` | how a connection is made |
+//! | `shared` | one for all calls, made by whoever finds none |
+//! | `check` | what a server is asked first |
+//! | `link` | questions and answers |
+//! | `failure` | what an error means |
 
+mod check;
 mod connect;
 mod existing;
 mod failure;
 mod link;
 mod sentinel;
+mod shared;
+mod source;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod url;
@@ -114,10 +126,10 @@ impl Evaluate for RedisConnection {
             command
         };
         let by_digest = command("EVALSHA", link::digest(program));
-        match self.0.query(&by_digest).await {
+        match self.0.query(&by_digest).await? {
             // A server that was restarted, or flushed: this loads the program as well.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                Box::pin(self.0.query(&command("EVAL", program.source()))).await
+                Box::pin(self.0.query(&command("EVAL", program.source()))).await?
             }
             answer => answer,
         }

@@ -13,6 +13,8 @@ use redis::{
     aio::MultiplexedConnection,
 };
 
+use super::failure::is_login;
+
 /// Whom to ask for a master, and how it is reached.
 pub(super) struct Sentinels {
     pub(super) sentinels: Vec<Client>,
@@ -144,9 +146,7 @@ impl Sentinels {
 /// What a sentinel answered instead of an address, and what to do.
 fn refused(error: RedisError) -> RedisError {
     let detail = error.detail().unwrap_or_default();
-    let (what, advice) = if error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
-    {
+    let (what, advice) = if is_login(&error) {
         (
             "the sentinels do not know this client",
             "give the user and the password that they ask for to `RedisBuilder::sentinel_login`",

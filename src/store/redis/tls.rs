@@ -1,8 +1,10 @@
 //! Connections that nobody else can read.
 
-use redis::{Client, ClientTlsConfig, TlsCertificates};
+use std::time::Duration;
 
-use super::RedisBuilder;
+use redis::{Client, ClientTlsConfig, ConnectionAddr, ErrorKind, TlsCertificates};
+
+use super::{RedisBuilder, failure};
 use crate::store::Error;
 
 impl RedisBuilder {
@@ -52,8 +54,37 @@ pub(super) fn none() -> TlsCertificates {
     }
 }
 
+/// Sees that there is cryptography, and that certificates and keys go together, of which the client says nothing before it
+/// connects. So it is told to connect to nobody: it gets ready, finds that this is no name, and asks no network.
+///
+/// # Panics
+///
+/// Where there is no cryptography.
+pub(super) fn check(client: &Client) -> Result<(), Error> {
+    let info = client.get_connection_info().clone();
+    let ConnectionAddr::TcpTls {
+        insecure,
+        tls_params,
+        ..
+    } = info.addr().clone()
+    else {
+        return Ok(());
+    };
+    let nobody = ConnectionAddr::TcpTls {
+        host: String::new(),
+        port: 0,
+        insecure,
+        tls_params,
+    };
+    let nobody = Client::open(info.set_addr(nobody)).map_err(Error::other)?;
+    match nobody.get_connection_with_timeout(Duration::from_secs(1)) {
+        Err(error) if error.kind() != ErrorKind::Io => Err(failure::error(error)),
+        _ => Ok(()),
+    }
+}
+
 /// The certificates of a builder, if there are any where there should be.
-pub(super) fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
+fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let is_none = |pem: &Vec<u8>| !pem.windows(BEGIN.len()).any(|part| part == BEGIN);
     // Else nobody would be trusted, and nothing said why.

@@ -5,16 +5,17 @@ use redis::{Client, cluster::ClusterClientBuilder};
 #[cfg(feature = "redis-tls")]
 use super::tls;
 use super::{
-    RedisBuilder, failure,
-    link::{Link, Source},
+    RedisBuilder,
+    link::Link,
     sentinel::Sentinels,
+    source::{By, Server},
 };
 use crate::store::Error;
 
 impl RedisBuilder {
-    /// A connection to it: that of a cluster is made, the others are with the first call.
-    pub(super) async fn link(&self) -> Result<Link, Error> {
-        let timeout = self.response_timeout;
+    /// The way to it; nobody is asked anything yet.
+    pub(super) fn link(&self) -> Result<Link, Error> {
+        let response_timeout = self.response_timeout;
         let behind = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
         let either = |plain, tls| behind(plain).or_else(|| behind(tls));
         if let Some((scheme, rest)) = either("redis-cluster://", "rediss-cluster://") {
@@ -22,8 +23,8 @@ impl RedisBuilder {
             let scheme = scheme.replace("-cluster", "");
             let nodes = hosts.split(',').map(|host| format!("{scheme}{user}{host}"));
             let builder = ClusterClientBuilder::new(nodes)
-                .connection_timeout(timeout)
-                .response_timeout(timeout)
+                .connection_timeout(response_timeout)
+                .response_timeout(response_timeout)
                 .retries(RETRIES)
                 .min_retry_wait(RETRY_WAIT)
                 .max_retry_wait(10 * RETRY_WAIT);
@@ -32,30 +33,25 @@ impl RedisBuilder {
             } else {
                 builder
             };
-            let client = builder.build().map_err(Error::other)?;
-            let connection = client
-                .get_async_connection()
-                .await
-                .map_err(failure::error)?;
-            return Ok(Link::Cluster(connection));
+            return Ok(Link::cluster(builder.build().map_err(Error::other)?));
         }
-        if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
-            let sentinels = self.sentinels(scheme, rest)?;
-            return Ok(Link::one(Source::Sentinels(Box::new(sentinels)), timeout));
-        }
-        let client = Box::new(self.client(&self.url)?);
-        Ok(Link::one(Source::Single(client), timeout))
+        let by = if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
+            By::Sentinels(Box::new(self.sentinels(scheme, rest)?))
+        } else {
+            By::Address(Box::new(self.server(&self.url)?))
+        };
+        Ok(Link::one(Server {
+            by,
+            response_timeout,
+        }))
     }
 
     /// A cluster whose nodes are reached by TLS.
     fn by_tls(&self, builder: ClusterClientBuilder) -> Result<ClusterClientBuilder, Error> {
+        self.server("rediss://localhost")?;
         #[cfg(feature = "redis-tls")]
-        return Ok(builder.certs(tls::checked(&self.certificates)?));
-        #[cfg(not(feature = "redis-tls"))]
-        {
-            drop(builder);
-            Err(Error::other(WITHOUT_TLS))
-        }
+        let builder = builder.certs(self.certificates.clone());
+        Ok(builder)
     }
 
     /// The sentinels of a URL, and the master that they shall name.
@@ -83,7 +79,7 @@ impl RedisBuilder {
             sentinels: sentinels.collect::<Result<_, _>>()?,
             name: name.to_owned(),
             // Which host it is will be told.
-            master: self.client(&format!("{scheme}{user}localhost/{database}"))?,
+            master: self.server(&format!("{scheme}{user}localhost/{database}"))?,
         })
     }
 
@@ -95,7 +91,15 @@ impl RedisBuilder {
         scheme
     }
 
-    /// The client of one server.
+    /// The client of a server, which has all that it needs to connect.
+    fn server(&self, url: &str) -> Result<Client, Error> {
+        let client = self.client(url)?;
+        #[cfg(feature = "redis-tls")]
+        tls::check(&client)?;
+        Ok(client)
+    }
+
+    /// The client of a server or of a sentinel.
     fn client(&self, url: &str) -> Result<Client, Error> {
         // Valkey's own scheme is known to the client as well.
         if url.starts_with("rediss") || url.starts_with("valkeys") {
