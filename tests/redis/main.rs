@@ -13,6 +13,7 @@ mod existing;
 mod faults;
 mod groups;
 mod layout;
+mod lazy;
 mod policies;
 mod slow;
 mod tls;

@@ -18,9 +18,11 @@ async fn without_its_feature_it_is_an_error_that_names_it() {
         "rediss-cluster://localhost",
         "rediss-sentinel://localhost/name",
     ] {
-        let store = Redis::<TokenBucket>::connect(url).await;
-        let why = why(&store.unwrap_err());
-        assert!(why.contains("feature `redis-tls`"), "{url}: {why}");
+        let connected = Redis::<TokenBucket>::connect(url).await;
+        for store in [connected, Redis::connect_lazy(url)] {
+            let why = why(&store.unwrap_err());
+            assert!(why.contains("feature `redis-tls`"), "{url}: {why}");
+        }
     }
 }
 
@@ -35,7 +37,7 @@ mod with_it {
 
     use tollgate::key::Key;
 
-    use crate::{acquire, admitted, at_once, in_time, servers};
+    use crate::{acquire, admitted, at_once, in_time, lazy, servers};
 
     fn builder(server: &TlsRedis) -> tollgate::store::RedisBuilder {
         Redis::<TokenBucket>::builder(server.url())
@@ -67,6 +69,46 @@ mod with_it {
         let store: Redis<TokenBucket> = trusting.connect().await.unwrap();
         assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);
         assert_eq!(tls.server.keys().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_program() {
+        let (alone, cluster) = (TlsRedis::start(false), TlsRedis::start_cluster());
+        for (tls, url) in [(&alone, &alone.url()), (&cluster, &cluster.cluster_url())] {
+            let trusting = lazy::of(url).root_certificate(tls.tls.certificate.as_str());
+            let store: Redis<TokenBucket> = trusting.connect_lazy().unwrap();
+            tls.server.pause();
+            lazy::is_silent(&store).await;
+            tls.server.kill();
+            lazy::fails_by_policy(&store).await;
+            tls.server.restart();
+            if url.starts_with("rediss-cluster") {
+                tls.settle();
+            }
+            lazy::admits_the_limit(&store).await;
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_certificates_is_told_before_anybody_is_asked() {
+        let [own, other] = [(); 2].map(|()| super::server::tls(false));
+        for url in [
+            "rediss://nobody.invalid",
+            "rediss-cluster://nobody.invalid",
+            "rediss-sentinel://nobody.invalid/name",
+        ] {
+            let of = || Redis::<TokenBucket>::builder(url);
+            let trusting = || of().root_certificate(own.certificate.as_str());
+            let broken = of().root_certificate("none");
+            let mixed = trusting().client_certificate(own.certificate.as_str(), other.key.as_str());
+            for (wrong, part) in [(broken, "PEM"), (mixed, "KeyMismatch")] {
+                let error = wrong.connect_lazy::<TokenBucket>().unwrap_err();
+                assert!(!error.is_unavailable() && !error.is_timeout(), "{error:?}");
+                assert!(why(&error).contains(part), "{error:?}");
+            }
+            let fit = trusting().client_certificate(own.certificate.as_str(), own.key.as_str());
+            fit.connect_lazy::<TokenBucket>().unwrap();
+        }
     }
 
     #[tokio::test]

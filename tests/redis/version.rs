@@ -6,7 +6,9 @@ use std::{
     thread,
 };
 
-use tollgate::{TokenBucket, store::Redis};
+use tollgate::{TokenBucket, key::Key, store::Redis};
+
+use super::{acquire, at_once, lazy::told};
 
 /// Answers as a server of that version would: `INFO` with it, and all else with `OK`.
 fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
@@ -31,7 +33,8 @@ fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn connect(version: &'static str) -> Result<Redis<TokenBucket>, tollgate::store::Error> {
+/// The URL of such a server.
+fn of(version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -39,7 +42,7 @@ async fn connect(version: &'static str) -> Result<Redis<TokenBucket>, tollgate::
             let _ = serve(stream, version);
         }
     });
-    Redis::connect(url).await
+    url
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,10 +52,17 @@ async fn a_server_that_is_too_old_is_told_so() {
         ("redis_version:3.2", "3.2"),
         ("redis_mode:standalone", "unknown"),
     ] {
-        let error = connect(version).await.unwrap_err();
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let url = of(version);
+        let store = Redis::<TokenBucket>::connect(&url).await;
+        let why = told(&store.unwrap_err());
         for part in [seen, "expected 5.0 or later", "update it"] {
             assert!(why.contains(part), "{version}: {why}");
+        }
+        // One that was not asked before tells it by each call.
+        let store: Redis<TokenBucket> = Redis::connect_lazy(url).unwrap();
+        for _ in 0..3 {
+            let error = acquire(&store, &at_once(5), Key::from(7_u64)).await;
+            assert_eq!(told(&error.unwrap_err()), why);
         }
     }
     for version in [
@@ -60,6 +70,6 @@ async fn a_server_that_is_too_old_is_told_so() {
         "redis_version:6.2.14",
         "redis_version:255.255.255",
     ] {
-        connect(version).await.unwrap();
+        Redis::<TokenBucket>::connect(of(version)).await.unwrap();
     }
 }

@@ -41,12 +41,17 @@ impl TlsRedis {
         alone
             .server
             .command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        alone.settle();
+        alone
+    }
+
+    /// Waits until the cluster of this one node thinks itself well.
+    pub(crate) fn settle(&self) {
         wait_until("a cluster of one", Duration::from_secs(5), || {
-            let info = alone.server.command(&["CLUSTER", "INFO"]);
+            let info = self.server.command(&["CLUSTER", "INFO"]);
             let is_well = info.contains("cluster_state:ok");
             is_well.then_some(()).ok_or(info)
         });
-        alone
     }
 
     fn start_of(options: RedisOptions, asks_clients: bool) -> Self {
