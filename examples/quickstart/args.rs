@@ -37,6 +37,8 @@ Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
                      open    pass
                      closed  are answered with 503
                      local   are decided here, under a share of the limit
+                   where open or local is given, it starts also while the
+                   store is gone, with a warning; else it says so and ends
   --nodes N        how many servers share the limit: the share of `local`
                    is an Nth of it                [1]
   --store-timeout TIME
@@ -66,6 +68,8 @@ pub(crate) struct Args {
     pub(crate) headers: Headers,
     pub(crate) store: Place,
     pub(crate) on_store_error: OnStoreError,
+    /// Whether it was said that requests can do without the store: then so can the start.
+    pub(crate) starts_without: bool,
     pub(crate) nodes: u64,
     pub(crate) store_timeout: Duration,
     pub(crate) remember_refusals: bool,
@@ -135,6 +139,10 @@ impl Command {
             key: or_default(key, "--key", "peer")?,
             headers: or_default(headers, "--headers", "draft")?,
             store: or_default(store, "--store", "memory")?,
+            starts_without: matches!(
+                on_store_error,
+                Some(OnStoreError::Open | OnStoreError::Local)
+            ),
             on_store_error: or_default(on_store_error, "--on-store-error", "open")?,
             nodes: nodes.unwrap_or(1),
             store_timeout: store_timeout.unwrap_or(Duration::from_millis(100)),

@@ -6,7 +6,7 @@ use tollgate::{
     AnyRule, Cost, Error, Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{self, Ask, BoxStore, CircuitBreaker, Local, Scalable, Store, StoreExt},
+    store::{self, Ask, BoxStore, Check, CircuitBreaker, Local, Scalable, Store, StoreExt},
 };
 #[cfg(feature = "memcached")]
 use tollgate::{
@@ -134,33 +134,29 @@ pub(crate) async fn open(args: &Args) -> Result<Opened, String> {
 #[cfg(feature = "redis")]
 async fn redis(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = store::Redis::<AnyRule>::builder(url).response_timeout(connection_timeout(args));
-    let redis = builder
-        .connect()
-        .await
-        .map_err(|error| told(args, &error))?;
-    any(redis.boxed(), args).await
+    let now = builder.clone().connect().await;
+    let (redis, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
+    any(redis.boxed(), is_there, args).await
 }
 
 /// Windows are counted there; all other rules compare and swap.
 #[cfg(feature = "memcached")]
 async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = MemcachedConnection::builder(url).response_timeout(connection_timeout(args));
-    let connection = builder
-        .connect()
-        .await
-        .map_err(|error| told(args, &error))?;
+    let now = builder.clone().connect().await;
+    let (connection, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
     match CountedRule::try_from(args.rule.clone()) {
         Ok(rule) => {
             let counters = CountersBuilder::new(connection).build().boxed();
             let share = share(args).and_then(CountedRule::try_from);
-            let store = guard(counters, &rule, share, args).await?;
+            let store = guard(counters, is_there, &rule, share, args).await?;
             Ok(Opened::Counted(rule, store))
         }
         Err(_) => {
             // Who loses every race is told so before the request's time is up, or the server would look silent.
             let deadline = args.store_timeout * 4 / 5;
             let swaps = OptimisticBuilder::new(connection).deadline(deadline);
-            any(swaps.build().boxed(), args).await
+            any(swaps.build().boxed(), is_there, args).await
         }
     }
 }
@@ -170,13 +166,36 @@ fn connection_timeout(args: &Args) -> Duration {
     args.store_timeout + Duration::from_secs(1)
 }
 
+/// What is connected, or will be with the first request where the server is gone and requests can do without it; and which of
+/// both. Where code connects, it is `connect_lazy` alone.
+fn now_or_later<T>(
+    now: Result<T, store::Error>,
+    later: impl FnOnce() -> Result<T, store::Error>,
+    args: &Args,
+) -> Result<(T, bool), String> {
+    let error = match now {
+        Ok(there) => return Ok((there, true)),
+        Err(error) => error,
+    };
+    let is_gone = error.is_unavailable() || error.is_timeout();
+    let sentence = told(args, &error);
+    if !(is_gone && args.starts_without) {
+        return Err(sentence);
+    }
+    eprintln!(
+        "quickstart: {sentence}; starting without it, as --on-store-error says, until it is there"
+    );
+    let later = later().map_err(|error| told(args, &error))?;
+    Ok((later, false))
+}
+
 fn told(args: &Args, error: &store::Error) -> String {
     let source = std::error::Error::source(error);
     let source = source.map_or_else(String::new, |source| format!(": {source}"));
     // Some say themselves what to do.
     let is_told = source.contains("; ");
-    let advice = if error.is_unavailable() && !is_told {
-        "; start a server there, or name another one"
+    let advice = if error.is_unavailable() && !is_told && !args.starts_without {
+        "; start a server there, name another one, or start without it by --on-store-error open or local"
     } else {
         ""
     };
@@ -189,14 +208,15 @@ fn share(args: &Args) -> Result<AnyRule, Error> {
 }
 
 /// Behind a store that runs every rule.
-async fn any(remote: Remote<AnyRule>, args: &Args) -> Result<Opened, String> {
-    let store = guard(remote, &args.rule, share(args), args).await?;
+async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
+    let store = guard(remote, is_there, &args.rule, share(args), args).await?;
     Ok(Opened::Any(args.rule.clone(), store))
 }
 
 /// What a store that can fail stands behind. What is written first lies inside.
 async fn guard<Rule>(
     remote: Remote<Rule>,
+    is_there: bool,
     rule: &Rule,
     share: Result<Rule, Error>,
     args: &Args,
@@ -207,8 +227,10 @@ where
     // A rule that this store cannot run is told now, not by every request.
     let policy = Policy::default();
     let ask = Ask::new(&policy, rule, Key::shared("start"), Cost::ONE);
-    let answer = remote.look(&[ask]).await;
-    answer.map_err(|error| told(args, &error))?;
+    let answer = remote.look(&[ask]);
+    if is_there || matches!(answer, Check::Ready(_)) {
+        answer.await.map_err(|error| told(args, &error))?;
+    }
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreaker::new().open_for(PAUSES[0], PAUSES[1]));

@@ -32,8 +32,17 @@ async fn answering(answer: &'static str) -> SocketAddr {
     address
 }
 
+/// Why nobody can connect there; what is not told by the URL is told in the same words by each call of a store that was
+/// made before anybody was asked.
 async fn refused(url: String) -> Error {
-    Memcached::<TokenBucket>::connect(url).await.unwrap_err()
+    let error = Memcached::<TokenBucket>::connect(&url).await.unwrap_err();
+    if let Ok(store) = Memcached::<TokenBucket>::connect_lazy(&url) {
+        for _ in 0..3 {
+            let call = super::acquire(&store, &super::at_once(2), super::key()).await;
+            assert_eq!(told(&call.unwrap_err()), told(&error));
+        }
+    }
+    error
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod exact;
 mod faults;
 mod greeting;
 mod layout;
+mod lazy;
 mod silence;
 
 use std::{

@@ -157,6 +157,25 @@ fn a_lost_store_opens_or_closes_and_comes_back_empty() {
 }
 
 #[test]
+fn a_store_that_is_gone_at_the_start_is_asked_once_it_is_there() {
+    let memcached = Memcached::start();
+    for rule in [bucket(4), window(4)] {
+        memcached.kill();
+        let more = ["--store-timeout=10s", "--on-store-error=open"];
+        let [one, other] = [(); 2].map(|()| start(&memcached, &rule, &more));
+        let warning = one.program.errors.recv_timeout(SOON).expect("a warning");
+        assert!(warning.contains("starting without it"), "{warning}");
+        assert_eq!(statuses(&one, "ann", 20), [200; 20], "{rule}");
+        memcached.restart();
+        for server in [&one, &other] {
+            until_decided(server);
+        }
+        assert_eq!(statuses(&one, "ann", 2), [200; 2], "{rule}");
+        assert_eq!(statuses(&other, "ann", 3), [200, 200, 429], "{rule}");
+    }
+}
+
+#[test]
 fn a_lost_store_is_replaced_by_a_share_of_the_bucket() {
     let memcached = Memcached::start();
     let more = ["--store-timeout=10s", "--on-store-error=local", "--nodes=2"];

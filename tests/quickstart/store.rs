@@ -91,6 +91,39 @@ fn a_lost_store_opens_closes_or_is_replaced_as_told() {
 }
 
 #[test]
+fn a_store_that_is_gone_at_the_start_is_asked_once_it_is_there() {
+    let redis = servers::Redis::start();
+    let url = redis.url();
+    let rule = "token-bucket 4/1h";
+    redis.kill();
+    let fixed = ["--key=header:x-api-key", "--store-timeout=10s"];
+    let start = |more: &[&str]| Server::start(&args(&url, rule, &[&fixed, more].concat()));
+    let open = start(&["--on-store-error=open"]);
+    let local = start(&["--on-store-error=local", "--nodes=2"]);
+    for server in [&open, &local] {
+        let warning = server.program.errors.recv_timeout(SOON).expect("a warning");
+        for part in [&url, "cannot be reached", "starting without it"] {
+            assert!(warning.contains(part), "{warning}");
+        }
+    }
+    let statuses = |server: &Server, client: &str, calls| -> Vec<_> {
+        let line = format!("x-api-key: {client}\r\n");
+        let status = |_| server.get_with("/", &line).status;
+        (0..calls).map(status).collect()
+    };
+    // More calls than the circuit breaker takes to open.
+    assert_eq!(statuses(&open, "ann", 20), [200; 20]);
+    assert_eq!(statuses(&local, "ann", 4), [200, 200, 429, 429]);
+    redis.restart();
+    for server in [&open, &local] {
+        until_asked(&redis, server);
+    }
+    assert_eq!(statuses(&open, "bob", 2), [200; 2]);
+    assert_eq!(statuses(&local, "bob", 3), [200, 200, 429]);
+    assert_eq!(statuses(&open, "bob", 1), [429]);
+}
+
+#[test]
 fn a_silent_store_keeps_no_request_longer_than_told() {
     const DEADLINE: Duration = Duration::from_millis(150);
     const CALLS: u32 = 12;
@@ -165,10 +198,21 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     let other = ["--rule", "fixed-window 5/1h"];
     let parts = ["--on-store-error local", "no share can be taken"];
     ends(&[&local[..], &other].concat(), &parts);
-    redis.kill();
+    // Whoever goes on without a store wants to know of a wrong one all the same.
     let secret = url.replace("redis://", "redis://me:p4ss@");
-    let errors = ends(&["--store", &secret], &[&url, "cannot be reached"]);
-    assert!(!errors.contains("p4ss"), "{errors}");
+    let of_cluster = secret.replace("redis://", "redis-cluster://");
+    let open = "--on-store-error=open";
+    for wrong in [&secret, &of_cluster] {
+        let errors = ends(&["--store", wrong, open], &["password of the server"]);
+        assert!(!errors.contains("p4ss"), "{errors}");
+    }
+    redis.kill();
+    ends(&["--store", &url, "--rule", burst, open], &["2^53"]);
+    for way in [&[][..], &["--on-store-error=closed"]] {
+        let parts = [&url, "cannot be reached", "--on-store-error open or local"];
+        let errors = ends(&[&["--store", &secret], way].concat(), &parts);
+        assert!(!errors.contains("p4ss"), "{errors}");
+    }
     for (scheme, is_built) in [
         ("redis-sentinel", true),
         ("rediss-sentinel", cfg!(feature = "redis-tls")),

@@ -194,24 +194,19 @@ async fn many_first_calls_make_one_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_calls_that_are_dropped_hinder_nobody() {
-    const DELAY: Duration = Duration::from_millis(100);
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
-    let builder = Redis::<TokenBucket>::builder(format!("redis://{}", proxy.address()));
-    let store: Redis<TokenBucket> = builder
-        .response_timeout(100 * DELAY)
-        .connect_lazy()
-        .unwrap();
-    proxy.delay(DELAY);
+    let patient = of(format!("redis://{}", proxy.address())).response_timeout(40 * RESPONSE);
+    let store: Redis<TokenBucket> = patient.connect_lazy().unwrap();
     let rule = at_once(LIMIT);
-    // There and back takes two delays, and the connection three times as long.
+    proxy.set_answers(servers::Flow::Hold);
     for _ in 0..2 {
-        let call = timeout(2 * DELAY, acquire(&store, &rule, key()));
+        let call = timeout(RESPONSE / 10, acquire(&store, &rule, key()));
         assert!(call.await.is_err());
     }
-    // It is the first call's connection that carries this one.
-    let decided = acquire(&store, &rule, key()).await.unwrap();
-    assert!(decided.is_admitted());
+    proxy.set_answers(servers::Flow::Forward);
+    // What was dropped before it went out is not charged, and the first call's connection carries this one.
+    assert_eq!(admitted(&store, &rule, key(), 8).await, LIMIT);
     assert_eq!(proxy.accepted(), 1);
 }
 
@@ -223,8 +218,18 @@ async fn whom_the_server_refuses_is_told_by_each_call_until_it_does_not() {
     let of_login = |login: &str| of(format!("redis://{login}@{}", server.address()));
     let store: Redis<TokenBucket> = of_login("limiter:p4ss").connect_lazy().unwrap();
     let stranger: Redis<TokenBucket> = of_login("limiter:guess").connect_lazy().unwrap();
-    for (store, login) in [(&store, "limiter:p4ss"), (&stranger, "limiter:guess")] {
-        let connect = of_login(login).connect::<TokenBucket>().await.unwrap_err();
+    let by_cluster = of(format!(
+        "redis-cluster://limiter:guess@{}",
+        server.address()
+    ));
+    let of_cluster: Redis<TokenBucket> = by_cluster.clone().connect_lazy().unwrap();
+    for (store, builder) in [
+        (&store, of_login("limiter:p4ss")),
+        (&stranger, of_login("limiter:guess")),
+        (&of_cluster, by_cluster),
+    ] {
+        let connect = builder.connect::<TokenBucket>().await.unwrap_err();
+        assert!(told(&connect).contains("; "), "what to do: {connect:?}");
         for _ in 0..3 {
             let error = acquire(store, &at_once(LIMIT), key()).await.unwrap_err();
             assert_eq!(told(&error), told(&connect));
