@@ -66,6 +66,7 @@ use self::pool::Pool;
 /// | fault | what calls get | afterwards |
 /// |---|---|---|
 /// | cannot be reached, shuts down, has too many connections | an error that [`is_unavailable`](super::Error::is_unavailable), at once | the next call connects anew |
+/// | is gone when the program starts | the same after [`connect_lazy`](MemcachedBuilder::connect_lazy); `connect` fails | the first call after it came is decided |
 /// | is silent | an error that [`is_timeout`](super::Error::is_timeout), after [`response_timeout`](MemcachedBuilder::response_timeout), or twice that while a connection is being made | the same; what was sent may still be charged |
 /// | closed an idle connection | nothing: the call goes out on a new one | |
 /// | a connection breaks with a call under way | an error that is unavailable; the call may be charged, and is not sent again | the next call connects anew |

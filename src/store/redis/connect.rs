@@ -6,7 +6,7 @@ use redis::RedisConnectionInfo;
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
-use super::{Redis, RedisConnection, link::Link};
+use super::{Redis, RedisConnection};
 use crate::{
     algorithm::Scripted,
     store::{Error, Script},
@@ -157,7 +157,7 @@ impl RedisBuilder {
     {
         let link = self.link()?;
         link.check().await?;
-        Ok(self.store(link))
+        Ok(Script::with_prefix(RedisConnection(link), &self.prefix))
     }
 
     /// A store that connects with its first call, so that a program starts also while the server is gone.
@@ -174,9 +174,11 @@ impl RedisBuilder {
     /// use tollgate::prelude::*;
     ///
     /// # fn run() -> Result<(), tollgate::store::Error> {
-    /// let redis = Redis::<TokenBucket>::builder("redis://127.0.0.1").connect_lazy()?.fail_open();
+    /// let redis = Redis::<TokenBucket>::connect_lazy("redis://127.0.0.1")?.fail_open();
+    /// // Or, with a prefix: the builder knows no rule, so the store's type says it.
+    /// let shop: Redis<TokenBucket> = Redis::<TokenBucket>::builder("redis://127.0.0.1").prefix("shop").connect_lazy()?;
     /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(redis);
-    /// # let _ = layer; Ok(()) }
+    /// # let _ = (layer, shop); Ok(()) }
     /// # assert!(run().is_ok());
     /// ```
     ///
@@ -193,13 +195,6 @@ impl RedisBuilder {
         Rule: Scripted<State: Send> + Send + 'static,
     {
         let link = self.link()?;
-        Ok(self.store(link))
-    }
-
-    fn store<Rule>(&self, link: Link) -> Redis<Rule>
-    where
-        Rule: Scripted<State: Send> + Send + 'static,
-    {
-        Script::with_prefix(RedisConnection(link), &self.prefix)
+        Ok(Script::with_prefix(RedisConnection(link), &self.prefix))
     }
 }

@@ -45,6 +45,7 @@ use self::link::Link;
 /// | fault | what calls get | afterwards |
 /// |---|---|---|
 /// | cannot be reached, shuts down, loads its data, is busy with a script | an error that [`is_unavailable`](Error::is_unavailable), at once | the next call asks anew |
+/// | is gone when the program starts | the same after [`connect_lazy`](RedisBuilder::connect_lazy); `connect` fails | the first call after it came is decided |
 /// | is silent | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the same; what was sent may still be charged |
 /// | closed an idle connection | nothing: the call goes out on a new one | |
 /// | a connection breaks with a call under way | an error that is unavailable; the call may be charged | the next call connects anew |
