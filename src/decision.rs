@@ -209,6 +209,14 @@ impl Decision {
         self
     }
 
+    /// With all of [`Told`] at once: one after the other, they would be read again in between.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn with_told(mut self, told: Told) -> Self {
+        self.standing = Standing::Told(told);
+        self
+    }
+
     /// With what a bucket of the common kind holds; the numbers are worked out when they are read.
     #[inline]
     #[must_use]

@@ -74,6 +74,15 @@ impl Credit {
         self.short().checked_mul(3)?.checked_add(part as i64)
     }
 
+    /// Its whole nanoseconds, rounded down, in thirds of one: if that is a number of 64 bits.
+    #[inline]
+    pub(super) fn whole_in_thirds(self) -> Option<i64> {
+        if self.upper & LONG != 0 {
+            return None;
+        }
+        self.short().checked_mul(3)
+    }
+
     /// The upper word of a short credit as a number: bit 62 is its sign.
     #[inline]
     fn short(self) -> i64 {
@@ -82,8 +91,17 @@ impl Credit {
 
     /// The span that is worth `units` where a nanosecond is worth `per_nano` ≤ 2³² units.
     pub(super) fn from_units(units: i128, per_nano: u64) -> Self {
-        let divisor = i128::from(per_nano);
-        let (whole, part) = (units.div_euclid(divisor), units.rem_euclid(divisor) as u64);
+        let (whole, part) = match i64::try_from(units) {
+            Ok(units) => {
+                let divisor = per_nano as i64;
+                let (whole, part) = (units.div_euclid(divisor), units.rem_euclid(divisor));
+                (i128::from(whole), part as u64)
+            }
+            Err(_) => {
+                let divisor = i128::from(per_nano);
+                (units.div_euclid(divisor), units.rem_euclid(divisor) as u64)
+            }
+        };
         let long = i128::from(Self::LONG_NANOS);
         if whole >= long {
             let whole = (whole as u128).min(Self::MAX_NANOS);

@@ -1,6 +1,7 @@
 //! Several token buckets in order: the next one for what the one before cannot pay.
 
 mod codec;
+mod metered;
 mod script;
 mod state;
 mod step;
@@ -75,6 +76,8 @@ pub struct Cascade {
     buckets: Box<[TokenBucket]>,
     capacity: NonZeroU64,
     quota: Quota,
+    /// Whether all buckets can be counted in words of 64 bits.
+    is_metered: bool,
 }
 
 impl Cascade {
@@ -84,6 +87,7 @@ impl Cascade {
             buckets: Box::new([first]),
             capacity: first.burst,
             quota: first.quota(),
+            is_metered: first.in_words().is_some(),
         }
     }
 
@@ -114,6 +118,7 @@ impl Cascade {
         buckets.push(next);
         Ok(Self {
             capacity: self.capacity.max(next.burst),
+            is_metered: self.is_metered && next.in_words().is_some(),
             quota: sum(&buckets).unwrap_or_else(|| fastest(next.quota(), &buckets)),
             buckets: buckets.into_boxed_slice(),
         })

@@ -109,25 +109,9 @@ impl Cascade {
             .filter_map(|(bucket, level)| bucket.until(*level, cost))
             .min()
     }
-}
 
-/// What is in the buckets at one instant.
-struct Levels {
-    /// Each in units of its bucket's rate.
-    each: [i128; MOST],
-    /// For how many nanoseconds each has been as full as it gets; 0 where nobody asks.
-    full_for: [u64; MOST],
-    /// Never before the last write.
-    at: Timestamp,
-    /// Whether the key is, or will be once this is written.
-    known: bool,
-}
-
-impl Algorithm for Cascade {
-    type State = CascadeState;
-
-    #[inline]
-    fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
+    /// Any rule and any state.
+    fn step_wide(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
         let cost = cost.get();
         let mut levels = self.levels(state.as_ref(), now);
         let mut buckets = self.buckets.iter().zip(&mut levels.each).enumerate();
@@ -148,6 +132,28 @@ impl Algorithm for Cascade {
         levels.full_for[class] = 0;
         let decision = self.answer(Verdict::Allow, now, cost, &levels);
         Step::Wrote(decision.with_class(class as u8))
+    }
+}
+
+/// What is in the buckets at one instant.
+struct Levels {
+    /// Each in units of its bucket's rate.
+    each: [i128; MOST],
+    /// For how many nanoseconds each has been as full as it gets; 0 where nobody asks.
+    full_for: [u64; MOST],
+    /// Never before the last write.
+    at: Timestamp,
+    /// Whether the key is, or will be once this is written.
+    known: bool,
+}
+
+impl Algorithm for Cascade {
+    type State = CascadeState;
+
+    #[inline]
+    fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
+        self.step_metered(state, now, cost)
+            .unwrap_or_else(|| self.step_wide(state, now, cost))
     }
 
     /// The class is that of a call of one unit.
@@ -183,11 +189,21 @@ impl Algorithm for Cascade {
         }
     }
 
+    #[inline]
     fn forgettable_at(&self, state: &CascadeState) -> Timestamp {
-        let known = state.first(self.buckets.len());
-        let buckets = self.buckets.iter().enumerate();
-        let forgettable = buckets.map(|(n, bucket)| bucket.forgettable_at(known.bucket(n)));
-        forgettable.max().unwrap_or_default()
+        let (count, known) = (self.buckets.len(), state.as_slice());
+        let mut latest = Timestamp::default();
+        for (bucket, known) in self.buckets.iter().zip(known) {
+            let full_at = bucket.full_at(known);
+            latest = latest.max(full_at.unwrap_or_else(|| bucket.forgettable_at(known)));
+        }
+        if known.len() < count {
+            let added = state.first(count);
+            for n in known.len()..count {
+                latest = latest.max(self.buckets[n].forgettable_at(added.bucket(n)));
+            }
+        }
+        latest
     }
 
     fn wanes(&self) -> bool {

@@ -4,10 +4,11 @@ use super::{Color, ThreeColor, ThreeColorState};
 use crate::{
     algorithm::{
         Algorithm, Step,
-        token_bucket::{TokenBucketState, since},
+        credit::Credit,
+        token_bucket::{TokenBucket, TokenBucketState, since},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Filling, Verdict},
 };
 
 /// What is in both buckets at one instant, each in units of its rate.
@@ -104,6 +105,65 @@ impl ThreeColor {
         self.answer(Verdict::Refuse, now, cost, levels, Color::Red)
             .with_retry_after(since(now, levels.at, wait))
     }
+
+    /// Both buckets counted in words of 64 bits, if rule and state can be: in a fraction of the time.
+    ///
+    /// What remains, and when there is more, is up to the peak bucket alone. So the decision tells how that one fills, and
+    /// that all is back when both would be full.
+    #[inline]
+    fn step_metered(
+        &self,
+        state: &mut Option<ThreeColorState>,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Option<Step> {
+        let [committed, peak] = state.as_ref()?.buckets();
+        let (committed, green) = self.committed.metered(&committed, now)?;
+        let (peak, level) = self.peak.metered(&peak, now)?;
+        let given = self.given.unwrap_or(Color::Green);
+        if given == Color::Red {
+            return None;
+        }
+        let (paid, decision) = peak.decide(level, now, 0, cost);
+        let level = paid.unwrap_or(level);
+        // Of a full bucket there will never be more, though the other one may still fill; and debts would add up.
+        if level == peak.full() || green < 0 {
+            return None;
+        }
+        let (green, color) = match committed.pay(green, cost.get()) {
+            _ if paid.is_none() => (green, Color::Red),
+            Some(green) if given == Color::Green => (green, Color::Green),
+            _ => (green, Color::Yellow),
+        };
+        let until_both = (level + (committed.full() - green)).max(peak.full());
+        let decision = decision
+            .with_filling(Filling {
+                level,
+                interval: peak.interval(),
+                full: until_both as u64,
+                stalled: 0,
+            })
+            .with_class(color as u8);
+        if paid.is_none() {
+            return Some(Step::Kept(decision));
+        }
+        *state = Some(ThreeColorState {
+            written_at: now,
+            committed: Credit::from_thirds(green),
+            peak: Credit::from_thirds(level),
+        });
+        Some(Step::Wrote(decision))
+    }
+
+    /// Any rule and any state.
+    fn step_wide(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
+        let (levels, cost) = (self.levels(state.as_ref(), now), cost.get());
+        let Some((levels, color)) = self.pay(&levels, cost) else {
+            return Step::Kept(self.refuse(now, cost, cost, &levels));
+        };
+        *state = Some(self.state(&levels));
+        Step::Wrote(self.answer(Verdict::Allow, now, cost, &levels, color))
+    }
 }
 
 impl ThreeColorState {
@@ -120,12 +180,8 @@ impl Algorithm for ThreeColor {
 
     #[inline]
     fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
-        let (levels, cost) = (self.levels(state.as_ref(), now), cost.get());
-        let Some((levels, color)) = self.pay(&levels, cost) else {
-            return Step::Kept(self.refuse(now, cost, cost, &levels));
-        };
-        *state = Some(self.state(&levels));
-        Step::Wrote(self.answer(Verdict::Allow, now, cost, &levels, color))
+        self.step_metered(state, now, cost)
+            .unwrap_or_else(|| self.step_wide(state, now, cost))
     }
 
     /// The class is that of a call of one unit.
@@ -176,10 +232,14 @@ impl Algorithm for ThreeColor {
         }));
     }
 
+    #[inline]
     fn forgettable_at(&self, state: &ThreeColorState) -> Timestamp {
         let [committed, peak] = state.buckets();
-        let committed = self.committed.forgettable_at(&committed);
-        committed.max(self.peak.forgettable_at(&peak))
+        let full_at = |bucket: &TokenBucket, state: &TokenBucketState| {
+            let full_at = bucket.full_at(state);
+            full_at.unwrap_or_else(|| bucket.forgettable_at(state))
+        };
+        full_at(&self.committed, &committed).max(full_at(&self.peak, &peak))
     }
 
     /// What is red is never charged.

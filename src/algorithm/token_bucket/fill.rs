@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{TokenBucket, TokenBucketState};
+use super::{BucketMeter, TokenBucket, TokenBucketState};
 use crate::{
     algorithm::{
         Algorithm,
@@ -96,6 +96,43 @@ impl TokenBucket {
             at,
             full_for: Some(full_for),
         }
+    }
+
+    /// What the bucket is counted with in words, where it can be.
+    #[inline]
+    pub(in crate::algorithm) fn in_words(&self) -> Option<&BucketMeter> {
+        self.meter.as_ref()
+    }
+
+    /// The same, and what the bucket holds, in thirds of a nanosecond: where the state can be counted in words too, and
+    /// `now` is not before the last write.
+    ///
+    /// The same as [`filled`](Self::filled), also what is lost of a credit: of one on a finer grid, all that is less than a unit.
+    #[inline]
+    pub(in crate::algorithm) fn metered(
+        &self,
+        state: &TokenBucketState,
+        now: Timestamp,
+    ) -> Option<(&BucketMeter, i64)> {
+        let meter = self.meter.as_ref()?;
+        let elapsed = now.as_nanos().checked_sub(state.written_at.as_nanos())?;
+        let credit = if self.rate.per_nano == 1 {
+            state.credit.whole_in_thirds()
+        } else {
+            state.credit.thirds()
+        };
+        Some((meter, meter.level(credit?, elapsed)?))
+    }
+
+    /// When the bucket is full if nobody comes, where rule and state can be counted in words.
+    #[inline]
+    pub(in crate::algorithm) fn full_at(&self, state: &TokenBucketState) -> Option<Timestamp> {
+        let written_at = state.written_at;
+        let (meter, level) = self.metered(state, written_at)?;
+        let wait = ((meter.full() - level) as u64).div_ceil(Mark::PER_NANO);
+        Some(Timestamp::from_nanos(
+            written_at.as_nanos().saturating_add(wait),
+        ))
     }
 
     /// The state of a bucket that holds `level` at `at`.

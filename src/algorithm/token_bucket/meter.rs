@@ -96,14 +96,45 @@ impl BucketMeter {
         Some(credit.saturating_add(elapsed).min(full))
     }
 
-    pub(super) const fn full(&self) -> i64 {
+    #[inline]
+    pub(in crate::algorithm) const fn full(&self) -> i64 {
         self.full as i64
+    }
+
+    /// What a token takes to come, in thirds of a nanosecond.
+    #[inline]
+    pub(in crate::algorithm) const fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// What `cost` leaves of `level`, if that holds it.
+    #[inline]
+    pub(in crate::algorithm) const fn pay(&self, level: i64, cost: u64) -> Option<i64> {
+        if cost > self.burst.get() {
+            return None;
+        }
+        // At most that of a full bucket.
+        let rest = level - (cost * self.interval) as i64;
+        if rest < 0 { None } else { Some(rest) }
+    }
+
+    /// The greatest cost that `level` holds.
+    #[inline]
+    pub(in crate::algorithm) fn tokens(&self, level: i64) -> u64 {
+        level.max(0) as u64 / self.interval
+    }
+
+    /// Nanoseconds of filling from `level` until the bucket can pay `cost`, which it cannot now; `None` is never.
+    #[inline]
+    pub(in crate::algorithm) fn until(&self, level: i64, cost: u64) -> Option<u64> {
+        let lacking = || (cost * self.interval).wrapping_sub(level as u64);
+        (cost <= self.burst.get()).then(|| lacking().div_ceil(Mark::PER_NANO))
     }
 
     /// What `cost` leaves of `level`, if that holds it, and the decision at `now`, which lies `stalled`
     /// nanoseconds before the last write.
     #[inline(always)]
-    pub(super) fn decide(
+    pub(in crate::algorithm) fn decide(
         &self,
         level: i64,
         now: Timestamp,
