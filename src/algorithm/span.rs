@@ -20,6 +20,7 @@ pub(super) struct Span {
 impl Span {
     /// A nanosecond has 2³² ticks.
     pub(super) const BITS: u32 = u32::BITS;
+    pub(super) const NONE: Self = Self { nanos: 0, part: 0 };
     /// The longest span, in ticks.
     pub(super) const MAX_TICKS: u128 = (1 << 96) - 1;
 
@@ -48,6 +49,21 @@ impl Span {
         let part = div_ceil(rest << Self::BITS, per_nano);
         // The longest is cut to itself.
         Self::from_ticks((nanos.min(1 << 64) << Self::BITS) + part)
+    }
+
+    /// The span [from](Self::from_units) these units, which is likely to be this one: that is told without a division.
+    #[inline]
+    pub(super) fn replaced(self, units: u128, per_nano: u64) -> Self {
+        let per_nano_wide = u128::from(per_nano);
+        let rest = units.wrapping_sub(u128::from(self.nanos) * per_nano_wide);
+        if rest < per_nano_wide {
+            // A part that is rounded up is worth as much or more, by less than a part of one unit.
+            let part = u128::from(self.part) * per_nano_wide;
+            if part.wrapping_sub(rest << Self::BITS) < per_nano_wide {
+                return self;
+            }
+        }
+        Self::from_units(units, per_nano)
     }
 
     /// What the span is worth where a nanosecond is worth `per_nano` ≤ 2⁶² units, rounded down.
@@ -118,6 +134,18 @@ mod tests {
         fn fractions_are_recovered_exactly(units in 0..1_u128 << 94, per_nano in 1..=1_u64 << 32) {
             prop_assume!(units / u128::from(per_nano) < 1 << 64);
             prop_assert_eq!(Span::from_units(units, per_nano).units(per_nano), units);
+        }
+
+        #[test]
+        fn a_span_is_replaced_by_what_units_make_of_one(
+            units in 0..1_u128 << 94, other in 0..1_u128 << 94, nearby in -2..=2_i128, per_nano in 1..=1_u64 << 62,
+            old in 1..=1_u64 << 62,
+        ) {
+            let exact = Span::from_units(units, per_nano);
+            let ticks = exact.ticks().saturating_add_signed(nearby);
+            for before in [Span::from_ticks(ticks), Span::from_units(other, old), Span::NONE] {
+                prop_assert_eq!(before.replaced(units, per_nano), exact);
+            }
         }
 
         #[test]

@@ -4,12 +4,12 @@ use super::{SECOND, WarmUp, WarmUpState};
 use crate::{
     algorithm::{
         Algorithm, Step,
-        credit::duration,
+        credit::{div_ceil, div_floor, duration},
         span::{Span, mul_div},
         warm_curve::Curve,
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 impl Curve {
@@ -19,16 +19,34 @@ impl Curve {
         u128::from(self.climb) * u128::from(self.per_nano)
     }
 
-    /// What passes in a second at a warmth in units, rounded down.
-    pub(super) fn each_second(&self, warmth: u128) -> u64 {
+    /// What the rate at a warmth in units is of the full one, as a fraction: both at most 2^112.
+    #[inline]
+    fn share(&self, warmth: u128) -> (u128, u128) {
         let climb = self.climb_units();
         let [rise, step] = [self.rise, self.step].map(u128::from);
-        // count · step · climb / (step · climb + rise · (climb - warmth)): at most 2^112 below the line.
+        // step · climb / (step · climb + rise · (climb - warmth))
         let cold = (rise + step) * climb - rise * warmth.min(climb);
+        (step * climb, cold)
+    }
+
+    /// What passes in a second at a warmth in units, rounded down.
+    pub(super) fn each_second(&self, warmth: u128) -> u64 {
+        let (warm, cold) = self.share(warmth);
         let units = u128::from(self.per_nano) * u128::from(SECOND);
-        let (units, _) = mul_div(units, step * climb, cold);
+        let (units, _) = mul_div(units, warm, cold);
         // At most 2^40, the fastest of all quotas.
-        (units / u128::from(self.per_permit)) as u64
+        div_floor(units, self.per_permit) as u64
+    }
+
+    /// Whether at least `count` pass in a second at a warmth in units: the same compared as products, without a division.
+    fn lets_pass(&self, count: u64, warmth: u128) -> bool {
+        let (warm, cold) = self.share(warmth);
+        let units = u128::from(self.per_nano) * u128::from(SECOND);
+        let price = u128::from(count) * u128::from(self.per_permit);
+        match (units.checked_mul(warm), price.checked_mul(cold)) {
+            (Some(comes), Some(costs)) => costs <= comes,
+            _ => count <= self.each_second(warmth),
+        }
     }
 }
 
@@ -56,6 +74,7 @@ impl WarmUp {
     }
 
     /// The key in the second of its state.
+    #[inline]
     fn known(&self, state: &WarmUpState) -> Stand {
         let most = u128::from(self.curve.most) * u128::from(self.curve.per_nano);
         let (second, warmth) = (state.second, state.warmth);
@@ -67,6 +86,7 @@ impl WarmUp {
     }
 
     /// The key at the beginning of the next second.
+    #[inline]
     fn next(&self, stand: &Stand) -> Stand {
         let most = u128::from(self.curve.most) * u128::from(self.curve.per_nano);
         // Whoever passes what a cold key may is on the way to being warm: nothing is made against that.
@@ -115,16 +135,23 @@ impl WarmUp {
     }
 
     /// From which second on the key is as if it were unused: cold, and nothing passed.
-    fn forgettable(&self, stand: &Stand) -> u64 {
-        let stand = if stand.passed == 0 {
-            *stand
-        } else {
-            self.next(stand)
-        };
-        // At most 2^61 ns.
-        stand.second + stand.warmth.div_ceil(self.made()) as u64
+    #[inline]
+    fn forgettable(&self, stand: &Stand, next: &Stand) -> u64 {
+        let stand = if stand.passed == 0 { stand } else { next };
+        // At most 2^61 ns; rounded up twice is rounded up once.
+        let nanos = div_ceil(stand.warmth, self.curve.per_nano) as u64;
+        stand.second + nanos.div_ceil(SECOND)
     }
 
+    /// Whether at least `count` pass at a warmth, in a second in which nothing has passed.
+    #[inline]
+    fn lets_pass(&self, count: u64, warmth: u128) -> bool {
+        // No less when it is cold, and no more when it is warm.
+        count <= self.least.get()
+            || (count <= self.capacity.get() && self.curve.lets_pass(count, warmth))
+    }
+
+    #[inline]
     fn rest(&self, stand: &Stand) -> u64 {
         let allowed = if stand.warmth >= self.curve.climb_units() {
             self.capacity.get()
@@ -139,14 +166,14 @@ impl WarmUp {
     /// The answer to a call that passed, or to one of `asked` units that did not.
     #[inline]
     fn answer(&self, now: Timestamp, cost: u64, stand: &Stand, refused: Option<u64>) -> Decision {
-        let (rest, next) = (self.rest(stand), self.rest(&self.next(stand)));
+        let (rest, next) = (self.rest(stand), self.next(stand));
         let until_next = duration(stand.until_next(now));
-        let more_after = if next > rest {
+        let more_after = if self.lets_pass(rest + 1, next.warmth) {
             until_next
         } else {
             Default::default()
         };
-        let reset = u128::from(self.forgettable(stand)) * u128::from(SECOND);
+        let reset = u128::from(self.forgettable(stand, &next)) * u128::from(SECOND);
         let reset_after = duration(reset.saturating_sub(u128::from(now.as_nanos())));
         let verdict = match refused {
             None => Verdict::Allow,
@@ -154,12 +181,15 @@ impl WarmUp {
         };
         // This second is as it is. If nothing else happens, what is stored only grows from the next one on, and what
         // may pass only falls: what does not pass then never will.
-        let retry_after = refused.and_then(|asked| (asked <= next).then_some(until_next));
+        let passes = |asked: &u64| self.lets_pass(*asked, next.warmth);
+        let retry_after = refused.filter(passes).map(|_| until_next);
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_remaining(rest)
-            .with_more_after(more_after)
-            .with_reset_after(reset_after)
+            .with_told(Told {
+                remaining: rest,
+                more_after,
+                reset_after,
+            })
             .with_retry_after(retry_after)
     }
 }
@@ -174,10 +204,12 @@ impl Algorithm for WarmUp {
             return Step::Kept(self.answer(now, cost.get(), &stand, Some(cost.get())));
         }
         stand.passed += cost.get();
+        // Within a second it stays as it is.
+        let before = state.as_ref().map_or(Span::NONE, |state| state.warmth);
         *state = Some(WarmUpState {
             second: Timestamp::from_nanos(stand.second * SECOND),
             passed: stand.passed,
-            warmth: Span::from_units(stand.warmth, self.curve.per_nano),
+            warmth: before.replaced(stand.warmth, self.curve.per_nano),
         });
         Step::Wrote(self.answer(now, cost.get(), &stand, None))
     }
@@ -209,7 +241,8 @@ impl Algorithm for WarmUp {
 
     #[inline]
     fn forgettable_at(&self, state: &WarmUpState) -> Timestamp {
-        let second = self.forgettable(&self.known(state));
+        let stand = self.known(state);
+        let second = self.forgettable(&stand, &self.next(&stand));
         Timestamp::from_nanos(second.saturating_mul(SECOND))
     }
 }
