@@ -25,6 +25,7 @@ impl Span {
     pub(super) const MAX_TICKS: u128 = (1 << 96) - 1;
 
     /// The span of so many ticks, or the longest.
+    #[inline]
     pub(super) fn from_ticks(ticks: u128) -> Self {
         let ticks = ticks.min(Self::MAX_TICKS);
         Self {

@@ -7,59 +7,74 @@ use crate::{
     decision::Charge,
 };
 
-/// In what time is counted: ticks of 2⁻³² ns, and coarser ones in a script.
+/// How finely time is counted: in ticks of 2⁻³² ns, which are rounded to multiples of a power of two in a script.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Ticks {
-    /// A nanosecond has `2^bits`: at most those of a [`Span`].
-    bits: u8,
+    /// The least multiple above zero, in ticks: 1 but for scripts.
+    unit: u64,
 }
 
 impl Ticks {
     pub(super) const FINEST: Self = Self::new(Span::BITS as u8);
 
+    /// A nanosecond has `2^bits` multiples: at most those of a [`Span`].
     pub(super) const fn new(bits: u8) -> Self {
-        Self { bits }
+        Self {
+            unit: 1 << (Span::BITS - bits as u32),
+        }
     }
 
     /// How many binary digits of a nanosecond are told apart.
     pub(super) fn bits(self) -> u32 {
-        u32::from(self.bits)
+        Span::BITS - self.unit.trailing_zeros()
     }
 
-    /// How many of a span's own binary digits are not.
-    fn coarser(self) -> u32 {
-        Span::BITS - self.bits()
+    #[inline]
+    fn unit(self) -> u128 {
+        self.unit.into()
     }
 
-    /// Ticks of so many nanoseconds, or of an instant.
-    pub(super) fn of(self, nanos: u64) -> u128 {
-        u128::from(nanos) << self.bits
+    /// Rounded down.
+    #[inline]
+    fn down(self, ticks: u128) -> u128 {
+        ticks & !u128::from(self.unit - 1)
     }
 
-    /// Whole nanoseconds of so many ticks, rounded up.
-    pub(super) fn nanos(self, ticks: u128) -> u128 {
-        ticks.div_ceil(1 << self.bits)
+    /// Rounded up.
+    #[inline]
+    fn up(self, ticks: u128) -> u128 {
+        self.down(ticks + u128::from(self.unit - 1))
     }
 
-    /// A span, rounded down.
+    /// A span in multiples, rounded down.
     pub(super) fn low(self, span: Span) -> u128 {
-        span.ticks() >> self.coarser()
+        span.ticks() / self.unit()
     }
 
-    /// A span, rounded up.
+    /// A span in multiples, rounded up.
     pub(super) fn high(self, span: Span) -> u128 {
-        span.ticks().div_ceil(1 << self.coarser())
+        span.ticks().div_ceil(self.unit())
     }
 
-    /// The span of so many ticks, or the longest.
-    pub(super) fn span(self, ticks: u128) -> Span {
-        Span::from_ticks(ticks.min(self.most()) << self.coarser())
+    /// The span of so many multiples, or the longest.
+    pub(super) fn span(self, multiples: u128) -> Span {
+        Span::from_ticks(multiples.min(LONGEST / self.unit()) * self.unit())
     }
+}
 
-    /// The longest span.
-    fn most(self) -> u128 {
-        Span::MAX_TICKS >> self.coarser()
-    }
+/// The longest span, in ticks.
+const LONGEST: u128 = Span::MAX_TICKS;
+
+/// Ticks of so many nanoseconds.
+#[inline]
+fn ticks_of(nanos: u64) -> u128 {
+    u128::from(nanos) << Span::BITS
+}
+
+/// Whole nanoseconds of so many ticks, rounded up.
+#[inline]
+fn nanos_of(ticks: u128) -> u128 {
+    ticks.div_ceil(1 << Span::BITS)
 }
 
 /// The next departure, at an instant that is never before the last write.
@@ -67,8 +82,8 @@ impl Ticks {
 pub(super) struct Place {
     pub(super) at: Timestamp,
     ticks: Ticks,
-    /// When it is free, not before `at`, in ticks since the epoch.
-    free: u128,
+    /// How long after `at` it is free, in ticks.
+    backlog: u128,
     /// How warm the key is then, in ticks.
     warmth: u128,
 }
@@ -85,40 +100,37 @@ impl Place {
     /// The wait until it is free, in nanoseconds rounded up.
     #[inline]
     pub(super) fn delay(&self) -> u128 {
-        self.ticks.nanos(self.backlog())
+        nanos_of(self.backlog)
     }
 
-    /// The same in ticks.
-    fn backlog(&self) -> u128 {
-        self.free - self.ticks.of(self.at.as_nanos())
-    }
-
+    #[inline]
     pub(super) fn state(&self) -> WarmUpSpacedState {
         WarmUpSpacedState {
             written_at: self.at,
-            backlog: self.ticks.span(self.backlog()),
-            warmth: self.ticks.span(self.warmth),
+            backlog: Span::from_ticks(self.backlog.min(self.ticks.down(LONGEST))),
+            warmth: Span::from_ticks(self.warmth),
         }
     }
 }
 
 impl WarmUpSpaced {
     /// The greatest warmth, in ticks.
+    #[inline]
     fn most(&self) -> u128 {
-        self.ticks.of(self.curve.most)
+        ticks_of(self.curve.most)
     }
 
     /// What warmth is cut to: a tick more than there is, so that a state tells that it was cut.
     fn cut(&self) -> u128 {
-        self.most() + 1
+        self.most() + self.ticks.unit()
     }
 
-    /// When the next departure of a state is free, and how warm the key is then.
+    /// How long after its last write the next departure of a state is free, and how warm the key is then.
     #[inline]
     fn told(&self, state: &WarmUpSpacedState) -> (u128, u128) {
-        let (written_at, backlog, warmth) = (state.written_at, state.backlog, state.warmth);
-        let free = self.ticks.of(written_at.as_nanos()) + self.ticks.high(backlog);
-        (free, self.ticks.low(warmth).min(self.cut()))
+        let (backlog, warmth) = (state.backlog.ticks(), state.warmth.ticks());
+        let warmth = self.ticks.down(warmth).min(self.cut());
+        (self.ticks.up(backlog), warmth)
     }
 
     /// The next departure now, or at the last write if that lies ahead.
@@ -129,57 +141,91 @@ impl WarmUpSpaced {
             return Place {
                 at: now,
                 ticks,
-                free: ticks.of(now.as_nanos()),
+                backlog: 0,
                 warmth: 0,
             };
         };
-        let (free, warmth) = self.told(state);
+        let (backlog, warmth) = self.told(state);
+        let elapsed = ticks_of(now.nanos_since(state.written_at));
         let at = now.max(state.written_at);
-        let this = ticks.of(at.as_nanos());
-        match this.checked_sub(free) {
-            None => Place {
+        match backlog.checked_sub(elapsed) {
+            // Before it is free nobody is idle.
+            Some(backlog) if backlog > 0 => Place {
                 at,
                 ticks,
-                free,
+                backlog,
                 warmth,
             },
-            Some(idle) => Place {
+            _ => Place {
                 at,
                 ticks,
-                free: this,
-                warmth: warmth.min(self.most()).saturating_sub(self.cooling(idle)),
+                backlog: 0,
+                warmth: warmth
+                    .min(self.most())
+                    .saturating_sub(self.cooling(elapsed - backlog)),
             },
         }
     }
 
     /// What an idle time takes from the warmth, in ticks rounded up: all, after the period.
     fn cooling(&self, idle: u128) -> u128 {
-        if idle >= self.ticks.of(self.curve.over) {
+        if idle >= ticks_of(self.curve.over) {
             return self.most();
         }
-        let [most, over] = [self.curve.most, self.curve.over].map(u128::from);
-        let (cooled, rounded) = mul_div(idle, most, over);
-        cooled + u128::from(rounded)
+        let (most, over) = (self.curve.most, self.curve.over);
+        if most == over {
+            return idle;
+        }
+        let (cooled, rounded) = mul_div(idle, most.into(), over.into());
+        self.ticks.up(cooled + u128::from(rounded))
+    }
+
+    /// The least idle time that takes all of a warmth, up to the greatest, in ticks.
+    #[inline]
+    fn cooled_after(&self, warmth: u128) -> u128 {
+        let (most, over) = (self.curve.most, self.curve.over);
+        // From a cold factor of 3, the default, a key cools as fast as it was warmed.
+        if most == over {
+            return warmth;
+        }
+        // What is cooled is rounded up.
+        match warmth.checked_sub(self.ticks.unit()) {
+            None => 0,
+            Some(less) => {
+                let (idle, _) = mul_div(less, over.into(), most.into());
+                self.ticks.down(idle) + self.ticks.unit()
+            }
+        }
     }
 
     /// From when on the key is as if it were unused, in nanoseconds: nobody is waited for, and it is cold.
+    #[inline]
     pub(super) fn forgettable(&self, state: &WarmUpSpacedState) -> u128 {
-        let (free, warmth) = self.told(state);
-        let [most, over] = [self.curve.most, self.curve.over].map(u128::from);
-        // The least idle time whose cooling, rounded up, is all of the warmth.
-        let idle = match warmth.min(self.most()).checked_sub(1) {
-            None => 0,
-            Some(less) => mul_div(less, over, most).0 + 1,
-        };
-        self.ticks.nanos(free + idle)
+        let (backlog, warmth) = self.told(state);
+        self.unused_from(state.written_at, backlog, warmth)
+    }
+
+    /// The same for the state of a place.
+    #[inline]
+    pub(super) fn forgettable_place(&self, place: &Place) -> u128 {
+        let backlog = place.backlog.min(self.ticks.down(LONGEST));
+        self.unused_from(place.at, backlog, place.warmth)
+    }
+
+    #[inline]
+    fn unused_from(&self, at: Timestamp, backlog: u128, warmth: u128) -> u128 {
+        let idle = self.cooled_after(warmth.min(self.most()));
+        u128::from(at.as_nanos()) + nanos_of(backlog + idle)
     }
 
     /// The price of a call, cut to the longest span.
+    #[inline]
     fn price(&self, cost: u64) -> Price {
         // At most 2^127.
         let units = u128::from(cost) * u128::from(self.curve.per_permit);
         let per_nano = u128::from(self.curve.per_nano);
         let (whole, rest) = match u64::try_from(units) {
+            _ if per_nano == 1 => (units, 0),
             Ok(units) => {
                 let (whole, rest) = (units / self.curve.per_nano, units % self.curve.per_nano);
                 (u128::from(whole), u128::from(rest))
@@ -187,17 +233,20 @@ impl WarmUpSpaced {
             Err(_) => (units / per_nano, units % per_nano),
         };
         if whole > u128::from(u64::MAX) {
-            let longest = self.ticks.most();
+            let longest = self.ticks.down(LONGEST);
             return Price {
                 high: longest,
                 low: longest,
             };
         }
-        let (part, rounded) = mul_div(rest, self.ticks.of(1), per_nano);
-        let low = (whole << self.ticks.bits) + part;
+        let (part, rounded) = match rest {
+            0 => (0, false),
+            rest => mul_div(rest, ticks_of(1), per_nano),
+        };
+        let low = (whole << Span::BITS) + part;
         Price {
-            high: low + u128::from(rounded),
-            low,
+            high: self.ticks.up(low + u128::from(rounded)),
+            low: self.ticks.down(low),
         }
     }
 
@@ -205,18 +254,19 @@ impl WarmUpSpaced {
     ///
     /// A stored permit below the threshold costs what one does that is not stored; above it, so much more
     /// as the straight line lies higher.
+    #[inline]
     fn wait(&self, warmth: u128, price: Price) -> u128 {
-        let climb = self.ticks.of(self.curve.climb);
-        // From here the call goes down to there, above the threshold.
-        let from = climb.saturating_sub(warmth);
-        let to = climb.saturating_sub(warmth + price.high);
-        if from == 0 {
+        let climb = ticks_of(self.curve.climb);
+        if warmth >= climb {
             return price.high;
         }
+        // From here the call goes down to there, above the threshold.
+        let from = climb - warmth;
+        let to = climb.saturating_sub(warmth + price.high);
         let [rise, step] = [self.curve.rise, self.curve.step].map(u128::from);
         // At most 2^114 twice, and the quotient is at most 500 times the climb.
         let (area, rounded) = mul_div(from - to, rise * (from + to), 2 * step * climb);
-        price.high + area + u128::from(rounded)
+        price.high + self.ticks.up(area + u128::from(rounded))
     }
 
     /// The place behind a call that takes this one.
@@ -224,7 +274,7 @@ impl WarmUpSpaced {
     pub(super) fn behind(&self, place: &Place, cost: u64) -> Place {
         let price = self.price(cost);
         Place {
-            free: place.free + self.wait(place.warmth, price),
+            backlog: place.backlog + self.wait(place.warmth, price),
             warmth: (place.warmth + price.low).min(self.cut()),
             ..*place
         }
@@ -233,7 +283,7 @@ impl WarmUpSpaced {
     /// The place after a call turned out to cost `more` than was charged.
     pub(super) fn owing(&self, place: &Place, more: u64) -> Place {
         Place {
-            free: place.free + self.price(more).high,
+            backlog: place.backlog + self.price(more).high,
             ..*place
         }
     }
@@ -251,7 +301,7 @@ impl WarmUpSpaced {
         let at = state.written_at;
         let departs = u128::from(charge.at.as_nanos()) + charge.delay?.as_nanos();
         let price = self.price(charge.cost);
-        let (free, warmth) = self.told(state);
+        let (backlog, warmth) = self.told(state);
         // Or colder than it was, where the warmth was cut.
         let before = warmth.checked_sub(price.low)?;
         // If others were told behind it without finding the key idle, they have made it warmer: what would be
@@ -259,17 +309,17 @@ impl WarmUpSpaced {
         // by a nanosecond or more. Where the warmth was cut, that holds only where all calls wait the same.
         let is_cut = warmth == self.cut();
         let too_fast = self.curve.per_permit < self.curve.per_nano;
-        if too_fast || (is_cut && before < self.ticks.of(self.curve.climb)) {
+        if too_fast || (is_cut && before < ticks_of(self.curve.climb)) {
             return None;
         }
         let place = Place {
             at,
             ticks: self.ticks,
-            free: free.checked_sub(self.wait(before, price))?,
+            // If the key was idle since, its departure lies before the last write.
+            backlog: backlog.checked_sub(self.wait(before, price))?,
             warmth: before,
         };
-        // If the key was idle since, its departure lies before the last write.
-        if self.ticks.nanos(place.free) != departs || place.free < self.ticks.of(at.as_nanos()) {
+        if u128::from(at.as_nanos()) + place.delay() != departs {
             return None;
         }
         // What has departed keeps its distance to the next one.

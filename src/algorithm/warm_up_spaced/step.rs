@@ -6,10 +6,11 @@ use super::{WarmUpSpaced, WarmUpSpacedState, place::Place};
 use crate::{
     algorithm::{Algorithm, Step, credit::duration},
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 impl WarmUpSpaced {
+    #[inline]
     fn verdict(&self, delay: u128) -> Verdict {
         if delay == 0 {
             Verdict::Allow
@@ -20,7 +21,7 @@ impl WarmUpSpaced {
         }
     }
 
-    /// An answer that leaves `place` to the next call.
+    /// An answer that leaves `place` to the next call, and a key that is forgotten at `reset`.
     #[inline]
     fn answer(
         &self,
@@ -28,21 +29,28 @@ impl WarmUpSpaced {
         now: Timestamp,
         cost: u64,
         place: &Place,
-        state: Option<&WarmUpSpacedState>,
+        reset: u128,
     ) -> Decision {
         let (remaining, more_after) = match self.too_long(place, now) {
             None => (self.capacity.get(), Duration::ZERO),
             Some(wait) => (0, wait),
         };
-        let reset = state.map_or(0, |state| self.forgettable(state));
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_remaining(remaining)
-            .with_more_after(more_after)
-            .with_reset_after(duration(reset.saturating_sub(u128::from(now.as_nanos()))))
+            .with_told(Told {
+                remaining,
+                more_after,
+                reset_after: duration(reset.saturating_sub(u128::from(now.as_nanos()))),
+            })
+    }
+
+    /// When a key that is left as it is can be forgotten, in nanoseconds.
+    fn reset(&self, state: Option<&WarmUpSpacedState>) -> u128 {
+        state.map_or(0, |state| self.forgettable(state))
     }
 
     /// The wait from `now` until nobody waits too long for the place, if one would now.
+    #[inline]
     fn too_long(&self, place: &Place, now: Timestamp) -> Option<Duration> {
         let beyond = place.delay().checked_sub(u128::from(self.max_wait))?;
         let stalled = place.at.as_nanos() - now.as_nanos();
@@ -60,17 +68,20 @@ impl Algorithm for WarmUpSpaced {
         let fits = cost.get() <= self.capacity.get();
         if !fits || verdict == Verdict::Refuse {
             let retry_after = self.too_long(&place, now).filter(|_| fits);
-            let refusal = self.answer(Verdict::Refuse, now, cost.get(), &place, state.as_ref());
+            let reset = self.reset(state.as_ref());
+            let refusal = self.answer(Verdict::Refuse, now, cost.get(), &place, reset);
             return Step::Kept(refusal.with_retry_after(retry_after));
         }
         let place = self.behind(&place, cost.get());
         *state = Some(place.state());
-        Step::Wrote(self.answer(verdict, now, cost.get(), &place, state.as_ref()))
+        let reset = self.forgettable_place(&place);
+        Step::Wrote(self.answer(verdict, now, cost.get(), &place, reset))
     }
 
     fn look(&self, state: Option<&WarmUpSpacedState>, now: Timestamp) -> Decision {
         let place = self.place(state, now);
-        self.answer(self.verdict(place.delay()), now, 0, &place, state)
+        let verdict = self.verdict(place.delay());
+        self.answer(verdict, now, 0, &place, self.reset(state))
             .with_retry_after(self.too_long(&place, now))
     }
 
