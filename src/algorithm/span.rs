@@ -108,9 +108,34 @@ pub(super) fn mul_div(x: u128, y: u128, z: u128) -> (u128, bool) {
     }
 }
 
-/// The same where the product does not fit: one bit of `x` after the other, as one divides by hand.
-#[cold]
+/// The same where the product does not fit, unless what the powers of two in `z` leave of it does: that of a time in
+/// ticks has many.
 fn mul_div_wide(x: u128, y: u128, z: u128) -> (u128, bool) {
+    let (high, low) = mul_wide(x, y);
+    let zeros = z.trailing_zeros();
+    if zeros == 0 || high >> zeros != 0 {
+        return mul_div_by_bits(x, y, z);
+    }
+    let (divisor, rest) = (z >> zeros, u128::BITS - zeros);
+    let product = high << rest | low >> zeros;
+    let quotient = product / divisor;
+    (quotient, quotient * divisor != product || low << rest != 0)
+}
+
+/// The upper and the lower half of `x · y`, by their halves.
+fn mul_wide(x: u128, y: u128) -> (u128, u128) {
+    let halves = |number: u128| (number >> 64, u128::from(number as u64));
+    let ((x1, x0), (y1, y0)) = (halves(x), halves(y));
+    let (carry, lowest) = halves(x0 * y0);
+    // At most (2^64 - 1)^2 + 2^64 - 1 each.
+    let (upper, middle) = halves(x1 * y0 + carry);
+    let (carry, middle) = halves(x0 * y1 + middle);
+    (x1 * y1 + upper + carry, middle << 64 | lowest)
+}
+
+/// The same for all: one bit of `x` after the other, as one divides by hand.
+#[cold]
+fn mul_div_by_bits(x: u128, y: u128, z: u128) -> (u128, bool) {
     let (whole, part) = (y / z, y % z);
     let (mut quotient, mut rest) = (0, 0);
     for bit in (0..u128::BITS - x.leading_zeros()).rev() {
@@ -160,7 +185,25 @@ mod tests {
 
         #[test]
         fn wide_products_are_divided_as_narrow_ones_are(x in 0..1_u128 << 63, y in 0..1_u128 << 64, z in 1..1_u128 << 126) {
-            prop_assert_eq!(mul_div_wide(x, y, z), (x * y / z, x * y % z != 0));
+            prop_assert_eq!(mul_div_by_bits(x, y, z), (x * y / z, x * y % z != 0));
+        }
+
+        #[test]
+        fn wide_products_are_divided_by_powers_of_two_at_once(
+            x in 0..=u128::MAX, y in 0..=u128::MAX, less in 0..128, z in 1..1_u128 << 126, zeros in 0..126,
+        ) {
+            let (y, z) = (y >> less, (z << zeros) % (1 << 126));
+            prop_assume!(z > 0);
+            // Whose quotient fits.
+            prop_assume!(y <= z);
+            prop_assert_eq!(mul_div_wide(x, y, z), mul_div_by_bits(x, y, z));
+        }
+
+        #[test]
+        fn a_product_has_two_halves(x in 0..=u128::MAX, y in 0..=u128::MAX) {
+            let big = |number: u128| num_bigint::BigUint::from(number);
+            let (high, low) = mul_wide(x, y);
+            prop_assert_eq!((big(high) << 128_u32) + big(low), big(x) * big(y));
         }
 
         #[test]
