@@ -6,7 +6,7 @@ use super::{SlidingLog, SlidingLogState};
 use crate::{
     algorithm::{Algorithm, Step},
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 /// The entries that count: those from the `first` on, of so many units.
@@ -69,9 +69,11 @@ impl SlidingLog {
         }
         Decision::new(verdict, now, cost)
             .with_limit(limit, self.quota)
-            .with_remaining(limit.get().saturating_sub(counted.units))
-            .with_more_after(more_after)
-            .with_reset_after(reset_after)
+            .with_told(Told {
+                remaining: limit.get().saturating_sub(counted.units),
+                more_after,
+                reset_after,
+            })
     }
 
     /// The answer to a cost that does not pass.
@@ -153,6 +155,7 @@ impl Algorithm for SlidingLog {
         *state = (!log.is_empty()).then_some(log);
     }
 
+    #[inline]
     fn forgettable_at(&self, log: &SlidingLogState) -> Timestamp {
         let newest = log.newest().map_or(0, Timestamp::as_nanos);
         Timestamp::from_nanos(newest.saturating_add(self.quota.period_nanos()))

@@ -255,8 +255,11 @@ impl Algorithm for SlidingWindow {
         };
     }
 
+    #[inline]
     fn forgettable_at(&self, state: &SlidingWindowState) -> Timestamp {
-        let state = self.own(state);
+        if !state.counts_in(&self.slices) {
+            return self.forgettable_at(&state.converted(&self.slices));
+        }
         let place = self.slices.place(state.written_at);
         let wait = self.empty_in(&place, &state.counters).unwrap_or(0);
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
