@@ -192,7 +192,7 @@ mod tests {
         fn wide_products_are_divided_by_powers_of_two_at_once(
             x in 0..=u128::MAX, y in 0..=u128::MAX, less in 0..128, z in 1..1_u128 << 126, zeros in 0..126,
         ) {
-            let (y, z) = (y >> less, (z << zeros) % (1 << 126));
+            let (y, z) = (y >> less, (z << zeros) % (1_u128 << 126));
             prop_assume!(z > 0);
             // Whose quotient fits.
             prop_assume!(y <= z);
