@@ -10,7 +10,7 @@ use crate::{
         token_bucket::{TokenBucket, TokenBucketState, since},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 impl Cascade {
@@ -89,9 +89,11 @@ impl Cascade {
         let wait = |wait| since(now, levels.at, wait).unwrap_or_default();
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_remaining(remaining)
-            .with_more_after(wait(self.soonest(levels, remaining + 1)))
-            .with_reset_after(wait(rests.max()))
+            .with_told(Told {
+                remaining,
+                more_after: wait(self.soonest(levels, remaining + 1)),
+                reset_after: wait(rests.max()),
+            })
     }
 
     /// The answer to a cost that no bucket can pay.

@@ -8,7 +8,7 @@ use crate::{
         token_bucket::{TokenBucket, TokenBucketState, since},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Filling, Verdict},
+    decision::{Charge, Cost, Decision, Filling, Told, Verdict},
 };
 
 /// What is in both buckets at one instant, each in units of its rate.
@@ -92,9 +92,11 @@ impl ThreeColor {
         let wait = |wait| since(now, levels.at, wait).unwrap_or_default();
         Decision::new(verdict, now, cost)
             .with_limit(self.peak.burst, self.peak.quota())
-            .with_remaining(remaining)
-            .with_more_after(wait(more))
-            .with_reset_after(wait(rest))
+            .with_told(Told {
+                remaining,
+                more_after: wait(more),
+                reset_after: wait(rest),
+            })
             .with_class(color as u8)
     }
 

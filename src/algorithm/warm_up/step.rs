@@ -151,6 +151,7 @@ impl WarmUp {
             || (count <= self.capacity.get() && self.curve.lets_pass(count, warmth))
     }
 
+    /// What still passes in this second.
     #[inline]
     fn rest(&self, stand: &Stand) -> u64 {
         let allowed = if stand.warmth >= self.curve.climb_units() {
@@ -163,10 +164,17 @@ impl WarmUp {
         allowed.saturating_sub(stand.passed)
     }
 
-    /// The answer to a call that passed, or to one of `asked` units that did not.
+    /// The answer to a call that passed, or to one of so many units that did not, in a second in which `rest` are left.
     #[inline]
-    fn answer(&self, now: Timestamp, cost: u64, stand: &Stand, refused: Option<u64>) -> Decision {
-        let (rest, next) = (self.rest(stand), self.next(stand));
+    fn answer(
+        &self,
+        now: Timestamp,
+        cost: u64,
+        stand: &Stand,
+        rest: u64,
+        refused: Option<u64>,
+    ) -> Decision {
+        let next = self.next(stand);
         let until_next = duration(stand.until_next(now));
         let more_after = if self.lets_pass(rest + 1, next.warmth) {
             until_next
@@ -200,10 +208,11 @@ impl Algorithm for WarmUp {
     #[inline]
     fn step(&self, state: &mut Option<WarmUpState>, now: Timestamp, cost: Cost) -> Step {
         let mut stand = self.stand(state.as_ref(), now);
-        if cost.get() > self.rest(&stand) {
-            return Step::Kept(self.answer(now, cost.get(), &stand, Some(cost.get())));
+        let (cost, rest) = (cost.get(), self.rest(&stand));
+        if cost > rest {
+            return Step::Kept(self.answer(now, cost, &stand, rest, Some(cost)));
         }
-        stand.passed += cost.get();
+        stand.passed += cost;
         // Within a second it stays as it is.
         let before = state.as_ref().map_or(Span::NONE, |state| state.warmth);
         *state = Some(WarmUpState {
@@ -211,13 +220,13 @@ impl Algorithm for WarmUp {
             passed: stand.passed,
             warmth: before.replaced(stand.warmth, self.curve.per_nano),
         });
-        Step::Wrote(self.answer(now, cost.get(), &stand, None))
+        Step::Wrote(self.answer(now, cost, &stand, rest - cost, None))
     }
 
     fn look(&self, state: Option<&WarmUpState>, now: Timestamp) -> Decision {
         let stand = self.stand(state, now);
-        let refused = (self.rest(&stand) == 0).then_some(1);
-        self.answer(now, 0, &stand, refused)
+        let rest = self.rest(&stand);
+        self.answer(now, 0, &stand, rest, (rest == 0).then_some(1))
     }
 
     /// Corrects what passed in the second of the charge, as long as that is the key's last one.

@@ -7,17 +7,17 @@ use crate::{
     decision::Charge,
 };
 
-/// How finely time is counted: in ticks of 2⁻³² ns, which are rounded to multiples of a power of two in a script.
+/// How finely time is counted: in ticks of 2⁻³² ns, and in a script in multiples of a power of two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Ticks {
-    /// The least multiple above zero, in ticks: 1 but for scripts.
+    /// What is counted in multiples of, in ticks: 1 but for scripts.
     unit: u64,
 }
 
 impl Ticks {
     pub(super) const FINEST: Self = Self::new(Span::BITS as u8);
 
-    /// A nanosecond has `2^bits` multiples: at most those of a [`Span`].
+    /// Those of which a nanosecond has `2^bits`: at most as many as a [`Span`].
     pub(super) const fn new(bits: u8) -> Self {
         Self {
             unit: 1 << (Span::BITS - bits as u32),
@@ -120,7 +120,8 @@ impl WarmUpSpaced {
         ticks_of(self.curve.most)
     }
 
-    /// What warmth is cut to: a tick more than there is, so that a state tells that it was cut.
+    /// What warmth is cut to: the least more than there is, so that a state tells that it was cut.
+    #[inline]
     fn cut(&self) -> u128 {
         self.most() + self.ticks.unit()
     }
