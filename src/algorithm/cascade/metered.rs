@@ -54,7 +54,7 @@ impl Cascade {
         }
     }
 
-    /// The same for these buckets, and as many places; what they hold is written to `held`.
+    /// The step for these buckets, and as many places; what they hold is written to `held`.
     #[inline(always)]
     fn step_of<'a>(
         &self,

@@ -196,8 +196,7 @@ impl Algorithm for Cascade {
         let (count, known) = (self.buckets.len(), state.as_slice());
         let mut latest = Timestamp::default();
         for (bucket, known) in self.buckets.iter().zip(known) {
-            let full_at = bucket.full_at(known);
-            latest = latest.max(full_at.unwrap_or_else(|| bucket.forgettable_at(known)));
+            latest = latest.max(bucket.forgettable_at(known));
         }
         if known.len() < count {
             let added = state.first(count);

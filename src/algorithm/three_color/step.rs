@@ -5,7 +5,7 @@ use crate::{
     algorithm::{
         Algorithm, Step,
         credit::Credit,
-        token_bucket::{TokenBucket, TokenBucketState, since},
+        token_bucket::{TokenBucketState, since},
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Filling, Told, Verdict},
@@ -237,11 +237,8 @@ impl Algorithm for ThreeColor {
     #[inline]
     fn forgettable_at(&self, state: &ThreeColorState) -> Timestamp {
         let [committed, peak] = state.buckets();
-        let full_at = |bucket: &TokenBucket, state: &TokenBucketState| {
-            let full_at = bucket.full_at(state);
-            full_at.unwrap_or_else(|| bucket.forgettable_at(state))
-        };
-        full_at(&self.committed, &committed).max(full_at(&self.peak, &peak))
+        let committed = self.committed.forgettable_at(&committed);
+        committed.max(self.peak.forgettable_at(&peak))
     }
 
     /// What is red is never charged.

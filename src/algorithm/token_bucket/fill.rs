@@ -126,7 +126,7 @@ impl TokenBucket {
 
     /// When the bucket is full if nobody comes, where rule and state can be counted in words.
     #[inline]
-    pub(in crate::algorithm) fn full_at(&self, state: &TokenBucketState) -> Option<Timestamp> {
+    pub(super) fn full_at(&self, state: &TokenBucketState) -> Option<Timestamp> {
         let written_at = state.written_at;
         let (meter, level) = self.metered(state, written_at)?;
         let wait = ((meter.full() - level) as u64).div_ceil(Mark::PER_NANO);

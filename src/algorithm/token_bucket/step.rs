@@ -80,6 +80,17 @@ impl TokenBucket {
         }
         Step::Kept(refuse(&fill))
     }
+
+    /// From when on any state of any rule says nothing.
+    fn forgettable_wide(&self, state: &TokenBucketState) -> Timestamp {
+        let level = state.credit.units(self.rate.per_nano);
+        let mut wait = self.wait(level, self.price(self.burst.get()));
+        if !self.starts_at_rest() {
+            wait += u128::from(self.keep);
+        }
+        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
 }
 
 impl Algorithm for TokenBucket {
@@ -120,19 +131,8 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
-        if let (Some(meter), Some(credit)) = (&self.meter, state.credit.thirds()) {
-            // At most 2^58 less at least -2^63.
-            let wait = (i128::from(meter.full()) - i128::from(credit)).max(0) as u64;
-            let wait = wait.div_ceil(Mark::PER_NANO);
-            return Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait));
-        }
-        let level = state.credit.units(self.rate.per_nano);
-        let mut wait = self.wait(level, self.price(self.burst.get()));
-        if !self.starts_at_rest() {
-            wait += u128::from(self.keep);
-        }
-        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
-        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+        self.full_at(state)
+            .unwrap_or_else(|| self.forgettable_wide(state))
     }
 
     /// A key that is forgotten begins with less than a full bucket.
