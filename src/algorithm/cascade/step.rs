@@ -113,6 +113,7 @@ impl Cascade {
     }
 
     /// Any rule and any state.
+    #[inline]
     fn step_wide(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
         let cost = cost.get();
         let mut levels = self.levels(state.as_ref(), now);

@@ -158,6 +158,7 @@ impl ThreeColor {
     }
 
     /// Any rule and any state.
+    #[inline]
     fn step_wide(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
         let (levels, cost) = (self.levels(state.as_ref(), now), cost.get());
         let Some((levels, color)) = self.pay(&levels, cost) else {
