@@ -5,10 +5,11 @@ mod place;
 mod script;
 mod step;
 mod text;
+mod ticks;
 
 use std::{num::NonZeroU64, time::Duration};
 
-use self::place::Ticks;
+use self::ticks::Ticks;
 use super::{
     of_quota::of_quota,
     span::Span,

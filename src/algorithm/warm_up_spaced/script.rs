@@ -1,6 +1,6 @@
 //! A place and a warmth in the numbers of a script.
 
-use super::{WarmUpSpaced, WarmUpSpacedState, place::Ticks};
+use super::{WarmUpSpaced, WarmUpSpacedState, ticks::Ticks};
 use crate::{
     algorithm::{
         rate::gcd,
