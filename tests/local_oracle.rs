@@ -266,7 +266,9 @@ impl<A: Algorithm + Clone> Run<A> {
         // What finds no room is lost, and counted. The plain map loses only what is to the good of
         // the limit.
         if !lost || actual < charge.cost {
-            self.plain.settle(call.who, &rule, &plain, actual);
+            let may_be_gone = !self.has_room_for_all();
+            self.plain
+                .settle(call.who, &rule, &plain, actual, may_be_gone);
         }
         if !self.has_room_for_all() && actual < charge.cost {
             // What is full by this rule can be forgotten, and what the store has inherited may

@@ -96,27 +96,39 @@ impl<A: Algorithm + Clone> Plain<A> {
 
     /// A settlement of any of these charges: of one, or of what may have been charged.
     ///
-    /// A settlement by a rule to which the state says nothing, before and after, is none.
-    pub fn settle(&mut self, who: Who, rule: &A, charges: &[Charge], actual: u64) {
+    /// A settlement by a rule to which the state says nothing, before and after, is none; but a key that may have been
+    /// pushed out is then known by what the settlement leaves of nobody.
+    pub fn settle(
+        &mut self,
+        who: Who,
+        rule: &A,
+        charges: &[Charge],
+        actual: u64,
+        may_be_gone: bool,
+    ) {
         let now = self.now;
         let matters = |state: &Option<A::State>| {
             let state = state.as_ref();
             state.is_some_and(|state| rule.forgettable_at(state) > now)
         };
         let possible = self.possible(who, rule);
-        let settled = |known: &Known<A>, charge: &Charge| {
-            let mut state = known.state.clone();
+        let by_it = |mut state: Option<A::State>, charge: &Charge| {
             rule.settle(&mut state, charge, now, actual);
-            if matters(&known.state) || matters(&state) {
-                let by = rule.clone();
-                Known { state, by }
-            } else {
-                known.clone()
+            let by = rule.clone();
+            Known { state, by }
+        };
+        let settled = |known: &Known<A>, charge: &Charge| {
+            let settled = by_it(known.state.clone(), charge);
+            if matters(&known.state) || matters(&settled.state) {
+                return vec![settled];
             }
+            let of_nobody = may_be_gone.then(|| by_it(None, charge));
+            let of_nobody = of_nobody.filter(|known| matters(&known.state));
+            of_nobody.into_iter().chain([known.clone()]).collect()
         };
         let each = |known: &Known<A>| {
             let of = |charge| settled(known, charge);
-            charges.iter().map(of).collect::<Vec<_>>()
+            charges.iter().flat_map(of).collect::<Vec<_>>()
         };
         *possible = possible.iter().flat_map(each).collect();
     }
