@@ -17,7 +17,7 @@ use super::{
     told, url, window,
 };
 
-const RESPONSE: Duration = Duration::from_millis(500);
+const RESPONSE: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 5;
 
 fn of(address: std::net::SocketAddr) -> MemcachedBuilder {

@@ -12,7 +12,7 @@ use tollgate::{
 
 use super::{acquire, admitted, at_once, in_time, look, only, policy, servers};
 
-const RESPONSE: Duration = Duration::from_millis(500);
+const RESPONSE: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 5;
 
 fn key() -> Key {
@@ -139,7 +139,8 @@ async fn sentinels_that_come_after_the_program() {
     // Sentinels alone lead nowhere.
     group.sentinels()[0].restart();
     let call = acquire(&store, &at_once(LIMIT), key()).await;
-    assert!(call.unwrap_err().is_unavailable());
+    let error = call.unwrap_err();
+    assert!(error.is_unavailable() || error.is_timeout(), "{error:?}");
     all().for_each(|server| server.restart());
     group.settle();
     admits_the_limit(&store).await;
