@@ -6,7 +6,7 @@ use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
     algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 impl FixedWindowState {
@@ -34,9 +34,11 @@ impl FixedWindow {
         };
         Decision::new(verdict, now, cost)
             .with_limit(limit, self.quota)
-            .with_remaining(limit.get().saturating_sub(window.count))
-            .with_more_after(wait)
-            .with_reset_after(wait)
+            .with_told(Told {
+                remaining: limit.get().saturating_sub(window.count),
+                more_after: wait,
+                reset_after: wait,
+            })
     }
 
     /// The answer to a cost that does not pass.

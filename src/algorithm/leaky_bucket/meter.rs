@@ -15,7 +15,7 @@ use crate::{
         shape::Shape,
     },
     clock::Timestamp,
-    decision::{Cost, Decision, Filling, Verdict},
+    decision::{Cost, Decision, Filling, Told, Verdict},
     quota::Quota,
 };
 
@@ -129,10 +129,11 @@ impl QueueMeter {
     #[inline(always)]
     fn stand(&self, decision: Decision, backlog: u64, stalled: u64) -> Decision {
         if backlog > self.longest {
-            return decision
-                .with_remaining(0)
-                .with_more_after(wait(backlog - self.most(1), stalled))
-                .with_reset_after(wait(backlog, stalled));
+            return decision.with_told(Told {
+                remaining: 0,
+                more_after: wait(backlog - self.most(1), stalled),
+                reset_after: wait(backlog, stalled),
+            });
         }
         // A token bucket, upside down.
         decision.with_filling(Filling {

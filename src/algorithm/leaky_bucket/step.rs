@@ -12,7 +12,7 @@ use crate::{
         shape::Shape,
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 /// The time until the next departure is free, in units of the rate, at an instant that is never before the
@@ -84,9 +84,11 @@ impl LeakyBucket {
         };
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_remaining(remaining)
-            .with_more_after(duration(more_after))
-            .with_reset_after(duration(wait(backlog.units)))
+            .with_told(Told {
+                remaining,
+                more_after: duration(more_after),
+                reset_after: duration(wait(backlog.units)),
+            })
     }
 
     /// The answer to a cost that does not pass.

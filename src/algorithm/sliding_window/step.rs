@@ -9,7 +9,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Step},
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 /// What counts at an instant, which is never before the last write.
@@ -131,9 +131,11 @@ impl SlidingWindow {
         };
         let decision = Decision::new(verdict, now, cost)
             .with_limit(self.limit, self.quota)
-            .with_remaining(view.remaining)
-            .with_more_after(more_after)
-            .with_reset_after(reset_after);
+            .with_told(Told {
+                remaining: view.remaining,
+                more_after,
+                reset_after,
+            });
         if passes {
             return decision;
         }

@@ -13,7 +13,7 @@ use crate::{
         shape::Shape,
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
 impl TokenBucket {
@@ -23,9 +23,11 @@ impl TokenBucket {
         let wait = |wait| since(now, fill.at, wait).unwrap_or_default();
         Decision::new(verdict, now, cost)
             .with_limit(self.burst, self.quota)
-            .with_remaining(remaining)
-            .with_more_after(wait(self.until(fill.level, remaining + 1)))
-            .with_reset_after(wait(self.until_rest(fill.level, fill.full_for)))
+            .with_told(Told {
+                remaining,
+                more_after: wait(self.until(fill.level, remaining + 1)),
+                reset_after: wait(self.until_rest(fill.level, fill.full_for)),
+            })
     }
 
     /// The answer to a cost that does not pass.
@@ -48,8 +50,7 @@ impl TokenBucket {
             None => (meter.full(), now),
             Some(state) => {
                 let at = now.max(state.written_at);
-                let elapsed = at.as_nanos() - state.written_at.as_nanos();
-                (meter.level(state.credit.thirds()?, elapsed)?, at)
+                (self.metered(state, at)?.1, at)
             }
         };
         let stalled = at.as_nanos() - now.as_nanos();
