@@ -4,9 +4,11 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 
 use crate::{clock::Timestamp, quota::Quota};
 
+mod charge;
 mod several;
 mod standing;
 
+pub use self::charge::{Charge, Position};
 use self::standing::Standing;
 pub(crate) use self::standing::{Filling, Told};
 
@@ -41,22 +43,6 @@ impl From<NonZeroU64> for Cost {
     }
 }
 
-/// What an admitted [`Decision`] took, kept for a later `settle`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Charge {
-    /// When it was taken, on the store's timeline.
-    pub at: Timestamp,
-    /// The class it was admitted in, 0 being the best; of several rules charged together, the class
-    /// under each, that of the first one lowest, in the
-    /// [bits that each takes](crate::algorithm::Algorithm::class_bits).
-    pub class: u32,
-    /// The units taken.
-    pub cost: u64,
-    /// How long it was told to wait; `None` where several rules were charged together, and told their
-    /// longest.
-    pub delay: Option<Duration>,
-}
-
 /// What a [`Decision`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -87,10 +73,11 @@ pub enum Verdict {
 /// | [`retry_after`](Self::retry_after) | the least wait after which the same call passes if nobody else comes |
 /// | [`reset_after`](Self::reset_after) | the least wait after which the key cannot be told from an unused one |
 /// | [`more_after`](Self::more_after) | the least wait after which `remaining` has grown |
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Decision {
     kind: Kind,
-    /// In the low byte the worst class, above it that under each rule: what a [`Charge`] keeps.
+    /// In the low byte the worst class, then those under each rule, then the policy's mark: what a [`Charge`] keeps. In the
+    /// highest bit, whether others share the decision.
     class: u64,
     at: Timestamp,
     cost: u64,
@@ -116,6 +103,33 @@ enum Kind {
 
 /// The width of a class.
 const CLASS_BITS: u32 = u8::BITS;
+
+impl Decision {
+    const POLICY_SHIFT: u32 = CLASS_BITS + u32::BITS;
+    const POLICY: u64 = (1 << charge::PolicyMark::BITS) - 1;
+    const SHARED: u64 = 1 << (u64::BITS - 1);
+
+    /// The class under each rule.
+    #[inline]
+    const fn classes(&self) -> u32 {
+        (self.class >> CLASS_BITS) as u32
+    }
+
+    /// What decisions of one request are told apart by: all but who may settle them.
+    fn parts(&self) -> impl PartialEq + use<> {
+        let class = (self.classes(), self.class());
+        let when = (self.at, self.cost, self.wait);
+        (self.kind, class, when, self.limit, self.standing)
+    }
+}
+
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Decision {}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Limit {
@@ -168,9 +182,10 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_remaining(mut self, units: u64) -> Self {
-        self.standing = Standing::Told(Told {
+        let told = self.standing.told();
+        self.standing = Standing::of(Told {
             remaining: units,
-            ..self.standing.told()
+            ..told
         });
         self
     }
@@ -191,9 +206,10 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_reset_after(mut self, wait: Duration) -> Self {
-        self.standing = Standing::Told(Told {
+        let told = self.standing.told();
+        self.standing = Standing::of(Told {
             reset_after: wait,
-            ..self.standing.told()
+            ..told
         });
         self
     }
@@ -202,9 +218,10 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_more_after(mut self, wait: Duration) -> Self {
-        self.standing = Standing::Told(Told {
+        let told = self.standing.told();
+        self.standing = Standing::of(Told {
             more_after: wait,
-            ..self.standing.told()
+            ..told
         });
         self
     }
@@ -213,7 +230,15 @@ impl Decision {
     #[inline]
     #[must_use]
     pub(crate) const fn with_told(mut self, told: Told) -> Self {
-        self.standing = Standing::Told(told);
+        self.standing = Standing::of(told);
+        self
+    }
+
+    /// With where the charge lies on the time axis of its bucket; after all other numbers.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn with_position(mut self, position: Position) -> Self {
+        self.standing = Standing::Told(self.standing.told(), Some(position));
         self
     }
 
@@ -259,8 +284,11 @@ impl Decision {
 
     /// How long the request has to wait before it goes on.
     #[inline]
-    pub(crate) fn delay(&self) -> Option<Duration> {
-        self.wait.filter(|_| self.kind == Kind::Delay)
+    pub(crate) const fn delay(&self) -> Option<Duration> {
+        match self.kind {
+            Kind::Delay => self.wait,
+            _ => None,
+        }
     }
 
     /// Whether the store could not tell.
@@ -336,22 +364,6 @@ impl Decision {
         self.at
     }
 
-    /// What was taken, for a later `settle`; `None` when nothing was.
-    pub const fn charge(&self) -> Option<Charge> {
-        if !self.is_spent() || self.cost == 0 {
-            return None;
-        }
-        Some(Charge {
-            at: self.at,
-            class: (self.class >> CLASS_BITS) as u32,
-            cost: self.cost,
-            delay: Some(match (self.kind, self.wait) {
-                (Kind::Delay, Some(wait)) => wait,
-                _ => Duration::ZERO,
-            }),
-        })
-    }
-
     /// Whether `cost` would pass after this look: by the definition of `remaining`.
     pub(crate) fn would_admit(&self, cost: Cost) -> bool {
         self.remaining().is_some_and(|units| units >= cost.get())
@@ -366,15 +378,16 @@ impl Decision {
             let nanos = wait.subsec_nanos().next_multiple_of(1000);
             Duration::from_secs(wait.as_secs()).saturating_add(Duration::from_nanos(nanos.into()))
         };
-        let told = self.standing.told();
+        let (told, position) = (self.standing.told(), self.standing.position(self.at));
         if self.kind != Kind::Delay {
             self.wait = self.wait.map(up);
         }
-        self.standing = Standing::Told(Told {
+        let told = Told {
             remaining: told.remaining,
             reset_after: up(told.reset_after),
             more_after: up(told.more_after),
-        });
+        };
+        self.standing = Standing::Told(told, position);
         self
     }
 

@@ -263,7 +263,7 @@ impl<Rule> Bill<Rule> {
 
     /// Gives back what the decisions took.
     pub(crate) fn settle_back<S: Store<Rule>>(&self, store: &S, decisions: &Decisions) {
-        let settlements: SmallVec<[Settlement<'_, Rule>; 1]> = self
+        let settlements: Vec<Settlement<'_, Rule>> = self
             .0
             .iter()
             .zip(decisions.as_slice())
@@ -279,6 +279,6 @@ impl<Rule> Bill<Rule> {
             })
             .collect();
         // A drop cannot await: what a remote store does not do at once, it does in its own time.
-        drop(store.settle(&settlements));
+        drop(store.settle(settlements));
     }
 }

@@ -134,7 +134,7 @@ pub use self::{
         ThreeColor, TokenBucket, WarmUp, WarmUpSpaced,
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Position, Verdict},
     error::Error,
     layer::RateLimitLayer,
     limit::{And, CostOf, Limit, Limits, Named, OneAsk, OwnRule, RuleOf},

@@ -2,15 +2,16 @@
 
 mod name;
 mod partition;
+mod taken;
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-use self::{name::Name, partition::Partition};
+use self::{name::Name, partition::Partition, taken::Taken};
 
 use crate::{
-    decision::{Decision, Verdict},
+    decision::{Charge, Decision, Verdict},
     error::Error,
     key::Key,
     store::Decisions,
@@ -212,7 +213,27 @@ impl fmt::Display for Policy {
 /// refusal.
 #[derive(Clone, Default)]
 pub struct Outcome {
-    entries: SmallVec<[(Policy, Decision); 1]>,
+    entries: SmallVec<[Entry; 1]>,
+}
+
+/// What one limit decided.
+#[derive(Clone)]
+struct Entry {
+    policy: Policy,
+    decision: Decision,
+    /// Whether its charge was taken.
+    taken: Taken,
+}
+
+impl Entry {
+    #[inline]
+    fn new(policy: Policy, decision: Decision) -> Self {
+        Self {
+            policy,
+            decision: decision.shared(),
+            taken: Taken::default(),
+        }
+    }
 }
 
 impl Outcome {
@@ -229,12 +250,14 @@ impl Outcome {
     ) -> Self {
         let entries = match (decisions.as_slice(), asked.next()) {
             ([decision], Some((policy, key))) => {
-                SmallVec::from_buf([(policy.of_key(key), *decision)])
+                SmallVec::from_buf([Entry::new(policy.of_key(key), *decision)])
             }
             (decisions, first) => {
                 let asked = first.into_iter().chain(asked);
-                let policies = asked.map(|(policy, key)| policy.of_key(key));
-                policies.zip(decisions.iter().copied()).collect()
+                asked
+                    .zip(decisions)
+                    .map(|((policy, key), decision)| Entry::new(policy.of_key(key), *decision))
+                    .collect()
             }
         };
         Self { entries }
@@ -243,7 +266,7 @@ impl Outcome {
     /// Appends what one more limit said.
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
-        self.entries.push((policy, decision));
+        self.entries.push(Entry::new(policy, decision));
     }
 
     /// Appends what an inner layer's limits said.
@@ -257,14 +280,14 @@ impl Outcome {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
         self.entries
             .iter()
-            .map(|(policy, decision)| (policy, decision))
+            .map(|entry| (&entry.policy, &entry.decision))
     }
 
     /// The decision, if it is the only one.
     #[inline]
     pub(crate) fn only(&self) -> Option<(&Policy, &Decision)> {
         match self.entries.as_slice() {
-            [(policy, decision)] => Some((policy, decision)),
+            [entry] => Some((&entry.policy, &entry.decision)),
             _ => None,
         }
     }
@@ -274,6 +297,67 @@ impl Outcome {
         self.iter()
             .find(|(entry, _)| entry.name() == policy)
             .map(|(_, decision)| decision)
+    }
+
+    /// Takes out what the limit of this name charged, to be [settled](crate::store::Settlement) once.
+    ///
+    /// All clones of an outcome share its charges: one of them takes it, the others get an error.
+    ///
+    /// ```
+    /// use tollgate::{Cost, Outcome, Policy, TokenBucket};
+    /// use tollgate::store::{Ask, Local};
+    ///
+    /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
+    /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
+    /// // As a handler finds it in the extensions of a request.
+    /// let mut outcome = Outcome::new();
+    /// outcome.push(api.clone(), store.decide(&ask));
+    ///
+    /// let clone = outcome.clone();
+    /// assert_eq!(clone.take_charge("api")?.cost, 40);
+    /// let again = outcome.take_charge("api").unwrap_err();
+    /// assert!(again.to_string().contains("taken already"));
+    /// assert!(outcome.take_charge("web").unwrap_err().to_string().contains("expected one of `api`"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When no limit of this name decided, when it charged nothing, or when its charge was taken already.
+    pub fn take_charge(&self, policy: &str) -> Result<Charge, Error> {
+        let mut named = self
+            .entries
+            .iter()
+            .filter(|entry| entry.policy.name() == policy)
+            .peekable();
+        if named.peek().is_none() {
+            let names: Vec<_> = self
+                .iter()
+                .map(|(policy, _)| format!("`{policy}`"))
+                .collect();
+            let names = match names.as_slice() {
+                [] => "a request that was limited".to_owned(),
+                names => format!("one of {}", names.join(", ")),
+            };
+            return Err(Error::new(format!(
+                "no limit named `{policy}` decided about this request: expected {names}"
+            )));
+        }
+        let mut charged = named
+            .filter_map(|entry| Some((entry, entry.decision.charge()?)))
+            .peekable();
+        if charged.peek().is_none() {
+            return Err(Error::new(format!(
+                "the limit `{policy}` charged nothing for this request: expected an admission; look at its decision first"
+            )));
+        }
+        let first = charged.find(|(entry, _)| entry.taken.take());
+        first.map(|(_, charge)| charge).ok_or_else(|| {
+            Error::new(format!(
+                "the charge of the limit `{policy}` was taken already: expected one settlement for each charge; \
+                 settle it where it was taken"
+            ))
+        })
     }
 
     /// The number of decisions.
@@ -292,7 +376,7 @@ impl Outcome {
     pub fn is_admitted(&self) -> bool {
         self.entries
             .iter()
-            .all(|(_, decision)| decision.is_admitted())
+            .all(|entry| entry.decision.is_admitted())
     }
 
     /// The decision that leaves the least: a refusal before any admission.

@@ -342,10 +342,10 @@ where
                 prop_assert_eq!(matches!(step, Step::Wrote(_)), passes);
                 prop_assert_eq!(decision.remaining(), Some(apart.remaining(now)));
                 prop_assert_eq!(
-                    decision.charge().map(|charge| charge.cost),
+                    { decision }.take_charge().map(|charge| charge.cost),
                     passes.then_some(units)
                 );
-                charges.extend(decision.charge());
+                charges.extend({ decision }.take_charge());
                 if !passes {
                     check_retry(&pair, &before, now, units, decision.retry_after())?;
                 }
@@ -485,10 +485,10 @@ proptest! {
                     prop_assert_eq!(decision.is_admitted(), alone.is_admitted() && other.is_admitted());
                     // What only one of them spent, it gets back at once.
                     if !decision.is_admitted() {
-                        if let Some(charge) = alone.charge() {
+                        if let Some(charge) = { alone }.take_charge() {
                             settle(&left, &policy, &a, charge);
                         }
-                        if let Some(charge) = other.charge() {
+                        if let Some(charge) = { other }.take_charge() {
                             settle(&right, &policy, &b, charge);
                         }
                     }
@@ -563,14 +563,8 @@ fn a_refusal_by_another_number_of_rules_leaves_the_state_alone() {
 }
 
 fn settle<R: Algorithm>(store: &Local<R, ManualClock>, policy: &Policy, rule: &R, charge: Charge) {
-    let back = Settlement {
-        policy,
-        rule,
-        key: Key::GLOBAL,
-        charge,
-        actual: 0,
-    };
-    let Check::Ready(Ok(())) = Store::settle(store, &[back]) else {
+    let back = Settlement::new(policy, rule, Key::GLOBAL, charge, 0).unwrap();
+    let Check::Ready(Ok(())) = Store::settle(store, vec![back]) else {
         panic!("memory settles at once");
     };
 }

@@ -46,14 +46,12 @@ fn acquire(store: &Buckets, asks: &[Ask<'_, TokenBucket>]) -> Decisions {
 }
 
 fn settle(store: &Buckets, rule: &TokenBucket, key: u64, charge: Charge, actual: u64) {
-    let settlement = Settlement {
-        policy: &Policy::default(),
-        rule,
-        key: key.into(),
-        charge,
-        actual,
-    };
-    assert!(matches!(store.settle(&[settlement]), Check::Ready(Ok(()))));
+    let policy = Policy::default();
+    let settlement = Settlement::new(&policy, rule, key.into(), charge, actual).unwrap();
+    assert!(matches!(
+        store.settle(vec![settlement]),
+        Check::Ready(Ok(()))
+    ));
 }
 
 const UNDECIDED: Verdict = Verdict::Undecided { admitted: false };
@@ -215,7 +213,7 @@ fn at_the_cap_newcomers_are_admitted_by_choice() {
     for _ in 0..3 {
         let passed = spend(&store, &rule, 2);
         assert_eq!(passed.verdict(), Verdict::Undecided { admitted: true });
-        assert_eq!(passed.charge(), None);
+        assert_eq!({ passed }.take_charge(), None);
     }
     assert!(!spend(&store, &rule, 1).is_admitted());
     assert_eq!(store.stats().let_through, 3);
@@ -278,7 +276,7 @@ fn several_asks_at_the_cap_spend_nothing() {
         let decisions = acquire(&store, &[ask(&known, 1), ask(&new, 5)]);
         assert!(!decisions.is_admitted());
         assert_eq!(decisions.as_slice()[1].verdict(), verdict);
-        assert_eq!(decisions.as_slice()[0].charge(), None);
+        assert_eq!({ decisions.as_slice()[0] }.take_charge(), None);
         assert_eq!(store.look(&known, &rule, &"a".into()).remaining(), Some(4));
         assert_eq!((store.len(), look(&store, &rule, 0)), (2, Some(4)));
     }
@@ -295,7 +293,7 @@ fn several_asks_at_the_cap_spend_what_is_known_where_newcomers_are_admitted() {
     for _ in 0..2 {
         let decisions = acquire(&store, &asks);
         assert!(decisions.is_admitted());
-        assert!(decisions.as_slice()[0].charge().is_some());
+        assert!({ decisions.as_slice()[0] }.take_charge().is_some());
         assert!(decisions.as_slice()[1].is_undecided());
     }
     assert!(
@@ -349,7 +347,7 @@ fn what_is_settled_at_the_cap_is_not_lost() {
         AtCapacity::InheritDebts,
     );
     let rule = TokenBucket::per_minute(20);
-    let charge = spend(&store, &rule, 0).charge().unwrap();
+    let charge = spend(&store, &rule, 0).take_charge().unwrap();
     for key in 1..=11 {
         spend_cost(&store, &rule, key, 2);
     }
@@ -366,9 +364,10 @@ fn a_late_settlement_forgets_nobody() {
     for capacity in [NEIGHBOURS, 1_000] {
         let store = store(&ManualClock::default(), capacity, AtCapacity::InheritDebts);
         let (small, large) = (TokenBucket::per_second(1), TokenBucket::per_minute(60));
-        let charge = spend(&store, &large, 0).charge().unwrap();
+        let charged = spend(&store, &large, 0);
         assert_eq!(look(&store, &small, 0), Some(1));
         for actual in [0, 1] {
+            let charge = { charged }.take_charge().unwrap();
             settle(&store, &small, 0, charge, actual);
             assert_eq!(look(&store, &large, 0), Some(59));
         }
@@ -439,10 +438,10 @@ fn a_capacity_beyond_all_memory_is_told_when_the_store_is_built() {
 fn store_that_key_0_left(clock: &ManualClock, debt: u64) -> Buckets {
     let store = store(clock, NEIGHBOURS, AtCapacity::InheritDebts);
     let rule = TokenBucket::per_hour(5);
-    let early = spend(&store, &rule, 100).charge().unwrap();
+    let early = spend(&store, &rule, 100).take_charge().unwrap();
     store.reset(&Policy::default(), &100.into());
     for key in 0..12 {
-        let charge = spend(&store, &rule, key).charge().unwrap();
+        let charge = spend(&store, &rule, key).take_charge().unwrap();
         settle(&store, &rule, key, charge, debt + key);
     }
     // What is taken by force of a key that is not known takes the place of the smallest debt.
@@ -490,12 +489,7 @@ fn what_is_given_back_to_a_newcomer_does_not_lessen_its_debt() {
     let slow = TokenBucket::per_minute(1).burst(4).initial(1);
     for given_back_by in [TokenBucket::per_hour(5), slow] {
         let store = store_that_key_0_left(&ManualClock::default(), 5);
-        let charge = Charge {
-            at: Timestamp::default(),
-            class: 0,
-            cost: 4,
-            delay: None,
-        };
+        let charge = Charge::new(Timestamp::default(), 4).with_delay(None);
         settle(&store, &given_back_by, 0, charge, 0);
         assert_eq!(look(&store, &slow, 0), Some(0));
         assert_eq!(look(&store, &TokenBucket::per_hour(5), 0), Some(0));

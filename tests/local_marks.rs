@@ -192,23 +192,23 @@ fn a_debt_of_another_kind_is_owed_until_it_is_past() {
 fn cancelled_calls_leave_the_queue_as_it_was() {
     let (clock, rule) = (noon(), LeakyBucket::per_second(2).queue(9));
     let (store, policy) = (store(&clock, 100), Policy::default());
-    let settle = |charge, actual| {
-        let settlement = Settlement {
-            policy: &policy,
-            rule: &rule,
-            key: 1.into(),
-            charge,
-            actual,
-        };
-        assert!(matches!(store.settle(&[settlement]), Check::Ready(Ok(()))));
+    let settle = |charged: Decision, actual| {
+        let charge = { charged }.take_charge().unwrap();
+        let settlement = Settlement::new(&policy, &rule, 1.into(), charge, actual).unwrap();
+        assert!(matches!(
+            store.settle(vec![settlement]),
+            Check::Ready(Ok(()))
+        ));
     };
-    let delays = |calls: usize| -> Vec<_> {
-        let charge = |_| spend(&store, &rule, 1, 1).charge().unwrap();
-        (0..calls).map(charge).collect()
+    let delays =
+        |calls: usize| -> Vec<_> { (0..calls).map(|_| spend(&store, &rule, 1, 1)).collect() };
+    let delay = |charged: &Decision| match charged.verdict() {
+        Verdict::Delay(delay) => delay,
+        _ => Duration::ZERO,
     };
     for _ in 0..20 {
         let charges = delays(4);
-        let told: Vec<_> = charges.iter().map(|charge| charge.delay.unwrap()).collect();
+        let told: Vec<_> = charges.iter().map(delay).collect();
         let half = Duration::from_millis(500);
         assert_eq!(told, [Duration::ZERO, half, 2 * half, 3 * half]);
         // The last one, the same once more, one in the middle, and all others.

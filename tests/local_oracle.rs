@@ -142,7 +142,7 @@ impl<A: Algorithm + Clone> Run<A> {
     /// Compares the answer to a call that was all by itself, or spent with all others.
     fn compare(&mut self, call: Call, rule: &A, ours: &Decision) -> Result<(), TestCaseError> {
         let (who, cost) = (call.who, Cost::new(call.cost).unwrap());
-        let charges = RefCell::new(Vec::from_iter(ours.charge()));
+        let charges = RefCell::new(Vec::from_iter({ *ours }.take_charge()));
         if self.has_room_for_all() {
             let equal = self
                 .plain
@@ -153,14 +153,14 @@ impl<A: Algorithm + Clone> Run<A> {
             prop_assert_eq!(ours.is_admitted(), admits);
         } else if ours.is_admitted() {
             let admits = self.plain.step(who, rule, cost, |theirs| {
-                charges.borrow_mut().extend(theirs.charge());
+                charges.borrow_mut().extend({ *theirs }.take_charge());
                 theirs.is_admitted()
             });
             prop_assert!(admits, "above its limit: {:?} for {:?}", ours, call);
         } else {
             self.plain.refused(who, rule, cost);
         }
-        if let Some(charge) = ours.charge() {
+        if let Some(charge) = { *ours }.take_charge() {
             let (mut plain, by) = (charges.into_inner(), rule.clone());
             plain.sort_by_key(|charge| charge.delay);
             plain.dedup();
@@ -210,7 +210,7 @@ impl<A: Algorithm + Clone> Run<A> {
             return Ok(());
         }
         for ((call, rule), ours) in each {
-            prop_assert_eq!(ours.charge(), None);
+            prop_assert_eq!({ *ours }.take_charge(), None);
             if !self.has_room_for_all() {
                 self.plain.refused(call.who, rule, cost(call));
                 continue;
@@ -252,25 +252,27 @@ impl<A: Algorithm + Clone> Run<A> {
         };
         self.read_clock();
         let rule = if late { by } else { self.rule(call) };
-        let settlement = Settlement {
-            policy: &self.policies[call.who.0],
-            rule: &rule,
-            key: call.who.1.into(),
+        let settlement = Settlement::new(
+            &self.policies[call.who.0],
+            &rule,
+            call.who.1.into(),
             charge,
             actual,
-        };
+        )
+        .unwrap();
+        let cost = settlement.charge().cost;
         let before = self.store.stats();
-        let done = matches!(self.store.settle(&[settlement]), Check::Ready(Ok(())));
+        let done = matches!(self.store.settle(vec![settlement]), Check::Ready(Ok(())));
         prop_assert!(done);
         let lost = self.store.stats().turned_away > before.turned_away;
         // What finds no room is lost, and counted. The plain map loses only what is to the good of
         // the limit.
-        if !lost || actual < charge.cost {
+        if !lost || actual < cost {
             let may_be_gone = !self.has_room_for_all();
             self.plain
                 .settle(call.who, &rule, &plain, actual, may_be_gone);
         }
-        if !self.has_room_for_all() && actual < charge.cost {
+        if !self.has_room_for_all() && actual < cost {
             // What is full by this rule can be forgotten, and what the store has inherited may
             // lie below its full, where the plain map's lies above.
             self.plain.may_be_forgotten_if_full(call.who, &rule);

@@ -90,15 +90,12 @@ fn settling_corrects_a_charge() {
     let (policy, rule) = (Policy::default(), TokenBucket::per_minute(10));
     let key = Key::from("alice");
     let ask = Ask::new(&policy, &rule, key, Cost::new(10).unwrap());
-    let charge = store.decide(&ask).charge().unwrap();
-    let settlement = Settlement {
-        policy: &policy,
-        rule: &rule,
-        key,
-        charge,
-        actual: 4,
-    };
-    assert!(matches!(store.settle(&[settlement]), Check::Ready(Ok(()))));
+    let charge = store.decide(&ask).take_charge().unwrap();
+    let settlement = Settlement::new(&policy, &rule, key, charge, 4).unwrap();
+    assert!(matches!(
+        store.settle(vec![settlement]),
+        Check::Ready(Ok(()))
+    ));
     assert_eq!(store.look(&policy, &rule, &key).remaining(), Some(6));
 }
 
@@ -122,7 +119,7 @@ fn several_asks_are_spent_together_or_not_at_all() {
         Some(1),
         "the other spent nothing"
     );
-    assert_eq!(refused.as_slice()[1].charge(), None);
+    assert_eq!({ refused.as_slice()[1] }.take_charge(), None);
 
     clock.advance(Duration::from_secs(1));
     assert!(acquire(&store, &asks).is_admitted());
@@ -188,14 +185,10 @@ fn spread_windows_end_when_each_key_s_own_does() {
                 let again = own.step(&mut state, now, Cost::ONE).decision();
                 assert_eq!(both.as_slice()[1], again);
 
-                let settlement = Settlement {
-                    policy: &policy,
-                    rule: &rule,
-                    key,
-                    charge: again.charge().unwrap(),
-                    actual: 0,
-                };
-                let Check::Ready(Ok(())) = store.settle(&[settlement]) else {
+                let settlement =
+                    Settlement::new(&policy, &rule, key, { again }.take_charge().unwrap(), 0)
+                        .unwrap();
+                let Check::Ready(Ok(())) = store.settle(vec![settlement]) else {
                     unreachable!("memory answers at once");
                 };
                 assert_eq!(store.look(&policy, &rule, &key).remaining(), Some(1));

@@ -75,21 +75,15 @@ impl Shop {
         assert!(self.store.len() <= self.capacity);
         let admitted = if decision.is_admitted() { cost } else { 0 };
         self.account(key).admitted.fetch_add(admitted, Relaxed);
-        decision.charge()
+        { decision }.take_charge()
     }
 
     fn settle(&self, rule: &AnyRule, key: u64, charge: Charge, actual: u64) {
         // Before it is given back: who spends it meanwhile must not seem to have minted it.
         let refund = charge.cost.saturating_sub(actual);
         self.account(key).refunded.fetch_add(refund, Relaxed);
-        let settlement = Settlement {
-            policy: &self.policy,
-            rule,
-            key: key.into(),
-            charge,
-            actual,
-        };
-        let done = self.store.settle(&[settlement]);
+        let settlement = Settlement::new(&self.policy, rule, key.into(), charge, actual).unwrap();
+        let done = self.store.settle(vec![settlement]);
         assert!(matches!(done, Check::Ready(Ok(()))));
         assert!(self.store.len() <= self.capacity);
     }

@@ -366,10 +366,11 @@ proptest! {
         rule.step(&mut state, at(0), Cost::new(before).unwrap());
         let mut instead = state;
         let charged = rule.step(&mut state, at(idle), Cost::new(cost).unwrap()).decision();
-        let Some(charge) = charged.charge() else {
+        let Some(charge) = { charged }.take_charge() else {
             return Ok(());
         };
-        prop_assert_eq!(charge, Charge { at: at(idle), class: 0, cost, delay: Some(Duration::ZERO) });
+        let expected = (at(idle), 0, cost, Some(Duration::ZERO));
+        prop_assert_eq!((charge.at, charge.class, charge.cost, charge.delay), expected);
         let held = state.unwrap();
         if actual > cost && at(idle + gap) >= rule.forgettable_at(&held) {
             // Like a key that was forgotten: the debt is taken now.
@@ -411,7 +412,7 @@ proptest! {
             now += gap;
             rule.step(&mut state, Timestamp::from_nanos(now), Cost::new(cost).unwrap());
         }
-        if let Some(charge) = first.decision().charge() {
+        if let Some(charge) = first.decision().take_charge() {
             let before = rule.look(state.as_ref(), Timestamp::from_nanos(now)).remaining().unwrap();
             rule.settle(&mut state, &charge, Timestamp::from_nanos(now), actual);
             let after = rule.look(state.as_ref(), Timestamp::from_nanos(now)).remaining().unwrap();
@@ -749,12 +750,7 @@ fn the_extremes_neither_overflow_nor_round() {
         None
     );
 
-    let charge = Charge {
-        at: end,
-        class: 0,
-        cost: 1,
-        delay: None,
-    };
+    let charge = Charge::new(end, 1).with_delay(None);
     fast.settle(&mut state, &charge, end, u64::MAX);
     assert!(
         !fast.look(state.as_ref(), end).is_admitted(),
@@ -877,7 +873,7 @@ fn a_literal_burst_of_nothing_panics() {
 #[test]
 fn a_forced_debt_is_paid_by_time() {
     let (rule, mut state) = (TokenBucket::per_second(1).burst(10), None);
-    let charge = step(&rule, &mut state, 0, 5).charge().unwrap();
+    let charge = step(&rule, &mut state, 0, 5).take_charge().unwrap();
     rule.settle(&mut state, &charge, at(0), 25);
     let refused = step(&rule, &mut state, 0, 1);
     assert_eq!(refused.remaining(), Some(0));

@@ -151,7 +151,7 @@ impl Algorithm for All {
         actual: u64,
     ) {
         let mut states = self.sized(state.take());
-        let mut rest = *charge;
+        let mut rest = charge.duplicate();
         for (rule, state) in self.0.iter().zip(&mut states) {
             let (own, others) = shared(&rest, rule.class_bits());
             rule.settle(state, &own, now, actual);

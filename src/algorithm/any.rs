@@ -234,7 +234,7 @@ impl Algorithm for AnyRule {
             (Self::LeakyBucket(rule), Says::Debt | Says::Queue) => own(rule, mark, shape, now),
             (Self::FixedWindow(rule), Says::Debt | Says::Window(_)) => own(rule, mark, shape, now),
             (_, Says::Bucket) => {
-                Some(TokenBucketState::holding(now.mark().since(mark), now.at()).into_any())
+                Some(TokenBucketState::of_thirds(now.mark().since(mark), now.at()).into_any())
             }
             (_, Says::Queue) => Some(LeakyBucketState::idle_at(mark, now).into_any()),
             (_, Says::Window(thirds)) => {

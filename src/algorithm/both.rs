@@ -120,17 +120,9 @@ fn look_both<A: Algorithm, B: Algorithm>(
 pub(super) fn shared(charge: &Charge, bits: u32) -> (Charge, Charge) {
     let below = 1_u32.checked_shl(bits).map_or(u32::MAX, |bit| bit - 1);
     let delay = None;
-    let first = Charge {
-        class: charge.class & below,
-        delay,
-        ..*charge
-    };
-    let rest = Charge {
-        class: charge.class.checked_shr(bits).unwrap_or(0),
-        delay,
-        ..*charge
-    };
-    (first, rest)
+    let of_class = |class| charge.duplicate().with_class(class).with_delay(delay);
+    let rest = charge.class.checked_shr(bits).unwrap_or(0);
+    (of_class(charge.class & below), of_class(rest))
 }
 
 /// Whether a rule lets a cost pass, without spending.

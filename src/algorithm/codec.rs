@@ -63,6 +63,8 @@ pub(super) mod tag {
     pub(in crate::algorithm) const PAIR: u8 = 0x01;
     pub(in crate::algorithm) const ALL: u8 = 0x09;
     pub(in crate::algorithm) const TOKEN_BUCKET: u8 = 0x11;
+    /// Version 2, of a key to which something was given back.
+    pub(in crate::algorithm) const TOKEN_BUCKET_GIVEN_BACK: u8 = 0x12;
     pub(in crate::algorithm) const LEAKY_BUCKET: u8 = 0x19;
     pub(in crate::algorithm) const FIXED_WINDOW: u8 = 0x22;
     pub(in crate::algorithm) const SLIDING_WINDOW: u8 = 0x29;

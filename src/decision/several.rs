@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
-    CLASS_BITS, Decision, Kind, Limit,
+    CLASS_BITS, Decision, Kind, Limit, Position,
     standing::{Standing, Told},
 };
 use crate::clock::Timestamp;
@@ -37,9 +37,11 @@ impl Decision {
     /// The capacity, what remains and the rate are the smaller ones; every wait is the longer. The classes
     /// of the first one take `class_bits`.
     pub(crate) fn and(self, other: Self, class_bits: u32) -> Self {
-        let above = (other.class >> CLASS_BITS).checked_shl(class_bits);
-        let classes = self.class >> CLASS_BITS | above.unwrap_or(0);
+        let above = u64::from(other.classes()).checked_shl(class_bits);
+        let classes = u64::from(self.classes()) | above.unwrap_or(0) & u64::from(u32::MAX);
         let class = self.class().max(other.class());
+        let position = |decision: &Self| decision.standing.position(decision.at);
+        let position = Position::of_both(position(&self), position(&other));
         let (near, far) = if other.is_nearer_exhaustion_than(&self) {
             (other, self)
         } else {
@@ -79,11 +81,14 @@ impl Decision {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
-            standing: Standing::Told(Told {
-                remaining: a.remaining.min(b.remaining),
-                reset_after: a.reset_after.max(b.reset_after),
-                more_after,
-            }),
+            standing: Standing::Told(
+                Told {
+                    remaining: a.remaining.min(b.remaining),
+                    reset_after: a.reset_after.max(b.reset_after),
+                    more_after,
+                },
+                position,
+            ),
         }
     }
 
@@ -109,7 +114,9 @@ impl Decision {
         } else {
             Duration::ZERO
         };
-        self.with_retry_after(retry_after)
-            .with_more_after(more_after)
+        let mut lasting = self.with_retry_after(retry_after);
+        lasting.standing =
+            Standing::Told(Told { more_after, ..told }, self.standing.position(self.at));
+        lasting
     }
 }

@@ -2,9 +2,13 @@
 
 use std::{fmt, iter, slice};
 
+#[cfg(feature = "tokio")]
+use smallvec::SmallVec;
+
 use crate::{
     algorithm::Algorithm,
     decision::{Charge, Cost, Decision},
+    error::Error,
     key::Key,
     outcome::Policy,
 };
@@ -52,6 +56,21 @@ impl<'a, Rule> Ask<'a, Rule> {
     pub fn cost(&self) -> Cost {
         self.cost
     }
+
+    /// Marks the decision of this ask with its policy, so that no other one settles its charge.
+    ///
+    /// Stores do so with each decision that charges.
+    #[inline]
+    #[must_use]
+    pub fn charged(&self, decision: Decision) -> Decision {
+        decision.of_policy(self.policy.digest())
+    }
+}
+
+/// The digests of the names of those who ask.
+#[cfg(feature = "tokio")]
+pub(super) fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> SmallVec<[u64; 1]> {
+    asks.iter().map(|ask| ask.policy.digest()).collect()
 }
 
 impl<Rule: Algorithm> Ask<'_, Rule> {
@@ -73,19 +92,97 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
     }
 }
 
-/// The correction of one earlier charge.
+/// The correction of one earlier charge, made once: a store consumes it.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, Check, Local, Settlement, Store};
+///
+/// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
+/// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
+/// let charge = store.decide(&ask).take_charge().unwrap();
+///
+/// // The call turned out to cost 10.
+/// let settlement = Settlement::new(&api, &rule, "alice".into(), charge, 10)?;
+/// let Check::Ready(Ok(())) = store.settle(vec![settlement]);
+/// assert_eq!(store.look(&api, &rule, &"alice".into()).remaining(), Some(90));
+///
+/// let charge = store.decide(&ask).take_charge().unwrap();
+/// let other = Policy::new("web");
+/// let error = Settlement::new(&other, &rule, "alice".into(), charge, 10).unwrap_err();
+/// assert!(error.to_string().contains("the policy `web` did not make this charge"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Settlement<'a, Rule> {
-    /// The name of the limit.
-    pub policy: &'a Policy,
-    /// The rule that charged.
-    pub rule: &'a Rule,
-    /// Who was charged.
-    pub key: Key,
-    /// What was taken.
-    pub charge: Charge,
-    /// What it really cost, in units; 0 gives everything back.
-    pub actual: u64,
+    pub(crate) policy: &'a Policy,
+    pub(crate) rule: &'a Rule,
+    pub(crate) key: Key,
+    pub(crate) charge: Charge,
+    pub(crate) actual: u64,
+}
+
+impl<'a, Rule> Settlement<'a, Rule> {
+    /// Corrects a charge to the `actual` cost in units: less gives back, 0 everything; more is taken, even into debt.
+    ///
+    /// `policy`, `rule` and `key` are those of the [`Ask`] that was charged.
+    ///
+    /// # Errors
+    ///
+    /// When another policy made the charge. It is told by 22 bits of the digest of its name: one wrong name in four
+    /// million passes. A charge whose store does not [mark](Ask::charged) its decisions passes, too.
+    pub fn new(
+        policy: &'a Policy,
+        rule: &'a Rule,
+        key: Key,
+        charge: Charge,
+        actual: u64,
+    ) -> Result<Self, Error> {
+        if !charge.may_be_of(policy.digest()) {
+            return Err(Error::new(format!(
+                "the policy `{policy}` did not make this charge of {} units: expected the policy, rule and key of the \
+                 ask that was charged; nothing was settled",
+                charge.cost
+            )));
+        }
+        Ok(Self {
+            policy,
+            rule,
+            key,
+            charge,
+            actual,
+        })
+    }
+
+    /// Returns the limit that charged.
+    pub fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// Returns the rule that charged.
+    pub fn rule(&self) -> &'a Rule {
+        self.rule
+    }
+
+    /// Returns the key that was charged.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns what was taken.
+    pub fn charge(&self) -> &Charge {
+        &self.charge
+    }
+
+    /// Returns the actual cost in units.
+    pub fn actual(&self) -> u64 {
+        self.actual
+    }
+
+    /// Returns what was taken, to be settled elsewhere: for a store that does its work later.
+    pub fn into_charge(self) -> Charge {
+        self.charge
+    }
 }
 
 /// One decision for each [`Ask`], in order.
@@ -122,6 +219,19 @@ impl Decisions {
             List::One(decision) => Some(decision),
             List::Several(_) => None,
         }
+    }
+
+    /// The same decisions, each marked with the policy that asked, by the digest of its name.
+    #[inline]
+    pub(crate) fn of_policies(mut self, digests: impl IntoIterator<Item = u64>) -> Self {
+        let decisions = match &mut self.0 {
+            List::One(decision) => slice::from_mut(decision),
+            List::Several(decisions) => decisions,
+        };
+        for (decision, digest) in decisions.iter_mut().zip(digests) {
+            *decision = decision.of_policy(digest);
+        }
+        self
     }
 
     /// Whether every one of them lets the request pass.

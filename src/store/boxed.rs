@@ -44,7 +44,7 @@ type Done<E> = BoxFuture<Result<(), E>>;
 trait Erased<Rule, E>: Send + Sync {
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Done<E>>;
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>>;
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<E>>;
 }
 
@@ -70,7 +70,7 @@ where
         boxed(Store::look(self, asks))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Done<S::Error>> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<S::Error>> {
         boxed(Store::settle(self, settlements))
     }
 
@@ -95,7 +95,7 @@ impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
         self.0.look(asks)
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Done<E>> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>> {
         self.0.settle(settlements)
     }
 

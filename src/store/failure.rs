@@ -269,7 +269,7 @@ impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
         self.undecided(asks.len()).check(self.store.look(asks))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.fallback((), ()).check(self.store.settle(settlements))
     }
 

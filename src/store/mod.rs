@@ -119,7 +119,7 @@ pub trait Backend {
 ///         let refuse = |_: &_| Decision::new(Verdict::Refuse, Timestamp::default(), 0);
 ///         Check::Ready(Ok(asks.iter().map(refuse).collect()))
 ///     }
-///     fn settle(&self, _: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+///     fn settle(&self, _: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
 ///         Check::Ready(Ok(()))
 ///     }
 ///     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
@@ -154,7 +154,7 @@ pub trait Store<Rule>: Backend {
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
     /// Corrects earlier charges to what they really cost.
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done>;
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
     /// Forgets a key.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
@@ -275,7 +275,7 @@ impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for std::sync::Arc<S> {
         (**self).look(asks)
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         (**self).settle(settlements)
     }
 

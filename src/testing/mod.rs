@@ -74,7 +74,7 @@
 //!         Check::Ready(Ok(asks.iter().map(look).collect()))
 //!     }
 //!
-//!     fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
+//!     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
 //!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
 //!         for Settlement { policy, rule, key, charge, actual } in settlements {
 //!             let rule = rule.for_key(&|| key.digest()).unwrap_or((*rule).clone());
@@ -158,7 +158,7 @@
 //!     fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
 //!         rounded(Store::look(&self.0, asks))
 //!     }
-//!     fn settle(&self, settlements: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
+//!     fn settle(&self, settlements: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
 //!         self.0.settle(settlements)
 //!     }
 //!     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

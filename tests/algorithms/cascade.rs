@@ -81,7 +81,7 @@ proptest! {
         }
         let mut instead = state.clone();
         let charged = rule.step(&mut state, at(SECOND), units(cost)).decision();
-        let Some(charge) = charged.charge() else {
+        let Some(charge) = { charged }.take_charge() else {
             return Ok(());
         };
         prop_assert_eq!(charge.class, u32::from(charged.class()));
@@ -92,7 +92,7 @@ proptest! {
         rule.settle(&mut state, &charge, now, actual);
         if let Some(actual) = Cost::new(actual) {
             let direct = rule.step(&mut instead, at(SECOND), actual).decision();
-            if direct.charge().map(|charge| charge.class) != Some(charge.class) {
+            if { direct }.take_charge().map(|charge| charge.class) != Some(charge.class) {
                 return Ok(());
             }
         }
@@ -116,8 +116,8 @@ proptest! {
             now += gap;
             let decision = pair.step(&mut in_pair, at(now), units(cost)).decision();
             let other = any.step(&mut in_any, at(now), units(cost)).decision();
-            prop_assert_eq!(decision.charge(), other.charge());
-            let Some(charge) = decision.charge() else {
+            prop_assert_eq!({ decision }.take_charge(), { other }.take_charge());
+            let Some(charge) = { decision }.take_charge() else {
                 // A refusal may be what begins the buckets that do not start at rest.
                 (alone_a, alone_b, alone_c) = parts(&in_pair);
                 continue;
@@ -126,9 +126,9 @@ proptest! {
             let step_b = b.step(&mut alone_b, at(now), units(cost)).decision();
             let step_c = c.step(&mut alone_c, at(now), units(cost)).decision();
             prop_assert_eq!(decision.class(), step_a.class().max(step_b.class()));
-            a.settle(&mut alone_a, &step_a.charge().unwrap(), at(now), actual);
-            b.settle(&mut alone_b, &step_b.charge().unwrap(), at(now), actual);
-            c.settle(&mut alone_c, &step_c.charge().unwrap(), at(now), actual);
+            a.settle(&mut alone_a, &{ step_a }.take_charge().unwrap(), at(now), actual);
+            b.settle(&mut alone_b, &{ step_b }.take_charge().unwrap(), at(now), actual);
+            c.settle(&mut alone_c, &{ step_c }.take_charge().unwrap(), at(now), actual);
             pair.settle(&mut in_pair, &charge, at(now), actual);
             any.settle(&mut in_any, &charge, at(now), actual);
             prop_assert_eq!(parts(&in_pair), (alone_a.clone(), alone_b.clone(), alone_c));
@@ -229,7 +229,7 @@ fn the_first_bucket_that_can_pay_does() {
     let mut classes = Vec::new();
     for cost in [1, 4, 1, 1] {
         let decision = step(&rule, &mut state, 0, cost);
-        classes.push((decision.class(), decision.charge().unwrap().class));
+        classes.push((decision.class(), { decision }.take_charge().unwrap().class));
     }
     assert_eq!(classes, [(0, 0), (1, 1), (0, 0), (1, 1)]);
     let refused = step(&rule, &mut state, 0, 1);
@@ -333,7 +333,7 @@ fn a_bucket_is_not_new_again_while_the_key_is_in_use() {
     );
     let classes = [(); 12].map(|()| {
         step(&rule, &mut state, 1000 * SECOND, 1)
-            .charge()
+            .take_charge()
             .map(|charge| charge.class)
     });
     let spent: Vec<u32> = classes.into_iter().flatten().collect();
@@ -397,12 +397,7 @@ fn a_charge_of_a_class_that_is_not_there_is_left_alone() {
     for class in [2, 7, 8, u32::MAX] {
         rule.settle(
             &mut state,
-            &Charge {
-                at,
-                class,
-                cost: 1,
-                delay,
-            },
+            &Charge::new(at, 1).with_class(class).with_delay(delay),
             at,
             0,
         );

@@ -194,7 +194,7 @@ where
         if let Some(cost) = cost.and_then(Cost::new) {
             let before = rule.look(state.as_ref(), now);
             let decision = step(rule, keeps, &mut state, now, cost);
-            if let Some(charge) = decision.charge() {
+            if let Some(charge) = { decision }.take_charge() {
                 settled(rule, &state, &decision, &before);
                 last_charge = Some(charge);
                 written = written.max(Some(now));
@@ -326,7 +326,7 @@ where
     A: Algorithm + Debug,
     A::State: Codec + Debug,
 {
-    let charge = decision.charge().unwrap();
+    let charge = { *decision }.take_charge().unwrap();
     let now = decision.at();
     let look = rule.look(state.as_ref(), now);
     for actual in [0, 1, charge.cost] {
@@ -406,10 +406,10 @@ where
     }
     if keeps.rest && !look.reset_after().is_zero() {
         let reset = later(now, look.reset_after());
-        // A bucket that was full at its last write is at rest also before it; another rule beside it may not be.
-        let behind = |reset| now < newest && reset < end;
+        // A bucket that was full at its last write is at rest also before it, and another rule beside it may not be; and what
+        // was given back to a key is remembered until the charges that it moved have passed.
         assert!(
-            reset.is_none_or(|reset| reset == end || behind(reset)),
+            reset.is_none_or(|reset| reset <= end),
             "resets at {reset:?}, forgettable at {end:?}; {}",
             context()
         );

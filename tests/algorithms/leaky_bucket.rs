@@ -184,7 +184,7 @@ fn a_look_tells_the_delay_of_one_unit() {
     step(&rule, &mut state, 0, 1);
     let look = rule.look(state.as_ref(), at(0));
     assert_eq!(look.verdict(), Verdict::Delay(Duration::from_millis(100)));
-    assert_eq!((look.remaining(), look.charge()), (Some(1), None));
+    assert_eq!((look.remaining(), { look }.take_charge()), (Some(1), None));
     step(&rule, &mut state, 0, 1);
     let look = rule.look(state.as_ref(), at(0));
     assert_eq!(look.verdict(), Verdict::Refuse);
@@ -236,12 +236,7 @@ fn the_extremes_neither_overflow_nor_round() {
     let refused = step(&fast, &mut state, end, 10);
     assert_eq!(refused.retry_after(), Some(Duration::from_nanos(1)));
     assert_eq!(step(&fast, &mut state, end, u64::MAX).retry_after(), None);
-    let charge = Charge {
-        at: at(end),
-        class: 0,
-        cost: 1,
-        delay: None,
-    };
+    let charge = Charge::new(at(end), 1).with_delay(None);
     for rule in [fast, slow] {
         rule.settle(&mut state, &charge, at(end), u64::MAX);
         let look = rule.look(state.as_ref(), at(end));

@@ -131,7 +131,8 @@ impl Oracle<Setting> for Fillings {
     }
 
     /// What a call marked so is corrected by: in the bucket as it was left, unless that has filled up or another
-    /// call has written since; then now.
+    /// call has written since. Then more is taken now, and what is given back is what lies behind the last write of a
+    /// charge that began when it was made, in whole nanoseconds.
     fn settle(&mut self, rule: &Setting, charge: &Charge, now: u64, actual: u64) {
         let back = whole(charge.cost) - whole(actual);
         if charge.class > 1 || back.is_zero() || (self.0.is_none() && back > BigRational::zero()) {
@@ -144,20 +145,38 @@ impl Oracle<Setting> for Fillings {
         let corrected = |bucket: &Bucket, left: &BigRational, tokens: &BigRational| {
             let full = whole(bucket.burst);
             let ended = left + whole(at - written) >= &full * bucket.interval();
-            if untouched && !ended {
-                ((left / bucket.interval() + &back).min(full), written)
+            if back < BigRational::zero() {
+                return Some(if untouched && !ended {
+                    (left / bucket.interval() + &back, written)
+                } else {
+                    (tokens + &back, at)
+                });
+            }
+            let least = (whole(charge.cost) * bucket.interval()).floor();
+            let ahead = (whole(charge.at.as_nanos()) + least - whole(written)) / bucket.interval();
+            let back = if untouched {
+                back.clone()
             } else {
-                ((tokens + &back).min(full), at)
+                back.clone().min(ahead)
+            };
+            let changes = tokens < &full && back > BigRational::zero();
+            changes.then(|| ((left / bucket.interval() + back).min(full), written))
+        };
+        let as_it_was = |bucket: &Bucket, left: BigRational, tokens: BigRational| {
+            if self.0.is_some() {
+                (left / bucket.interval(), written)
+            } else {
+                (tokens, at)
             }
         };
-        let (tp, at_p) = corrected(&rule.peak, &p, &tp);
-        let (tc, at_c) = if charge.class == u32::from(GREEN) {
-            corrected(&rule.committed, &c, &tc)
-        } else if self.0.is_some() {
-            (c / rule.committed.interval(), written)
-        } else {
-            (tc, at)
-        };
+        let peak = corrected(&rule.peak, &p, &tp);
+        let committed = corrected(&rule.committed, &c, &tc);
+        let committed = committed.filter(|_| charge.class == u32::from(GREEN));
+        if peak.is_none() && committed.is_none() {
+            return;
+        }
+        let (tp, at_p) = peak.unwrap_or_else(|| as_it_was(&rule.peak, p, tp));
+        let (tc, at_c) = committed.unwrap_or_else(|| as_it_was(&rule.committed, c, tc));
         // Both are written at one instant, that of the later one.
         let later = at_p.max(at_c);
         let filled = |bucket: &Bucket, tokens: BigRational, at: u64| {
@@ -309,14 +328,14 @@ proptest! {
             now += gap;
             let decision = pair.step(&mut in_pair, at(now), units(cost)).decision();
             let same = any.step(&mut in_any, at(now), units(cost)).decision();
-            prop_assert_eq!(decision.charge(), same.charge());
-            let Some(charge) = decision.charge() else {
+            prop_assert_eq!({ decision }.take_charge(), { same }.take_charge());
+            let Some(charge) = { decision }.take_charge() else {
                 continue;
             };
             let step = marker.step(&mut alone, at(now), units(cost)).decision();
-            marker.settle(&mut alone, &step.charge().unwrap(), at(now), actual);
+            marker.settle(&mut alone, &{ step }.take_charge().unwrap(), at(now), actual);
             let step = cascade.step(&mut other, at(now), units(cost)).decision();
-            cascade.settle(&mut other, &step.charge().unwrap(), at(now), actual);
+            cascade.settle(&mut other, &{ step }.take_charge().unwrap(), at(now), actual);
             pair.settle(&mut in_pair, &charge, at(now), actual);
             any.settle(&mut in_any, &charge, at(now), actual);
             prop_assert_eq!(in_pair.clone().unwrap(), (alone, other.clone()));
@@ -349,16 +368,16 @@ fn green_spends_both_buckets_and_yellow_the_peak_alone() {
     let (rule, mut state) = (marker("1/s burst=3 peak=2/s peak-burst=10"), None);
     let green = step(&rule, &mut state, 0, 2);
     assert_eq!((green.class(), green.remaining()), (0, Some(8)));
-    assert_eq!(green.charge().unwrap().class, 0);
+    assert_eq!({ green }.take_charge().unwrap().class, 0);
     let yellow = step(&rule, &mut state, 0, 2);
     assert_eq!((yellow.class(), yellow.remaining()), (1, Some(6)));
-    assert_eq!(yellow.charge().unwrap().class, 1);
+    assert_eq!({ yellow }.take_charge().unwrap().class, 1);
     // The committed bucket has kept its last token.
     assert_eq!(step(&rule, &mut state, 0, 1).class(), 0);
     assert_eq!(step(&rule, &mut state, 0, 5).class(), 1);
     let red = step(&rule, &mut state, 0, 1);
     assert_eq!(
-        (red.verdict(), red.class(), red.charge()),
+        (red.verdict(), red.class(), { red }.take_charge()),
         (Verdict::Refuse, 2, None)
     );
     assert_eq!(red.retry_after(), Some(Duration::from_millis(500)));
@@ -427,8 +446,8 @@ fn an_aware_marker_never_makes_a_colour_better() {
 fn what_it_was_marked_says_what_is_given_back() {
     let rule = marker("1/s burst=4 peak=1/s peak-burst=9");
     let mut state = None;
-    let green = step(&rule, &mut state, 0, 4).charge().unwrap();
-    let yellow = step(&rule, &mut state, 0, 3).charge().unwrap();
+    let green = step(&rule, &mut state, 0, 4).take_charge().unwrap();
+    let yellow = step(&rule, &mut state, 0, 3).take_charge().unwrap();
     assert_eq!((green.class, yellow.class), (0, 1));
 
     let mut without_yellow = state;
@@ -453,7 +472,8 @@ fn what_it_was_marked_says_what_is_given_back() {
 
     let before = state;
     for class in [2, 3, u32::MAX] {
-        rule.settle(&mut state, &Charge { class, ..green }, at(0), 0);
+        let charge = Charge::new(green.at, green.cost).with_class(class);
+        rule.settle(&mut state, &charge, at(0), 0);
         assert_eq!(state, before, "what is red was never charged");
     }
 }

@@ -347,7 +347,7 @@ proptest! {
                     let decision = step.decision();
                     prop_assert_eq!(answer_of(&decision), oracle.step(&setting, now, cost));
                     prop_assert_eq!(matches!(step, Step::Kept(_)), unspent == state);
-                    charge = decision.charge().or(charge);
+                    charge = { decision }.take_charge().or(charge);
                     remaining = decision.remaining().unwrap();
                 }
                 Op::Look(wait) => {
@@ -397,7 +397,7 @@ proptest! {
             }
             bytes.push(number as u8);
         }
-        let charge = Charge { at: at(now), class: 0, cost, delay: Some(Duration::MAX) };
+        let charge = Charge::new(at(now), cost).with_delay(Some(Duration::MAX));
         prop_assert!(WarmUpState::from_bytes(&bytes).is_ok());
         let with_rest = [&[0x39], &rest[..]].concat();
         for bytes in [bytes, with_rest] {
@@ -643,19 +643,19 @@ fn looks_and_refusals_in_between_change_nothing() {
 #[test]
 fn a_charge_is_corrected_within_its_second_only() {
     let (rule, mut state) = (WarmUp::per_second(200), None);
-    let first = spend(&rule, &mut state, BEGIN, 60).charge().unwrap();
+    let first = spend(&rule, &mut state, BEGIN, 60).take_charge().unwrap();
     rule.settle(&mut state, &first, at(BEGIN + 5), 10);
     let look = |state: &Option<WarmUpState>, now| rule.look(state.as_ref(), at(now)).remaining();
     assert_eq!(look(&state, BEGIN), Some(56));
 
-    let second = spend(&rule, &mut state, BEGIN, 1).charge().unwrap();
+    let second = spend(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
     rule.settle(&mut state, &second, at(BEGIN), 500);
     assert_eq!(look(&state, BEGIN), Some(0), "taken by force");
     assert_eq!(look(&state, BEGIN + SECOND), Some(101), "1490 are stored");
 
     // No write since, but the second is over for the key once the next one writes.
     let third = spend(&rule, &mut state, BEGIN + SECOND, 101)
-        .charge()
+        .take_charge()
         .unwrap();
     let before = state;
     rule.settle(&mut state, &first, at(BEGIN + SECOND), 0);
@@ -703,7 +703,7 @@ fn the_extremes_neither_overflow_nor_panic() {
                 whole(rule.quota().amount()) * whole(SECOND) / whole(rule.quota().period_nanos());
             let cold = (exact * ratio(1000, rule.cold_thousandths())).floor();
             assert_eq!(BigRational::from_integer(rest.into()), cold, "{rule}");
-            let charge = spend(&rule, &mut state, begin, rest).charge().unwrap();
+            let charge = spend(&rule, &mut state, begin, rest).take_charge().unwrap();
             assert!(!spend(&rule, &mut state, begin, 1).is_admitted());
             assert!(!spend(&rule, &mut state, u64::MAX, most + 1).is_admitted());
             assert!(!spend(&rule, &mut state, u64::MAX, u64::MAX).is_admitted());

@@ -50,7 +50,7 @@ fn spend(rule: &WarmUpSpaced, state: &mut State, now: u64, cost: u64) -> Decisio
 
 /// What an admitted call was told to wait, in nanoseconds.
 fn wait(decision: &Decision) -> u64 {
-    let charge = decision.charge().expect("admitted");
+    let charge = { *decision }.take_charge().expect("admitted");
     charge.delay.unwrap().as_nanos() as u64
 }
 
@@ -381,7 +381,7 @@ proptest! {
                     if decision.is_admitted() {
                         after.spend(&numbers, now, cost);
                         oracle = after.clone();
-                        told = decision.charge().unwrap().delay.unwrap().as_nanos() as u64;
+                        told = { decision }.take_charge().unwrap().delay.unwrap().as_nanos() as u64;
                     } else {
                         told = decision.retry_after().map_or(0, |wait| wait.as_nanos().min(1 << 62) as u64);
                     }
@@ -461,7 +461,7 @@ proptest! {
 }
 
 /// A call that was told its departure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Told {
     charge: Charge,
     departs: u64,
@@ -497,7 +497,7 @@ proptest! {
             match what {
                 0 => now += (&stable * ratio(wait, 2)).to_integer().to_u64().unwrap_or(0).min(10 * SECOND),
                 1 | 2 => {
-                    if let Some(charge) = spend(&rule, &mut state, now, cost).charge() {
+                    if let Some(charge) = spend(&rule, &mut state, now, cost).take_charge() {
                         let departs = now + charge.delay.unwrap().as_nanos() as u64;
                         told.push(Told { charge, departs, keeps: cost });
                     }
@@ -522,7 +522,7 @@ proptest! {
             }
         }
         let (last, mut departures) = (now, told);
-        if let Some(charge) = spend(&rule, &mut state, now, 1).charge() {
+        if let Some(charge) = spend(&rule, &mut state, now, 1).take_charge() {
             let departs = last + charge.delay.unwrap().as_nanos() as u64;
             departures.push(Told { charge, departs, keeps: 1 });
         }
@@ -548,7 +548,7 @@ proptest! {
             spend(&rule, &mut state, now, cost);
         }
         let mut without = state;
-        let Some(charge) = spend(&rule, &mut state, now, cost).charge() else {
+        let Some(charge) = spend(&rule, &mut state, now, cost).take_charge() else {
             return Ok(());
         };
         let delay = charge.delay.unwrap().as_nanos() as u64;
@@ -673,7 +673,7 @@ fn the_last_place_is_given_back_and_one_in_the_middle_is_not() {
         let mut state = None;
         let call = |_| {
             let before = state;
-            let charge = spend(&rule, &mut state, BEGIN, 1).charge().unwrap();
+            let charge = spend(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
             (before, charge)
         };
         let told: Vec<(State, Charge)> = (0..count).map(call).collect();
@@ -722,9 +722,9 @@ fn a_place_is_not_given_back_by_coincidence() {
     for cost in [8, 1] {
         spend(&rule, &mut state, BEGIN, cost);
     }
-    let charge = spend(&rule, &mut state, BEGIN, 8).charge().unwrap();
+    let charge = spend(&rule, &mut state, BEGIN, 8).take_charge().unwrap();
     assert_eq!(charge.delay, Some(Duration::from_nanos(6_500_000_007)));
-    let told = spend(&rule, &mut state, BEGIN, 4).charge().unwrap();
+    let told = spend(&rule, &mut state, BEGIN, 4).take_charge().unwrap();
     let before = state;
     rule.settle(&mut state, &charge, at(BEGIN), 0);
     assert_eq!(state, before);
@@ -742,7 +742,7 @@ fn a_place_before_a_pause_is_not_given_back_by_coincidence() {
         for _ in 0..8 {
             spend(&rule, &mut state, BEGIN, 1);
         }
-        let charge = spend(&rule, &mut state, BEGIN, 7).charge().unwrap();
+        let charge = spend(&rule, &mut state, BEGIN, 7).take_charge().unwrap();
         let departs = BEGIN + charge.delay.unwrap().as_nanos() as u64;
         let now = departs + 7 * SECOND / 4 + pause;
         assert_eq!(wait(&spend(&rule, &mut state, now, 1)), 0);
@@ -759,7 +759,7 @@ fn a_departed_call_keeps_the_distance_of_what_it_cost() {
     let rule = rule("2/s over=4s max-wait=1m");
     let price = |actual: u64| {
         let mut state = None;
-        let charge = spend(&rule, &mut state, BEGIN, 6).charge().unwrap();
+        let charge = spend(&rule, &mut state, BEGIN, 6).take_charge().unwrap();
         rule.settle(&mut state, &charge, at(BEGIN + SECOND / 2), actual);
         let mut instead = None;
         spend(&rule, &mut instead, BEGIN, actual.max(1));
@@ -785,7 +785,7 @@ fn a_departed_call_keeps_the_distance_of_what_it_cost() {
 fn more_is_taken_by_force_and_never_beyond_the_end_of_time() {
     let rule = WarmUpSpaced::per_second(2);
     let mut state = None;
-    let charge = spend(&rule, &mut state, BEGIN, 1).charge().unwrap();
+    let charge = spend(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
     rule.settle(&mut state, &charge, at(BEGIN + 1), 1_000_001);
     let refused = spend(&rule, &mut state, BEGIN + 1, 1);
     // 1.45 s for the one, 500,000 s for the others, less the 10 s of patience and the nanosecond.
@@ -812,29 +812,14 @@ fn a_charge_of_several_rules_gives_nothing_back() {
     let rule = WarmUpSpaced::per_second(2);
     let mut state = None;
     spend(&rule, &mut state, BEGIN, 1);
-    let charge = spend(&rule, &mut state, BEGIN, 1).charge().unwrap();
+    let charge = spend(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
     let before = state;
-    rule.settle(
-        &mut state,
-        &Charge {
-            delay: None,
-            ..charge
-        },
-        at(BEGIN),
-        0,
-    );
-    assert_eq!(state, before);
     let elsewhere = Some(charge.delay.unwrap() + Duration::from_nanos(1));
-    rule.settle(
-        &mut state,
-        &Charge {
-            delay: elsewhere,
-            ..charge
-        },
-        at(BEGIN),
-        0,
-    );
-    assert_eq!(state, before);
+    for delay in [None, elsewhere] {
+        let charge = Charge::new(charge.at, charge.cost).with_delay(delay);
+        rule.settle(&mut state, &charge, at(BEGIN), 0);
+        assert_eq!(state, before);
+    }
     rule.settle(&mut state, &charge, at(BEGIN), 0);
     assert_ne!(state, before);
 }
@@ -953,7 +938,7 @@ proptest! {
                 rule.look(state.as_ref(), at(now));
                 for delay in [Duration::from_nanos(delay), Duration::MAX] {
                     for actual in [0, 1, cost, written, u64::MAX] {
-                        let charge = Charge { at: at(now), class: 0, cost, delay: Some(delay) };
+                        let charge = Charge::new(at(now), cost).with_delay(Some(delay));
                         rule.settle(&mut state, &charge, at(written), actual);
                         rule.look(state.as_ref(), at(now));
                     }
@@ -1038,7 +1023,12 @@ fn the_extremes_neither_overflow_nor_panic() {
             );
             let owes = |state: &State| rule.look(state.as_ref(), at(begin)).reset_after();
             let before = owes(&state);
-            rule.settle(&mut state, &first.charge().unwrap(), at(begin), u64::MAX);
+            rule.settle(
+                &mut state,
+                &{ first }.take_charge().unwrap(),
+                at(begin),
+                u64::MAX,
+            );
             assert!(owes(&state) > before, "{rule}");
         }
     }

@@ -121,7 +121,7 @@ async fn a_silent_store_keeps_nobody_longer_than_one_silence() {
 async fn settlements_and_resets_are_tried_after_a_silence_that_was_not_theirs() {
     let store = driver::<TokenBucket>(slow());
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
-    let charge = acquire(&store).await.unwrap().charge().unwrap();
+    let charge = acquire(&store).await.unwrap().take_charge().unwrap();
     store.data().is_silent.store(true, Ordering::Relaxed);
     let call = tokio::spawn({
         let store = store.clone();
@@ -130,13 +130,9 @@ async fn settlements_and_resets_are_tried_after_a_silence_that_was_not_theirs() 
     tokio::time::sleep(MILLI).await;
     // Nobody waits for it.
     let key = "alice".into();
-    drop(store.settle(&[Settlement {
-        policy: &policy,
-        rule: &rule,
-        key,
-        charge,
-        actual: 0,
-    }]));
+    drop(store.settle(vec![
+        Settlement::new(&policy, &rule, key, charge, 0).unwrap(),
+    ]));
     store.data().is_silent.store(false, Ordering::Relaxed);
     assert!(call.await.unwrap().unwrap_err().is_timeout());
     tokio::time::sleep(10 * MILLI).await;

@@ -57,14 +57,15 @@ async fn a_state_that_says_nothing_is_not_kept() {
     let rule = TokenBucket::per_hour(1);
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     let answer = store.acquire(&ask).await.unwrap();
-    let settlement = tollgate::store::Settlement {
-        policy: &policy,
-        rule: &rule,
-        key: "alice".into(),
-        charge: answer.as_slice()[0].charge().unwrap(),
-        actual: 0,
-    };
-    store.settle(&[settlement]).await.unwrap();
+    let settlement = tollgate::store::Settlement::new(
+        &policy,
+        &rule,
+        "alice".into(),
+        { answer.as_slice()[0] }.take_charge().unwrap(),
+        0,
+    )
+    .unwrap();
+    store.settle(vec![settlement]).await.unwrap();
     assert!(store.data().keys().is_empty());
 }
 

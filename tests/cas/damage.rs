@@ -112,21 +112,16 @@ async fn a_newer_version_is_reported_and_not_replaced() {
         let rule: AnyRule = text.parse().unwrap();
         let store = a_store();
         let (key, mut value, first) = written(&store, &rule).await;
-        value[0] += 1;
+        // Of a token bucket there are two versions.
+        value[0] += 2;
         store.data().put(&key, &value);
-        let (policy, charge) = (Policy::new("api"), first.charge().unwrap());
-        let settlement = Settlement {
-            policy: &policy,
-            rule: &rule,
-            key: "alice".into(),
-            charge,
-            actual: 0,
-        };
+        let (policy, charge) = (Policy::new("api"), { first }.take_charge().unwrap());
+        let settlement = Settlement::new(&policy, &rule, "alice".into(), charge, 0).unwrap();
         let look = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
         for error in [
             acquire(&store, &rule).await.unwrap_err(),
             store.look(&look).await.unwrap_err(),
-            store.settle(&[settlement]).await.unwrap_err(),
+            store.settle(vec![settlement]).await.unwrap_err(),
         ] {
             let told = std::error::Error::source(&error).unwrap().to_string();
             assert!(told.contains("newer version"), "{told}");
@@ -146,7 +141,7 @@ async fn a_newer_version_inside_is_reported() {
     let store = a_store();
     let rule = (TokenBucket::per_hour(5), TokenBucket::per_hour(6));
     let (key, mut value, _) = written(&store, &rule).await;
-    value[1] += 1;
+    value[1] += 2;
     store.data().put(&key, &value);
     acquire(&store, &rule).await.unwrap_err();
     assert_eq!(store.stats().newer, 1);

@@ -65,7 +65,7 @@ where
                 assert_eq!(answer.as_slice(), [step.decision()], "{about}");
                 charges.extend(
                     step.decision()
-                        .charge()
+                        .take_charge()
                         .map(|charge| (which, rule.clone(), charge)),
                 );
             }
@@ -87,14 +87,8 @@ where
                 // What says nothing is not even written.
                 recall(slot, now);
                 let (policy, rule) = (&policy, &rule);
-                let settlement = Settlement {
-                    policy,
-                    rule,
-                    key,
-                    charge,
-                    actual,
-                };
-                store.settle(&[settlement]).await.expect(&about);
+                let settlement = Settlement::new(policy, rule, key, charge, actual).unwrap();
+                store.settle(vec![settlement]).await.expect(&about);
             }
             9 if random(4) == 0 => {
                 *slot = None;

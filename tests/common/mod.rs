@@ -226,7 +226,7 @@ where
         Check::Ready(Ok(asks.iter().map(look).collect()))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
         self.settled
             .fetch_add(settlements.len() as u64, Ordering::SeqCst);
         Check::Ready(Ok(()))

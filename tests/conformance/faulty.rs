@@ -61,13 +61,9 @@ impl Calls {
 
     fn settle(&self, charge: Charge) -> Check<impl Future<Output = Result<(), Error>>> {
         let (policy, rule) = (&self.policy, &self.rule);
-        self.store.settle(&[Settlement {
-            policy,
-            rule,
-            key: Key::GLOBAL,
-            charge,
-            actual: 0,
-        }])
+        self.store.settle(vec![
+            Settlement::new(policy, rule, Key::GLOBAL, charge, 0).unwrap(),
+        ])
     }
 }
 
@@ -188,19 +184,19 @@ async fn a_held_answer_waits_for_its_release() {
 #[tokio::test]
 async fn faults_hit_all_that_can_be_called() {
     let calls = Calls::new();
-    let charge = calls.acquire().await.unwrap().as_slice()[0].charge();
-    let charge = charge.unwrap();
+    let charged = calls.acquire().await.unwrap().as_slice()[0];
+    let charge = || { charged }.take_charge().unwrap();
     let (policy, key) = (&calls.policy, Key::GLOBAL);
     let reset = || Store::<TokenBucket>::reset(&calls.store, policy, &key);
     calls.faults.always(Fault::Unavailable);
-    assert!(calls.settle(charge).await.unwrap_err().is_unavailable());
+    assert!(calls.settle(charge()).await.unwrap_err().is_unavailable());
     assert!(reset().await.unwrap_err().is_unavailable());
     let ask = Ask::new(policy, &calls.rule, key, Cost::ONE);
     assert!(calls.store.look(&[ask]).await.unwrap_err().is_unavailable());
     calls.faults.none();
     assert_eq!(calls.left(), Some(9));
     calls.faults.script([Some(Fault::Lost)]);
-    assert!(calls.settle(charge).await.unwrap_err().is_timeout());
+    assert!(calls.settle(charge()).await.unwrap_err().is_timeout());
     assert_eq!(calls.left(), Some(10));
 }
 

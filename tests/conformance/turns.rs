@@ -48,7 +48,7 @@ impl<Rule, S: Store<Rule>> Store<Rule> for InTurns<S> {
         self.next().look(asks)
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.next().settle(settlements)
     }
 

@@ -17,8 +17,11 @@ struct Admitted(Vec<(Timestamp, u64)>);
 
 impl Admitted {
     fn note(&mut self, decision: &Decision) {
-        self.0
-            .extend(decision.charge().map(|charge| (charge.at, charge.cost)));
+        self.0.extend(
+            { *decision }
+                .take_charge()
+                .map(|charge| (charge.at, charge.cost)),
+        );
     }
 
     /// At each admission the estimate is at most the limit, in exact fractions.

@@ -84,14 +84,15 @@ async fn settlements_and_resets_go_on() {
     let cache = Cache::new(&clock).slow(5, 6);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
     let decision = acquire(&store, &rule, 8).await.unwrap();
-    let settlement = tollgate::store::Settlement {
-        policy: super::policy(),
-        rule: &rule,
-        key: Key::GLOBAL,
-        charge: decision.charge().unwrap(),
-        actual: 3,
-    };
-    drop(store.settle(&[settlement]));
+    let settlement = tollgate::store::Settlement::new(
+        super::policy(),
+        &rule,
+        Key::GLOBAL,
+        { decision }.take_charge().unwrap(),
+        3,
+    )
+    .unwrap();
+    drop(store.settle(vec![settlement]));
     quiet().await;
     assert_eq!(cache.only(), 3);
     drop(store.reset(super::policy(), &Key::GLOBAL));

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use tollgate::{
-    Charge, Cost, FixedWindow, Quota, SlidingWindow, Timestamp,
+    Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Counted, CountedRule},
     clock::{Clock, ManualClock},
     key::Key,
@@ -26,7 +26,7 @@ where
     let memory = own.as_ref().unwrap_or(rule);
     // The store reads the clock when it is asked.
     let (mut state, mut newest) = (None, Timestamp::default());
-    let (mut charges, mut tally): (Vec<Charge>, _) = (Vec::new(), [0; 2]);
+    let (mut charges, mut tally): (Vec<Decision>, _) = (Vec::new(), [0; 2]);
     let period = period.as_nanos() as u64;
     for n in 0..120 {
         let context = format!("{rule:?}, seed {seed}, event {n}");
@@ -50,18 +50,14 @@ where
                 );
             }
             5..=6 if !charges.is_empty() => {
-                let charge = charges[random.below(charges.len() as u64) as usize];
+                let charged = charges[random.below(charges.len() as u64) as usize];
+                let (ours, charge) = ({ charged }.take_charge(), { charged }.take_charge());
+                let (ours, charge) = (ours.unwrap(), charge.unwrap());
                 let actual = random.below(2 * charge.cost + 1);
-                let settlement = Settlement {
-                    policy: policy(),
-                    rule,
-                    key,
-                    charge,
-                    actual,
-                };
-                store.settle(&[settlement]).await.unwrap();
+                let settlement = Settlement::new(policy(), rule, key, charge, actual).unwrap();
+                store.settle(vec![settlement]).await.unwrap();
                 newest = newest.max(clock.now());
-                memory.settle(&mut state, &charge, newest, actual);
+                memory.settle(&mut state, &ours, newest, actual);
             }
             7 if random.below(8) == 0 => {
                 // Nothing is known at the beginning.
@@ -84,7 +80,7 @@ where
                 let right = memory.step(&mut state, newest, cost).decision();
                 assert_eq!(told, right, "{context}: {cost:?}");
                 tally[usize::from(!told.is_admitted())] += 1;
-                charges.extend(told.charge());
+                charges.extend(told.is_admitted().then_some(told));
             }
         }
     }

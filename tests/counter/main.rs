@@ -68,14 +68,15 @@ async fn settle<Rule, S>(
 where
     S: Store<Rule, Error = Error>,
 {
-    let settlement = Settlement {
-        policy: policy(),
+    let settlement = Settlement::new(
+        policy(),
         rule,
-        key: Key::GLOBAL,
-        charge: decision.charge().unwrap(),
+        Key::GLOBAL,
+        { *decision }.take_charge().unwrap(),
         actual,
-    };
-    store.settle(&[settlement]).await
+    )
+    .unwrap();
+    store.settle(vec![settlement]).await
 }
 
 fn only(decisions: Decisions) -> Decision {

@@ -145,7 +145,10 @@ async fn several_asks_are_spent_together_or_not_at_all() {
                         asks.reverse();
                     }
                     let decisions = node.acquire(&asks).await.unwrap();
-                    let charges = decisions.as_slice().iter().filter_map(|one| one.charge());
+                    let charges = decisions
+                        .as_slice()
+                        .iter()
+                        .filter_map(|one| { *one }.take_charge());
                     assert!([0, 2].contains(&charges.count()), "{decisions:?}");
                     u64::from(decisions.is_admitted())
                 })

@@ -217,16 +217,17 @@ async fn corrections_stay_in_their_window() {
     }
     assert_eq!(cache.ops(), before);
     // Of a time that is not yet, nothing is corrected.
-    let mut charge = charged.charge().unwrap();
+    let mut charge = { charged }.take_charge().unwrap();
     charge.at = clock.now().saturating_add(Duration::from_secs(61));
-    let settlement = tollgate::store::Settlement {
-        policy: super::policy(),
-        rule: &rule,
-        key: tollgate::key::Key::GLOBAL,
+    let settlement = tollgate::store::Settlement::new(
+        super::policy(),
+        &rule,
+        tollgate::key::Key::GLOBAL,
         charge,
-        actual: 9,
-    };
-    tollgate::store::Store::settle(&store, &[settlement])
+        9,
+    )
+    .unwrap();
+    tollgate::store::Store::settle(&store, vec![settlement])
         .await
         .unwrap();
     assert_eq!(cache.ops(), before);

@@ -170,7 +170,7 @@ async fn foreign_bytes_count_as_none_and_a_newer_state_is_an_error() {
     }
     // The next version of the same algorithm's state: nobody replaces what he cannot read.
     let mut newer = state.clone();
-    newer[0] += 1;
+    newer[0] += 2;
     put(&newer).await;
     let error = acquire(&store, &rule, key()).await.unwrap_err();
     assert!(told(&error).contains("newer"), "{}", told(&error));

@@ -210,7 +210,7 @@ async fn a_delay_is_waited_for_and_departures_keep_the_rate() {
     let mut departures = Vec::new();
     for work in [4, 7, 9, 1, 55, 0, 3] {
         let ready = pacer.until_ready().await.unwrap();
-        assert!(ready.is_admitted() && ready.charge().is_some());
+        assert!(ready.is_admitted() && { ready }.take_charge().is_some());
         departures.push(since(&clock) / MILLI);
         time::sleep(millis(work)).await;
     }

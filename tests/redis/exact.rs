@@ -133,15 +133,12 @@ async fn settling_gives_back_or_takes_more() {
     let server = servers::Redis::start();
     let (store, rule, key) = (store(server.url()).await, at_once(10), Key::from(7_u64));
     let settle = async |actual| {
-        let charge = acquire_many(&store, &rule, key, 4).await.unwrap().charge();
-        let settlement = Settlement {
-            policy: policy(),
-            rule: &rule,
-            key,
-            charge: charge.unwrap(),
-            actual,
-        };
-        store.settle(&[settlement]).await.unwrap();
+        let charge = acquire_many(&store, &rule, key, 4)
+            .await
+            .unwrap()
+            .take_charge();
+        let settlement = Settlement::new(policy(), &rule, key, charge.unwrap(), actual).unwrap();
+        store.settle(vec![settlement]).await.unwrap();
         look(&store, &rule, key).await.unwrap().remaining()
     };
     assert_eq!(settle(1).await, Some(9));
@@ -169,15 +166,13 @@ async fn settlements_that_race_lose_nothing() {
             tokio::spawn(async move {
                 let store = store(url).await;
                 for _ in 0..5 {
-                    let charge = acquire_many(&store, &rule, key, 5).await.unwrap().charge();
-                    let settlement = Settlement {
-                        policy: policy(),
-                        rule: &rule,
-                        key,
-                        charge: charge.unwrap(),
-                        actual: 2,
-                    };
-                    store.settle(&[settlement]).await.unwrap();
+                    let charge = acquire_many(&store, &rule, key, 5)
+                        .await
+                        .unwrap()
+                        .take_charge();
+                    let settlement =
+                        Settlement::new(policy(), &rule, key, charge.unwrap(), 2).unwrap();
+                    store.settle(vec![settlement]).await.unwrap();
                 }
             })
         })

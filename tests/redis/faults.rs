@@ -327,14 +327,15 @@ async fn who_may_not_is_told_what_is_missing() {
     let rule = at_once(5);
     assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
     let charged = acquire(&store, &rule, Key::from(8_u64)).await.unwrap();
-    let settlement = Settlement {
-        policy: policy(),
-        rule: &rule,
-        key: Key::from(8_u64),
-        charge: charged.charge().unwrap(),
-        actual: 3,
-    };
-    store.settle(&[settlement]).await.unwrap();
+    let settlement = Settlement::new(
+        policy(),
+        &rule,
+        Key::from(8_u64),
+        { charged }.take_charge().unwrap(),
+        3,
+    )
+    .unwrap();
+    store.settle(vec![settlement]).await.unwrap();
     let both = ["api", "hour"].map(Policy::new);
     let asks = both
         .each_ref()

@@ -27,7 +27,9 @@ pub(super) fn told(decision: &Decision) -> Told {
             Verdict::Delay(delay) => Verdict::Delay(up(delay)),
             other => other,
         },
-        spent: decision.charge().map(|charge| (charge.cost, charge.class)),
+        spent: { *decision }
+            .take_charge()
+            .map(|charge| (charge.cost, charge.class)),
         class: decision.class(),
         limit: decision.limit(),
         remaining: decision.remaining(),

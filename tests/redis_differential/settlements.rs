@@ -44,15 +44,9 @@ async fn what_is_settled_is_back() {
         let before = look().await;
         let decision = store.acquire(&ask(4)).await.unwrap().as_slice()[0];
         assert!(look().await.reset_after() > before.reset_after(), "{text}");
-        let charge = decision.charge().unwrap();
-        let settlement = Settlement {
-            policy: &policy,
-            rule: &rule,
-            key,
-            charge,
-            actual: 0,
-        };
-        store.settle(&[settlement]).await.unwrap();
+        let charge = { decision }.take_charge().unwrap();
+        let settlement = Settlement::new(&policy, &rule, key, charge, 0).unwrap();
+        store.settle(vec![settlement]).await.unwrap();
         let after = look().await;
         assert_eq!(after.remaining(), before.remaining(), "{text}");
         // A key that does not begin at rest has been seen now, and a call that does not wait has departed.
@@ -110,29 +104,25 @@ async fn settlements_are_those_of_memory() {
                         told(&expected).spent,
                         "{text}, operation {n}"
                     );
-                    charges.push(
-                        decision
-                            .charge()
-                            .unwrap_or_else(|| panic!("{text}, operation {n}: {decision:?}")),
+                    assert!(
+                        decision.is_admitted(),
+                        "{text}, operation {n}: {decision:?}"
                     );
+                    charges.push(decision);
                 }
                 Settle(charge, actual) => {
-                    let charge = charges[charge];
-                    let settlement = Settlement {
-                        policy: &policy,
-                        rule: &rule,
-                        key,
-                        charge,
-                        actual,
-                    };
-                    store.settle(&[settlement]).await.unwrap();
+                    let charged = charges[charge];
+                    let ours = { charged }.take_charge().unwrap();
+                    let charge = { charged }.take_charge().unwrap();
+                    let settlement = Settlement::new(&policy, &rule, key, charge, actual).unwrap();
+                    store.settle(vec![settlement]).await.unwrap();
                     let now = store
                         .look(&[Ask::new(&policy, &rule, key, Cost::ONE)])
                         .await
                         .unwrap()
                         .as_slice()[0]
                         .at();
-                    own.settle(&mut state, &charge, now, actual);
+                    own.settle(&mut state, &ours, now, actual);
                 }
             }
             let look = store
@@ -235,26 +225,21 @@ async fn a_place_behind_others_is_given_back_to_the_tick() {
             let look = store.look(&ask(1)).await.unwrap().as_slice()[0];
             look.at().saturating_add(look.reset_after())
         };
-        let departs = |charge: Charge| charge.at.saturating_add(charge.delay.unwrap());
+        let departs = |charge: &Charge| charge.at.saturating_add(charge.delay.unwrap());
         let spend = async |units| {
             let decisions = store.acquire(&ask(units)).await.unwrap();
-            decisions.as_slice()[0].charge().unwrap()
+            { decisions.as_slice()[0] }.take_charge().unwrap()
         };
         spend(2).await;
         spend(1).await;
         let before = rests().await;
         let charge = spend(3).await;
         assert!(rests().await > before, "{text}");
-        let settlement = Settlement {
-            policy: &policy,
-            rule: &rule,
-            key,
-            charge,
-            actual: 0,
-        };
-        store.settle(&[settlement]).await.unwrap();
+        let departed = departs(&charge);
+        let settlement = Settlement::new(&policy, &rule, key, charge, 0).unwrap();
+        store.settle(vec![settlement]).await.unwrap();
         assert_eq!(rests().await, before, "{text}");
-        assert_eq!(departs(spend(1).await), departs(charge), "{text}");
+        assert_eq!(departs(&spend(1).await), departed, "{text}");
     }
 }
 

@@ -200,7 +200,7 @@ async fn all_calls_take_part() {
         let call = async || match op {
             Op::Settle => {
                 let settlement = set.asked.settlement("a", &decision, 0);
-                set.store.settle(&[settlement]).await.is_ok()
+                set.store.settle(vec![settlement]).await.is_ok()
             }
             Op::Reset => {
                 let check = Store::<TokenBucket>::reset(&set.store, &set.asked.policy, &key);
@@ -448,7 +448,7 @@ impl Store<TokenBucket> for Panics {
     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         Check::Ready(Err(Error::timeout()))
     }
-    fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
+    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
         Check::Ready(Ok(()))
     }
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {

@@ -143,7 +143,7 @@ impl Store<TokenBucket> for ByHand {
     fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Answer> {
         self.acquire(asks)
     }
-    fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
+    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
         Check::Ready(Ok(()))
     }
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {

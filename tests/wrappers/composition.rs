@@ -62,7 +62,7 @@ where
     assert_eq!(asked.pass(&store, "a", 3).await, 1, "{name}");
     let decision = asked.acquire(&store, "c", 2).await.unwrap();
     let settlement = asked.settlement("c", &decision, 1);
-    assert!(store.settle(&[settlement]).await.is_ok(), "{name}");
+    assert!(store.settle(vec![settlement]).await.is_ok(), "{name}");
     assert_eq!(asked.pass(&store, "c", 3).await, 1, "{name}");
     let key = "c".into();
     assert!(store.reset(&asked.policy, &key).await.is_ok(), "{name}");

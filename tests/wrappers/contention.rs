@@ -37,7 +37,10 @@ fn check(decision: &Decision, admitted: bool, retry_after: Option<Duration>) {
         (decision.is_admitted(), decision.retry_after()),
         (admitted, retry_after)
     );
-    assert_eq!((decision.limit(), decision.charge()), (None, None));
+    assert_eq!(
+        (decision.limit(), { *decision }.take_charge()),
+        (None, None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +61,7 @@ async fn without_a_choice_contention_is_answered_as_failures_are_and_counted_apa
             check(&asked.look(&store, "a").await.unwrap(), admitted, None);
             let Ok(()) = store.reset(&asked.policy, &Key::from("a")).await;
             let charged = asked.acquire(&remote.local, "a", 1).await.unwrap();
-            let Ok(()) = store.settle(&[asked.settlement("a", &charged, 0)]).await;
+            let Ok(()) = store.settle(vec![asked.settlement("a", &charged, 0)]).await;
             assert_eq!((store.failures(), store.clone().contentions()), (0, 4));
         }
     }
@@ -251,7 +254,7 @@ async fn a_settlement_that_lost_is_owed() {
         let charged = set.asked.acquire(&set.store, "a", 1).await.unwrap();
         set.remote.plan([fault]);
         let settlement = set.asked.settlement("a", &charged, 4);
-        let Ok(()) = set.store.settle(&[settlement]).await;
+        let Ok(()) = set.store.settle(vec![settlement]).await;
         assert_eq!((set.store.failures(), set.store.contentions()), (0, 1));
         assert_eq!((set.store.owing(), set.there("a")), (1, 9));
         assert_eq!(set.pass("a", 20).await, 6);

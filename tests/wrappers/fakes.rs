@@ -308,36 +308,29 @@ where
         })
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
-        let owned: Vec<_> = settlements
-            .iter()
-            .map(|settlement| {
-                let arrived = Arrived {
-                    policy: settlement.policy.name().to_owned(),
-                    key: settlement.key,
-                    cost: settlement.charge.cost,
-                    actual: settlement.actual,
-                    at: settlement.charge.at,
-                };
-                let policy = settlement.policy.clone();
-                (policy, settlement.rule.clone(), settlement.charge, arrived)
-            })
-            .collect();
+    fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
+        let mut owned = Vec::new();
+        for settlement in settlements {
+            let arrived = Arrived {
+                policy: settlement.policy().name().to_owned(),
+                key: *settlement.key(),
+                cost: settlement.charge().cost,
+                actual: settlement.actual(),
+                at: settlement.charge().at,
+            };
+            let (policy, rule) = (settlement.policy().clone(), settlement.rule().clone());
+            owned.push((policy, rule, settlement.into_charge(), arrived));
+        }
         let (local, line) = (self.local.clone(), Arc::clone(&self.line));
         self.call(Op::Settle, move || {
-            let settlements: Vec<_> = owned
-                .iter()
-                .map(|(policy, rule, charge, arrived)| Settlement {
-                    policy,
-                    rule,
-                    key: arrived.key,
-                    charge: *charge,
-                    actual: arrived.actual,
-                })
-                .collect();
-            at_once(Store::settle(&local, &settlements));
-            let arrived = owned.into_iter().map(|(.., arrived)| arrived).collect();
-            line.arrived.lock().unwrap().push(arrived);
+            let mut all = Vec::new();
+            for (policy, rule, charge, arrived) in owned {
+                let (key, actual) = (arrived.key, arrived.actual);
+                let settlement = Settlement::new(&policy, &rule, key, charge, actual).unwrap();
+                at_once(Store::settle(&local, vec![settlement]));
+                all.push(arrived);
+            }
+            line.arrived.lock().unwrap().push(all);
         })
     }
 
@@ -411,13 +404,14 @@ impl<R> Asked<R> {
         decision: &Decision,
         actual: u64,
     ) -> Settlement<'_, R> {
-        Settlement {
-            policy: &self.policy,
-            rule: &self.rule,
-            key: key.into(),
-            charge: decision.charge().unwrap(),
+        Settlement::new(
+            &self.policy,
+            &self.rule,
+            key.into(),
+            { *decision }.take_charge().unwrap(),
             actual,
-        }
+        )
+        .unwrap()
     }
 }
 

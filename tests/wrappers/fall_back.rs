@@ -113,7 +113,7 @@ async fn while_it_fails_this_nodes_share_passes_whatever_the_failure() {
             assert_eq!(refusal.limit(), Some(5));
             assert_eq!(refusal.retry_after(), Some(Duration::from_secs(720)));
             let look = set.asked.look(&set.store, "b").await.unwrap();
-            assert_eq!((look.remaining(), look.charge()), (Some(5), None));
+            assert_eq!((look.remaining(), { look }.take_charge()), (Some(5), None));
             assert_eq!(set.pass("b", 3).await, 3);
             advance(Duration::from_secs(720)).await;
             assert_eq!(set.pass("a", 20).await, 1);
@@ -176,7 +176,7 @@ async fn a_settlement_goes_to_the_store_or_is_made_here() {
     let set = set();
     let settle = async |decision: &Decision, actual| {
         let settlement = set.asked.settlement("a", decision, actual);
-        assert!(set.store.settle(&[settlement]).await.is_ok());
+        assert!(set.store.settle(vec![settlement]).await.is_ok());
     };
     let acquire = async |units| set.asked.acquire(&set.store, "a", units).await.unwrap();
     for fault in [Fault::None, Fault::AtOnce] {
@@ -271,15 +271,9 @@ async fn a_rule_without_a_share_is_turned_away() {
     let decision = only(store.acquire(&ask).await.unwrap());
     assert_eq!(decision.remaining(), Some(2));
     // What cannot be settled here does no harm.
-    let charge = decision.charge().unwrap();
-    let settlement = Settlement {
-        policy: &asked.policy,
-        rule: &asked.rule,
-        key: "a".into(),
-        charge,
-        actual: 0,
-    };
-    assert!(store.settle(&[settlement]).await.is_ok());
+    let charge = { decision }.take_charge().unwrap();
+    let settlement = Settlement::new(&asked.policy, &asked.rule, "a".into(), charge, 0).unwrap();
+    assert!(store.settle(vec![settlement]).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,7 +370,7 @@ async fn a_store_may_fall_back_to_another_one_elsewhere() {
     assert_eq!(asked.look(&store, "a").await.unwrap().limit(), Some(5));
     let decision = asked.acquire(&store, "b", 2).await.unwrap();
     let settlement = asked.settlement("b", &decision, 0);
-    assert!(store.settle(&[settlement]).await.is_ok());
+    assert!(store.settle(vec![settlement]).await.is_ok());
     assert_eq!(asked.look(&store, "b").await.unwrap().remaining(), Some(5));
     assert!(store.reset(&asked.policy, &"b".into()).await.is_ok());
     assert_eq!(second.count(Op::Reset), 1);

@@ -72,7 +72,7 @@ async fn who_keeps_knocking_is_refused_here_until_the_store_would_admit() {
                 assert_eq!((again.limit(), again.remaining()), (Some(1), Some(0)));
                 assert_eq!(again.quota(), first.quota());
                 assert_eq!(again.at(), first.at().saturating_add(seconds(second)));
-                assert_eq!(again.charge(), None);
+                assert_eq!({ again }.take_charge(), None);
             }
             clock.advance(Duration::from_nanos(999_999_999));
             let again = asked.acquire(&store, "a", 1).await.unwrap();
@@ -248,7 +248,7 @@ async fn settling_and_resetting_forget_a_key() {
                 0 => {
                     // What it gives back is what it took.
                     let settlement = asked.settlement("a", &first, 1);
-                    store.settle(&[settlement]).await
+                    store.settle(vec![settlement]).await
                 }
                 _ => Store::<TokenBucket>::reset(&store, &asked.policy, &key).await,
             };
@@ -280,7 +280,7 @@ async fn a_settlement_that_is_dropped_forgets_too() {
         assert_eq!(store.len(), 1);
         remote.plan([Fault::Silent]);
         let settlement = asked.settlement("a", &first, 0);
-        let mut settle = Box::pin(store.settle(&[settlement]).into_future());
+        let mut settle = Box::pin(store.settle(vec![settlement]).into_future());
         for _ in 0..polls {
             assert!(settle.as_mut().poll(&mut cx).is_pending());
         }
@@ -298,7 +298,7 @@ async fn a_refusal_from_before_a_settlement_is_not_remembered_after_it() {
     remote.plan([Fault::None]);
     let before = store.acquire(&[asked.ask("a", 1)]);
     let settlement = asked.settlement("a", &first, 1);
-    assert!(store.settle(&[settlement]).await.is_ok());
+    assert!(store.settle(vec![settlement]).await.is_ok());
     // It was refused by what was there before.
     assert!(!before.await.unwrap().is_admitted());
     assert_eq!((store.len(), store.remembered()), (0, 0));
@@ -402,7 +402,7 @@ impl<R> Store<R> for Closed {
         let refusal = refusal.with_retry_after(Some(seconds(3600)));
         Check::Ready(Ok(Decisions::repeat(refusal, asks.len())))
     }
-    fn settle(&self, _: &[Settlement<'_, R>]) -> Check<Self::Done> {
+    fn settle(&self, _: Vec<Settlement<'_, R>>) -> Check<Self::Done> {
         Check::Ready(Ok(()))
     }
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
@@ -478,20 +478,11 @@ fn threads_agree_on_what_came_to_pass() {
                     admitted.fetch_add(u64::from(decision.is_admitted()), Ordering::SeqCst);
                     if n % 100 == thread {
                         // Takes and gives nothing: forgets.
-                        let charge = tollgate::Charge {
-                            at: decision.at(),
-                            class: 0,
-                            cost: 1,
-                            delay: None,
-                        };
-                        let settlement = Settlement {
-                            policy: &asked.policy,
-                            rule: &asked.rule,
-                            key: key.into(),
-                            charge,
-                            actual: 1,
-                        };
-                        at_once(store.settle(&[settlement]));
+                        let charge = tollgate::Charge::new(decision.at(), 1).with_delay(None);
+                        let settlement =
+                            Settlement::new(&asked.policy, &asked.rule, key.into(), charge, 1)
+                                .unwrap();
+                        at_once(store.settle(vec![settlement]));
                     }
                 }
             });

@@ -73,17 +73,11 @@ impl Store<TokenBucket> for Plain {
         };
         Check::Ready(Ok(asks.iter().map(look).collect()))
     }
-    fn settle(&self, settlements: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
-        for Settlement {
-            rule,
-            key,
-            charge,
-            actual,
-            ..
-        } in settlements
-        {
-            self.change(key, |state| {
-                rule.settle(state, charge, self.clock.now(), *actual);
+    fn settle(&self, settlements: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+        for it in settlements {
+            self.change(it.key(), |state| {
+                it.rule()
+                    .settle(state, it.charge(), self.clock.now(), it.actual());
             });
         }
         Check::Ready(Ok(()))
@@ -158,12 +152,12 @@ proptest! {
                     let here = only(at_once(store.acquire(&[asked.ask(key, units)])));
                     let there = only(at_once(twin.acquire(&[asked.ask(key, units)])));
                     agree(&here, &there, asked.rule.capacity(), units)?;
-                    charges.extend(there.charge().map(|_| (rule, key, there)));
+                    charges.extend({ there }.take_charge().map(|_| (rule, key, there)));
                 }
                 Event::Settle(which, actual) if !charges.is_empty() => {
                     let (rule, key, decision) = charges.swap_remove(which.index(charges.len()));
-                    at_once(store.settle(&[rules[rule].settlement(key, &decision, actual)]));
-                    at_once(twin.settle(&[rules[rule].settlement(key, &decision, actual)]));
+                    at_once(store.settle(vec![rules[rule].settlement(key, &decision, actual)]));
+                    at_once(twin.settle(vec![rules[rule].settlement(key, &decision, actual)]));
                 }
                 Event::Settle(..) => {}
                 Event::Reset(key) => {

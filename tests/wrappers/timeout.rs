@@ -53,7 +53,7 @@ async fn silence_is_a_timeout_at_the_deadline_for_each_kind_of_call() {
             Op::Look => asked.look(&store, "a").await.err(),
             Op::Settle => {
                 let settlement = asked.settlement("a", &decision, 0);
-                store.settle(&[settlement]).await.err()
+                store.settle(vec![settlement]).await.err()
             }
             Op::Reset => {
                 let check = Store::<TokenBucket>::reset(&store, &asked.policy, &"a".into());
@@ -154,7 +154,7 @@ fn without_a_runtime_answers_that_are_there_pass() {
     let decisions = at_once(store.acquire(&[asked.ask("a", 1)]));
     assert!(decisions.is_admitted());
     let settlement = asked.settlement("a", &decisions.as_slice()[0], 0);
-    let check = store.settle(&[settlement]);
+    let check = store.settle(vec![settlement]);
     assert!(matches!(check, Check::Pending(_)));
     drop(check);
     assert_eq!((remote.dropped(), remote.running()), (1, 0));
@@ -184,7 +184,7 @@ impl Store<TokenBucket> for Busy {
     fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         self.acquire(asks)
     }
-    fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> {
+    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
         Check::Ready(Ok(()))
     }
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {

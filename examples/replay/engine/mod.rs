@@ -66,7 +66,7 @@ impl Replay {
         };
         let rule = self.rules.met_by(key, &mut known.own, class);
         let decision = rule.step(&mut known.state, at, cost).decision();
-        if let Some(charge) = decision.charge() {
+        if let Some(charge) = { decision }.take_charge() {
             known.charge = Some((charge, decision.class()));
         }
         match newcomer {

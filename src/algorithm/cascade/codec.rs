@@ -4,7 +4,7 @@ use super::{CascadeState, MOST, state::Few};
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_number, tag, take_number, take_tag},
-        token_bucket::TokenBucketState,
+        token_bucket::BucketLevel,
     },
     error::Error,
 };
@@ -25,7 +25,7 @@ impl Codec for CascadeState {
         if !(1..=MOST as u64).contains(&count) {
             return Err(damaged());
         }
-        let buckets = (0..count).map(|_| TokenBucketState::decode(bytes));
+        let buckets = (0..count).map(|_| BucketLevel::decode(bytes));
         Ok(Self::of(&buckets.collect::<Result<Few<_>, _>>()?))
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     algorithm::{
         Step,
         mark::Mark,
-        token_bucket::{BucketMeter, TokenBucket, TokenBucketState},
+        token_bucket::{BucketLevel, BucketMeter, TokenBucket},
     },
     clock::Timestamp,
     decision::{Cost, Decision, Told, Verdict},
@@ -59,7 +59,7 @@ impl Cascade {
     fn step_of<'a>(
         &self,
         buckets: &'a [TokenBucket],
-        places: &mut [TokenBucketState],
+        places: &mut [BucketLevel],
         held: &mut [Held<'a>],
         now: Timestamp,
         cost: Cost,
@@ -84,7 +84,7 @@ impl Cascade {
         }
         let verdict = match paid {
             Some((class, left)) => {
-                places[class] = TokenBucketState::holding(left, now);
+                places[class] = BucketLevel::of_thirds(left, now);
                 Verdict::Allow
             }
             None => Verdict::Refuse,

@@ -4,7 +4,7 @@ use super::{Cascade, CascadeState, MOST, state::Few};
 use crate::{
     algorithm::{
         scripted::{Part, Scripted, in_micros, instant, kind},
-        token_bucket::TokenBucketState,
+        token_bucket::BucketLevel,
     },
     error::Error,
 };
@@ -38,7 +38,7 @@ impl Scripted for Cascade {
             let &[at, level, gain] = numbers else {
                 return None;
             };
-            Some(TokenBucketState {
+            Some(BucketLevel {
                 written_at: instant(at)?,
                 credit: bucket.credit(level, gain)?,
             })

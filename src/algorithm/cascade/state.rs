@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::MOST;
-use crate::{algorithm::token_bucket::TokenBucketState, clock::Timestamp};
+use crate::{algorithm::token_bucket::BucketLevel, clock::Timestamp};
 
 /// What a [`Cascade`](super::Cascade) remembers of a key: the state of each bucket, by position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub struct CascadeState(Buckets);
 /// Up to two lie within the state: no allocation, and no second place to read from memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Buckets {
-    One(TokenBucketState),
-    Two([TokenBucketState; 2]),
-    More(Box<[TokenBucketState]>),
+    One(BucketLevel),
+    Two([BucketLevel; 2]),
+    More(Box<[BucketLevel]>),
 }
 
 /// As many as a cascade has buckets.
@@ -22,7 +22,7 @@ pub(super) type Few<T> = SmallVec<[T; MOST]>;
 
 impl CascadeState {
     /// The state of these buckets, at least one.
-    pub(super) fn of(buckets: &[TokenBucketState]) -> Self {
+    pub(super) fn of(buckets: &[BucketLevel]) -> Self {
         Self(match *buckets {
             [one] => Buckets::One(one),
             [one, two] => Buckets::Two([one, two]),
@@ -31,7 +31,7 @@ impl CascadeState {
     }
 
     #[inline]
-    pub(super) fn as_slice(&self) -> &[TokenBucketState] {
+    pub(super) fn as_slice(&self) -> &[BucketLevel] {
         match &self.0 {
             Buckets::One(one) => std::slice::from_ref(one),
             Buckets::Two(two) => two,
@@ -40,7 +40,7 @@ impl CascadeState {
     }
 
     #[inline]
-    pub(super) fn as_mut_slice(&mut self) -> &mut [TokenBucketState] {
+    pub(super) fn as_mut_slice(&mut self) -> &mut [BucketLevel] {
         match &mut self.0 {
             Buckets::One(one) => std::slice::from_mut(one),
             Buckets::Two(two) => two,
@@ -53,11 +53,11 @@ impl CascadeState {
     pub(super) fn first(&self, count: usize) -> First<'_> {
         let buckets = self.as_slice();
         let buckets = &buckets[..count.min(buckets.len())];
-        let written_at = |bucket: &TokenBucketState| bucket.written_at;
+        let written_at = |bucket: &BucketLevel| bucket.written_at;
         let last = buckets.iter().map(written_at).max().unwrap_or_default();
         First {
             buckets,
-            added: TokenBucketState::holding(0, last),
+            added: BucketLevel::of_thirds(0, last),
         }
     }
 }
@@ -65,9 +65,9 @@ impl CascadeState {
 /// The first buckets of a state.
 #[derive(Clone, Copy)]
 pub(super) struct First<'a> {
-    buckets: &'a [TokenBucketState],
+    buckets: &'a [BucketLevel],
     /// What stands for those that were added to the rule since: empty at the last write.
-    added: TokenBucketState,
+    added: BucketLevel,
 }
 
 impl First<'_> {
@@ -78,7 +78,7 @@ impl First<'_> {
     }
 
     #[inline]
-    pub(super) fn bucket(&self, n: usize) -> &TokenBucketState {
+    pub(super) fn bucket(&self, n: usize) -> &BucketLevel {
         self.buckets.get(n).unwrap_or(&self.added)
     }
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        token_bucket::{TokenBucket, TokenBucketState, since},
+        token_bucket::{BucketLevel, TokenBucket, since},
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Told, Verdict},
@@ -55,7 +55,7 @@ impl Cascade {
         state: &'a mut Option<CascadeState>,
         now: Timestamp,
         known: bool,
-    ) -> &'a mut [TokenBucketState] {
+    ) -> &'a mut [BucketLevel] {
         let count = self.buckets.len();
         let old = state.as_ref().filter(|_| known);
         if old.is_none_or(|old| old.as_slice().len() != count) {
@@ -197,12 +197,12 @@ impl Algorithm for Cascade {
         let (count, known) = (self.buckets.len(), state.as_slice());
         let mut latest = Timestamp::default();
         for (bucket, known) in self.buckets.iter().zip(known) {
-            latest = latest.max(bucket.forgettable_at(known));
+            latest = latest.max(bucket.at_rest_from(known));
         }
         if known.len() < count {
             let added = state.first(count);
             for n in known.len()..count {
-                latest = latest.max(self.buckets[n].forgettable_at(added.bucket(n)));
+                latest = latest.max(self.buckets[n].at_rest_from(added.bucket(n)));
             }
         }
         latest

@@ -85,6 +85,7 @@ impl FixedWindow {
                 interval: 1,
                 full: remaining + u64::from(count > 0),
                 stalled: left - 1,
+                given_back: Filling::NO_POSITION,
             };
             Decision::new(verdict, now.at(), cost.get())
                 .with_limit(limit, self.quota)

@@ -141,6 +141,7 @@ impl QueueMeter {
             interval: self.interval.get(),
             full: self.full,
             stalled,
+            given_back: Filling::NO_POSITION,
         })
     }
 }

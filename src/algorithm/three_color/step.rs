@@ -5,7 +5,7 @@ use crate::{
     algorithm::{
         Algorithm, Step,
         credit::Credit,
-        token_bucket::{TokenBucketState, since},
+        token_bucket::{BucketLevel, TokenBucket, since},
     },
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Filling, Told, Verdict},
@@ -126,7 +126,7 @@ impl ThreeColor {
         if given == Color::Red {
             return None;
         }
-        let (paid, decision) = peak.decide(level, now, 0, cost);
+        let (paid, decision) = peak.decide(level, now, 0, 0, cost);
         let level = paid.unwrap_or(level);
         // Of a full bucket there will never be more, though the other one may still fill; and debts would add up.
         if level == peak.full() || green < 0 {
@@ -144,6 +144,7 @@ impl ThreeColor {
                 interval: peak.interval(),
                 full: until_both as u64,
                 stalled: 0,
+                given_back: Filling::NO_POSITION,
             })
             .with_class(color as u8);
         if paid.is_none() {
@@ -172,9 +173,9 @@ impl ThreeColor {
 impl ThreeColorState {
     /// The states of the committed and the peak bucket.
     #[inline]
-    fn buckets(&self) -> [TokenBucketState; 2] {
+    fn buckets(&self) -> [BucketLevel; 2] {
         let written_at = self.written_at;
-        [self.committed, self.peak].map(|credit| TokenBucketState { written_at, credit })
+        [self.committed, self.peak].map(|credit| BucketLevel { written_at, credit })
     }
 }
 
@@ -212,25 +213,27 @@ impl Algorithm for ThreeColor {
         let at = state.map_or(now, |state| now.max(state.written_at));
         let known = state.as_ref().map(ThreeColorState::buckets);
         let [committed, peak] = [0, 1].map(|n| known.as_ref().map(|buckets| &buckets[n]));
-        let Some(peak) = self.peak.corrected(peak, charge, at, actual) else {
+        let new_peak = self.peak.corrected(peak, charge, at, actual);
+        let new_committed = self.committed.corrected(committed, charge, at, actual);
+        let new_committed = new_committed.filter(|_| green);
+        if new_peak.is_none() && new_committed.is_none() {
             return;
-        };
-        let corrected = if green {
-            self.committed.corrected(committed, charge, at, actual)
-        } else {
-            committed.copied()
-        };
+        }
+        let peak = new_peak.or(peak.copied());
+        let committed = new_committed.or(committed.copied());
         // One is corrected where it was charged and the other one now, if that has filled up meanwhile.
-        let at = corrected.map_or(peak.written_at, |state| {
-            peak.written_at.max(state.written_at)
-        });
-        let committed = match &corrected {
-            Some(state) => self.committed.filled(state, at),
-            None => self.committed.initial_fill(at),
+        let written_at = [peak, committed]
+            .into_iter()
+            .flatten()
+            .map(|level| level.written_at);
+        let at = written_at.max().unwrap_or(at);
+        let level = |bucket: &TokenBucket, level: Option<BucketLevel>| match level {
+            Some(level) => bucket.filled(&level, at).level,
+            None => bucket.initial_fill(at).level,
         };
         *state = Some(self.state(&Levels {
-            committed: committed.level,
-            peak: self.peak.filled(&peak, at).level,
+            committed: level(&self.committed, committed),
+            peak: level(&self.peak, peak),
             at,
         }));
     }
@@ -238,8 +241,8 @@ impl Algorithm for ThreeColor {
     #[inline]
     fn forgettable_at(&self, state: &ThreeColorState) -> Timestamp {
         let [committed, peak] = state.buckets();
-        let committed = self.committed.forgettable_at(&committed);
-        committed.max(self.peak.forgettable_at(&peak))
+        let committed = self.committed.at_rest_from(&committed);
+        committed.max(self.peak.at_rest_from(&peak))
     }
 
     /// What is red is never charged.

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use super::{BucketMeter, TokenBucket, TokenBucketState};
+use super::{BucketLevel, BucketMeter, TokenBucket};
 use crate::{
     algorithm::{
-        Algorithm,
         credit::{Credit, div_floor, duration},
         mark::Mark,
     },
     clock::Timestamp,
-    decision::Charge,
 };
 
 /// The level of a bucket, at an instant that is never before the last write.
@@ -53,7 +51,7 @@ impl TokenBucket {
 
     /// What is in the bucket.
     #[inline]
-    pub(super) fn fill(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Fill {
+    pub(super) fn fill(&self, state: Option<&BucketLevel>, now: Timestamp) -> Fill {
         match self.remembered(state, now) {
             Some(state) => self.filled(state, now),
             None => self.initial_fill(now),
@@ -64,15 +62,15 @@ impl TokenBucket {
     #[inline]
     pub(super) fn remembered<'a>(
         &self,
-        state: Option<&'a TokenBucketState>,
+        state: Option<&'a BucketLevel>,
         now: Timestamp,
-    ) -> Option<&'a TokenBucketState> {
-        state.filter(|state| self.starts_at_rest() || now < self.forgettable_at(state))
+    ) -> Option<&'a BucketLevel> {
+        state.filter(|state| self.starts_at_rest() || now < self.at_rest_from(state))
     }
 
     /// What is in a bucket that is remembered, however long it has been full.
     #[inline]
-    pub(in crate::algorithm) fn filled(&self, state: &TokenBucketState, now: Timestamp) -> Fill {
+    pub(in crate::algorithm) fn filled(&self, state: &BucketLevel, now: Timestamp) -> Fill {
         let at = now.max(state.written_at);
         let (level, full) = (
             state.credit.units(self.rate.per_nano),
@@ -111,7 +109,7 @@ impl TokenBucket {
     #[inline]
     pub(in crate::algorithm) fn metered(
         &self,
-        state: &TokenBucketState,
+        state: &BucketLevel,
         now: Timestamp,
     ) -> Option<(&BucketMeter, i64)> {
         let meter = self.meter.as_ref()?;
@@ -126,7 +124,7 @@ impl TokenBucket {
 
     /// When the bucket is full if nobody comes, where rule and state can be counted in words.
     #[inline]
-    pub(super) fn full_at(&self, state: &TokenBucketState) -> Option<Timestamp> {
+    fn full_at(&self, state: &BucketLevel) -> Option<Timestamp> {
         let written_at = state.written_at;
         let (meter, level) = self.metered(state, written_at)?;
         let wait = ((meter.full() - level) as u64).div_ceil(Mark::PER_NANO);
@@ -135,13 +133,31 @@ impl TokenBucket {
         ))
     }
 
+    /// From when on the bucket cannot be told from a new one.
+    #[inline]
+    pub(in crate::algorithm) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
+        self.full_at(state)
+            .unwrap_or_else(|| self.at_rest_from_wide(state))
+    }
+
+    /// The same for any rule and any state.
+    fn at_rest_from_wide(&self, state: &BucketLevel) -> Timestamp {
+        let level = state.credit.units(self.rate.per_nano);
+        let mut wait = self.wait(level, self.price(self.burst.get()));
+        if !self.starts_at_rest() {
+            wait += u128::from(self.keep);
+        }
+        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+
     /// The state of a bucket that holds `level` at `at`.
     #[inline]
-    pub(in crate::algorithm) fn state(&self, level: i128, at: Timestamp) -> TokenBucketState {
+    pub(in crate::algorithm) fn state(&self, level: i128, at: Timestamp) -> BucketLevel {
         if let Some(thirds) = self.thirds(level) {
-            return TokenBucketState::holding(thirds, at);
+            return BucketLevel::of_thirds(thirds, at);
         }
-        TokenBucketState {
+        BucketLevel {
             written_at: at,
             credit: Credit::from_units(level, self.rate.per_nano),
         }
@@ -202,40 +218,15 @@ impl TokenBucket {
     pub(super) fn wait(&self, level: i128, target: i128) -> u128 {
         self.rate.wait(target.saturating_sub(level))
     }
+}
 
-    /// What `charge` leaves of a bucket once it is corrected to `actual`; `None` is what it was.
-    ///
-    /// Without a state the bucket is like new.
-    pub(in crate::algorithm) fn corrected(
-        &self,
-        state: Option<&TokenBucketState>,
-        charge: &Charge,
-        now: Timestamp,
-        actual: u64,
-    ) -> Option<TokenBucketState> {
-        let change = i128::from(charge.cost) - i128::from(actual);
-        let change = change.saturating_mul(i128::from(self.rate.per_token));
-        if change == 0 || (state.is_none() && change > 0) {
-            return None;
+impl BucketLevel {
+    /// A bucket that holds what comes in so many thirds of a nanosecond.
+    #[inline]
+    pub(in crate::algorithm) fn of_thirds(thirds: i64, at: Timestamp) -> Self {
+        Self {
+            written_at: at,
+            credit: Credit::from_thirds(thirds),
         }
-        let full = self.price(self.burst.get());
-        let overfull = full.max(self.price(self.initial));
-        let untouched = state.filter(|state| {
-            let written_at = state.written_at;
-            written_at == charge.at && now < self.forgettable_at(state)
-        });
-        let (level, at, most) = match untouched {
-            // Refill is still to come, and will be cut as it always is.
-            Some(state) => (state.credit.units(self.rate.per_nano), charge.at, overfull),
-            None => {
-                let fill = match state {
-                    Some(state) => self.filled(state, now),
-                    None => self.initial_fill(now),
-                };
-                let most = if fill.level > full { overfull } else { full };
-                (fill.level, fill.at, most)
-            }
-        };
-        Some(self.state(level.saturating_add(change).min(most), at))
     }
 }

@@ -53,7 +53,7 @@ impl Metering for BucketMeter {
     #[inline(always)]
     fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
         let level = now.mark().since(mark).min(self.full());
-        let (level, decision) = self.decide(level, now.at(), 0, cost);
+        let (level, decision) = self.decide(level, now.at(), 0, 0, cost);
         (level.map(|level| now.mark().before(level)), decision)
     }
 
@@ -132,13 +132,14 @@ impl BucketMeter {
     }
 
     /// What `cost` leaves of `level`, if that holds it, and the decision at `now`, which lies `stalled`
-    /// nanoseconds before the last write.
+    /// nanoseconds before the last write, of a key to which so many nanoseconds were given back.
     #[inline(always)]
     pub(in crate::algorithm) fn decide(
         &self,
         level: i64,
         now: Timestamp,
         stalled: u64,
+        given_back: u64,
         cost: Cost,
     ) -> (Option<i64>, Decision) {
         let answer = |verdict, level| {
@@ -147,6 +148,7 @@ impl BucketMeter {
                 interval: self.interval,
                 full: self.full,
                 stalled,
+                given_back,
             };
             let decision = Decision::new(verdict, now, cost.get())
                 .with_limit(self.burst, self.quota)

@@ -5,11 +5,13 @@ mod fill;
 mod meter;
 mod scale;
 mod script;
+mod settle;
 mod step;
 mod text;
 
 use std::{num::NonZeroU64, time::Duration};
 
+use self::settle::GivenBack;
 pub(super) use self::{fill::since, meter::BucketMeter};
 use super::{credit::Credit, of_quota::of_quota, rate::Rate};
 use crate::{clock::Timestamp, error::Error, quota::Quota};
@@ -29,6 +31,26 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 /// later. Two kinds of rule are rounded, in favour of the limit: an amount that stays above 2³² after reducing
 /// it by the period (9,999,999,999/s), by at most 3·10⁻⁷ of the rate; and a burst that takes more
 /// than 146 years to fill at an interval that is no whole number of nanoseconds, by a nanosecond a call.
+///
+/// # When a charge is corrected
+///
+/// Each charge lies on the bucket's time axis behind those before it, and takes as much of it as its cost takes to
+/// refill. Refill restores a charge from its beginning on; the part that lies behind the last call can be given
+/// back. So a meter of what calls really cost would have admitted every call that was admitted, however many charges
+/// were open at once.
+///
+/// | since the charge | a refund gives back |
+/// |---|---|
+/// | nothing was written, and the bucket is not full | all: the key is left as if the call had cost the actual amount from the beginning |
+/// | other calls were admitted | the part of the charge that lies behind the last one; less by what was given back to the key since, at most down to what is left of `cost · interval` after the charge's instant |
+/// | the bucket has filled up | nothing |
+///
+/// A bucket in constant use has its charges far ahead of now, and gets them back whole. What was given back while other charges
+/// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
+/// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
+/// one key give back what the last call left of `cost · interval` after the charge's instant, where others were admitted since.
+/// A state of one word has no instant of the last call, which counts as now.
+/// To settle several buckets exactly, make them limits of their own ([`Limit`](crate::Limit) and `.also(…)`).
 ///
 /// # When the rule changes
 ///
@@ -64,13 +86,32 @@ pub struct TokenBucket {
     meter: Option<BucketMeter>,
 }
 
-/// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write.
-// Packed: 20 bytes, and the four that a slot dates itself with.
+/// What a [`TokenBucket`] remembers of a key: how long its bucket had been filling at the last write, and what was given
+/// back to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct TokenBucketState {
+    level: BucketLevel,
+    given_back: GivenBack,
+}
+
+/// How long a bucket had been filling at its last write.
+// Packed: 20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub(super) struct BucketLevel {
     pub(super) written_at: Timestamp,
     pub(super) credit: Credit,
+}
+
+impl From<BucketLevel> for TokenBucketState {
+    #[inline]
+    fn from(level: BucketLevel) -> Self {
+        Self {
+            level,
+            given_back: GivenBack::NONE,
+        }
+    }
 }
 
 const DAY: u64 = 86_400_000_000_000;

@@ -2,11 +2,13 @@
 
 use std::fmt::Display;
 
-use super::{TokenBucket, TokenBucketState};
+use super::{BucketLevel, TokenBucket, TokenBucketState, settle::GivenBack};
 use crate::{
     algorithm::{
         credit::Credit,
-        scripted::{Grid, MICRO, Part, Scripted, fitting, in_micros, instant, kind, micros},
+        scripted::{
+            Grid, MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+        },
     },
     error::Error,
 };
@@ -56,18 +58,30 @@ impl Scripted for TokenBucket {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let [kind::TOKEN_BUCKET, at, level, gain] = part[..] else {
-            return None;
+        let (at, level, gain, given_back) = match part[..] {
+            [kind::TOKEN_BUCKET, at, level, gain] => (at, level, gain, GivenBack::NONE),
+            [kind::TOKEN_BUCKET, at, level, gain, micros, until] => {
+                let nanos = natural(micros)? * MICRO;
+                (at, level, gain, GivenBack::new(nanos, instant(until)?))
+            }
+            _ => return None,
         };
-        Some(TokenBucketState {
+        let level = BucketLevel {
             written_at: instant(at)?,
             credit: self.credit(level, gain)?,
-        })
+        };
+        Some(TokenBucketState { level, given_back })
     }
 
     fn state_parts(&self, state: &TokenBucketState, parts: &mut Vec<Option<Part>>) {
-        let [level, gain] = self.level(state.credit);
-        let at = in_micros(state.written_at);
-        parts.push(Some(vec![kind::TOKEN_BUCKET, at, level, gain]));
+        let [level, gain] = self.level(state.level.credit);
+        let at = in_micros(state.level.written_at);
+        let mut part = vec![kind::TOKEN_BUCKET, at, level, gain];
+        let given_back = state.given_back;
+        if !given_back.is_none() {
+            part.push(count(given_back.nanos().div_ceil(MICRO)));
+            part.push(in_micros(given_back.until()));
+        }
+        parts.push(Some(part));
     }
 }

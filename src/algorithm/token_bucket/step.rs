@@ -1,19 +1,19 @@
 //! Decisions, and what they leave of a bucket.
 
 use super::{
-    TokenBucket, TokenBucketState,
+    BucketLevel, TokenBucket, TokenBucketState,
     fill::{Fill, since},
+    settle::GivenBack,
 };
 use crate::{
     algorithm::{
         Algorithm, Step,
-        credit::Credit,
         mark::{Mark, Moment},
         meter::Meter,
         shape::Shape,
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Cost, Decision, Position, Told, Verdict},
 };
 
 impl TokenBucket {
@@ -46,19 +46,24 @@ impl TokenBucket {
         cost: Cost,
     ) -> Option<Step> {
         let meter = self.meter.as_ref()?;
-        let (level, at) = match state {
-            None => (meter.full(), now),
+        let (level, at, given_back) = match state {
+            None => (meter.full(), now, GivenBack::NONE),
             Some(state) => {
-                let at = now.max(state.written_at);
-                (self.metered(state, at)?.1, at)
+                let at = now.max(state.level.written_at);
+                let (_, level) = self.metered(&state.level, at)?;
+                let given_back = state.given_back.at(at, level == meter.full());
+                (level, at, given_back)
             }
         };
         let stalled = at.as_nanos() - now.as_nanos();
-        let (level, decision) = meter.decide(level, now, stalled, cost);
+        let (level, decision) = meter.decide(level, now, stalled, given_back.nanos(), cost);
         Some(match level {
             None => Step::Kept(decision),
             Some(level) => {
-                *state = Some(TokenBucketState::holding(level, at));
+                *state = Some(TokenBucketState {
+                    level: BucketLevel::of_thirds(level, at),
+                    given_back,
+                });
                 Step::Wrote(decision)
             }
         })
@@ -66,31 +71,30 @@ impl TokenBucket {
 
     /// Any rule and any state.
     fn step_wide(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
-        let mut fill = self.fill(state.as_ref(), now);
+        let mut fill = self.fill(state.as_ref().map(TokenBucketState::level), now);
+        let is_full = fill.level >= self.price(self.burst.get());
+        let given_back = state.map_or(GivenBack::NONE, |state| state.given_back);
+        let given_back = given_back.at(fill.at, is_full);
+        let keep = |fill: &Fill| TokenBucketState {
+            level: self.state(fill.level, fill.at),
+            given_back,
+        };
         if let Some(level) = self.pay(fill.level, cost.get()) {
             (fill.level, fill.full_for) = (level, Some(0));
-            *state = Some(self.state(level, fill.at));
-            return Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), &fill));
+            *state = Some(keep(&fill));
+            let end = self.full_from(fill.level, fill.at);
+            let position = Position::new(end, given_back.nanos());
+            let decision = self.answer(Verdict::Allow, now, cost.get(), &fill);
+            return Step::Wrote(decision.with_position(position));
         }
         let refuse = |fill| self.refuse(now, cost.get(), cost.get(), fill);
         if cost.get() <= self.burst.get() && fill.full_for.is_none() && !self.starts_at_rest() {
             // From here on the key fills up: the one refusal that must be remembered.
             fill.full_for = Some(0);
-            *state = Some(self.state(fill.level, fill.at));
+            *state = Some(keep(&fill));
             return Step::Wrote(refuse(&fill));
         }
         Step::Kept(refuse(&fill))
-    }
-
-    /// From when on any state of any rule says nothing.
-    fn forgettable_wide(&self, state: &TokenBucketState) -> Timestamp {
-        let level = state.credit.units(self.rate.per_nano);
-        let mut wait = self.wait(level, self.price(self.burst.get()));
-        if !self.starts_at_rest() {
-            wait += u128::from(self.keep);
-        }
-        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
-        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
     }
 }
 
@@ -104,7 +108,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
-        let fill = self.fill(state, now);
+        let fill = self.fill(state.map(TokenBucketState::level), now);
         if self.holds(fill.level, 1) {
             self.answer(Verdict::Allow, now, 0, &fill)
         } else {
@@ -112,11 +116,8 @@ impl Algorithm for TokenBucket {
         }
     }
 
-    /// Gives back at most what keeps the bucket from overflowing.
-    ///
-    /// As long as no other call has written since the charge, and the bucket has not filled up since, the key
-    /// is left exactly as if the call had cost `actual` from the beginning. A full bucket is given nothing
-    /// back, and what is taken by force is taken from it now: it is like one that was forgotten.
+    /// Gives back what refill has not restored yet; see
+    /// [the rule](TokenBucket#when-a-charge-is-corrected).
     fn settle(
         &self,
         state: &mut Option<TokenBucketState>,
@@ -124,16 +125,15 @@ impl Algorithm for TokenBucket {
         now: Timestamp,
         actual: u64,
     ) {
-        let known = self.remembered(state.as_ref(), now);
-        if let Some(corrected) = self.corrected(known, charge, now, actual) {
+        if let Some(corrected) = self.settled(state.as_ref(), charge, now, actual) {
             *state = Some(corrected);
         }
     }
 
     #[inline]
     fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
-        self.full_at(state)
-            .unwrap_or_else(|| self.forgettable_wide(state))
+        self.at_rest_from(&state.level)
+            .max(state.given_back.until())
     }
 
     /// A key that is forgotten begins with less than a full bucket.
@@ -148,28 +148,33 @@ impl Algorithm for TokenBucket {
     }
 
     fn mark_of(&self, state: &TokenBucketState, now: Moment) -> Option<Mark> {
-        let credit = state.credit.thirds().filter(|_| self.meter.is_some())?;
-        now.mark_after(state.written_at, credit.checked_neg()?)
+        if self.meter.is_none() || !state.given_back.is_none() {
+            return None;
+        }
+        let thirds = state.level.credit.thirds()?;
+        now.mark_after(state.level.written_at, thirds.checked_neg()?)
     }
 
     fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<TokenBucketState> {
         let (level, full) = (now.mark().since(mark), self.price(self.burst.get()));
         let units = i128::from(level) * i128::from(self.rate.per_nano);
-        Some(if units >= full * i128::from(Mark::PER_NANO) {
+        let level = if units >= full * i128::from(Mark::PER_NANO) {
             self.state(full, now.at())
         } else {
-            TokenBucketState::holding(level, now.at())
-        })
+            BucketLevel::of_thirds(level, now.at())
+        };
+        Some(level.into())
     }
 }
 
 impl TokenBucketState {
-    /// A bucket that holds what comes in so many thirds of a nanosecond.
+    /// The state of a bucket that holds what comes in so many thirds of a nanosecond.
+    pub(in crate::algorithm) fn of_thirds(thirds: i64, at: Timestamp) -> Self {
+        BucketLevel::of_thirds(thirds, at).into()
+    }
+
     #[inline]
-    pub(in crate::algorithm) fn holding(thirds: i64, at: Timestamp) -> Self {
-        Self {
-            written_at: at,
-            credit: Credit::from_thirds(thirds),
-        }
+    pub(super) fn level(&self) -> &BucketLevel {
+        &self.level
     }
 }

@@ -20,6 +20,8 @@ pub struct CasStats {
     pub newer: u64,
     /// States of another algorithm, which a rule dropped to begin afresh.
     pub restarted: u64,
+    /// Settlements that failed, or whose answer was lost: those may have been made, and none is repeated.
+    pub unsettled: u64,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +33,7 @@ pub(super) struct Counters {
     pub(super) healed: AtomicU64,
     pub(super) newer: AtomicU64,
     pub(super) restarted: AtomicU64,
+    pub(super) unsettled: AtomicU64,
 }
 
 impl Counters {
@@ -49,6 +52,7 @@ impl Counters {
             healed: read(&self.healed),
             newer: read(&self.newer),
             restarted: read(&self.restarted),
+            unsettled: read(&self.unsettled),
         }
     }
 }

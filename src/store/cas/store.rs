@@ -6,6 +6,7 @@ use super::{
     CasStats, CompareAndSwap, OptimisticBuilder,
     queue::{Answer, Queue},
     several::{Group, all_or_none},
+    stats::Counters,
     work::{Told, Work},
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     outcome::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
+        ask::policies,
         name::key_name,
         task::{gone, on_its_own},
     },
@@ -165,17 +167,23 @@ where
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let mut groups = Group::of(&self.prefix, asks);
+        let policies = policies(asks);
         match (groups.pop(), groups.is_empty()) {
             (None, _) => Check::Ready(Ok(Decisions::default())),
             (Some(only), true) => match self.queue.ask(only.key, Work::Spend(only.asks)) {
                 Ok(answer) => Check::Pending(Box::pin(async move {
-                    told(answer).await.map(|told| told.decisions)
+                    let told = told(answer).await?;
+                    Ok(told.decisions.of_policies(policies))
                 })),
                 Err(error) => Check::Ready(Err(error)),
             },
             (Some(last), false) => {
                 groups.push(last);
-                on_its_own(all_or_none(Arc::clone(&self.queue), groups))
+                let queue = Arc::clone(&self.queue);
+                on_its_own(async move {
+                    let decisions = all_or_none(queue, groups).await?;
+                    Ok(decisions.of_policies(policies))
+                })
             }
         }
     }
@@ -198,8 +206,8 @@ where
         }
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
-        let answers = settlements.iter().map(|settlement| {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let answers = settlements.into_iter().map(|settlement| {
             let Settlement {
                 policy,
                 rule,
@@ -209,33 +217,36 @@ where
             } = settlement;
             let own = rule.for_key(&|| key.digest());
             let work = Work::Settle {
-                rule: own.unwrap_or_else(|| (*rule).clone()),
-                charge: *charge,
-                actual: *actual,
+                rule: own.unwrap_or_else(|| rule.clone()),
+                charge,
+                actual,
             };
-            self.queue.ask(key_name(&self.prefix, policy, key), work)
+            self.queue.ask(key_name(&self.prefix, policy, &key), work)
         });
-        done(answers.collect())
+        let answers: Vec<_> = answers.collect();
+        let queue = Arc::clone(&self.queue);
+        // Also where nobody waits: what could not be settled is counted.
+        on_its_own(async move {
+            let mut result = Ok(());
+            for answer in answers {
+                let settled = match answer {
+                    Ok(answer) => told(answer).await.map(drop),
+                    Err(error) => Err(error),
+                };
+                Counters::add(&queue.counters.unsettled, u64::from(settled.is_err()));
+                result = result.and(settled);
+            }
+            result
+        })
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let answer = self
             .queue
             .ask(key_name(&self.prefix, policy, key), Work::Reset);
-        done(answer.map(|answer| vec![answer]))
-    }
-}
-
-/// The end of work that goes on by itself; the first error, if there is one.
-fn done(answers: Result<Vec<Answer>, Error>) -> Check<BoxFuture<Result<(), Error>>> {
-    match answers {
-        Ok(answers) => Check::Pending(Box::pin(async move {
-            let mut result = Ok(());
-            for answer in answers {
-                result = result.and(told(answer).await.map(drop));
-            }
-            result
-        })),
-        Err(error) => Check::Ready(Err(error)),
+        match answer {
+            Ok(answer) => Check::Pending(Box::pin(async { told(answer).await.map(drop) })),
+            Err(error) => Check::Ready(Err(error)),
+        }
     }
 }

@@ -14,6 +14,8 @@ pub struct CounterStats {
     pub taken_back: u64,
     /// Additions that were refused, and could not be taken back: they count until their slice counts no more.
     pub left_behind: u64,
+    /// Settlements that failed, or whose answer was lost: those may have been made, and none is repeated.
+    pub unsettled: u64,
 }
 
 /// The same while it goes on. Relaxed throughout: they are read for a report and order nothing.
@@ -23,6 +25,7 @@ pub(super) struct Counts {
     pub(super) readings: AtomicU64,
     pub(super) taken_back: AtomicU64,
     pub(super) left_behind: AtomicU64,
+    pub(super) unsettled: AtomicU64,
 }
 
 impl Counts {
@@ -33,6 +36,7 @@ impl Counts {
             readings: read(&self.readings),
             taken_back: read(&self.taken_back),
             left_behind: read(&self.left_behind),
+            unsettled: read(&self.unsettled),
         }
     }
 }

@@ -8,7 +8,9 @@ use crate::{
     clock::Clock,
     key::Key,
     outcome::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Error, Settlement, Store, task::on_its_own},
+    store::{
+        Ask, Backend, BoxFuture, Check, Error, Settlement, Store, ask::policies, task::on_its_own,
+    },
 };
 
 impl<I, Rule, K> Backend for Counters<I, Rule, K> {
@@ -28,7 +30,11 @@ where
         let inner = Arc::clone(&self.inner);
         match inner.asked(asks) {
             Ok(asked) => {
-                let work = async move { inner.acquire(&asked).await };
+                let policies = policies(asks);
+                let work = async move {
+                    let decisions = inner.acquire(&asked).await?;
+                    Ok(decisions.of_policies(policies))
+                };
                 Check::Pending(CountersFuture::new(true, work))
             }
             Err(error) => Check::Ready(Err(Error::other(error))),
@@ -46,23 +52,27 @@ where
         }
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let inner = Arc::clone(&self.inner);
-        let owned = |it: &Settlement<'_, Rule>| {
+        let owned = |it: Settlement<'_, Rule>| {
             let place = inner.place(it.policy, &it.key, it.rule)?;
             inner.hints.forget(inner.hints.hash(&place));
             Ok((place, it.charge, it.actual))
         };
         match settlements
-            .iter()
+            .into_iter()
             .map(owned)
             .collect::<Result<Vec<_>, crate::Error>>()
         {
             Ok(owned) => on_its_own(async move {
+                let mut settled = Ok(());
                 for (place, charge, actual) in owned {
-                    inner.settle(&place, &charge, actual).await?;
+                    // One that fails keeps no other from being made.
+                    let one = inner.settle(&place, &charge, actual).await;
+                    inner.count_unsettled(&one);
+                    settled = settled.and(one);
                 }
-                Ok(())
+                settled
             }),
             Err(error) => Check::Ready(Err(Error::other(error))),
         }

@@ -21,6 +21,11 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     // Always, as `Table::step`.
     #[inline(always)]
     pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
+        ask.charged(self.decide_one(ask))
+    }
+
+    #[inline(always)]
+    fn decide_one(&self, ask: &Ask<'_, A>) -> Decision {
         let inner = &*self.inner;
         let fingerprint = inner.seed.fingerprint(ask.policy(), ask.key());
         // Chosen here, not at each turn of a loop: of a rule whose kind is known nothing else is left.

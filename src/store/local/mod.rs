@@ -191,7 +191,10 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
         Check::Ready(Ok(match asks {
             [ask] => self.decide(ask).into(),
-            asks => self.decide_all(asks),
+            asks => {
+                let policies = asks.iter().map(|ask| ask.policy().digest());
+                self.decide_all(asks).of_policies(policies)
+            }
         }))
     }
 
@@ -200,9 +203,9 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
         Check::Ready(Ok(asks.iter().map(look).collect()))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, A>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
         for settlement in settlements {
-            self.inner.settle(settlement);
+            self.inner.settle(&settlement);
         }
         Check::Ready(Ok(()))
     }

@@ -10,19 +10,14 @@ use crate::{
 impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: &Settlement<'_, A>) {
         let own = settlement.rule.for_key(&|| settlement.key.digest());
-        let settlement = &Settlement {
-            rule: own.as_ref().unwrap_or(settlement.rule),
-            ..*settlement
-        };
-        let (rule, place) = (
-            settlement.rule,
-            self.place(settlement.policy, &settlement.key),
-        );
+        let rule = own.as_ref().unwrap_or(settlement.rule);
+        let corrected = |before, now| corrected(rule, settlement, before, now);
+        let place = self.place(settlement.policy, &settlement.key);
         let mut shard = self.map.lock(place);
         let now = self.moment();
         if let Some(claim) = self.table.claim(place.fingerprint) {
             let before = self.state_of(rule, claim.word(), now);
-            match corrected(settlement, before, now) {
+            match corrected(before, now) {
                 Corrected::Matters(state) => {
                     self.replace(claim, &mut shard, place, rule, state, now);
                 }
@@ -35,7 +30,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return;
         }
         if let Some(slot) = shard.get_mut(place) {
-            match corrected(settlement, slot.state.clone(), now) {
+            match corrected(slot.state.clone(), now) {
                 Corrected::Matters(state) => slot.state = Some(state),
                 Corrected::Ended => slot.state = None,
                 Corrected::Not => return,
@@ -50,7 +45,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let owed = self.table.owed(place.fingerprint);
         let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
         let before = self.debtor(rule, owed, now);
-        let Corrected::Matters(state) = corrected(settlement, before, now) else {
+        let Corrected::Matters(state) = corrected(before, now) else {
             return;
         };
         match self.insert(&mut shard, place, rule, state.clone(), now) {
@@ -72,11 +67,12 @@ enum Corrected<S> {
 }
 
 fn corrected<A: Algorithm>(
+    rule: &A,
     settlement: &Settlement<'_, A>,
     before: Option<A::State>,
     now: Moment,
 ) -> Corrected<A::State> {
-    let (rule, charge, actual) = (settlement.rule, &settlement.charge, settlement.actual);
+    let (charge, actual) = (&settlement.charge, settlement.actual);
     let matters = |state: &A::State| rule.forgettable_at(state) > now.at();
     let mattered = before.as_ref().is_some_and(matters);
     let mut state = before;

@@ -1,8 +1,10 @@
 //! What the program answers, and the decisions that follow from it.
 
+use std::borrow::Cow;
+
 use super::{
     Program,
-    pack::{take_array, take_bytes_or_false, take_false, take_number},
+    pack::{put_array, put_number, take_array, take_bytes_or_false, take_false, take_number},
     request::{Call, VERSION},
 };
 use crate::{
@@ -19,7 +21,7 @@ pub(super) struct Answer<'a> {
     pub(super) admitted: u64,
     /// States that could not be read, and are none.
     pub(super) healed: u64,
-    pub(super) states: Vec<Option<&'a [u8]>>,
+    pub(super) states: Vec<Option<Cow<'a, [u8]>>>,
 }
 
 /// As long are the states that the programs for buckets write.
@@ -49,7 +51,7 @@ impl<'a> Answer<'a> {
             admitted: u64::try_from(take_number(bytes)?).ok()?,
             healed: u64::try_from(take_number(bytes)?).ok()?,
             states: (0..keys)
-                .map(|_| take_bytes_or_false(bytes))
+                .map(|_| Some(take_bytes_or_false(bytes)?.map(Cow::Borrowed)))
                 .collect::<Option<_>>()?,
         })
     }
@@ -57,21 +59,51 @@ impl<'a> Answer<'a> {
     fn of_buckets(bytes: &'a [u8], keys: usize) -> Option<Self> {
         let ([admitted, healed], bytes) = bytes.split_first_chunk()?;
         let (states, time) = bytes.split_at_checked(BUCKET * keys)?;
-        let (second, micros) = std::str::from_utf8(time).ok()?.split_once(' ')?;
-        let second: u64 = second.parse().ok()?;
-        let micros = second
-            .checked_mul(1_000_000)?
-            .checked_add(micros.parse().ok()?)?;
-        let states = states.chunks_exact(BUCKET);
+        let numbers = std::str::from_utf8(time).ok()?.split(' ');
+        let numbers: Vec<u64> = numbers
+            .map(|number| number.parse().ok())
+            .collect::<Option<_>>()?;
+        let (&[second, micros], given_back) = numbers.split_first_chunk()?;
+        let micros = second.checked_mul(1_000_000)?.checked_add(micros)?;
+        let given_back = given_back.chunks(3);
+        let mut states: Vec<_> = states
+            .chunks_exact(BUCKET)
+            .map(|state| (state[0] != 0).then_some(Cow::Borrowed(state)))
+            .collect();
+        for numbers in given_back {
+            let &[place, micros, until] = numbers else {
+                return None;
+            };
+            let state = states.get_mut(usize::try_from(place).ok()?.checked_sub(1)?)?;
+            *state = Some(Cow::Owned(with_given_back(
+                state.as_deref()?,
+                [micros, until],
+            )?));
+        }
         Some(Self {
             now: in_nanos(micros)?,
             admitted: (*admitted).into(),
             healed: (*healed).into(),
-            states: states
-                .map(|state| (state[0] != 0).then_some(state))
-                .collect(),
+            states,
         })
     }
+}
+
+/// The state of a bucket to which something was given back, as it lies in the store.
+fn with_given_back(mut state: &[u8], given_back: [u64; 2]) -> Option<Vec<u8>> {
+    let state = &mut state;
+    let (_, _, numbers) = (take_array(state)?, take_number(state)?, take_array(state)?);
+    let mut bytes = Vec::with_capacity(2 * BUCKET);
+    put_array(&mut bytes, 2);
+    put_number(&mut bytes, VERSION.into());
+    put_array(&mut bytes, numbers + given_back.len());
+    for _ in 0..numbers {
+        put_number(&mut bytes, take_number(state)?);
+    }
+    for number in given_back {
+        put_number(&mut bytes, i64::try_from(number).ok()?);
+    }
+    Some(bytes)
 }
 
 fn in_nanos(micros: u64) -> Option<Timestamp> {
@@ -132,24 +164,24 @@ fn disagreement() -> Error {
 /// Makes the decisions of calls anew, as the program made them.
 struct Replay<'a, Rule: Scripted> {
     now: Timestamp,
-    found: Vec<Option<&'a [u8]>>,
+    found: &'a [Option<Cow<'a, [u8]>>],
     /// What a key's state has become; the inner `None` is no state.
     states: Vec<Option<Option<Rule::State>>>,
     admitted: u64,
 }
 
 impl<'a, Rule: Scripted> Replay<'a, Rule> {
-    fn new(answer: &Answer<'a>) -> Self {
+    fn new(answer: &'a Answer<'a>) -> Self {
         Self {
             now: answer.now,
             states: answer.states.iter().map(|_| None).collect(),
-            found: answer.states.clone(),
+            found: &answer.states,
             admitted: 0,
         }
     }
 
     fn state(&mut self, place: usize, rule: &Rule) -> &mut Option<Rule::State> {
-        let found = self.found[place];
+        let found = self.found[place].as_deref();
         self.states[place].get_or_insert_with(|| state_of(rule, found?))
     }
 

@@ -33,8 +33,8 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::{
-    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store, name::key_name,
-    task::on_its_own,
+    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store, ask::policies,
+    name::key_name, task::on_its_own,
 };
 #[cfg(feature = "test-util")]
 use crate::clock::Timestamp;
@@ -80,6 +80,8 @@ pub struct ScriptStats {
     pub calls: u64,
     /// States that could not be read, and began afresh.
     pub healed: u64,
+    /// Settlements that failed, or whose answer was lost: those may have been made, and none is repeated.
+    pub unsettled: u64,
 }
 
 impl<E, Rule> Script<E, Rule>
@@ -111,6 +113,7 @@ where
             requests: read(&counters.requests),
             calls: read(&counters.calls),
             healed: read(&counters.healed),
+            unsettled: read(&counters.unsettled),
         }
     }
 
@@ -202,7 +205,13 @@ where
             Err(error) => return Check::Ready(Err(Error::other(error))),
         };
         match Handle::try_current() {
-            Ok(runtime) => Check::Pending(Box::pin(Arc::clone(&self.queue).ask(call, runtime))),
+            Ok(runtime) => {
+                let (policies, queue) = (policies(asks), Arc::clone(&self.queue));
+                Check::Pending(Box::pin(async move {
+                    let decisions = queue.ask(call, runtime).await?;
+                    Ok(decisions.of_policies(policies))
+                }))
+            }
             Err(error) => Check::Ready(Err(Error::other(error))),
         }
     }
@@ -224,23 +233,22 @@ where
         }))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
-        let data = Arc::clone(&self.data);
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let (data, queue) = (Arc::clone(&self.data), Arc::clone(&self.queue));
         let owned: Vec<_> = settlements
-            .iter()
+            .into_iter()
             .map(|settlement| {
                 let Settlement {
+                    policy,
                     rule,
                     key,
                     charge,
                     actual,
-                    ..
                 } = settlement;
                 let own = rule.for_key(&|| key.digest());
-                let own = own.unwrap_or_else(|| (*rule).clone());
+                let own = own.unwrap_or_else(|| rule.clone());
                 let own = own.in_script().unwrap_or(own);
-                let name = key_name(&self.prefix, settlement.policy, key);
-                (name, own, *charge, *actual)
+                (key_name(&self.prefix, policy, &key), own, charge, actual)
             })
             .collect();
         on_its_own(async move {
@@ -248,6 +256,12 @@ where
             for (key, rule, charge, actual) in owned {
                 // One that fails keeps no other from being made.
                 let one = settle(&*data, key, &rule, &charge, actual).await;
+                // Relaxed: it is read for a report.
+                let failed = u64::from(one.is_err());
+                queue
+                    .counters
+                    .unsettled
+                    .fetch_add(failed, Ordering::Relaxed);
                 settled = settled.and(one);
             }
             settled

@@ -122,6 +122,7 @@ pub(super) struct Counters {
     pub(super) requests: AtomicU64,
     pub(super) calls: AtomicU64,
     pub(super) healed: AtomicU64,
+    pub(super) unsettled: AtomicU64,
 }
 
 impl Counters {

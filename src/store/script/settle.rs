@@ -1,6 +1,6 @@
 //! Corrections of earlier charges: this side settles, and swaps what is still as it was.
 
-use std::{iter, time::Duration};
+use std::{borrow::Cow, iter, time::Duration};
 
 use tokio::time::sleep;
 
@@ -31,8 +31,8 @@ pub(super) async fn found<E: Evaluate>(
         .evaluate(request.program, request.keys, request.argument)
         .await?;
     let answer = Answer::read(request.program, &bytes, 1)?;
-    let state = answer.states.first().copied().flatten();
-    Ok((answer.now, state.map(Vec::from)))
+    let state = answer.states.into_iter().next().flatten();
+    Ok((answer.now, state.map(Cow::into_owned)))
 }
 
 /// Corrects a charge: reads, settles, and replaces what is still as it was.

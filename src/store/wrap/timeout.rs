@@ -47,7 +47,7 @@ use crate::{
 /// #     type Done = Never<()>;
 /// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Never<Decisions>> { never() }
 /// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Never<Decisions>> { never() }
-/// #     fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Never<()>> { never() }
+/// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Never<()>> { never() }
 /// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Never<()>> { never() }
 /// # }
 ///
@@ -190,7 +190,7 @@ impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
         self.limit(self.store.look(asks))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.limit(self.store.settle(settlements))
     }
 

@@ -3,7 +3,7 @@
 
 use super::{answer::Closely, place::Place};
 use crate::{
-    algorithm::{Algorithm, Meter, Moment, Step},
+    algorithm::{Algorithm, Moment, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
 };
@@ -36,7 +36,7 @@ struct Possible<R: Algorithm> {
 }
 
 /// What the rule decides instead.
-pub(super) struct Otherwise(pub(super) Decision);
+pub(super) struct Otherwise(pub(super) Box<Decision>);
 
 impl<R: Algorithm> Model<R> {
     pub(super) fn new(step: u64) -> Self {
@@ -153,7 +153,7 @@ impl<R: Algorithm> Model<R> {
             }
         }
         match otherwise {
-            Some(decision) if right.is_empty() => Err(Otherwise(decision)),
+            Some(decision) if right.is_empty() => Err(Otherwise(Box::new(decision))),
             _ => {
                 known.possible = right;
                 Ok(())
@@ -182,7 +182,10 @@ impl<R: Algorithm> Model<R> {
                     let state = state.as_ref();
                     state.is_some_and(|state| rule.forgettable_at(state) > *at)
                 };
-                for before in possible.states(rule, *at) {
+                // A word has no instant of the last write, so a store that keeps one may give back less.
+                let in_a_word = possible.in_a_word(rule, *at).map(Some);
+                let in_a_word = in_a_word.filter(|_| rule.meter().is_some());
+                for before in possible.states(rule, *at).chain(in_a_word) {
                     let mut state = before.clone();
                     rule.settle(&mut state, charge, *at, actual);
                     // A rule to which the state says nothing, before and after, may leave it to another rule.
@@ -241,16 +244,20 @@ impl<R: Algorithm> Possible<R> {
     /// The state; and what it is to another rule where the store kept it as a [mark](crate::algorithm::Mark), which
     /// does not tell when it was written.
     fn states(&self, rule: &R, at: Timestamp) -> impl Iterator<Item = Option<R::State>> + use<R> {
+        let in_a_word = self.in_a_word(rule, at);
+        [
+            Some(self.state.clone()),
+            in_a_word.filter(|_| rule.meter().is_none()).map(Some),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The state as it comes back to a rule from a store that keeps it in a word.
+    fn in_a_word(&self, rule: &R, at: Timestamp) -> Option<R::State> {
         let now = Moment::new(at, at);
-        let state = self.state.as_ref().filter(|_| rule.meter().is_none());
-        let mark = state.and_then(|state| self.by.mark_of(state, now));
-        let shape = self.by.meter().map(Meter::shape);
-        let marked = mark
-            .zip(shape)
-            .and_then(|(mark, shape)| rule.state_of(mark, shape, now));
-        [Some(self.state.clone()), marked.map(Some)]
-            .into_iter()
-            .flatten()
+        let mark = self.by.mark_of(self.state.as_ref()?, now)?;
+        rule.state_of(mark, self.by.meter()?.shape(), now)
     }
 }
 

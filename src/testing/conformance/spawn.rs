@@ -84,7 +84,7 @@ async fn give_back<R, S: Store<R, Error: Debug>>(
         let Some(charge) = decision.charge() else {
             continue;
         };
-        let check = store.settle(&[Settlement {
+        let check = store.settle(vec![Settlement {
             policy: &ask.policy,
             rule: &ask.rule,
             key: ask.key,

@@ -134,7 +134,7 @@ where
         self.meet(|| self.store.look(asks))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.meet(|| self.store.settle(settlements))
     }
 

@@ -163,7 +163,7 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
                 expected,
                 "{rule:?}, {state:?}, {cost:?} at {now}"
             );
-            charge = decision.charge().or(charge);
+            charge = { decision }.take_charge().or(charge);
             if let (Verdict::Refuse, Some(wait)) = (decision.verdict(), decision.retry_after()) {
                 retry = later(now, wait);
             }
@@ -238,12 +238,7 @@ where
                 assert_eq!(decision.limit(), look.limit());
                 for class in [0, 1, 7, 8, u32::MAX] {
                     let (at, delay) = (now, None);
-                    let charge = Charge {
-                        at,
-                        class,
-                        cost,
-                        delay,
-                    };
+                    let charge = Charge::new(at, cost).with_class(class).with_delay(delay);
                     rule.settle(&mut state, &charge, now, actual);
                     rule.settle(&mut state, &charge, Timestamp::default(), actual);
                 }

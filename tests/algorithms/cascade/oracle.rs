@@ -158,20 +158,36 @@ impl Oracle<Vec<Bucket>> for Fillings {
             return;
         }
         let known = self.known(buckets, now);
-        self.0 = known.unwrap_or_else(|| Self::fresh(buckets, now));
-        let paid = &mut self.0[class];
+        let mut known = known.unwrap_or_else(|| Self::fresh(buckets, now));
+        let paid = &mut known[class];
         let ended = Self::forgettable(bucket, paid) <= BigInt::from(view.at);
-        if view.known && paid.1 == charge.at.as_nanos() && !ended {
-            paid.0 = (&paid.0 + back).min(bucket.most());
-        } else {
-            let filling = &view.tokens[class] * bucket.interval();
-            let most = if filling > bucket.full() {
-                bucket.most()
+        let untouched = view.known && paid.1 == charge.at.as_nanos() && !ended;
+        let filling = &view.tokens[class] * bucket.interval();
+        let is_overfull = paid.0 > bucket.full();
+        if back < BigRational::zero() {
+            let (filling, at) = if untouched {
+                (paid.0.clone(), paid.1)
             } else {
-                bucket.full()
+                (filling, view.at)
             };
-            *paid = ((filling + back).min(most), view.at);
+            *paid = (filling + back, at);
+        } else if filling >= bucket.full() && !is_overfull {
+            return;
+        } else if untouched || is_overfull {
+            // By a smaller bucket than the one that charged, it is left as it is.
+            paid.0 = (&paid.0 + back).min(bucket.most()).max(paid.0.clone());
+        } else {
+            // What lies behind the last write of a charge that began when it was made, in whole nanoseconds.
+            let least = (whole(charge.cost) * bucket.interval()).floor();
+            let ahead = whole(charge.at.as_nanos()) + least - whole(paid.1);
+            let back = back.min(ahead);
+            if back <= BigRational::zero() {
+                return;
+            }
+            paid.0 = (&paid.0 + back).min(bucket.full()).max(paid.0.clone());
         }
+        self.0 = known;
+        let paid = &mut self.0[class];
         // A debt that was taken by force ends at 146 years.
         paid.0 = paid.0.clone().max(-whole(1_u64 << 62));
     }

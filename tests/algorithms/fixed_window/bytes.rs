@@ -36,7 +36,7 @@ proptest! {
             let rule = rules()[n];
             let (now, at) = (Timestamp::from_nanos(now), Timestamp::from_nanos(at));
             rule.step(&mut state, now, Cost::new(cost % 1000 + 1).unwrap());
-            rule.settle(&mut state, &Charge { at, class: 0, cost, delay: None }, now, actual);
+            rule.settle(&mut state, &Charge::new(at, cost).with_delay(None), now, actual);
             let look = rule.look(state.as_ref(), now);
             prop_assert!(look.remaining() <= look.limit());
             let end = state.map_or(now, |state| rule.forgettable_at(&state));

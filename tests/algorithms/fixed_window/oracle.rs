@@ -276,7 +276,7 @@ proptest! {
                 prop_assert_eq!(answer_of(&step.decision()), answer, "{}", context);
                 prop_assert_eq!(matches!(step, Step::Wrote(_)), writes, "{}", context);
                 prop_assert!(writes || state.to_bytes() == before, "{}", context);
-                open.extend(step.decision().charge());
+                open.extend(step.decision().take_charge());
             }
             for (rule, setting) in rules.iter().zip(&settings) {
                 let (look, expected) = (rule.look(state.as_ref(), at), oracle.look(setting, now));

@@ -17,7 +17,12 @@ fn a_clock_that_steps_back_counts_no_earlier_window_again() {
     let refused = step(&rule, &mut state, at(11, 59, 30), 1);
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(90)));
     // What was charged by the clock that was behind cannot be told from another window's.
-    rule.settle(&mut state, &behind.charge().unwrap(), at(12, 0, 31), 0);
+    rule.settle(
+        &mut state,
+        &{ behind }.take_charge().unwrap(),
+        at(12, 0, 31),
+        0,
+    );
     assert_eq!(
         rule.look(state.as_ref(), at(12, 0, 31)).remaining(),
         Some(0)
@@ -27,7 +32,9 @@ fn a_clock_that_steps_back_counts_no_earlier_window_again() {
 #[test]
 fn a_settlement_never_reaches_out_of_its_window() {
     let (rule, mut state) = (FixedWindow::per_minute(10), None);
-    let early = step(&rule, &mut state, at(12, 0, 0), 4).charge().unwrap();
+    let early = step(&rule, &mut state, at(12, 0, 0), 4)
+        .take_charge()
+        .unwrap();
     let left = |state: &Option<_>, now| rule.look(state.as_ref(), now).remaining();
 
     let mut corrected = state;
@@ -40,7 +47,9 @@ fn a_settlement_never_reaches_out_of_its_window() {
     rule.settle(&mut corrected, &early, at(12, 0, 59), u64::MAX);
     assert_eq!(left(&corrected, at(12, 0, 59)), Some(0));
 
-    let late = step(&rule, &mut state, at(12, 1, 0), 3).charge().unwrap();
+    let late = step(&rule, &mut state, at(12, 1, 0), 3)
+        .take_charge()
+        .unwrap();
     for actual in [0, 100] {
         rule.settle(&mut state, &early, at(12, 1, 1), actual);
         assert_eq!(left(&state, at(12, 1, 1)), Some(7));
@@ -66,8 +75,12 @@ fn a_settlement_never_reaches_out_of_its_window() {
 fn a_longer_window_gives_nothing_back_that_it_does_not_count() {
     let (short, long) = (FixedWindow::per_second(10), FixedWindow::per_minute(10));
     let mut state = None;
-    let gone = step(&short, &mut state, at(12, 0, 5), 10).charge().unwrap();
-    let own = step(&short, &mut state, at(12, 0, 7), 4).charge().unwrap();
+    let gone = step(&short, &mut state, at(12, 0, 5), 10)
+        .take_charge()
+        .unwrap();
+    let own = step(&short, &mut state, at(12, 0, 7), 4)
+        .take_charge()
+        .unwrap();
     let left = |state: &Option<_>| long.look(state.as_ref(), at(12, 0, 8)).remaining();
     // Carried over into the minute.
     step(&long, &mut state, at(12, 0, 7), 1);
@@ -84,8 +97,12 @@ fn a_longer_window_gives_nothing_back_that_it_does_not_count() {
 fn a_shorter_window_keeps_what_was_charged_before_it() {
     let (long, short) = (FixedWindow::per_hour(10), FixedWindow::per_minute(10));
     let mut state = None;
-    let first = step(&long, &mut state, at(12, 0, 5), 4).charge().unwrap();
-    let late = step(&long, &mut state, at(12, 30, 5), 4).charge().unwrap();
+    let first = step(&long, &mut state, at(12, 0, 5), 4)
+        .take_charge()
+        .unwrap();
+    let late = step(&long, &mut state, at(12, 30, 5), 4)
+        .take_charge()
+        .unwrap();
     let look = |state: &Option<_>| short.look(state.as_ref(), at(12, 30, 6)).remaining();
     // As long as nobody has called under the new rule, the old window is corrected.
     let mut early = state;
@@ -105,7 +122,9 @@ fn an_empty_count_is_settled_as_none() {
     for text in ["10/1m", "10/1m from=first-call"] {
         let rule = rule(text);
         let mut empty = None;
-        let charge = step(&rule, &mut empty, at(12, 0, 10), 4).charge().unwrap();
+        let charge = step(&rule, &mut empty, at(12, 0, 10), 4)
+            .take_charge()
+            .unwrap();
         rule.settle(&mut empty, &charge, at(12, 0, 20), 0);
         assert!(empty.is_some());
         let mut none = None;
@@ -120,9 +139,13 @@ fn an_empty_count_is_settled_as_none() {
 #[test]
 fn a_charge_of_another_window_takes_nothing_while_time_stands_still() {
     let (rule, mut state) = (FixedWindow::per_minute(10), None);
-    let early = step(&rule, &mut state, at(12, 0, 50), 4).charge().unwrap();
+    let early = step(&rule, &mut state, at(12, 0, 50), 4)
+        .take_charge()
+        .unwrap();
     let mut earlier = state;
-    let late = step(&rule, &mut state, at(12, 1, 10), 4).charge().unwrap();
+    let late = step(&rule, &mut state, at(12, 1, 10), 4)
+        .take_charge()
+        .unwrap();
     // By a clock that has stepped back, the earlier minute goes on.
     let now = at(12, 0, 55);
     for actual in [0, 9] {

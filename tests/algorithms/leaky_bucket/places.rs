@@ -1,6 +1,6 @@
 //! Calls that are cancelled, against a list of all places in the order of their departures.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -31,7 +31,7 @@ struct Place {
     span: BigRational,
     freed: bool,
     /// `None` is what was taken by force.
-    charge: Option<Charge>,
+    charge: Option<Rc<Charge>>,
 }
 
 impl Place {
@@ -53,7 +53,7 @@ impl Line {
         end.unwrap_or_else(BigRational::zero).max(whole(now))
     }
 
-    fn push(&mut self, now: u64, units: u64, charge: Option<Charge>) {
+    fn push(&mut self, now: u64, units: u64, charge: Option<Rc<Charge>>) {
         self.places.push(Place {
             begin: self.next(now),
             span: whole(units) * &self.interval,
@@ -69,7 +69,7 @@ impl Line {
         let Some(index) = self
             .places
             .iter()
-            .position(|place| place.charge == Some(*charge))
+            .position(|place| place.charge.as_deref() == Some(charge))
         else {
             return;
         };
@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn equals_the_list(rule in prop::sample::select(rules().to_vec()), ops in ops(false)) {
         let mut line = Line { interval: interval(&rule), places: Vec::new() };
-        let (mut now, mut state, mut unsettled) = (BEGIN, None, Vec::<Charge>::new());
+        let (mut now, mut state, mut unsettled) = (BEGIN, None, Vec::<Rc<Charge>>::new());
         for op in ops {
             let settled = match op {
                 Op::Arrive(cost) => {
@@ -163,18 +163,18 @@ proptest! {
                     let decision = step(&rule, &mut state, now, cost);
                     if let Some(delay) = delay(&decision) {
                         prop_assert_eq!(whole(now + delay), begin.ceil());
-                        let charge = decision.charge().unwrap();
-                        line.push(now, cost, Some(charge));
+                        let charge = Rc::new({ decision }.take_charge().unwrap());
+                        line.push(now, cost, Some(Rc::clone(&charge)));
                         unsettled.push(charge);
                     }
                     None
                 }
                 Op::Cancel(call) => {
-                    let waits = |charge: &Charge| charge.at.saturating_add(charge.delay.unwrap()) > at(now);
-                    let waiting: Vec<_> = unsettled.iter().copied().filter(waits).collect();
-                    (!waiting.is_empty()).then(|| (*call.get(&waiting), 0))
+                    let waits = |charge: &Rc<Charge>| charge.at.saturating_add(charge.delay.unwrap()) > at(now);
+                    let waiting: Vec<_> = unsettled.iter().filter(|charge| waits(charge)).cloned().collect();
+                    (!waiting.is_empty()).then(|| (call.get(&waiting).clone(), 0))
                 }
-                Op::Settle(call, actual) => (!unsettled.is_empty()).then(|| (*call.get(&unsettled), actual)),
+                Op::Settle(call, actual) => (!unsettled.is_empty()).then(|| (call.get(&unsettled).clone(), actual)),
                 Op::Advance(nanos) => {
                     now += nanos;
                     None
@@ -226,7 +226,7 @@ proptest! {
                         let apart = whole(charge.cost) * interval(rule) - whole(1);
                         prop_assert!(whole(departs) > whole(*earlier) + apart);
                     }
-                    told.push((rule, decision.charge().unwrap(), departs));
+                    told.push((rule, { decision }.take_charge().unwrap(), departs));
                 }
                 Op::Cancel(_) | Op::Settle(..) if told.is_empty() => {}
                 Op::Cancel(call) => {
@@ -262,7 +262,7 @@ proptest! {
         let charges: Vec<_> = costs.iter().zip(&gaps).map(|(cost, gap)| {
             let decision = step(&rule, &mut state, now, *cost);
             now += gap;
-            decision.charge().unwrap()
+            { decision }.take_charge().unwrap()
         }).collect();
         for (call, gap) in order.iter().zip(&gaps[13..]) {
             let Some(charge) = charges.get(*call) else { continue };
@@ -285,8 +285,8 @@ proptest! {
 #[test]
 fn a_place_in_the_middle_waits_until_it_is_the_last() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
-    let calls: Vec<_> = (0..4).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
-    let charge = |call: usize| calls[call].charge().unwrap();
+    let mut calls: Vec<_> = (0..4).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
+    let mut charge = |call: usize| calls[call].take_charge().unwrap();
     let next = |state: &Option<LeakyBucketState>| delay(&step(&rule, &mut state.clone(), BEGIN, 1));
     rule.settle(&mut state, &charge(1), at(BEGIN), 0);
     rule.settle(&mut state, &charge(2), at(BEGIN), 0);
@@ -299,8 +299,8 @@ fn a_place_in_the_middle_waits_until_it_is_the_last() {
 #[test]
 fn a_place_that_passes_unused_is_not_waited_for() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
-    let calls: Vec<_> = (0..3).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
-    let charge = |call: usize| calls[call].charge().unwrap();
+    let mut calls: Vec<_> = (0..3).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
+    let mut charge = |call: usize| calls[call].take_charge().unwrap();
     rule.settle(&mut state, &charge(1), at(BEGIN), 0);
     let now = BEGIN + SECOND / 10 + 1;
     rule.settle(&mut state, &charge(2), at(now), 0);
@@ -320,7 +320,7 @@ fn the_last_call_is_corrected_where_it_happened() {
         (7, 2, 5),
     ] {
         let mut state = None;
-        let charge = step(&rule, &mut state, BEGIN, 5).charge().unwrap();
+        let charge = step(&rule, &mut state, BEGIN, 5).take_charge().unwrap();
         let now = BEGIN + after * SECOND / 10;
         rule.settle(&mut state, &charge, at(now), actual);
         let reset = rule.look(state.as_ref(), at(now)).reset_after();
@@ -335,7 +335,7 @@ fn the_last_call_is_corrected_where_it_happened() {
 #[test]
 fn what_is_taken_by_force_begins_now_where_the_queue_is_idle() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
-    let charge = step(&rule, &mut state, BEGIN, 1).charge().unwrap();
+    let charge = step(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
     let now = BEGIN + 10 * SECOND;
     for mut state in [state, None] {
         rule.settle(&mut state, &charge, at(now), 8);
@@ -359,7 +359,12 @@ fn beside_another_rule_only_the_one_call_of_an_instant_is_given_back() {
     let second = rule.step(&mut state, at(BEGIN + 5), Cost::ONE).decision();
 
     let mut settled = state;
-    rule.settle(&mut settled, &first.charge().unwrap(), at(BEGIN + 5), 0);
+    rule.settle(
+        &mut settled,
+        &{ first }.take_charge().unwrap(),
+        at(BEGIN + 5),
+        0,
+    );
     assert_eq!(
         backlog(&settled.unwrap()),
         SECOND / 5,
@@ -367,11 +372,21 @@ fn beside_another_rule_only_the_one_call_of_an_instant_is_given_back() {
     );
     let mut settled = state_of(&rule, &[0, 5]);
     for _ in 0..2 {
-        rule.settle(&mut settled, &second.charge().unwrap(), at(BEGIN + 5), 0);
+        rule.settle(
+            &mut settled,
+            &{ second }.take_charge().unwrap(),
+            at(BEGIN + 5),
+            0,
+        );
         assert_eq!(backlog(settled.as_ref().unwrap()), SECOND / 10, "once");
     }
     let mut settled = state_of(&rule, &[0, 5, 5]);
-    rule.settle(&mut settled, &second.charge().unwrap(), at(BEGIN + 5), 0);
+    rule.settle(
+        &mut settled,
+        &{ second }.take_charge().unwrap(),
+        at(BEGIN + 5),
+        0,
+    );
     assert_eq!(backlog(&settled.unwrap()), 3 * SECOND / 10, "one of two");
 }
 
@@ -388,13 +403,13 @@ fn state_of<A: Algorithm>(rule: &A, calls: &[u64]) -> Option<A::State> {
 fn above_a_thousand_million_a_second_only_the_one_call_of_an_instant_is_given_back() {
     let rule = bucket("10000000000/s");
     let mut state = None;
-    let charge = step(&rule, &mut state, BEGIN, 500).charge().unwrap();
+    let charge = step(&rule, &mut state, BEGIN, 500).take_charge().unwrap();
     let mut one = state.clone();
     rule.settle(&mut one, &charge, at(BEGIN), 0);
     assert!(rule.look(one.as_ref(), at(BEGIN)).reset_after().is_zero());
     step(&rule, &mut state, BEGIN, 1);
     // Departs in the nanosecond in which the next one would, were this one not there.
-    let middle = step(&rule, &mut state, BEGIN, 500).charge().unwrap();
+    let middle = step(&rule, &mut state, BEGIN, 500).take_charge().unwrap();
     step(&rule, &mut state, BEGIN, 1);
     let before = look(&rule, &state, BEGIN);
     for charge in [charge, middle] {
@@ -410,25 +425,20 @@ fn what_is_remembered_is_bounded_by_the_queue() {
     let mut longest = 0;
     for _ in 0..20_000 {
         let charges: Vec<_> = (0..2)
-            .filter_map(|_| step(&rule, &mut state, now, 1).charge())
+            .filter_map(|_| step(&rule, &mut state, now, 1).take_charge())
             .collect();
-        if let [first, _] = charges[..] {
-            rule.settle(&mut state, &first, at(now), 0);
+        if let [first, _] = &charges[..] {
+            rule.settle(&mut state, first, at(now), 0);
         }
         longest = longest.max(state.as_ref().unwrap().to_bytes().len());
         now += SECOND / 8;
     }
     // A place takes up to 9 + 6 bytes, the rest up to 25.
     assert!(longest > 25 && longest < 25 + 21 * 15, "{longest}");
-    let charge = Charge {
-        at: at(now),
-        class: 0,
-        cost: 1,
-        delay: None,
-    };
     for never_charged in 0..1_000 {
         let delay = Some(Duration::from_nanos(never_charged));
-        rule.settle(&mut state, &Charge { delay, ..charge }, at(now), 0);
+        let charge = Charge::new(at(now), 1).with_delay(delay);
+        rule.settle(&mut state, &charge, at(now), 0);
     }
     let length = |state: &Option<LeakyBucketState>| state.to_bytes().len();
     assert!((25 + 20 * 10..25 + 21 * 15).contains(&length(&state)));

@@ -129,10 +129,10 @@ fn a_literal_wait_of_nothing_panics() {
 fn a_state_with_places_given_back_becomes_bytes_and_comes_back() {
     let (rule, mut state) = (LeakyBucket::per_second(7), None);
     let charges: Vec<_> = (0..8)
-        .map(|call| step(&rule, &mut state, call, 1).charge().unwrap())
+        .map(|call| step(&rule, &mut state, call, 1).take_charge().unwrap())
         .collect();
-    for charge in [charges[5], charges[2], charges[3]] {
-        rule.settle(&mut state, &charge, at(8), 0);
+    for charge in [&charges[5], &charges[2], &charges[3]] {
+        rule.settle(&mut state, charge, at(8), 0);
     }
     let bytes = state.to_bytes();
     let again = Option::<LeakyBucketState>::from_bytes(&bytes).unwrap();
@@ -143,8 +143,8 @@ fn a_state_with_places_given_back_becomes_bytes_and_comes_back() {
     }
     // What comes back still knows its places.
     for mut state in [state, again] {
-        for charge in [charges[7], charges[6], charges[4], charges[1]] {
-            rule.settle(&mut state, &charge, at(8), 0);
+        for charge in [&charges[7], &charges[6], &charges[4], &charges[1]] {
+            rule.settle(&mut state, charge, at(8), 0);
         }
         let wait = rule.look(state.as_ref(), at(8)).reset_after();
         let interval = SECOND.div_ceil(7);
@@ -170,7 +170,7 @@ proptest! {
         };
         prop_assert_eq!(&LeakyBucketState::from_bytes(&read.to_bytes()).unwrap(), &read);
         let (rule, mut state) = (bucket(from), Some(read));
-        let charge = Charge { at: at(then), class: 0, cost, delay: waited.map(Duration::from_nanos) };
+        let charge = Charge::new(at(then), cost).with_delay(waited.map(Duration::from_nanos));
         rule.settle(&mut state, &charge, at(now), actual);
         let decision = step(&rule, &mut state, now, cost.max(1));
         prop_assert!(decision.remaining() <= decision.limit());

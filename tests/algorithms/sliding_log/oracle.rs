@@ -241,7 +241,7 @@ proptest! {
                 Op::Settle(..) => {}
                 Op::SettleLost(ago, cost, actual) => {
                     let charged = Timestamp::from_nanos(now.saturating_sub(ago));
-                    let charge = Charge { at: charged, class: 0, cost, delay: None };
+                    let charge = Charge::new(charged, cost).with_delay(None);
                     rule.settle(&mut state, &charge, at, actual);
                     oracle.settle(setting(&rule), &charge, now, actual);
                 }
@@ -254,7 +254,7 @@ proptest! {
             if let Some(cost) = cost {
                 let decision = rule.step(&mut state, at, Cost::new(cost).unwrap()).decision();
                 prop_assert_eq!(answer_of(&decision), oracle.step(setting(&rule), now, cost), "cost {} at {}", cost, now);
-                open.extend(decision.charge());
+                open.extend({ decision }.take_charge());
                 retry = decision.retry_after().map_or(0, |wait| wait.as_nanos() as u64);
             }
             let look = answer_of(&rule.look(state.as_ref(), at));

@@ -12,8 +12,10 @@ use super::{MINUTE, SECOND, entries, remaining, step};
 #[test]
 fn a_settlement_corrects_the_instant_that_was_charged() {
     let (rule, mut state) = (SlidingLog::per_minute(10), None);
-    let first = step(&rule, &mut state, 0, 4).charge().unwrap();
-    let second = step(&rule, &mut state, 10 * SECOND, 4).charge().unwrap();
+    let first = step(&rule, &mut state, 0, 4).take_charge().unwrap();
+    let second = step(&rule, &mut state, 10 * SECOND, 4)
+        .take_charge()
+        .unwrap();
     let settled = |charge: &Charge, now: u64, actual: u64| {
         let mut corrected = state.clone();
         rule.settle(&mut corrected, charge, Timestamp::from_nanos(now), actual);
@@ -31,7 +33,7 @@ fn a_settlement_corrects_the_instant_that_was_charged() {
     assert_eq!(remaining(&rule, &dearer, MINUTE), 1);
 
     // Never more than was entered there.
-    let dear = Charge { cost: 9, ..first };
+    let dear = Charge::new(first.at, 9);
     let mut emptied = state.clone();
     rule.settle(&mut emptied, &dear, Timestamp::from_nanos(20 * SECOND), 0);
     assert_eq!(emptied, refunded);
@@ -50,7 +52,7 @@ fn a_settlement_corrects_the_instant_that_was_charged() {
     assert_eq!(remaining(&rule, &gone, 70 * SECOND), 10);
 
     let mut only = None;
-    let call = step(&rule, &mut only, 0, 4).charge().unwrap();
+    let call = step(&rule, &mut only, 0, 4).take_charge().unwrap();
     rule.settle(&mut only, &call, Timestamp::from_nanos(1), 0);
     assert_eq!(only, None, "an empty log is none");
 }
@@ -58,8 +60,10 @@ fn a_settlement_corrects_the_instant_that_was_charged() {
 #[test]
 fn a_forced_count_saturates_and_waits_until_it_is_below_the_limit() {
     let (rule, mut state) = (SlidingLog::per_minute(2), None);
-    let first = step(&rule, &mut state, 0, 1).charge().unwrap();
-    let second = step(&rule, &mut state, 10 * SECOND, 1).charge().unwrap();
+    let first = step(&rule, &mut state, 0, 1).take_charge().unwrap();
+    let second = step(&rule, &mut state, 10 * SECOND, 1)
+        .take_charge()
+        .unwrap();
     let now = Timestamp::from_nanos(20 * SECOND);
     // One unit more than can be counted.
     rule.settle(&mut state, &second, now, u64::MAX);

@@ -88,12 +88,7 @@ fn a_log_has_no_more_entries_than_its_limit() {
     let (rule, mut lost) = (SlidingLog::per_minute(3), None);
     for second in [30, 10, 50, 20, 40, 59, 0] {
         let at = Timestamp::from_nanos(second * SECOND);
-        let charge = Charge {
-            at,
-            class: 0,
-            cost: 1,
-            delay: None,
-        };
+        let charge = Charge::new(at, 1).with_delay(None);
         rule.settle(&mut lost, &charge, Timestamp::from_nanos(59 * SECOND), 3);
     }
     assert_eq!(entries(lost.as_ref().unwrap()), 3);

@@ -55,12 +55,7 @@ fn use_all(state: &SlidingWindowState, now: u64, cost: u64, charged_at: u64) {
             spent.decision().is_admitted(),
             look.remaining().unwrap() >= cost.max(1)
         );
-        let charge = Charge {
-            at: at(charged_at),
-            class: 0,
-            cost,
-            delay: None,
-        };
+        let charge = Charge::new(at(charged_at), cost).with_delay(None);
         for actual in [0, u64::MAX] {
             rule.settle(&mut written, &charge, at(now), actual);
             let known = written.as_ref().unwrap();

@@ -59,7 +59,9 @@ fn a_refusal_leaves_what_another_rule_wrote() {
 fn a_correction_after_a_change_goes_by_the_slices_that_were_charged() {
     let (whole, quarters) = (rule("100/1m"), rule("100/1m slices=4"));
     let mut state = None;
-    let charge = spend(&whole, &mut state, 10 * SECOND, 60).charge().unwrap();
+    let charge = spend(&whole, &mut state, 10 * SECOND, 60)
+        .take_charge()
+        .unwrap();
     spend(&whole, &mut state, MINUTE, 1);
     quarters.settle(&mut state, &charge, at(MINUTE), 0);
     assert_eq!(remaining(&quarters, &state, MINUTE), 99);

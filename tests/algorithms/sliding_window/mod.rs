@@ -167,7 +167,7 @@ fn a_refused_call_passes_in_the_slice_in_which_enough_has_left() {
 #[test]
 fn a_correction_goes_to_the_slice_of_the_call() {
     let (rule, mut state) = (SlidingWindow::per_minute(100).slices(4), None);
-    let charge = spend(&rule, &mut state, 0, 20).charge().unwrap();
+    let charge = spend(&rule, &mut state, 0, 20).take_charge().unwrap();
     spend(&rule, &mut state, 16 * SECOND, 10);
     let mut back = state.clone();
     rule.settle(&mut back, &charge, at(20 * SECOND), 5);
@@ -188,7 +188,7 @@ fn a_correction_goes_to_the_slice_of_the_call() {
 #[test]
 fn a_correction_without_a_state_takes_but_does_not_give() {
     let rule = SlidingWindow::per_minute(100);
-    let charge = spend(&rule, &mut None, 0, 20).charge().unwrap();
+    let charge = spend(&rule, &mut None, 0, 20).take_charge().unwrap();
     let settled = |now, actual| {
         let mut state = None;
         rule.settle(&mut state, &charge, at(now), actual);

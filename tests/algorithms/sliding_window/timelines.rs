@@ -146,7 +146,7 @@ impl Run {
         );
         prop_assert_eq!(matches!(step, Step::Wrote(_)), decision.is_admitted());
         prop_assert!(decision.is_admitted() || before == self.state);
-        self.charges.extend(decision.charge());
+        self.charges.extend({ decision }.take_charge());
         if let (false, Some(wait)) = (decision.is_admitted(), decision.retry_after()) {
             self.told = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         }

@@ -34,7 +34,7 @@ impl<Rule> Store<Rule> for Fallible {
         Check::Pending(ready(Err(Error::timeout())))
     }
 
-    fn settle(&self, _: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, _: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         Check::Pending(ready(Ok(())))
     }
 

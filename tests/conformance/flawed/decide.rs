@@ -105,7 +105,7 @@ impl Flawed {
         if !decisions.iter().all(Decision::is_admitted) {
             let _turn = self.turn();
             for (ask, decision) in asks.iter().zip(&decisions) {
-                let Some(charge) = decision.charge() else {
+                let Some(charge) = { *decision }.take_charge() else {
                     continue;
                 };
                 let (place, rule) = (

@@ -239,16 +239,17 @@ impl Store<AnyRule> for Flawed {
         Check::Ready(Ok(owned(asks).into_iter().map(look).collect()))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, AnyRule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, AnyRule>>) -> Check<Self::Done> {
         if self.has(Flaw::LosesSettlements) {
             return Check::Ready(Ok(()));
         }
         let store = self.clone();
         let settlements: Vec<_> = settlements
-            .iter()
+            .into_iter()
             .map(|it| {
-                let rule = self.own(it.rule, &it.key);
-                (self.place(it.policy, &it.key), rule, it.charge, it.actual)
+                let rule = self.own(it.rule(), it.key());
+                let (place, actual) = (self.place(it.policy(), it.key()), it.actual());
+                (place, rule, it.into_charge(), actual)
             })
             .collect();
         Check::Pending(Box::pin(async move {

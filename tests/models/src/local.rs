@@ -98,19 +98,8 @@ impl<A: Algorithm> Local<A, TestClock> {
 
     /// Gives back one token that was spent while the clock stood still.
     pub fn refund(&self, rule: &A, key: u64) {
-        let charge = Charge {
-            at: self.inner.clock.now(),
-            class: 0,
-            cost: 1,
-            delay: None,
-        };
-        self.inner.settle(&Settlement {
-            policy: &Policy,
-            rule,
-            key: Key(key),
-            charge,
-            actual: 0,
-        });
+        let charge = Charge::new(self.inner.clock.now(), 1).with_delay(None);
+        self.inner.settle(&Settlement::new(&Policy, rule, Key(key), charge, 0).unwrap());
     }
 
     pub fn len(&self) -> usize {

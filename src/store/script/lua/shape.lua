@@ -12,6 +12,12 @@ local function has_level(state, n)
     and gain > 0 and gain <= MOST_GAIN
 end
 
+-- Whether it is the state of a token bucket.
+local function is_bucket(state)
+  return (#state == 4 or #state == 6 and is_natural(state[5]) and is_natural(state[6]))
+    and is_natural(state[2]) and has_level(state, 3)
+end
+
 -- Whether it is a state, as far as can be told without its algorithms; what it is was unpacked from `bytes`.
 --
 -- These say what cannot be told from a table: whether it was a list, and one without gaps.

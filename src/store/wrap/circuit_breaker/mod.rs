@@ -60,7 +60,7 @@ use crate::{
 /// #     type Done = Never<Result<(), Error>>;
 /// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
-/// #     fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> { down() }
+/// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
 /// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> { down() }
 /// # }
 ///
@@ -196,7 +196,7 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreake
         self.call(|store| store.look(asks))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.call(|store| store.settle(settlements))
     }
 

@@ -1,8 +1,6 @@
 //! Debts that are being settled.
 
-use std::{sync::Arc, time::Duration};
-
-use smallvec::SmallVec;
+use std::sync::Arc;
 
 use super::debts::Debts;
 use crate::{clock::Timestamp, decision::Charge, key::Key, outcome::Policy, store::Settlement};
@@ -60,19 +58,14 @@ impl<Rule> Batch<Rule> {
     }
 
     /// What to say to the remote store: charges of nothing, corrected to what was spent.
-    pub(super) fn settlements(&self) -> SmallVec<[Settlement<'_, Rule>; 4]> {
+    pub(super) fn settlements(&self) -> Vec<Settlement<'_, Rule>> {
         self.items
             .iter()
             .map(|item| Settlement {
                 policy: &item.policy,
                 rule: &item.rule,
                 key: item.key,
-                charge: Charge {
-                    at: item.at,
-                    class: 0,
-                    cost: 0,
-                    delay: Some(Duration::ZERO),
-                },
+                charge: Charge::new(item.at, 0),
                 actual: item.units,
             })
             .collect()

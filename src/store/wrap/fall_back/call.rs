@@ -120,7 +120,7 @@ where
         if due.is_empty() {
             return self.ask(Beside::nothing);
         }
-        let done = remote.settle(&due.settlements());
+        let done = remote.settle(due.settlements());
         match done {
             Check::Ready(result) => self.settled(result, due),
             Check::Pending(done) => {
@@ -169,7 +169,7 @@ where
         if batch.is_empty() {
             return Beside::nothing();
         }
-        let done = shared.remote.settle(&batch.settlements());
+        let done = shared.remote.settle(batch.settlements());
         match done {
             Check::Ready(Ok(())) => batch.settled(),
             Check::Ready(Err(error)) => {

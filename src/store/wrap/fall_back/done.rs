@@ -39,24 +39,23 @@ pin_project! {
 /// Corrects charges on the remote store, or on the local one where that fails.
 pub(super) fn settle<S, L, Rule>(
     shared: &Arc<Shared<S, L, Rule>>,
-    settlements: &[Settlement<'_, Rule>],
+    settlements: Vec<Settlement<'_, Rule>>,
 ) -> Check<FallBackDone<S, L, Rule>>
 where
     S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
-    let corrections = || settlements.iter().map(Correction::of).collect();
+    let corrections: SmallVec<[_; 1]> = settlements.iter().map(Correction::of).collect();
     let remote = shared.remote.settle(settlements);
     match remote {
         Check::Ready(Ok(())) => Check::Ready(Ok(())),
         Check::Ready(Err(error)) => {
             shared.failed(error);
-            let corrections: SmallVec<[_; 1]> = corrections();
             let local = shared.correct(&corrections);
             FallBackDone::new(shared, None, pending(local), SmallVec::new())
         }
-        Check::Pending(remote) => FallBackDone::new(shared, Some(remote), None, corrections()),
+        Check::Pending(remote) => FallBackDone::new(shared, Some(remote), None, corrections),
     }
 }
 

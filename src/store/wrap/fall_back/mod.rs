@@ -90,7 +90,7 @@ use crate::{
 /// #     type Done = Never<Result<(), Error>>;
 /// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
-/// #     fn settle(&self, _: &[Settlement<'_, TokenBucket>]) -> Check<Self::Done> { down() }
+/// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
 /// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> { down() }
 /// # }
 ///
@@ -185,7 +185,7 @@ where
         ask(&self.shared, asks, What::Look)
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         settle(&self.shared, settlements)
     }
 

@@ -74,7 +74,7 @@ impl<Rule: Clone> Correction<Rule> {
             policy: settlement.policy.clone(),
             rule: settlement.rule.clone(),
             key: settlement.key,
-            charge: settlement.charge,
+            charge: settlement.charge.duplicate(),
             actual: settlement.actual,
         }
     }
@@ -175,7 +175,7 @@ where
             .iter()
             .map(|correction| (self.share_of)(&correction.rule))
             .collect();
-        let settlements: SmallVec<[Settlement<'_, Rule>; 1]> = corrections
+        let settlements: Vec<Settlement<'_, Rule>> = corrections
             .iter()
             .zip(&rules)
             .filter_map(|(correction, rule)| {
@@ -183,12 +183,12 @@ where
                     policy: &correction.policy,
                     rule: rule.as_ref()?,
                     key: correction.key,
-                    charge: correction.charge,
+                    charge: correction.charge.duplicate(),
                     actual: correction.actual,
                 })
             })
             .collect();
-        self.local.settle(&settlements)
+        self.local.settle(settlements)
     }
 }
 

@@ -216,10 +216,9 @@ where
         unheard(self.store.look(asks))
     }
 
-    fn settle(&self, settlements: &[Settlement<'_, Rule>]) -> Check<Self::Done> {
-        let hashes = settlements
-            .iter()
-            .map(|settlement| self.memory.hash(settlement.policy, &settlement.key));
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let hash = |of: &Settlement<'_, Rule>| self.memory.hash(of.policy, &of.key);
+        let hashes: Vec<_> = settlements.iter().map(hash).collect();
         self.forget(hashes, |store| store.settle(settlements))
     }
 

@@ -35,7 +35,7 @@ where
                 policy: &corrected.place.policy,
                 rule: corrected.rule,
                 key: corrected.place.key,
-                charge: corrected.charge,
+                charge: corrected.charge.duplicate(),
                 actual: corrected.actual,
             })
             .collect();
@@ -44,7 +44,7 @@ where
             .map(|it| format!("{} of {} as {}", it.charge.cost, it.place, it.actual))
             .collect();
         let line = format!("settle {}", each.join(" and "));
-        let check = self.suite.store.settle(&settlements);
+        let check = self.suite.store.settle(settlements);
         let done = self.patiently(&line, async move { check.await }).await?;
         self.ended(&line, done)?;
         // Its instant lies between those of two looks.

@@ -101,8 +101,11 @@ where
             charge,
             actual,
         };
-        self.settle(&[corrected(carol, first, 0), corrected(dave, second, 1)])
-            .await?;
+        self.settle(&[
+            corrected(carol, first, 0),
+            corrected(dave, second.duplicate(), 1),
+        ])
+        .await?;
         if !self.suite.leaves_out(Law::Reset) {
             self.reset(dave).await?;
             self.settle(&[corrected(dave, second, 0)]).await?;
@@ -130,7 +133,7 @@ where
                 let corrected = Corrected {
                     place: erin,
                     rule,
-                    charge,
+                    charge: charge.duplicate(),
                     actual,
                 };
                 self.settle(&[corrected]).await?;

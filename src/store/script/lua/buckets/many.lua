@@ -8,7 +8,9 @@
 -- calls they are. Runs on one key are neighbours.
 --
 -- Answers, in a byte each, the number of calls that were admitted and of states that could not be read; for each key the
--- state that was found, as long as all states that are written here, or zeros; and as text the second and microsecond.
+-- state that was found, as long as all states that are written here, or zeros; and as text the second and microsecond, and
+-- for each key to which something was given back its place, beginning with 1, how many microseconds, and when the last charge
+-- that was moved by it has passed.
 -- include bounds
 -- include buckets/form
 
@@ -17,12 +19,12 @@ local call = redis.call
 local second, micros, run = plan[1], plan[2], plan[3]
 -- include buckets/clock
 
-local admitted, healed, texts = 0, 0, {}
+local admitted, healed, texts, moved = 0, 0, {}, ''
 -- What is of another type is missing here, and found out when it is written.
 local values = call('MGET', unpack(KEYS))
 local key = plan[run]
 while key do
-  local name, bytes = KEYS[key], values[key]
+  local name, bytes, place = KEYS[key], values[key], key
   -- include buckets/read
   values[key] = found
 
@@ -37,4 +39,4 @@ while key do
   key = plan[run]
 end
 
-return string.char(admitted, healed) .. table.concat(values) .. second .. ' ' .. micros
+return string.char(admitted, healed) .. table.concat(values) .. second .. ' ' .. micros .. moved

@@ -13,11 +13,11 @@ local second, gain, price, burst, cost, calls, micros = cmsgpack.unpack(ARGV[1])
 local name, call = KEYS[1], redis.call
 -- include buckets/clock
 
-local admitted, healed, texts = 0, 0, nil
+local admitted, healed, texts, moved, place = 0, 0, nil, '', 1
 local bytes = redis.pcall('GET', name)
 -- include readable
 -- include buckets/read
 -- include buckets/step
 -- include buckets/write
 
-return string.char(admitted, healed) .. found .. second .. ' ' .. micros
+return string.char(admitted, healed) .. found .. second .. ' ' .. micros .. moved

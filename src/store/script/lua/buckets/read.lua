@@ -2,6 +2,8 @@
 -- `at` is nil where there is no bucket. Also the second at which it expires, whether all that lies at its width, and what
 -- is told of it.
 local at, level, from, expires, is_wide, found, full_at, span, before
+-- What was given back to the key, where something was, and when the last charge that was moved by it has passed.
+local given_back, last
 if bytes and #bytes == 32 then
   local head, mark
   head, at, mark, level, from, expires = struct.unpack('>I5I8Bi8I5I5', bytes)
@@ -20,11 +22,14 @@ if not is_wide then
     whole = whole and is_state(state, bytes)
     local part = whole and state[2]
     if part and part[1] == TOKEN_BUCKET then
-      at, level, from = part[2], part[3], part[4]
-      whole = #part == 4 and is_natural(at) and has_level(part, 3)
+      at, level, from, given_back, last = part[2], part[3], part[4], part[5], part[6]
+      whole = is_bucket(part)
     end
     if not whole then
-      at, healed = nil, healed + 1
+      at, given_back, last, healed = nil, nil, nil, healed + 1
+    end
+    if last then
+      moved = string.format('%s %d %d %d', moved, place, given_back, last)
     end
   end
   found = at and struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from, 0xce00000000)

@@ -27,6 +27,10 @@ if cost <= burst and left >= each then
     end
   end
   admitted = admitted + passed
+  -- Once all charges have passed, nobody asks what was given back.
+  if last and left == full and last <= since then
+    given_back, last = nil, nil
+  end
   at, level, from = since, left - passed * each, gain
   local missing = full - level + gain - 1
   full_at, span = at + (missing - missing % gain) / gain, full / gain

@@ -4,6 +4,7 @@
 -- suffice any more, or is later than this rule sets any. A time that was told does not pass here: a minute more.
 if full_at then
   local late
+  full_at = math.max(full_at, last or 0)
   if is_told then
     late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + 60000), 0
   elseif full_at > expires * 1000000 or expires * 1000000 > full_at + 2 * span + 2000000 then
@@ -18,8 +19,13 @@ if full_at then
     -- Time and level are all that changes.
     call('SETRANGE', name, '5', struct.pack('>I8Bi8', at, 0xd3, level))
   else
-    local state = struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from,
-      0xce00000000 + math.min(expires, 0xffffffff))
+    local state
+    if last then
+      state = cmsgpack.pack({ VERSION, { 1, at, level, from, given_back, last } })
+    else
+      state = struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from,
+        0xce00000000 + math.min(expires, 0xffffffff))
+    end
     if is_wide then
       call('SETRANGE', name, '0', state)
     elseif bytes then
