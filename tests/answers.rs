@@ -674,6 +674,7 @@ fn grpc_is_answered_in_one_headers_frame() {
     assert_eq!(
         lines(res.headers()),
         [
+            "cache-control: no-store",
             "content-type: application/grpc",
             "grpc-message: rate limit exceeded: 50%25 \"api\"; retry after 1.5ms",
             "grpc-retry-pushback-ms: 2",
@@ -832,11 +833,11 @@ fn grpc_tells_an_undecided_store_and_a_missing_key() {
     assert!(status.get_details_quota_failure().is_none());
     assert_eq!(res.headers()["grpc-retry-pushback-ms"], "2000");
     let (_, res) = answer(Refusal::new(one(Decision::undecided(false, NOON, None))));
-    assert_eq!(lines(res.headers()).len(), 3);
+    assert_eq!(lines(res.headers()).len(), 4);
 
     let missing = |missing: MissingKey| {
         let (status, res) = answer(Refusal::missing(missing));
-        assert_eq!(lines(res.headers()).len(), 3);
+        assert_eq!(lines(res.headers()).len(), 4);
         (status.code(), status.message().to_owned())
     };
     let of = |status| missing(MissingKey::new("no key: é").with_status(status)).0;

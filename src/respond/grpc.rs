@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{
-    HeaderName, HeaderValue, Request, Response, StatusCode,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE},
 };
 
@@ -43,7 +43,9 @@ const EXPOSED: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit
 /// `grpc-retry-pushback-ms` (gRFC A6) tells clients when to retry, and -1 that they
 /// should not. The fields of [`Headers`] stand beside it.
 ///
-/// [`Http`](super::Http) does the same for requests whose content type is gRPC.
+/// The answer carries `Cache-Control: no-store`, as every refusal does.
+///
+/// [`Http`](super::Http) does the same for POST requests whose content type is gRPC.
 ///
 /// ```
 /// use tollgate::respond::{Grpc, Headers};
@@ -57,7 +59,7 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Answers as gRPC, whatever the request's content type.
+    /// Answers as gRPC, whatever the request's method and content type.
     pub fn new() -> Self {
         Self::default()
     }
@@ -86,8 +88,9 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         let content_type = spoken_by(&req).unwrap_or(ContentType::Grpc);
         let (mut answer, outer) = reuse::empty_answer(&mut req);
         write(&self.settings, &refusal, content_type, &mut answer);
-        reuse::tell(answer.extensions_mut(), outer, refusal);
-        Ok(answer.map(|()| BOut::default()))
+        let (mut parts, ()) = answer.into_parts();
+        reuse::finish(&mut parts, outer, refusal);
+        Ok(Response::from_parts(parts, BOut::default()))
     }
 }
 
@@ -98,9 +101,15 @@ pub(super) enum ContentType {
     Web(HeaderValue),
 }
 
-/// How to answer a request that speaks gRPC.
+/// Returns how to answer a request that speaks gRPC: a POST with one of its content types (gRPC over HTTP/2, Requests).
+///
+/// Any other method is plain HTTP, whatever the client claims its body to be: a status of 200 would tell caches and
+/// browsers that a refused GET succeeded.
 #[inline]
 pub(super) fn spoken_by<B>(req: &Request<B>) -> Option<ContentType> {
+    if req.method() != Method::POST {
+        return None;
+    }
     content_type_of(req.headers().get(CONTENT_TYPE)?)
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
-    header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{RETRY_AFTER, WWW_AUTHENTICATE},
     response::Parts,
 };
 
@@ -24,11 +24,13 @@ use crate::outcome::Outcome;
 
 /// Answers `http` requests: the default.
 ///
-/// A refusal is 429 (RFC 6585 §4) with `Cache-Control: no-store` and, unless it is for ever,
+/// A refusal is 429 (RFC 6585 §4) with, unless it is for ever,
 /// `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up. A store that could not tell is 503, a missing key what
-/// [it says](crate::key::MissingKey::status). HEAD gets the same fields without the body. Requests whose content type is
-/// gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) answers them, so that one layer
-/// serves both on one port.
+/// [it says](crate::key::MissingKey::status). HEAD gets the same fields without the body. Every refusal carries
+/// `Cache-Control: no-store`.
+///
+/// POST requests whose content type is gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) answers them, so that one
+/// layer serves both on one port. gRPC uses no other method, so all others are answered over HTTP.
 ///
 /// ```
 /// use http::Response;
@@ -72,7 +74,8 @@ impl Http {
     ///
     /// The parts hold the status and all fields but those that describe the body; `make` may add
     /// to them and change them. It is called for HEAD requests and over gRPC too, and must return an empty body
-    /// where [`Refusal::is_bodiless`] says so. The extensions get the outcome afterwards.
+    /// where [`Refusal::is_bodiless`] says so. `Cache-Control: no-store` and the outcome in the extensions are set
+    /// afterwards, whatever `make` does.
     pub fn body<F, B>(make: F) -> Http<BodyFn<F>>
     where
         F: Fn(&Refusal, &mut Parts) -> B,
@@ -132,7 +135,7 @@ where
         });
         let (mut parts, ()) = answer.into_parts();
         let body = self.body.make(&refusal, &mut parts);
-        reuse::tell(&mut parts.extensions, outer, refusal);
+        reuse::finish(&mut parts, outer, refusal);
         Ok(Response::from_parts(parts, body))
     }
 }
@@ -140,7 +143,6 @@ where
 /// Writes all of a refusal but its body.
 fn write(settings: &Settings, refusal: &Refusal, answer: &mut Response<()>) {
     let headers = answer.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let status = match refusal.cause() {
         Cause::Limit => {
             settings.write_fields(refusal.outcome(), headers);

@@ -2,7 +2,7 @@
 //!
 //! | the inner service | answers | how |
 //! |---|---|---|
-//! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document; gRPC by the request's content type |
+//! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document; gRPC by the request's method and content type |
 //! | gRPC whose body is made of nothing else, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
 //! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
 //!

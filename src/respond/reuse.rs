@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use http::{Extensions, Request, Response};
+use http::{HeaderValue, Request, Response, header::CACHE_CONTROL, response::Parts};
 
 use super::refusal::Refusal;
 use crate::outcome::Outcome;
@@ -23,19 +23,24 @@ pub(super) fn empty_answer<B>(req: &mut Request<B>) -> (Response<()>, Outer) {
     (answer, outer)
 }
 
-/// Leaves the outcome where outer layers can ask for it.
+/// Adds what every refusal carries: `Cache-Control: no-store`, and the outcome where outer layers can ask for it.
+///
+/// Called last, so that no other writer of the answer can forget or remove them.
 #[inline]
-pub(super) fn tell(extensions: &mut Extensions, outer: Outer, mut refusal: Refusal) {
+pub(super) fn finish(parts: &mut Parts, outer: Outer, mut refusal: Refusal) {
+    let no_store = HeaderValue::from_static("no-store");
+    // A map too full to take a field (32768 of them) is left as it is.
+    let _ = parts.headers.try_insert(CACHE_CONTROL, no_store);
     // A missing key leaves no outcome.
     if refusal.outcome().is_empty() {
         return;
     }
     let inner = refusal.take_outcome();
     match outer {
-        None => extensions.insert(inner),
+        None => parts.extensions.insert(inner),
         Some(mut all) => {
             all.append(inner);
-            extensions.insert(*all)
+            parts.extensions.insert(*all)
         }
     };
 }

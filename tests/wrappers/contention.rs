@@ -121,7 +121,7 @@ async fn clients_hear_when_to_come_again() {
             .layer(service_fn(async |_: Request<()>| {
                 Ok::<_, Infallible>(Response::new(String::new()))
             }));
-        let request = Request::builder().header("content-type", content_type);
+        let request = Request::post("/").header("content-type", content_type);
         let Ok(response) = service.oneshot(request.body(()).unwrap()).await;
         response.into_parts().0
     };

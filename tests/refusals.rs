@@ -1,0 +1,171 @@
+//! What holds for every refusal, whatever was asked, why it was refused, and who answers.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::{convert::Infallible, num::NonZeroU64, time::Duration};
+
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use tollgate::{
+    Decision, Outcome, Policy, Quota, Timestamp, Verdict,
+    key::MissingKey,
+    respond::{Grpc, Headers, Http, Refusal, Respond},
+};
+
+const METHODS: [&str; 10] = [
+    "GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE", "PURGE",
+];
+
+/// Content types, and whether they are those of gRPC.
+const CONTENT_TYPES: [(Option<&str>, bool); 8] = [
+    (None, false),
+    (Some("application/json"), false),
+    (Some("application/grpcs"), false),
+    (Some("application/grpc"), true),
+    (Some("application/grpc+proto"), true),
+    (Some("Application/GRPC; charset=utf-8"), true),
+    (Some("application/grpc-web+proto"), true),
+    (Some("application/grpc-web-text"), true),
+];
+
+/// The kinds of refusals, each with its status over HTTP and its code over gRPC.
+fn kinds() -> Vec<(Refusal, u16, &'static str)> {
+    let of = |decision| {
+        let mut outcome = Outcome::new();
+        outcome.push(Policy::new("api"), decision);
+        Refusal::new(outcome)
+    };
+    let refused = |wait| {
+        Decision::new(Verdict::Refuse, Timestamp::default(), 1)
+            .with_limit(NonZeroU64::MIN, Quota::per_minute(1))
+            .with_remaining(0)
+            .with_retry_after(wait)
+    };
+    let undecided = |wait| Decision::undecided(false, Timestamp::default(), wait);
+    let wait = Some(Duration::from_secs(60));
+    let status = |status| {
+        let missing = MissingKey::new("no key").with_status(StatusCode::from_u16(status).unwrap());
+        Refusal::missing(missing)
+    };
+    let bearer = MissingKey::new("no token").with_challenge("Bearer");
+    vec![
+        (of(refused(wait)), 429, "8"),
+        (of(refused(None)), 429, "8"),
+        (of(undecided(wait)), 503, "14"),
+        (of(undecided(None)), 503, "14"),
+        (Refusal::missing(MissingKey::new("no key")), 400, "3"),
+        (Refusal::missing(bearer), 401, "16"),
+        (
+            Refusal::missing(MissingKey::misconfigured("no peer")),
+            500,
+            "13",
+        ),
+        (status(403), 403, "7"),
+        // Those that caches may keep without being told so (RFC 9110 §15.1).
+        (status(404), 404, "3"),
+        (status(410), 410, "3"),
+        (status(301), 301, "3"),
+        (status(200), 200, "3"),
+        (status(502), 502, "13"),
+    ]
+}
+
+type Answer = Box<dyn Fn(Request<()>, Refusal) -> Response<String>>;
+
+fn answer<R>(respond: R) -> Answer
+where
+    R: Respond<Request<()>, Response<String>, Infallible> + 'static,
+{
+    Box::new(move |request, refusal| {
+        let answer = respond.refuse(request, refusal);
+        answer.unwrap_or_else(|never| match never {})
+    })
+}
+
+/// All that answer over HTTP, and whether they answer everything as gRPC.
+fn responders() -> Vec<(&'static str, Answer, bool)> {
+    let text = |refusal: &Refusal| {
+        if refusal.is_bodiless() {
+            String::new()
+        } else {
+            refusal.to_string()
+        }
+    };
+    vec![
+        ("problem", answer(Http::new()), false),
+        (
+            "problem, no headers",
+            answer(Http::new().headers(Headers::None).outcome(false)),
+            false,
+        ),
+        (
+            "jitter",
+            answer(Http::new().retry_jitter(Duration::from_secs(9))),
+            false,
+        ),
+        ("empty", answer(Http::empty()), false),
+        (
+            "words",
+            answer(Http::body(move |refusal, _| text(refusal))),
+            false,
+        ),
+        (
+            "words that may be kept",
+            answer(Http::body(move |refusal, parts| {
+                let public = HeaderValue::from_static("public, max-age=3600");
+                parts.headers.insert("cache-control", public);
+                text(refusal)
+            })),
+            false,
+        ),
+        ("gRPC", answer(Grpc::new()), true),
+        (
+            "gRPC, no headers",
+            answer(Grpc::new().headers(Headers::None)),
+            true,
+        ),
+    ]
+}
+
+/// Calls `see` with every request, refusal and responder: what they are, whether the answer is to be gRPC's, its status over
+/// HTTP, its code over gRPC, and the answer.
+fn all(mut see: impl FnMut(&str, bool, u16, &str, &Response<String>)) {
+    for (name, respond, always_grpc) in responders() {
+        for method in METHODS {
+            for (content_type, is_grpc) in CONTENT_TYPES {
+                for (refusal, status, code) in kinds() {
+                    let what = format!("{name}: {method} {content_type:?}, {refusal}");
+                    let mut request = Request::new(());
+                    *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
+                    if let Some(content_type) = content_type {
+                        let value = HeaderValue::from_static(content_type);
+                        request.headers_mut().insert("content-type", value);
+                    }
+                    let speaks = always_grpc || (is_grpc && method == "POST");
+                    see(&what, speaks, status, code, &respond(request, refusal));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_refusal_forbids_storing_it() {
+    all(|what, _, _, _, answer| {
+        let told: Vec<_> = answer.headers().get_all("cache-control").iter().collect();
+        assert_eq!(told, ["no-store"], "{what}");
+    });
+}
+
+#[test]
+fn only_what_is_posted_is_answered_as_grpc() {
+    all(|what, speaks, status, code, answer| {
+        let told = answer.headers().get("grpc-status");
+        if speaks {
+            assert_eq!(answer.status(), 200, "{what}");
+            assert_eq!(told.unwrap(), code, "{what}");
+            assert_eq!(answer.body(), "", "{what}");
+        } else {
+            assert_eq!(answer.status(), status, "{what}");
+            assert!(told.is_none(), "{what}");
+        }
+    });
+}
