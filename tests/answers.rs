@@ -803,11 +803,6 @@ fn grpc_pushback_says_never() {
         ("1".into(), Some(Duration::from_nanos(1)))
     );
     assert_eq!(pushback(Some(secs(30))), ("30000".into(), Some(secs(30))));
-    let longest = Some(secs(315_576_000_000));
-    assert_eq!(
-        pushback(Some(Duration::MAX)),
-        ("2147483647".into(), longest)
-    );
 }
 
 #[test]
@@ -1014,7 +1009,7 @@ proptest! {
         let subjects: Vec<_> = failure.violations.into_iter().map(|violation| violation.subject).collect();
         prop_assert_eq!(subjects, names);
         let delay = status.get_details_retry_info().and_then(|info| info.retry_delay);
-        prop_assert_eq!(delay, wait.map(|wait| wait.min(secs(315_576_000_000))));
+        prop_assert_eq!(delay, wait.filter(|wait| *wait <= secs(315_576_000_000)));
     }
 }
 

@@ -1,7 +1,10 @@
 //! Keys: nobody chooses their own, shares another's by accident, or sees one in a log.
 #![allow(clippy::unwrap_used)]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    iter,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use http::{HeaderValue, Request, StatusCode};
 use proptest::{collection::vec, prelude::*};
@@ -246,6 +249,53 @@ fn hops_are_counted_from_the_peer() {
     assert_eq!(by(2), ip("192.0.2.1").into());
     assert_eq!(by(3), ip("192.0.2.1").into());
     assert_eq!(by(usize::MAX), ip("192.0.2.1").into());
+}
+
+// What `ForwardedFor::hops` says of lists that are shorter than their hops.
+proptest! {
+    // The leftmost element, or the peer: as with as many hops as there are elements.
+    #[test]
+    fn a_list_shorter_than_its_hops_ends_at_its_leftmost_element(
+        addresses in vec(any::<[u8; 4]>(), 0..6),
+        more in 1..70_usize,
+        far: bool,
+    ) {
+        let hops = if far { usize::MAX } else { addresses.len() + more };
+        let told: Vec<_> = addresses.iter().map(|address| IpAddr::from(*address).to_string()).collect();
+        let leftmost = addresses.first().map_or(ip(PROXY), |address| IpAddr::from(*address));
+        let list = told.join(", ");
+        let lines: Vec<&[u8]> = if told.is_empty() { vec![] } else { vec![list.as_bytes()] };
+        prop_assert_eq!(found(&ForwardedFor::hops(hops), &from(PROXY, XFF, &lines)), leftmost.into());
+
+        let list: Vec<_> = told.iter().map(|address| format!("for={address}")).collect();
+        let list = list.join(", ");
+        let lines: Vec<&[u8]> = if told.is_empty() { vec![] } else { vec![list.as_bytes()] };
+        prop_assert_eq!(found(&Forwarded::hops(hops), &from(PROXY, "forwarded", &lines)), leftmost.into());
+    }
+
+    // Who passes all proxies has the address that the outermost of them saw, whatever it sends; so it cannot shorten
+    // the list.
+    #[test]
+    fn no_client_behind_all_hops_can_shorten_the_list(
+        sent in vec(line(), 0..3),
+        client in any::<[u8; 4]>(),
+        hops in 1..6_usize,
+    ) {
+        let client = IpAddr::from(client);
+        // What the proxies append: the client's address, and those of all of them but the last, which is the peer.
+        let appended = |parameter: &str| {
+            let seen = iter::once(client.to_string()).chain((1..hops).map(|proxy| format!("10.0.0.{proxy}")));
+            let mut lines = sent.clone();
+            lines.extend(seen.map(|address| format!("{parameter}{address}").into_bytes()));
+            lines
+        };
+        let lines = appended("");
+        let lines: Vec<_> = lines.iter().map(Vec::as_slice).collect();
+        prop_assert_eq!(found(&ForwardedFor::hops(hops), &from(PROXY, XFF, &lines)), client.into());
+        let lines = appended("for=");
+        let lines: Vec<_> = lines.iter().map(Vec::as_slice).collect();
+        prop_assert_eq!(found(&Forwarded::hops(hops), &from(PROXY, "forwarded", &lines)), client.into());
+    }
 }
 
 #[test]

@@ -4,11 +4,13 @@
 use std::{convert::Infallible, num::NonZeroU64, time::Duration};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use proptest::prelude::*;
 use tollgate::{
     Decision, Outcome, Policy, Quota, Timestamp, Verdict,
     key::MissingKey,
     respond::{Grpc, Headers, Http, Refusal, Respond},
 };
+use tonic_types::StatusExt as _;
 
 const METHODS: [&str; 10] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE", "PURGE",
@@ -26,20 +28,25 @@ const CONTENT_TYPES: [(Option<&str>, bool); 8] = [
     (Some("application/grpc-web-text"), true),
 ];
 
+fn of(decision: Decision) -> Refusal {
+    let mut outcome = Outcome::new();
+    outcome.push(Policy::new("api"), decision);
+    Refusal::new(outcome)
+}
+
+fn refused(wait: Option<Duration>) -> Decision {
+    Decision::new(Verdict::Refuse, Timestamp::default(), 1)
+        .with_limit(NonZeroU64::MIN, Quota::per_minute(1))
+        .with_remaining(0)
+        .with_retry_after(wait)
+}
+
+fn undecided(wait: Option<Duration>) -> Decision {
+    Decision::undecided(false, Timestamp::default(), wait)
+}
+
 /// The kinds of refusals, each with its status over HTTP and its code over gRPC.
 fn kinds() -> Vec<(Refusal, u16, &'static str)> {
-    let of = |decision| {
-        let mut outcome = Outcome::new();
-        outcome.push(Policy::new("api"), decision);
-        Refusal::new(outcome)
-    };
-    let refused = |wait| {
-        Decision::new(Verdict::Refuse, Timestamp::default(), 1)
-            .with_limit(NonZeroU64::MIN, Quota::per_minute(1))
-            .with_remaining(0)
-            .with_retry_after(wait)
-    };
-    let undecided = |wait| Decision::undecided(false, Timestamp::default(), wait);
     let wait = Some(Duration::from_secs(60));
     let status = |status| {
         let missing = MissingKey::new("no key").with_status(StatusCode::from_u16(status).unwrap());
@@ -168,4 +175,53 @@ fn only_what_is_posted_is_answered_as_grpc() {
             assert!(told.is_none(), "{what}");
         }
     });
+}
+
+/// The longest wait that `grpc-retry-pushback-ms` can hold, and that `RetryInfo` can.
+const PUSHBACK: Duration = Duration::from_millis(i32::MAX as u64);
+const RETRY_INFO: Duration = Duration::from_secs(315_576_000_000);
+
+/// Waits around the longest ones that the fields can hold, and any others.
+fn waits() -> impl Strategy<Value = Duration> {
+    let near = |longest: Duration| {
+        (0..3_000_000_u64, any::<bool>()).prop_map(move |(nanos, above)| {
+            let distance = Duration::from_nanos(nanos);
+            if above {
+                longest + distance
+            } else {
+                longest - distance
+            }
+        })
+    };
+    prop_oneof![
+        any::<u64>().prop_map(Duration::from_nanos),
+        any::<u64>().prop_map(Duration::from_secs),
+        near(PUSHBACK),
+        near(RETRY_INFO),
+        Just(PUSHBACK),
+        Just(RETRY_INFO),
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+    ]
+}
+
+proptest! {
+    /// Whoever obeys either field comes back no sooner than its limit lets it pass.
+    #[test]
+    fn a_wait_is_told_in_full_over_grpc_or_not_at_all(wait in waits(), is_limit: bool, by_http: bool) {
+        let decision = if is_limit { refused(Some(wait)) } else { undecided(Some(wait)) };
+        let mut request = Request::post("/").body(()).unwrap();
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        let respond = if by_http { answer(Http::new()) } else { answer(Grpc::new()) };
+        let answer = respond(request, of(decision));
+
+        let pushback = answer.headers().get("grpc-retry-pushback-ms");
+        let pushback = pushback.map(|told| told.to_str().unwrap().parse::<i32>().unwrap());
+        let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
+        prop_assert_eq!(pushback, (wait <= PUSHBACK).then_some(millis as i32));
+
+        let status = tonic::Status::from_header_map(answer.headers()).unwrap();
+        let told = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        prop_assert_eq!(told, (wait <= RETRY_INFO).then_some(wait));
+    }
 }

@@ -43,6 +43,17 @@ const EXPOSED: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit
 /// `grpc-retry-pushback-ms` (gRFC A6) tells clients when to retry, and -1 that they
 /// should not. The fields of [`Headers`] stand beside it.
 ///
+/// # Long waits
+///
+/// A wait is told in full or not at all: an obedient client that was told less would come back to a refusal.
+///
+/// | | longest | a longer wait |
+/// |---|---|---|
+/// | `grpc-retry-pushback-ms` | 2³¹ − 1 ms, about 24.8 days | has no such field: a client with a retry policy for this status follows its own back-off |
+/// | `RetryInfo` | 315,576,000,000 s, 10,000 years | is not told |
+///
+/// So behind a limit whose waits can pass 24.8 days, read `RetryInfo`.
+///
 /// The answer carries `Cache-Control: no-store`, as every refusal does.
 ///
 /// [`Http`](super::Http) does the same for POST requests whose content type is gRPC.
@@ -156,7 +167,7 @@ pub(super) fn write(
     };
     let wait = settings.retry_after(refusal);
     let pushback = match wait {
-        Some(wait) => number::value(milliseconds(wait)),
+        Some(wait) => milliseconds(wait).and_then(number::value),
         None if refusal.is_forever() => Some(HeaderValue::from_static("-1")),
         None => None,
     };
@@ -190,10 +201,12 @@ fn code_of(refusal: &Refusal) -> u32 {
     }
 }
 
-/// Milliseconds rounded up, 1 to 2³¹ − 1.
-fn milliseconds(wait: Duration) -> u64 {
-    let millis = wait.as_nanos().div_ceil(1_000_000);
-    u64::try_from(millis).map_or(i32::MAX as u64, |millis| millis.clamp(1, i32::MAX as u64))
+/// Returns the wait in milliseconds, rounded up, at least 1; `None` if the field cannot hold it.
+///
+/// The field is a signed 32-bit number. Clients read a larger one differently: some as "do not retry", some as it is.
+fn milliseconds(wait: Duration) -> Option<u64> {
+    let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
+    i32::try_from(millis).ok()?.try_into().ok()
 }
 
 /// A message as `grpc-message` has it: %x20 to %x7E but `%` stand for themselves (gRPC over HTTP/2, Responses).

@@ -9,12 +9,12 @@ use http::HeaderValue;
 
 use crate::outcome::Outcome;
 
-/// The longest `google.protobuf.Duration`, in seconds.
-const MAX_SECONDS: u64 = 315_576_000_000;
+/// The longest `google.protobuf.Duration`: 10,000 years. A longer wait is not told, rather than told too short.
+const LONGEST: Duration = Duration::from_secs(315_576_000_000);
 
 /// The status with its details; `None` if there are none to tell.
 ///
-/// `RetryInfo` tells the wait, exact to the nanosecond, and `QuotaFailure` the policies that refuse: their
+/// `RetryInfo` tells the wait, exact to the nanosecond, unless it is too long for it, and `QuotaFailure` the policies that refuse: their
 /// names and quotas, nothing of the client.
 pub(super) fn header(
     code: u32,
@@ -23,7 +23,7 @@ pub(super) fn header(
     outcome: &Outcome,
 ) -> Option<HeaderValue> {
     let mut details = Vec::new();
-    if let Some(wait) = wait {
+    if let Some(wait) = wait.filter(|wait| *wait <= LONGEST) {
         push_any(
             &mut details,
             "type.googleapis.com/google.rpc.RetryInfo",
@@ -51,10 +51,8 @@ pub(super) fn header(
 /// `RetryInfo { retry_delay = 1 }`.
 fn retry_info(wait: Duration) -> Vec<u8> {
     let mut duration = Vec::new();
-    push_number(&mut duration, 1, wait.as_secs().min(MAX_SECONDS));
-    if wait.as_secs() < MAX_SECONDS {
-        push_number(&mut duration, 2, wait.subsec_nanos().into());
-    }
+    push_number(&mut duration, 1, wait.as_secs());
+    push_number(&mut duration, 2, wait.subsec_nanos().into());
     let mut info = Vec::new();
     push_bytes(&mut info, 1, &duration);
     info

@@ -70,7 +70,8 @@ impl Forwarded {
 
     /// Believes the last `count` hops, whoever they are; 0 is the peer alone.
     ///
-    /// The weaker choice, as it is for [`ForwardedFor::hops`](super::ForwardedFor::hops).
+    /// The weaker choice, as it is for [`ForwardedFor::hops`](super::ForwardedFor::hops), whose page also tells what
+    /// happens to a list shorter than `count`: the leftmost element is the client, or the peer if there is none.
     pub fn hops(count: usize) -> Self {
         Self::new(Trust::Hops(count))
     }

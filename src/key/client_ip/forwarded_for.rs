@@ -77,6 +77,32 @@ impl ForwardedFor {
     /// `count` is the number of proxies in front of the server, the peer included.
     /// It is the weaker choice: whoever reaches the server past one of them chooses their own
     /// key. Where the proxies' networks are known, use [`trusting`](Self::trusting).
+    ///
+    /// # Lists shorter than `count`
+    ///
+    /// The client is then the leftmost element, or the peer if there is no element. No request fails for it, and none
+    /// gets a key that it could not get otherwise:
+    ///
+    /// - Each proxy appends the address that it was reached from. A request that came through all `count` proxies has
+    ///   at least `count` elements, whatever its client sent, and its key is the address that the outermost proxy saw.
+    ///   Such a client cannot shorten the list.
+    /// - A request that came past one of them can have a short list. Its leftmost element is what the outermost proxy
+    ///   on its way saw, or what the client wrote. That client could as well have written a list that is long enough, so
+    ///   a refusal of short lists would protect nothing: keep clients from reaching the server past a proxy.
+    ///
+    /// An element that names no address ends the walk as the end of the list does.
+    ///
+    /// ```
+    /// use std::net::{Ipv4Addr, SocketAddr};
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, ForwardedFor, Key, KeyExtractor};
+    ///
+    /// let mut request = Request::builder().header("x-forwarded-for", "192.0.2.7").body(()).unwrap();
+    /// request.extensions_mut().insert(SocketAddr::from(([10, 0, 0, 1], 80)));
+    /// // One proxy was passed, two were expected.
+    /// let client = Extracted::Key(Key::from(Ipv4Addr::new(192, 0, 2, 7)));
+    /// assert_eq!(ForwardedFor::hops(2).extract(&request), Ok(client));
+    /// ```
     pub fn hops(count: usize) -> Self {
         Self::new(Trust::Hops(count))
     }
