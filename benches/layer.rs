@@ -257,10 +257,15 @@ impl<'a> Course<'a> {
 }
 
 fn admitted_without_headers(course: &mut Course<'_>) {
-    let respond = Http::empty().headers(Headers::None);
+    let told = Http::empty().headers(Headers::None);
+    // As those of others, who leave nothing in a request.
+    let respond = told.clone().outcome(false);
     let ours = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
         .respond(respond.clone());
+    let told = RateLimitLayer::new(rule(MANY))
+        .key(PeerIp::new())
+        .respond(told);
     // It lies in the nearest cache; the default one, with room for a million keys, does not.
     let small = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
@@ -271,6 +276,7 @@ fn admitted_without_headers(course: &mut Course<'_>) {
         course.admits("tower_governor", governor!(MANY), &[]),
         course.admits("rate-net", rate_net(MANY), &[]),
         course.admits("tollgate with room for 2,000 keys", small, &[]),
+        course.admits("tollgate, with the outcome", told, &[]),
     ];
     course.race(
         "admitted, no headers",

@@ -211,6 +211,33 @@ impl fmt::Display for Policy {
 /// Layers that are stacked append to one outcome, the outermost first. Handlers find
 /// it in the request's extensions, and outer layers in the extensions of a
 /// refusal.
+///
+/// A limit that a request is exempt from has no decision: [`get`](Self::get) finds none, and the outcome
+/// [is empty](Self::is_empty) where no limit applies.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{Outcome, RateLimitLayer, TokenBucket, key::{Global, KeyExtractorExt, paths}};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).named("api").key(Global.exempting(paths(["/health"]))))
+///     .service(service_fn(async |request: Request<()>| {
+///         let outcome = request.extensions().get::<Outcome>().cloned().unwrap_or_default();
+///         let told = match outcome.get("api") {
+///             Some(decision) => format!("{:?} left", decision.remaining()),
+///             None => "exempt".to_owned(),
+///         };
+///         Ok::<_, Infallible>(Response::new(told))
+///     }));
+///
+/// let get = |path| Request::builder().uri(path).body(()).unwrap();
+/// assert_eq!(service.clone().oneshot(get("/")).await?.body(), "Some(8) left");
+/// assert_eq!(service.oneshot(get("/health")).await?.body(), "exempt");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Default)]
 pub struct Outcome {
     entries: SmallVec<[Entry; 1]>,
@@ -366,13 +393,13 @@ impl Outcome {
         self.entries.len()
     }
 
-    /// Whether nothing limited the request.
+    /// Whether there are no decisions: the request is exempt from all limits in front of the service.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether every limit let the request pass.
+    /// Whether every limit let the request pass, as it does where there is none.
     pub fn is_admitted(&self) -> bool {
         self.entries
             .iter()

@@ -97,6 +97,8 @@ where
             }
         };
         if asks.is_empty() {
+            // An exemption is an outcome, too. There is nothing to mark the response with.
+            drop(config.admit(&mut req, Outcome::new));
             return ResponseFuture::calling(inner.call(req), None);
         }
         let decisions = match config.store.acquire(&asks) {

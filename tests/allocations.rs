@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use tollgate::{
     AnyRule, Cost, Policy, RateLimitLayer, TokenBucket,
-    key::{Key, PeerIp},
+    key::{Header, Key, KeyExtractorExt, PeerIp},
     respond::{Headers, Http},
     store::{Ask, Local},
 };
@@ -191,8 +191,8 @@ fn of_the_map(headers: usize) -> u64 {
 }
 
 #[test]
-fn an_admitted_request_without_headers() {
-    let respond = Http::empty().headers(Headers::None);
+fn an_admitted_request_without_headers_and_without_its_outcome() {
+    let respond = Http::empty().headers(Headers::None).outcome(false);
     let layer = RateLimitLayer::new(rule(100))
         .key(PeerIp::new())
         .respond(respond);
@@ -200,6 +200,25 @@ fn an_admitted_request_without_headers() {
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.headers().is_empty());
     assert_eq!(count, 0);
+}
+
+/// The outcome lies in a box in the request's extensions.
+#[test]
+fn an_admitted_or_exempt_request_without_headers() {
+    let respond = || Http::empty().headers(Headers::None);
+    let layer = RateLimitLayer::new(rule(100))
+        .key(PeerIp::new())
+        .respond(respond());
+    assert_eq!(of_a_request(layer.layer(Inner)).0, 1);
+
+    let exempt = |respond| {
+        let layer = RateLimitLayer::new(rule(1))
+            .key(Header::new("x-api-key").or_exempt())
+            .respond(respond);
+        of_a_request(layer.layer(Inner)).0
+    };
+    assert_eq!(exempt(respond()), 1);
+    assert_eq!(exempt(respond().outcome(false)), 0);
 }
 
 #[test]

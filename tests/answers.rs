@@ -381,14 +381,17 @@ fn the_outcome_lies_in_the_request() {
     for (respond, wanted, expected) in [
         (Http::new(), true, &both),
         (Http::new().outcome(false), true, &None),
-        (none(), false, &None),
-        (none().outcome(true), true, &both),
+        // Fields for clients, and what handlers learn, are two settings.
+        (none(), true, &both),
+        (none().outcome(false), false, &None),
+        (none().outcome(false).outcome(true), true, &both),
     ] {
         assert_eq!(wants(&respond), wanted);
         assert_eq!(&told(&respond), expected);
     }
     assert!(wants(&Grpc::new()));
-    assert!(!wants(&Grpc::new().headers(Headers::None)));
+    assert!(wants(&Grpc::new().headers(Headers::None)));
+    assert!(!wants(&Grpc::new().headers(Headers::None).outcome(false)));
 }
 
 // § 2. A refusal over HTTP

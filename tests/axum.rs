@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::Request,
+    extract::{Extension, Request},
     middleware::map_response,
     response::{Redirect, Response},
     routing::{get, post},
@@ -27,8 +27,10 @@ use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tollgate::{
     Limit, Outcome, Quota, RateLimitLayer, TokenBucket,
     clock::ManualClock,
-    key::{ForwardedFor, KeyExtractorExt, MatchedPath, PeerIp, cors_preflight},
-    respond::Http,
+    key::{
+        ForwardedFor, Global, Header, KeyExtractorExt, MatchedPath, PeerIp, cors_preflight, paths,
+    },
+    respond::{Headers, Http},
     store::{Local, LocalBuilder},
 };
 
@@ -436,6 +438,66 @@ async fn handlers_take_the_outcome() {
         (answer.text(), answer.header("ratelimit").is_some()),
         ("false", true)
     );
+}
+
+/// Whether headers are sent, why a request is not limited, and which limits of several are left out: none of it takes the
+/// outcome from a handler.
+#[tokio::test]
+async fn handlers_below_a_layer_always_have_an_outcome() {
+    let shapes = [
+        Headers::Draft,
+        Headers::Draft07,
+        Headers::Draft06,
+        Headers::Legacy,
+        Headers::LegacyDelta,
+        Headers::None,
+    ];
+    for headers in shapes {
+        let limit = |name: &str| {
+            Limit::new(TokenBucket::per_day(5)).named(name).key(
+                Header::new("x-api-key")
+                    .or_exempt()
+                    .exempting(paths(["/free"])),
+            )
+        };
+        let layer = RateLimitLayer::new(TokenBucket::per_day(5))
+            .store(still())
+            .key(Global.exempting(paths(["/free", "/outer"])))
+            .also(limit("keyed"))
+            .respond(Http::new().headers(headers));
+        let handler = get(
+            async |sure: Outcome, perhaps: Option<Outcome>, Extension(laid): Extension<Outcome>| {
+                assert_eq!(Some(told(&sure)), perhaps.as_ref().map(told));
+                assert_eq!(told(&sure), told(&laid));
+                assert!(sure.is_admitted());
+                format!("{} {}", sure.is_empty(), told(&sure))
+            },
+        );
+        let app = Router::new()
+            .route("/", handler.clone())
+            .route("/free", handler.clone())
+            .route("/outer", handler);
+        let caller = Caller::new(serve(app.layer(layer)).await);
+        let ask = async |path: &str, headers: &[(&str, &str)]| {
+            let answer = caller.call(Method::GET, path, headers).await;
+            (answer.status, answer.text().to_owned())
+        };
+        let key = [("x-api-key", "ann")];
+        for (path, key, expected) in [
+            ("/", &key[..], "false default=4 keyed=4"),
+            ("/", &[], "false default=3"),
+            ("/outer", &key, "false keyed=3"),
+            ("/outer", &[], "true "),
+            ("/free", &key, "true "),
+            ("/free", &[], "true "),
+        ] {
+            assert_eq!(
+                ask(path, key).await,
+                (200, expected.to_owned()),
+                "{headers} {path}"
+            );
+        }
+    }
 }
 
 /// Leaves what outer layers can learn of an answer in a field of it.

@@ -130,6 +130,7 @@ async fn a_missing_key_is_answered_and_an_exempt_request_passes_without_asking()
         send(&mut service, Call::default()).await,
         "no key: no key in the call"
     );
+    // It has an outcome (`tests/axum.rs`), and its response is not marked.
     assert_eq!(send(&mut service, Call::of("health")).await, "call 1");
     assert_eq!(store.len(), 0);
     assert_eq!(

@@ -25,7 +25,7 @@ where
     let limit = RateLimitLayer::new(rule)
         .key(args.key.clone())
         .store(store)
-        .respond(Http::new().headers(args.headers).outcome(true));
+        .respond(Http::new().headers(args.headers));
     Router::new()
         .route("/", get(hello))
         .route("/slow", get(slow))

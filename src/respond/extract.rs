@@ -9,16 +9,16 @@ use std::convert::Infallible;
 
 use crate::outcome::Outcome;
 
-/// No layer told an outcome to this request: an axum handler asked for one in vain.
+/// No layer left an [`Outcome`] in the request: an axum handler asked for one in vain.
 ///
-/// Put the route below the layer, and leave its headers on or ask for the outcome with
-/// [`Http::outcome`](super::Http::outcome). A handler that also serves requests that are not limited
-/// takes an `Option<Outcome>`.
+/// Put the route below a `RateLimitLayer`, and do not turn outcomes off by
+/// [`Http::outcome`](super::Http::outcome). Requests that are exempt from the layer's limits have an outcome, an
+/// [empty](Outcome::is_empty) one. A handler that also serves routes without a layer takes an `Option<Outcome>`.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingOutcome;
 
 const MESSAGE: &str = "no rate limit outcome in this request's extensions: expected the route below a \
-    `RateLimitLayer` that tells it; add the layer, or `.respond(Http::new().outcome(true))`";
+    `RateLimitLayer`; add the layer to the route or around it, or, if it is there, remove its `.outcome(false)`";
 
 impl std::fmt::Display for MissingOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -24,8 +24,9 @@
 //! # Extensions
 //!
 //! The [`Outcome`] of an admitted request lies in its extensions, that of a refused
-//! one in the extensions of the answer, where outer layers find it. With the feature `axum`, a handler takes
-//! an `Outcome` or an `Option<Outcome>` as its argument.
+//! one in the extensions of the answer, where outer layers find it. A request that no limit applies to is admitted with an
+//! [empty](Outcome::is_empty) one. With the feature `axum`, a handler takes
+//! an `Outcome` or an `Option<Outcome>` as its argument. [`Http::outcome`] turns outcomes off.
 
 mod body;
 mod draft;
@@ -83,6 +84,9 @@ pub trait Respond<Req, Res, Err> {
     fn wants_outcome(&self) -> bool;
 
     /// Tells an admitted request of its outcome, before the inner service is called.
+    ///
+    /// The outcome of a request that is exempt from all limits is [empty](Outcome::is_empty), and its response is not
+    /// [marked](Self::annotate).
     fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Mark;
 
     /// Marks the response of an admitted request.

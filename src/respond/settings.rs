@@ -11,7 +11,8 @@ use crate::outcome::Outcome;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     headers: Headers,
-    outcome: Option<bool>,
+    /// Whether admitted requests go without their outcome.
+    untold: bool,
     jitter: Option<Jitter>,
     /// Shared by all clones.
     cache: Arc<Cache>,
@@ -30,7 +31,7 @@ impl Settings {
     }
 
     pub(super) fn set_outcome(&mut self, wanted: bool) {
-        self.outcome = Some(wanted);
+        self.untold = !wanted;
     }
 
     pub(super) fn set_jitter(&mut self, most: Duration) {
@@ -42,13 +43,13 @@ impl Settings {
     }
 
     pub(super) fn wants_outcome(&self) -> bool {
-        self.headers != Headers::None || self.outcome == Some(true)
+        self.headers != Headers::None || !self.untold
     }
 
     /// Leaves the outcome of an admitted request in its extensions.
     pub(super) fn admit(&self, extensions: &mut Extensions, outcome: Outcome) -> Fields {
         let fields = self.fields(&outcome);
-        if self.outcome.unwrap_or(self.headers != Headers::None) {
+        if !self.untold {
             // Stacked layers are rare: one look-up for all others.
             if let Some(outer) = extensions.insert(outcome) {
                 if let Some(all) = extensions.get_mut::<Outcome>() {
@@ -103,8 +104,9 @@ macro_rules! setters {
         /// The same answers, with or without the [`Outcome`] in the extensions of
         /// admitted requests.
         ///
-        /// With it unless set, as long as there are [`headers`](Self::headers).
-        /// A refusal carries it always, in its response's extensions.
+        /// With it unless set, whatever the [`headers`](Self::headers): handlers may ask for it. It costs one allocation.
+        /// Without headers and without it, an admitted request allocates nothing, and handlers that take an
+        /// `Outcome` are answered with 500. A refusal carries it always, in its response's extensions.
         #[must_use]
         pub fn outcome(mut self, wanted: bool) -> Self {
             self.settings.set_outcome(wanted);
