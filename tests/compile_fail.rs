@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that put their authors right.
-const REMEDIES: [(&str, &str); 15] = [
+const REMEDIES: [(&str, &str); 16] = [
     (
         "also_of_another_rule",
         "expected `TokenBucket`, found `AnyRule`",
@@ -34,6 +34,10 @@ const REMEDIES: [(&str, &str); 15] = [
     (
         "fallible_store_in_axum",
         "`.fail_open()` lets requests pass",
+    ),
+    (
+        "help_in_a_body",
+        "`OperatorHelp` doesn't implement `std::fmt::Display`",
     ),
     (
         "key_of_another_request",

@@ -1,16 +1,23 @@
 //! What holds for every refusal, whatever was asked, why it was refused, and who answers.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-use std::{convert::Infallible, num::NonZeroU64, time::Duration};
+use std::{
+    collections::HashSet, convert::Infallible, error::Error, num::NonZeroU64, time::Duration,
+};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use proptest::prelude::*;
 use tollgate::{
     Decision, Outcome, Policy, Quota, Timestamp, Verdict,
-    key::MissingKey,
-    respond::{Grpc, Headers, Http, Refusal, Respond},
+    key::{
+        Extension, Forwarded, ForwardedFor, Header, Key, KeyExtractor, KeyExtractorExt, MissingKey,
+        PeerIp,
+    },
+    respond::{AsError, Cause, Grpc, Headers, Http, Refusal, Refused, Respond},
 };
 use tonic_types::StatusExt as _;
+use tower::BoxError;
 
 const METHODS: [&str; 10] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE", "PURGE",
@@ -132,6 +139,16 @@ fn responders() -> Vec<(&'static str, Answer, bool)> {
     ]
 }
 
+fn request(method: &str, content_type: Option<&'static str>) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
+    if let Some(content_type) = content_type {
+        let value = HeaderValue::from_static(content_type);
+        request.headers_mut().insert("content-type", value);
+    }
+    request
+}
+
 /// Calls `see` with every request, refusal and responder: what they are, whether the answer is to be gRPC's, its status over
 /// HTTP, its code over gRPC, and the answer.
 fn all(mut see: impl FnMut(&str, bool, u16, &str, &Response<String>)) {
@@ -140,12 +157,7 @@ fn all(mut see: impl FnMut(&str, bool, u16, &str, &Response<String>)) {
             for (content_type, is_grpc) in CONTENT_TYPES {
                 for (refusal, status, code) in kinds() {
                     let what = format!("{name}: {method} {content_type:?}, {refusal}");
-                    let mut request = Request::new(());
-                    *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
-                    if let Some(content_type) = content_type {
-                        let value = HeaderValue::from_static(content_type);
-                        request.headers_mut().insert("content-type", value);
-                    }
+                    let request = request(method, content_type);
                     let speaks = always_grpc || (is_grpc && method == "POST");
                     see(&what, speaks, status, code, &respond(request, refusal));
                 }
@@ -175,6 +187,132 @@ fn only_what_is_posted_is_answered_as_grpc() {
             assert!(told.is_none(), "{what}");
         }
     });
+}
+
+/// All that an error says of itself and of its causes.
+fn words(error: &(dyn Error + 'static)) -> String {
+    let (mut words, mut cause) = (String::new(), Some(error));
+    while let Some(error) = cause {
+        words += &format!("{error} {error:?} {error:#?} ");
+        cause = error.source();
+    }
+    words
+}
+
+/// A body into which everything goes that can be written of a refusal.
+fn talkative(refusal: &Refusal) -> String {
+    let mut body = format!("{refusal} {refusal:?} {refusal:#?} {:?}", refusal.outcome());
+    body += &format!("{:?} {:?}", refusal.cause(), refusal.help());
+    if let Cause::MissingKey(missing) = refusal.cause() {
+        body += &words(missing);
+        body += &format!("{} {:?}", missing.what(), missing.challenge());
+    }
+    let refused = Refused::from(refusal.clone());
+    body + &words(&refused)
+}
+
+/// What a client can read of an answer, also what is encoded.
+fn readable(answer: &Response<String>) -> String {
+    let mut all = format!("{} {}", answer.status(), answer.body());
+    for (name, value) in answer.headers() {
+        let value = value.to_str().unwrap();
+        all += &format!("\n{name}: {value}\n");
+        if let Ok(bytes) = STANDARD_NO_PAD.decode(value) {
+            all += &String::from_utf8_lossy(&bytes);
+        }
+    }
+    if let Some(status) = tonic::Status::from_header_map(answer.headers()) {
+        all += &format!("{status:?}");
+    }
+    all
+}
+
+/// Requests that a server refuses by its own fault: the help for its operator, and the refusal.
+fn faults_of_the_server() -> Vec<(String, Refusal)> {
+    struct Plan;
+    fn of(key: impl KeyExtractor<Request<()>>) -> MissingKey {
+        key.extract(&Request::new(())).unwrap_err()
+    }
+    let plan = || Extension::of(|_: &Plan| Key::GLOBAL);
+    let secret =
+        || MissingKey::misconfigured("set PLAN_SERVICE_URL to http://10.1.2.3:8080".to_owned());
+    let missing = vec![
+        of(PeerIp::new()),
+        of(ForwardedFor::hops(1)),
+        of(ForwardedFor::try_trusting(["10.0.0.0/8"]).unwrap()),
+        of(Forwarded::hops(1)),
+        of(plan()),
+        of(plan().or(Header::new("x-api-key"))),
+        of((Header::new("x-api-key").or_shared("nobody"), PeerIp::new())),
+        of(PeerIp::new().or_refuse(StatusCode::NOT_FOUND)),
+        of(PeerIp::new().tagged("peer").labelled()),
+        of(move |_: &Request<()>| Err::<Key, _>(secret())),
+        secret().with_challenge("Bearer"),
+        secret().with_status(StatusCode::BAD_REQUEST),
+    ];
+    let faults = missing.into_iter().map(|missing| {
+        let help = missing.help().unwrap().expose_to_operator().to_owned();
+        (help, Refusal::missing(missing))
+    });
+    faults.collect()
+}
+
+/// Panics where a part of `help` that says something can be read in `text`.
+fn no_part_of(help: &str, text: &str, what: &str) {
+    let read: HashSet<&[u8]> = text.as_bytes().windows(10).collect();
+    let mut parts = help.as_bytes().windows(10);
+    let leaked = parts.find(|part| read.contains(part));
+    let leaked = leaked.map(String::from_utf8_lossy);
+    assert!(
+        leaked.is_none(),
+        "{what}: {leaked:?} of `{help}` in\n{text}"
+    );
+}
+
+#[test]
+fn no_client_reads_what_is_for_the_operator() {
+    let mut responders = responders();
+    let talk = Http::body(|refusal, _| talkative(refusal));
+    responders.push(("all there is", answer(talk), false));
+    for (help, refusal) in faults_of_the_server() {
+        for (name, respond, _) in &responders {
+            for method in ["GET", "HEAD", "POST"] {
+                for (content_type, _) in CONTENT_TYPES {
+                    let request = request(method, content_type);
+                    let answer = respond(request, refusal.clone());
+                    let what = format!("{name}: {method} {content_type:?}");
+                    no_part_of(&help, &readable(&answer), &what);
+                }
+            }
+        }
+        let as_error: Result<(), BoxError> = AsError.refuse((), refusal);
+        let error = as_error.unwrap_err();
+        no_part_of(&help, &words(&*error), "as an error");
+        let refused = error.downcast_ref::<Refused>().unwrap();
+        let still = refused.refusal().help().unwrap();
+        assert_eq!(still.expose_to_operator(), help);
+    }
+}
+
+/// What a handler learns where it is below no layer.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn no_client_reads_what_a_program_lacks() {
+    use axum::{extract::FromRequestParts, response::IntoResponse};
+
+    let (mut parts, ()) = Request::new(()).into_parts();
+    let rejection = Outcome::from_request_parts(&mut parts, &())
+        .await
+        .unwrap_err();
+    let help = rejection.help();
+    let help = help.expose_to_operator();
+    assert!(help.contains("RateLimitLayer"), "{help}");
+    no_part_of(help, &words(&rejection), "as an error");
+    let (parts, body) = rejection.into_response().into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let answer = Response::from_parts(parts, body);
+    no_part_of(help, &readable(&answer), "as an answer");
 }
 
 /// The longest wait that `grpc-retry-pushback-ms` can hold, and that `RetryInfo` can.
@@ -210,8 +348,7 @@ proptest! {
     #[test]
     fn a_wait_is_told_in_full_over_grpc_or_not_at_all(wait in waits(), is_limit: bool, by_http: bool) {
         let decision = if is_limit { refused(Some(wait)) } else { undecided(Some(wait)) };
-        let mut request = Request::post("/").body(()).unwrap();
-        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        let request = request("POST", Some("application/grpc"));
         let respond = if by_http { answer(Http::new()) } else { answer(Grpc::new()) };
         let answer = respond(request, of(decision));
 

@@ -1,10 +1,10 @@
 //! Keys made of what an outer layer found out.
 
-use std::{any::type_name, fmt, marker::PhantomData, sync::Arc};
+use std::{any::type_name, fmt, marker::PhantomData};
 
 use http::Request;
 
-use super::{Extracted, IntoKey, KeyExtractor, MissingKey};
+use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 
 /// A value in the request's extensions, put there by a layer outside of the limit.
 ///
@@ -50,7 +50,7 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey};
 /// ordinary missing key, or add [`or`](super::KeyExtractorExt::or).
 pub struct Extension<T, F> {
     read: F,
-    missing: Arc<str>,
+    help: OperatorHelp,
     value: PhantomData<fn(&T)>,
 }
 
@@ -61,14 +61,14 @@ impl Extension<(), ()> {
         F: Fn(&T) -> K,
         K: IntoKey,
     {
-        let missing = format!(
+        let help = format!(
             "no `{}` in the request's extensions: the layer that inserts it must be outside of the \
              limit (in axum: added after it)",
             type_name::<T>()
         );
         Extension {
             read,
-            missing: missing.into(),
+            help: OperatorHelp::new(help),
             value: PhantomData,
         }
     }
@@ -83,7 +83,7 @@ where
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
         match req.extensions().get() {
             Some(value) => (self.read)(value).into_key(),
-            None => Err(MissingKey::shared(&self.missing).into_misconfigured()),
+            None => Err(MissingKey::with_help(self.help.clone())),
         }
     }
 }
@@ -92,7 +92,7 @@ impl<T, F: Clone> Clone for Extension<T, F> {
     fn clone(&self) -> Self {
         Self {
             read: self.read.clone(),
-            missing: self.missing.clone(),
+            help: self.help.clone(),
             value: PhantomData,
         }
     }

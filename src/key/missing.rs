@@ -4,57 +4,66 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use http::StatusCode;
 
+use super::help::{OperatorHelp, Text};
+
 /// The request does not hold what the key is made of.
 ///
 /// The layer answers with [`status`](Self::status), 400 unless changed, and spends
 /// nothing. [`or`](super::KeyExtractorExt::or) and its siblings on the extractor choose
 /// something else.
-#[derive(Clone)]
+///
+/// # Who may read what
+///
+/// | | made by | for clients: [`what`](Self::what), `Display`, `Debug` | for operators: [`help`](Self::help) |
+/// |---|---|---|---|
+/// | the request lacks it | [`new`](Self::new) | what to send | none |
+/// | the server lacks it | [`misconfigured`](Self::misconfigured) | `internal error` | what to do |
+#[derive(Clone, PartialEq, Eq)]
 pub struct MissingKey {
-    what: What,
+    words: Words,
     challenge: Option<&'static str>,
-    // Words only: beside a key in a `Result`, smaller fields would cut its words into pieces.
+    // A word: beside a key in a `Result`, smaller fields would cut its words into pieces.
     status: u64,
-    server_fault: u64,
 }
 
-#[derive(Clone)]
-enum What {
-    Static(&'static str),
-    Shared(Arc<str>),
+#[derive(Clone, PartialEq, Eq)]
+enum Words {
+    Client(Text),
+    Operator(OperatorHelp),
 }
+
+/// What a client is told of what the server lacks.
+const INTERNAL: &str = "internal error";
 
 impl MissingKey {
-    /// `what` was not in the request: a phrase like "no header `x-api-key`".
+    /// `what` was not in the request: a phrase for the client like "no header `x-api-key`".
     pub fn new(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(match what.into() {
-            Cow::Borrowed(what) => What::Static(what),
-            Cow::Owned(what) => What::Shared(what.into()),
-        })
+        Self::of(Words::Client(Text::new(what)))
     }
 
     /// The same as [`new`](Self::new), without an allocation for every request.
     pub(super) fn shared(what: &Arc<str>) -> Self {
-        Self::of(What::Shared(what.clone()))
+        Self::of(Words::Client(Text::Shared(what.clone())))
     }
 
-    fn of(what: What) -> Self {
+    fn of(words: Words) -> Self {
         Self {
-            what,
+            words,
             challenge: None,
             status: u64::from(StatusCode::BAD_REQUEST.as_u16()),
-            server_fault: 0,
         }
     }
 
-    /// The server was set up without what the key needs: answered with 500 and logged once.
-    pub fn misconfigured(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(what).into_misconfigured()
+    /// The server was set up without what the key needs: answered with 500, and logged once.
+    ///
+    /// `help` is for the operator; no client reads it.
+    pub fn misconfigured(help: impl Into<Cow<'static, str>>) -> Self {
+        Self::with_help(OperatorHelp::new(help))
     }
 
-    pub(super) fn into_misconfigured(mut self) -> Self {
-        self.server_fault = 1;
-        self.with_status(StatusCode::INTERNAL_SERVER_ERROR)
+    /// The same as [`misconfigured`](Self::misconfigured), without an allocation for every request.
+    pub(super) fn with_help(help: OperatorHelp) -> Self {
+        Self::of(Words::Operator(help)).with_status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// The same, answered with another status.
@@ -86,17 +95,23 @@ impl MissingKey {
     }
 
     /// Whether the server lacks something, rather than the request.
-    ///
-    /// The client is told no details then.
     pub fn is_server_fault(&self) -> bool {
-        self.server_fault == 1
+        self.help().is_some()
     }
 
-    /// What was missing, in a phrase.
+    /// What was missing, in a phrase for the client; `internal error` where [the server lacks it](Self::is_server_fault).
     pub fn what(&self) -> &str {
-        match &self.what {
-            What::Static(what) => what,
-            What::Shared(what) => what,
+        match &self.words {
+            Words::Client(what) => what.as_str(),
+            Words::Operator(_) => INTERNAL,
+        }
+    }
+
+    /// What the server lacks and what to do, for its operator; `None` where the request lacks something.
+    pub fn help(&self) -> Option<&OperatorHelp> {
+        match &self.words {
+            Words::Client(_) => None,
+            Words::Operator(help) => Some(help),
         }
     }
 }
@@ -107,24 +122,14 @@ impl fmt::Debug for MissingKey {
     }
 }
 
+/// For clients.
 impl fmt::Display for MissingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the request cannot be limited: {}", self.what())
+        match &self.words {
+            Words::Client(what) => write!(f, "the request cannot be limited: {}", what.as_str()),
+            Words::Operator(_) => f.write_str(INTERNAL),
+        }
     }
 }
 
 impl std::error::Error for MissingKey {}
-
-impl PartialEq for MissingKey {
-    fn eq(&self, other: &Self) -> bool {
-        (self.what(), self.status, self.server_fault, self.challenge)
-            == (
-                other.what(),
-                other.status,
-                other.server_fault,
-                other.challenge,
-            )
-    }
-}
-
-impl Eq for MissingKey {}

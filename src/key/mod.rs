@@ -42,6 +42,7 @@ mod extension;
 mod extractor;
 mod from_fn;
 mod header;
+mod help;
 mod missing;
 mod target;
 mod value;
@@ -60,6 +61,7 @@ pub use self::{
     extractor::{Extracted, Global, IntoKey, KeyExtractor},
     from_fn::{FromFn, from_fn},
     header::{BearerToken, Header},
+    help::OperatorHelp,
     missing::MissingKey,
     target::{Method, Path},
     value::Key,

@@ -50,6 +50,9 @@ impl<Req, Res, E: From<Refused>> Respond<Req, Res, E> for AsError {
 }
 
 /// The error of a request that does not go on.
+///
+/// `Display` and `Debug` are fit for clients, as those of a [`Refusal`] are. What only an operator should read is
+/// [`Refusal::help`].
 pub struct Refused {
     // Keeps results small that hold no error.
     refusal: Box<Refusal>,

@@ -7,22 +7,32 @@ use axum::{
 use http::{StatusCode, request::Parts};
 use std::convert::Infallible;
 
-use crate::outcome::Outcome;
+use crate::{key::OperatorHelp, outcome::Outcome};
 
 /// No layer left an [`Outcome`] in the request: an axum handler asked for one in vain.
 ///
 /// Put the route below a `RateLimitLayer`, and do not turn outcomes off by
 /// [`Http::outcome`](super::Http::outcome). Requests that are exempt from the layer's limits have an outcome, an
 /// [empty](Outcome::is_empty) one. A handler that also serves routes without a layer takes an `Option<Outcome>`.
+///
+/// `Display` is fit for clients, since handlers that take a `Result<Outcome, MissingOutcome>` may send it to them. What to do
+/// is [`help`](Self::help) for the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingOutcome;
 
-const MESSAGE: &str = "no rate limit outcome in this request's extensions: expected the route below a \
+impl MissingOutcome {
+    /// What the program lacks and what to do, for its operator.
+    pub fn help(&self) -> OperatorHelp {
+        OperatorHelp::new(HELP)
+    }
+}
+
+const HELP: &str = "no rate limit outcome in this request's extensions: expected the route below a \
     `RateLimitLayer`; add the layer to the route or around it, or, if it is there, remove its `.outcome(false)`";
 
 impl std::fmt::Display for MissingOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(MESSAGE)
+        f.write_str("internal error")
     }
 }
 
@@ -32,7 +42,7 @@ impl IntoResponse for MissingOutcome {
     /// 500, without details: the server lacks something, not the client.
     fn into_response(self) -> Response {
         #[cfg(feature = "tracing")]
-        tracing::error!("{self}");
+        tracing::error!("{HELP}");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }

@@ -161,10 +161,7 @@ pub(super) fn write(
     headers.insert(CONTENT_TYPE, content_type);
 
     let code = code_of(refusal);
-    let message = match refusal.cause() {
-        Cause::MissingKey(missing) if missing.is_server_fault() => "internal error".to_owned(),
-        _ => refusal.to_string(),
-    };
+    let message = refusal.to_string();
     let wait = settings.retry_after(refusal);
     let pushback = match wait {
         Some(wait) => milliseconds(wait).and_then(number::value),

@@ -74,7 +74,8 @@ impl Http {
     ///
     /// The parts hold the status and all fields but those that describe the body; `make` may add
     /// to them and change them. It is called for HEAD requests and over gRPC too, and must return an empty body
-    /// where [`Refusal::is_bodiless`] says so. `Cache-Control: no-store` and the outcome in the extensions are set
+    /// where [`Refusal::is_bodiless`] says so. Whatever can be printed of the refusal is fit for clients; help for the
+    /// operator is [apart](Refusal::help). `Cache-Control: no-store` and the outcome in the extensions are set
     /// afterwards, whatever `make` does.
     pub fn body<F, B>(make: F) -> Http<BodyFn<F>>
     where

@@ -2,9 +2,15 @@
 
 use std::{fmt, mem, time::Duration};
 
-use crate::{decision::Verdict, key::MissingKey, outcome::Outcome};
+use crate::{
+    decision::Verdict,
+    key::{MissingKey, OperatorHelp},
+    outcome::Outcome,
+};
 
 /// Why a request does not go on.
+///
+/// `Display` and `Debug` are fit for clients. What only an operator should read is [`help`](Self::help).
 #[derive(Clone, Debug)]
 pub struct Refusal {
     cause: Cause,
@@ -54,8 +60,8 @@ impl Refusal {
     /// A refusal for want of a key.
     pub fn missing(key: MissingKey) -> Self {
         #[cfg(feature = "tracing")]
-        if key.is_server_fault() {
-            log_first(&key);
+        if let Some(help) = key.help() {
+            log_first(help, key.status());
         }
         Self {
             cause: Cause::MissingKey(key),
@@ -68,6 +74,14 @@ impl Refusal {
     #[inline]
     pub fn cause(&self) -> &Cause {
         &self.cause
+    }
+
+    /// What the server lacks and what to do, for its operator; `None` where it lacks nothing.
+    pub fn help(&self) -> Option<&OperatorHelp> {
+        match &self.cause {
+            Cause::MissingKey(missing) => missing.help(),
+            Cause::Limit | Cause::Undecided => None,
+        }
     }
 
     /// What each limit said.
@@ -156,12 +170,12 @@ impl fmt::Display for Refusal {
 /// A server that was set up wrongly refuses every request: one line says why.
 #[cfg(feature = "tracing")]
 #[cold]
-fn log_first(missing: &MissingKey) {
+fn log_first(help: &OperatorHelp, status: http::StatusCode) {
     static LOGGED: std::sync::Once = std::sync::Once::new();
     LOGGED.call_once(|| {
         tracing::error!(
-            "{missing} (answered with {}, logged once)",
-            missing.status()
+            "{} (answered with {status}, logged once)",
+            help.expose_to_operator()
         )
     });
 }
