@@ -116,7 +116,7 @@ where
 {
     fn drop(&mut self) {
         if self.call.is_some() {
-            self.config.cancelled.fetch_add(1, Ordering::Relaxed);
+            self.config.counts.cancelled.fetch_add(1, Ordering::Relaxed);
             self.bill.settle_back(&self.config.store, &self.decisions);
         }
     }

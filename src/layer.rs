@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use tower_layer::Layer;
@@ -14,7 +11,7 @@ use crate::{
     error::Error,
     limit::{And, Limit, Named},
     outcome::Policy,
-    service::{Config, RateLimit},
+    service::{Config, Counts, RateLimit},
     store::{Backend, NeverFails},
 };
 
@@ -59,7 +56,7 @@ pub struct RateLimitLayer<L, S, R> {
     limits: L,
     store: S,
     respond: R,
-    cancelled: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 }
 
 impl<L, S, R> RateLimitLayer<L, S, R> {
@@ -68,7 +65,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             limits,
             store,
             respond,
-            cancelled: Arc::default(),
+            counts: Arc::default(),
         }
     }
 
@@ -83,14 +80,14 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         let Self {
             limits,
             respond,
-            cancelled,
+            counts,
             ..
         } = self;
         RateLimitLayer {
             limits,
             store,
             respond,
-            cancelled,
+            counts,
         }
     }
 
@@ -100,14 +97,14 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         let Self {
             limits,
             store,
-            cancelled,
+            counts,
             ..
         } = self;
         RateLimitLayer {
             limits,
             store,
             respond,
-            cancelled,
+            counts,
         }
     }
 
@@ -141,20 +138,28 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             limits,
             store,
             respond,
-            cancelled,
+            counts,
         } = self;
         let limits = And::try_new(limits, limit)?;
         Ok(RateLimitLayer {
             limits,
             store,
             respond,
-            cancelled,
+            counts,
         })
     }
 
     /// How many delayed requests were dropped before their wait was over, and settled back.
     pub fn cancelled(&self) -> u64 {
-        self.cancelled.load(Ordering::Relaxed)
+        self.counts.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// How many requests were refused because [the server lacks](crate::key::MissingKey::is_server_fault) what their key is made
+    /// of, whatever the status; all clones and services together.
+    ///
+    /// Not 0: the server is set up wrongly. The feature `tracing` logs what to do.
+    pub fn misconfigured(&self) -> u64 {
+        self.counts.misconfigured.load(Ordering::Relaxed)
     }
 }
 
@@ -165,13 +170,13 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
             limits,
             store,
             respond,
-            cancelled,
+            counts,
         } = self;
         RateLimitLayer {
             limits: change(limits),
             store,
             respond,
-            cancelled,
+            counts,
         }
     }
 
@@ -228,7 +233,7 @@ where
             limits,
             store,
             respond,
-            cancelled,
+            counts,
         } = self.clone();
         RateLimit::new(
             inner,
@@ -236,7 +241,7 @@ where
                 limits,
                 store,
                 respond,
-                cancelled,
+                counts,
             }),
         )
     }

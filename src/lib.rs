@@ -94,7 +94,7 @@
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
 //! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
-//! | `tracing` | a log line, once, for a missing peer address and for a store that cannot tell |
+//! | `tracing` | events for the operator: what the server lacks, once for each policy and cause; why a store failed, once a minute for each |
 //! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail when told to |
 //!
 //! # Minimum supported Rust version
@@ -116,6 +116,8 @@ pub mod future;
 pub mod key;
 mod layer;
 mod limit;
+#[cfg(feature = "tracing")]
+mod log;
 mod outcome;
 pub mod pace;
 pub mod prelude;

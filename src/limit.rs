@@ -256,7 +256,12 @@ where
         req: &Req,
         made: &'a mut Option<Rule>,
     ) -> Result<OneAsk<'a, Rule>, MissingKey> {
-        let Extracted::Key(key) = self.key.extract(req)? else {
+        let extracted = self.key.extract(req);
+        #[cfg(feature = "tracing")]
+        if let Err(missing) = &extracted {
+            crate::log::missing_key(&self.policy, missing);
+        }
+        let Extracted::Key(key) = extracted? else {
             return Ok(OneAsk(None));
         };
         let cost = self.cost.cost_of(req);

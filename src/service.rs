@@ -2,7 +2,10 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -29,7 +32,14 @@ pub(crate) struct Config<L, S, R> {
     pub(crate) limits: L,
     pub(crate) store: S,
     pub(crate) respond: R,
-    pub(crate) cancelled: Arc<AtomicU64>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// What a layer counts, of all its services together.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) misconfigured: AtomicU64,
 }
 
 impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
@@ -92,6 +102,10 @@ where
             Ok(asks) => asks,
             Err(missing) => {
                 drop(take_ready(inner));
+                if missing.is_server_fault() {
+                    // A count that is read for a report orders nothing.
+                    config.counts.misconfigured.fetch_add(1, Ordering::Relaxed);
+                }
                 let refusal = Refusal::missing(missing);
                 return ResponseFuture::answered(config.respond.refuse(req, refusal));
             }

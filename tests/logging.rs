@@ -1,13 +1,20 @@
-//! What an operator must hear once.
+//! What an operator hears: each mistake once, each failure of a store at a bounded rate.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(feature = "tracing")]
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
+    fmt,
     sync::{Arc, Mutex},
 };
 
 use http::{Request, Response, StatusCode};
-use tollgate::{RateLimitLayer, TokenBucket, key::PeerIp};
+use tollgate::{
+    Charge, Cost, Limit, Policy, RateLimitLayer, Timestamp, TokenBucket,
+    key::{Extension, Header, Key, KeyExtractorExt, PeerIp},
+    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Local, Settlement, Store, StoreExt},
+};
 use tower::{Layer, ServiceExt, service_fn};
 use tracing::{
     Event, Metadata, Subscriber,
@@ -15,19 +22,26 @@ use tracing::{
     span,
 };
 
-/// Keeps the messages of all events.
-#[derive(Clone, Default)]
-struct Messages(Arc<Mutex<Vec<String>>>);
+/// One event, by the names of its fields.
+type Fields = BTreeMap<&'static str, String>;
 
-impl Visit for Messages {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0.lock().unwrap().push(format!("{value:?}"));
-        }
+/// Keeps all events.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Fields>>>);
+
+struct Reader(Fields);
+
+impl Visit for Reader {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
     }
 }
 
-impl Subscriber for Messages {
+impl Subscriber for Log {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -41,7 +55,12 @@ impl Subscriber for Messages {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
+        // Of this crate: what its dependencies say is their affair.
+        if event.metadata().target().starts_with("tollgate") {
+            let mut reader = Reader(Fields::new());
+            event.record(&mut reader);
+            self.0.lock().unwrap().push(reader.0);
+        }
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -49,11 +68,57 @@ impl Subscriber for Messages {
     fn exit(&self, _: &span::Id) {}
 }
 
+impl Log {
+    /// Hears what this thread says until the guard is dropped.
+    fn hear() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let guard = tracing::subscriber::set_default(log.clone());
+        (log, guard)
+    }
+
+    fn take(&self) -> Vec<Fields> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+// ---- mistakes ----
+
+/// Sends requests through a layer, all of which are answered with 500.
+async fn refuse<L>(layer: &L, times: usize)
+where
+    L: Layer<Inner>,
+    L::Service: tower::Service<Request<()>, Response = Response<String>, Error = Infallible>,
+{
+    for _ in 0..times {
+        let response = layer.layer(Inner).oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}
+
+#[derive(Clone)]
+struct Inner;
+
+impl tower::Service<Request<()>> for Inner {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        std::future::ready(Ok(Response::new(String::new())))
+    }
+}
+
 /// A forgotten `into_make_service_with_connect_info` is answered with 500, and one line names it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_missing_peer_is_logged_once_by_name() {
-    let messages = Messages::default();
-    let _guard = tracing::subscriber::set_default(messages.clone());
+    let (log, _guard) = Log::hear();
     let service = RateLimitLayer::new(TokenBucket::per_second(1))
         .key(PeerIp::new())
         .layer(service_fn(async |_: Request<()>| {
@@ -63,7 +128,284 @@ async fn a_missing_peer_is_logged_once_by_name() {
         let response = service.clone().oneshot(Request::new(())).await.unwrap();
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
-    let messages = messages.0.lock().unwrap();
-    assert_eq!(messages.len(), 1, "{messages:?}");
-    assert!(messages[0].contains("into_make_service_with_connect_info::<SocketAddr>()"));
+    let events = log.take();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0]["message"].contains("into_make_service_with_connect_info::<SocketAddr>()"));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_mistake_is_logged_once_for_each_cause_and_policy_and_counted() {
+    struct Plan;
+    let (log, _guard) = Log::hear();
+    let layer = |name: &str| RateLimitLayer::new(TokenBucket::per_second(1)).named(name);
+    let plan = || Extension::of(|_: &Plan| Key::GLOBAL);
+    for name in ["mistaken", "mistaken as well"] {
+        let by_peer = layer(name).key(PeerIp::new());
+        let by_plan = layer(name).key(plan());
+        // The second limit is mistaken, and it is its policy that is told.
+        let more = Limit::new(TokenBucket::per_second(1)).key(plan().or(Header::new("x-api-key")));
+        let second = layer("right").also(more.named(&format!("{name} as the second")));
+        for _ in 0..2 {
+            refuse(&by_peer, 3).await;
+            refuse(&by_plan, 3).await;
+            refuse(&second, 3).await;
+        }
+        for count in [
+            by_peer.misconfigured(),
+            by_plan.misconfigured(),
+            second.misconfigured(),
+        ] {
+            assert_eq!(count, 6);
+        }
+        let told: Vec<_> = log
+            .take()
+            .into_iter()
+            .map(|mut event| {
+                assert_eq!(event["status"], "500");
+                let text = event.remove("message").unwrap();
+                (event.remove("policy").unwrap(), text)
+            })
+            .collect();
+        let expected = [
+            (name.to_owned(), "into_make_service_with_connect_info"),
+            (name.to_owned(), "Plan` in the request's extensions"),
+            (
+                format!("{name} as the second"),
+                "Plan` in the request's extensions",
+            ),
+        ];
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        for ((policy, text), (expected, part)) in told.iter().zip(&expected) {
+            assert_eq!(policy, expected);
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    // What the client lacks is no mistake of the server.
+    let by_key = layer("not mistaken").key(Header::new("x-api-key"));
+    let response = by_key.layer(Inner).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    assert_eq!((by_key.misconfigured(), log.take().len()), (0, 0));
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test(flavor = "current_thread")]
+async fn a_forgotten_layer_is_logged_once_for_each_route() {
+    use axum::{Router, body::Body, routing::get};
+    use tollgate::Outcome;
+
+    let (log, _guard) = Log::hear();
+    let handler = get(async |outcome: Outcome| outcome.len().to_string());
+    let app: Router = Router::new()
+        .route("/users/{id}", handler.clone())
+        .route("/orders/{id}", handler);
+    for path in ["/users/1", "/users/2", "/orders/1", "/orders/2"] {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let events = log.take();
+    let routes: Vec<_> = events.iter().map(|event| event["route"].as_str()).collect();
+    assert_eq!(routes, ["/users/{id}", "/orders/{id}"]);
+    for event in events {
+        assert!(event["message"].contains("add the layer"), "{event:?}");
+    }
+}
+
+// ---- failures of stores ----
+
+/// A store that fails: at once, or when it is awaited.
+#[derive(Clone)]
+struct Down {
+    error: Make,
+    at_once: bool,
+}
+
+impl Down {
+    fn fail<T: Send + 'static>(&self) -> Check<BoxFuture<Result<T, Error>>> {
+        let error = (self.error)();
+        if self.at_once {
+            Check::Ready(Err(error))
+        } else {
+            Check::Pending(Box::pin(async { Err(error) }))
+        }
+    }
+}
+
+impl Backend for Down {
+    type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        Some("192.0.2.1:6379")
+    }
+}
+
+impl Store<TokenBucket> for Down {
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.fail()
+    }
+
+    fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.fail()
+    }
+
+    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+        self.fail()
+    }
+
+    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+        self.fail()
+    }
+}
+
+/// Asks a store all that can be asked of it, each under a policy of its own, so many times.
+async fn ask_all(store: &impl Store<TokenBucket, Error = Infallible>, times: usize) {
+    let rule = TokenBucket::per_second(10);
+    let key = Key::from("ann");
+    let [acquired, looked, settled, reset] = POLICIES.map(Policy::new);
+    for _ in 0..times {
+        let ask = |policy| [Ask::new(policy, &rule, key, Cost::ONE)];
+        store.acquire(&ask(&acquired)).await.unwrap();
+        store.look(&ask(&looked)).await.unwrap();
+        let charge = Charge::new(Timestamp::default(), 1);
+        let settlement = Settlement::new(&settled, &rule, key, charge, 0).unwrap();
+        store.settle(vec![settlement]).await.unwrap();
+        store.reset(&reset, &key).await.unwrap();
+    }
+}
+
+const POLICIES: [&str; 4] = ["acquired", "looked", "settled", "reset"];
+
+/// What makes an error.
+type Make = fn() -> Error;
+
+/// Errors, and what must be said of them.
+const CAUSES: [(Make, &str); 3] = [
+    (Error::timeout, "deadline"),
+    (
+        || Error::unavailable("connection refused"),
+        "connection refused",
+    ),
+    (|| Error::other("NOPERM"), "NOPERM"),
+];
+
+/// Fails 200 times for each policy, and looks at what was said and counted.
+async fn failures_are_told<S>(what: &str, store: S, cause: &str, failures: impl Fn(&S) -> u64)
+where
+    S: Store<TokenBucket, Error = Infallible>,
+{
+    let (log, _guard) = Log::hear();
+    ask_all(&store, 200).await;
+    assert_eq!(failures(&store), 800, "{what}");
+    let events = log.take();
+    let policies: Vec<_> = events
+        .iter()
+        .map(|event| event["policy"].as_str())
+        .collect();
+    assert_eq!(policies, POLICIES, "{what}");
+    for (number, event) in events.iter().enumerate() {
+        assert!(event["cause"].contains(cause), "{what}: {event:?}");
+        assert_eq!(event["address"], "192.0.2.1:6379", "{what}");
+        assert_eq!(event["failures"], (number + 1).to_string(), "{what}");
+        assert_eq!(event["unlogged"], "0", "{what}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn failures_of_a_store_are_logged_by_cause_policy_and_address_at_a_bounded_rate_and_counted()
+{
+    for (error, cause) in CAUSES {
+        for at_once in [true, false] {
+            let down = || Down { error, at_once };
+            let told = |how| format!("{how}, {cause}, at once: {at_once}");
+            failures_are_told(&told("open"), down().fail_open(), cause, |store| {
+                store.failures()
+            })
+            .await;
+            failures_are_told(&told("closed"), down().fail_closed(), cause, |store| {
+                store.failures()
+            })
+            .await;
+            let local = down().fall_back_to(Local::new()).rule(|_| None);
+            failures_are_told(&told("local"), local, cause, |store| store.failures()).await;
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(flavor = "current_thread")]
+async fn every_wrapper_leaves_the_address_to_be_told() {
+    let down = || Down {
+        error: Error::timeout,
+        at_once: false,
+    };
+    let wrapped = Arc::new(down())
+        .timeout(std::time::Duration::from_secs(60))
+        .circuit_breaker(tollgate::store::CircuitBreaker::new().failures(10_000))
+        .remember_refusals::<TokenBucket>()
+        .boxed::<TokenBucket>();
+    let open = wrapped.clone().fail_open();
+    assert_eq!(open.address(), Some("192.0.2.1:6379"));
+    failures_are_told("wrapped", open, "deadline", |store| store.failures()).await;
+    let local = wrapped.fall_back_to(Local::new()).rule(|_| None);
+    assert_eq!(local.address(), Some("192.0.2.1:6379"));
+    failures_are_told("wrapped", local, "deadline", |store| store.failures()).await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn contention_is_counted_and_not_logged() {
+    let (log, _guard) = Log::hear();
+    let store = Down {
+        error: Error::contended,
+        at_once: false,
+    };
+    let store = store.fail_open();
+    ask_all(&store, 5).await;
+    assert_eq!((store.contentions(), store.failures()), (20, 0));
+    assert!(log.take().is_empty());
+}
+
+/// One store, asked all that can be asked of it.
+#[cfg(all(feature = "redis", feature = "memcached"))]
+type Asked = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+#[cfg(all(feature = "redis", feature = "memcached"))]
+#[tokio::test(flavor = "current_thread")]
+async fn stores_tell_where_their_servers_are_and_no_password() {
+    use tollgate::store::{Memcached, Redis};
+
+    // Nobody listens there any more.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let redis = |url: &str| -> Asked {
+        let store = Redis::connect_lazy(url).unwrap().fail_open();
+        Box::pin(async move { ask_all(&store, 1).await })
+    };
+    let memcached = |url: &str| -> Asked {
+        let store = Memcached::connect_lazy(url).unwrap().fail_open();
+        Box::pin(async move { ask_all(&store, 1).await })
+    };
+    for (scheme, host, path, store) in [
+        (
+            "redis",
+            "me:s3cret@",
+            "/3",
+            &redis as &dyn Fn(&str) -> Asked,
+        ),
+        ("redis-cluster", "me:s3cret@", "", &redis),
+        ("redis-sentinel", "me:s3cret@", "/shop", &redis),
+        ("memcached", "", "", &memcached),
+    ] {
+        let (log, _guard) = Log::hear();
+        store(&format!("{scheme}://{host}{address}{path}")).await;
+        let events = log.take();
+        assert_eq!(events.len(), 4, "{scheme}: {events:?}");
+        for event in events {
+            assert_eq!(event["address"], address, "{scheme}");
+            assert!(!format!("{event:?}").contains("s3cret"), "{event:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 /// It names what was forgotten in the program: types, addresses, settings. What a client may read is a `&str`, or
 /// whatever implements `Display`; this implements no such trait, and its `Debug` hides the text. So the closure of
 /// [`Http::body`](crate::respond::Http::body) cannot write it by accident, nor can a framework that prints errors.
-/// The one way to the text is [`expose_to_operator`](Self::expose_to_operator). The feature `tracing` logs it.
+/// The one way to the text is [`expose_to_operator`](Self::expose_to_operator). With the feature `tracing` it is logged.
 ///
 /// ```
 /// use http::Request;

@@ -54,9 +54,11 @@ impl MissingKey {
         }
     }
 
-    /// The server was set up without what the key needs: answered with 500, and logged once.
+    /// The server was set up without what the key needs: answered with 500, and
+    /// [counted](crate::RateLimitLayer::misconfigured).
     ///
-    /// `help` is for the operator; no client reads it.
+    /// `help` is for the operator; no client reads it. With the feature `tracing` the layer logs it, once for each policy and
+    /// text; so it should not be made of a request.
     pub fn misconfigured(help: impl Into<Cow<'static, str>>) -> Self {
         Self::with_help(OperatorHelp::new(help))
     }

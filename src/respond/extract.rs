@@ -1,5 +1,7 @@
 //! The outcome as an argument of axum's handlers.
 
+#[cfg(feature = "tracing")]
+use axum::extract::MatchedPath;
 use axum::{
     extract::{FromRequestParts, OptionalFromRequestParts},
     response::{IntoResponse, Response},
@@ -41,8 +43,6 @@ impl std::error::Error for MissingOutcome {}
 impl IntoResponse for MissingOutcome {
     /// 500, without details: the server lacks something, not the client.
     fn into_response(self) -> Response {
-        #[cfg(feature = "tracing")]
-        tracing::error!("{HELP}");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
@@ -51,7 +51,16 @@ impl<S: Sync> FromRequestParts<S> for Outcome {
     type Rejection = MissingOutcome;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingOutcome> {
-        parts.extensions.get().cloned().ok_or(MissingOutcome)
+        let outcome = parts.extensions.get().cloned();
+        #[cfg(feature = "tracing")]
+        if outcome.is_none() {
+            let route = parts.extensions.get().map(MatchedPath::as_str);
+            let route = route.unwrap_or_default();
+            crate::log::once(route, &MissingOutcome.help(), |help| {
+                tracing::error!(route, "{help} (logged once for each route)");
+            });
+        }
+        outcome.ok_or(MissingOutcome)
     }
 }
 

@@ -59,10 +59,6 @@ impl Refusal {
 
     /// A refusal for want of a key.
     pub fn missing(key: MissingKey) -> Self {
-        #[cfg(feature = "tracing")]
-        if let Some(help) = key.help() {
-            log_first(help, key.status());
-        }
         Self {
             cause: Cause::MissingKey(key),
             outcome: Outcome::new(),
@@ -165,17 +161,4 @@ impl fmt::Display for Refusal {
             Cause::MissingKey(missing) => missing.fmt(f),
         }
     }
-}
-
-/// A server that was set up wrongly refuses every request: one line says why.
-#[cfg(feature = "tracing")]
-#[cold]
-fn log_first(help: &OperatorHelp, status: http::StatusCode) {
-    static LOGGED: std::sync::Once = std::sync::Once::new();
-    LOGGED.call_once(|| {
-        tracing::error!(
-            "{} (answered with {status}, logged once)",
-            help.expose_to_operator()
-        )
-    });
 }

@@ -42,6 +42,7 @@ type Done<E> = BoxFuture<Result<(), E>>;
 
 /// [`Store`] with its futures boxed.
 trait Erased<Rule, E>: Send + Sync {
+    fn address(&self) -> Option<&str>;
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>>;
@@ -62,6 +63,10 @@ impl<Rule, S> Erased<Rule, S::Error> for S
 where
     S: Store<Rule, Answer: Send + 'static, Done: Send + 'static> + Send + Sync,
 {
+    fn address(&self) -> Option<&str> {
+        Backend::address(self)
+    }
+
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<S::Error>> {
         boxed(Store::acquire(self, asks))
     }
@@ -81,6 +86,10 @@ where
 
 impl<Rule, E> Backend for BoxStore<Rule, E> {
     type Error = E;
+
+    fn address(&self) -> Option<&str> {
+        self.0.address()
+    }
 }
 
 impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {

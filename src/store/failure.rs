@@ -5,17 +5,17 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
 
-use super::{Ask, Backend, Check, Decisions, Error, Settlement, Store};
+use super::{
+    Ask, Backend, Check, Decisions, Error, Settlement, Store,
+    failures::{Failures, Policies, asked, settled},
+};
 use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
@@ -54,6 +54,13 @@ mod sealed {
 /// Made by [`fail_open`](super::StoreExt::fail_open) and [`fail_closed`](super::StoreExt::fail_closed). A failed
 /// `settle` or `reset` is counted and dropped.
 ///
+/// # Log
+///
+/// With the feature `tracing`, a failure is an event of level `ERROR` with the fields `policy`, `cause`, `address` (of the
+/// server, where its [store knows it](super::Backend::address)), `failures` (all so far) and `unlogged` (how many like it were not
+/// logged since the last such event). The first of each policy and cause is logged at once, and then one a minute at most; 32 of
+/// them in a minute for each store. Contention is counted and not logged.
+///
 /// # Contention
 ///
 /// A store that [lost every race](Error::is_contended) for a key is there, and its client may be within its quota: that is
@@ -64,22 +71,24 @@ pub struct OnFailure<S> {
     store: S,
     failed: Undecided,
     contended: Undecided,
-    counts: Arc<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    failures: AtomicU64,
-    contentions: AtomicU64,
+    failures: Arc<Failures>,
 }
 
 impl<S> OnFailure<S> {
-    pub(super) fn new(store: S, failed: Undecided) -> Self {
+    pub(super) fn new(store: S, failed: Undecided) -> Self
+    where
+        S: Backend,
+    {
+        let consequence = match failed {
+            Undecided::Open => "undecided requests pass, as `fail_open` says",
+            _ => "undecided requests are refused, as `fail_closed` says",
+        };
+        let failures = Arc::new(Failures::new(store.address(), consequence));
         Self {
             store,
             failed,
             contended: failed,
-            counts: Arc::default(),
+            failures,
         }
     }
 
@@ -104,26 +113,45 @@ impl<S> OnFailure<S> {
 
     /// How often the store could not do what was asked of it, contention aside; all clones together.
     pub fn failures(&self) -> u64 {
-        self.counts.failures.load(Ordering::Relaxed)
+        self.failures.failures()
     }
 
     /// How often every attempt of the store lost its race; all clones together.
     pub fn contentions(&self) -> u64 {
-        self.counts.contentions.load(Ordering::Relaxed)
+        self.failures.contentions()
     }
 
-    fn fallback<T>(&self, failed: T, contended: T) -> Fallback<T> {
-        Fallback {
-            counts: Arc::clone(&self.counts),
-            failed,
-            contended,
+    /// The answers in place of `count` decisions.
+    fn undecided(&self, count: usize) -> [Repeated; 2] {
+        [self.failed, self.contended].map(|answer| Repeated { answer, count })
+    }
+
+    /// Answers by the first of `answers` where the call failed, and by the second one where it lost its races.
+    fn answer<F, V, E, T>(
+        &self,
+        check: Check<F>,
+        answers: [T; 2],
+        policies: impl FnOnce() -> Policies,
+    ) -> Check<OnFailureFuture<F, T>>
+    where
+        F: Future<Output = Result<V, E>>,
+        V: From<T>,
+        E: Into<Error>,
+        T: Copy,
+    {
+        let fallback = || Fallback {
+            failures: Arc::clone(&self.failures),
+            policies: policies(),
+            answers,
+        };
+        match check {
+            Check::Ready(Ok(value)) => Check::Ready(Ok(value)),
+            Check::Ready(Err(error)) => Check::Ready(Ok(fallback().instead_of(error))),
+            Check::Pending(future) => Check::Pending(OnFailureFuture {
+                future,
+                fallback: fallback(),
+            }),
         }
-    }
-
-    fn undecided(&self, count: usize) -> Fallback<Repeated> {
-        let [failed, contended] =
-            [self.failed, self.contended].map(|answer| Repeated { answer, count });
-        self.fallback(failed, contended)
     }
 }
 
@@ -156,11 +184,11 @@ impl Undecided {
     }
 }
 
-/// Counts a failure, or contention, and says something else instead.
+/// Notes a failure, or contention, and says something else instead.
 struct Fallback<T> {
-    counts: Arc<Counts>,
-    failed: T,
-    contended: T,
+    failures: Arc<Failures>,
+    policies: Policies,
+    answers: [T; 2],
 }
 
 /// As many undecided answers as there were asks.
@@ -177,49 +205,11 @@ impl From<Repeated> for Decisions {
 }
 
 impl<T: Copy> Fallback<T> {
-    fn or_else<V, E>(&self, result: Result<V, E>) -> Result<V, Infallible>
-    where
-        V: From<T>,
-        E: Into<Error>,
-    {
-        result.or_else(|error| {
-            // Counts that are read for a report order nothing.
-            if error.into().is_contended() {
-                self.counts.contentions.fetch_add(1, Ordering::Relaxed);
-                return Ok(self.contended.into());
-            }
-            self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            #[cfg(feature = "tracing")]
-            log_first();
-            Ok(self.failed.into())
-        })
+    fn instead_of<V: From<T>>(&self, error: impl Into<Error>) -> V {
+        let [failed, contended] = self.answers;
+        let is_contention = self.failures.note(&error.into(), &self.policies);
+        if is_contention { contended } else { failed }.into()
     }
-
-    fn check<F, V, E>(self, check: Check<F>) -> Check<OnFailureFuture<F, T>>
-    where
-        F: Future<Output = Result<V, E>>,
-        V: From<T>,
-        E: Into<Error>,
-    {
-        match check {
-            Check::Ready(result) => Check::Ready(self.or_else(result)),
-            Check::Pending(future) => Check::Pending(OnFailureFuture {
-                future,
-                fallback: self,
-            }),
-        }
-    }
-}
-
-#[cfg(feature = "tracing")]
-fn log_first() {
-    static LOGGED: std::sync::Once = std::sync::Once::new();
-    LOGGED.call_once(|| {
-        tracing::error!(
-            "a rate limit store could not decide; requests are answered as its `fail_open` or \
-             `fail_closed` says (logged once, counted in `OnFailure::failures`)"
-        );
-    });
 }
 
 pin_project! {
@@ -249,12 +239,16 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let result = ready!(this.future.poll(cx));
-        Poll::Ready(this.fallback.or_else(result))
+        Poll::Ready(result.or_else(|error| Ok(this.fallback.instead_of(error))))
     }
 }
 
 impl<S: Backend> Backend for OnFailure<S> {
     type Error = Infallible;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
 }
 
 impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
@@ -262,18 +256,22 @@ impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
     type Done = OnFailureFuture<S::Done, ()>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.undecided(asks.len()).check(self.store.acquire(asks))
+        let answers = self.undecided(asks.len());
+        self.answer(self.store.acquire(asks), answers, || asked(asks))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.undecided(asks.len()).check(self.store.look(asks))
+        let answers = self.undecided(asks.len());
+        self.answer(self.store.look(asks), answers, || asked(asks))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        self.fallback((), ()).check(self.store.settle(settlements))
+        let policies = settled(&settlements);
+        self.answer(self.store.settle(settlements), [(); 2], || policies)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.fallback((), ()).check(self.store.reset(policy, key))
+        let policies = || Policies::from_elem(policy.clone(), 1);
+        self.answer(self.store.reset(policy, key), [(); 2], policies)
     }
 }

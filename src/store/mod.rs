@@ -33,6 +33,9 @@ mod check;
 mod counter;
 mod error;
 mod failure;
+#[cfg(feature = "tracing")]
+mod failure_log;
+mod failures;
 mod local;
 #[cfg(feature = "memcached")]
 mod memcached;
@@ -85,6 +88,13 @@ pub trait Backend {
     ///
     /// Stores that can fail use [`store::Error`](Error), so that wrappers can ask what it was.
     type Error;
+
+    /// The address of the server, for the log of its failures; `None`, the default, where there is none or nobody knows it.
+    ///
+    /// As `127.0.0.1:6379`, and several with commas between. Without passwords: it is logged.
+    fn address(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Answers whether keys may spend now, and spends if so.
@@ -261,6 +271,10 @@ impl<S: Backend> StoreExt for S {}
 
 impl<S: Backend + ?Sized> Backend for std::sync::Arc<S> {
     type Error = S::Error;
+
+    fn address(&self) -> Option<&str> {
+        (**self).address()
+    }
 }
 
 impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for std::sync::Arc<S> {

@@ -147,8 +147,12 @@ impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K> Backend for Optimistic<C, Rule, K> {
+impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.queue.data.address()
+    }
 }
 
 /// What was told, or that nobody is there to tell it.

@@ -131,6 +131,11 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         key: &[u8],
         swap: Swap<'_, Self::Version>,
     ) -> impl Future<Output = Result<Swapped<Self::Version>, Error>> + Send;
+
+    /// The address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    fn address(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What is kept under a key.

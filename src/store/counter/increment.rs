@@ -56,6 +56,11 @@ pub trait Increment: Send + Sync + 'static {
     ///
     /// When one of them may still be there.
     fn remove(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    fn address(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What an addition came to.

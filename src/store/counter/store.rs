@@ -13,8 +13,12 @@ use crate::{
     },
 };
 
-impl<I, Rule, K> Backend for Counters<I, Rule, K> {
+impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
     type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.inner.increment.address()
+    }
 }
 
 impl<I, Rule, K> Store<Rule> for Counters<I, Rule, K>

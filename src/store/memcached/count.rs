@@ -117,6 +117,10 @@ impl Increment for MemcachedConnection {
             None => Ok(()),
         }
     }
+
+    fn address(&self) -> Option<&str> {
+        Some(&self.pool.address)
+    }
 }
 
 /// The total that a read tells; `None` where there is no number.

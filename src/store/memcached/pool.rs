@@ -32,6 +32,17 @@ pub(super) struct Address {
     pub(super) port: u16,
 }
 
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
+    }
+}
+
 /// The server, and how long it may take.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -41,6 +52,8 @@ pub(super) struct Server {
 
 pub(super) struct Pool {
     server: Arc<Server>,
+    /// Where it is, in words.
+    pub(super) address: Box<str>,
     slots: Vec<Arc<Slot>>,
     next: AtomicUsize,
     /// Values that were no numbers, and were removed.
@@ -74,6 +87,7 @@ impl Pool {
         };
         let slots = (0..connections.max(1)).map(|_| Arc::new(slot())).collect();
         Self {
+            address: server.address.to_string().into(),
             server,
             slots,
             next: AtomicUsize::new(0),

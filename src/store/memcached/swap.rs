@@ -88,4 +88,8 @@ impl CompareAndSwap for MemcachedConnection {
             other => Err(unexpected(other)),
         }
     }
+
+    fn address(&self) -> Option<&str> {
+        Some(&self.pool.address)
+    }
 }

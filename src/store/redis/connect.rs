@@ -155,9 +155,9 @@ impl RedisBuilder {
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
-        let link = self.link()?;
-        link.check().await?;
-        Ok(Script::with_prefix(RedisConnection(link), &self.prefix))
+        let connection = self.connection()?;
+        connection.link.check().await?;
+        Ok(Script::with_prefix(connection, &self.prefix))
     }
 
     /// A store that connects with its first call, so that a program starts also while the server is gone.
@@ -194,7 +194,6 @@ impl RedisBuilder {
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
-        let link = self.link()?;
-        Ok(Script::with_prefix(RedisConnection(link), &self.prefix))
+        Ok(Script::with_prefix(self.connection()?, &self.prefix))
     }
 }

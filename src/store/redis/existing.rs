@@ -26,25 +26,32 @@ where
     /// When nobody answers, or the server is too old.
     pub async fn over(connection: impl Into<RedisConnection>) -> Result<Redis<Rule>, Error> {
         let connection = connection.into();
-        connection.0.check().await?;
+        connection.link.check().await?;
         Ok(Self::new(connection))
     }
 }
 
 impl From<ConnectionManager> for RedisConnection {
     fn from(connection: ConnectionManager) -> Self {
-        Self(Link::Managed(connection))
+        Self::of(Link::Managed(connection))
     }
 }
 
 impl From<MultiplexedConnection> for RedisConnection {
     fn from(connection: MultiplexedConnection) -> Self {
-        Self(Link::Multiplexed(connection))
+        Self::of(Link::Multiplexed(connection))
     }
 }
 
 impl From<ClusterConnection> for RedisConnection {
     fn from(connection: ClusterConnection) -> Self {
-        Self(Link::MadeCluster(connection))
+        Self::of(Link::MadeCluster(connection))
+    }
+}
+
+impl RedisConnection {
+    fn of(link: Link) -> Self {
+        let address = None;
+        Self { link, address }
     }
 }

@@ -99,11 +99,15 @@ pub type Redis<Rule> = Script<RedisConnection, Rule>;
 /// A connection to a server, a master that sentinels name, or a cluster. Made by [`Redis::connect`](Script::connect), or
 /// from [one that is there](Script::over).
 #[derive(Debug)]
-pub struct RedisConnection(Link);
+pub struct RedisConnection {
+    link: Link,
+    /// As the URL names it, without its passwords; unknown of a connection that somebody else has made.
+    address: Option<Box<str>>,
+}
 
 impl Evaluate for RedisConnection {
     fn group(&self, key: &[u8]) -> u32 {
-        if self.0.is_cluster() {
+        if self.link.is_cluster() {
             u32::from(link::slot(key))
         } else {
             0
@@ -127,13 +131,17 @@ impl Evaluate for RedisConnection {
             command
         };
         let by_digest = command("EVALSHA", link::digest(program));
-        match self.0.query(&by_digest).await? {
+        match self.link.query(&by_digest).await? {
             // A server that was restarted, or flushed: this loads the program as well.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                Box::pin(self.0.query(&command("EVAL", program.source()))).await?
+                Box::pin(self.link.query(&command("EVAL", program.source()))).await?
             }
             answer => answer,
         }
         .map_err(failure::error)
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.address.as_deref()
     }
 }

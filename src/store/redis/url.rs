@@ -1,11 +1,11 @@
 //! What a URL names.
 
-use redis::{Client, cluster::ClusterClientBuilder};
+use redis::{Client, IntoConnectionInfo, cluster::ClusterClientBuilder};
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
 use super::{
-    RedisBuilder,
+    RedisBuilder, RedisConnection,
     link::Link,
     sentinel::Sentinels,
     source::{By, Server},
@@ -14,7 +14,7 @@ use crate::store::Error;
 
 impl RedisBuilder {
     /// The way to it; nobody is asked anything yet.
-    pub(super) fn link(&self) -> Result<Link, Error> {
+    pub(super) fn connection(&self) -> Result<RedisConnection, Error> {
         let response_timeout = self.response_timeout;
         let behind = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
         let either = |plain, tls| behind(plain).or_else(|| behind(tls));
@@ -22,6 +22,12 @@ impl RedisBuilder {
             let (user, hosts) = credentials(rest);
             let scheme = scheme.replace("-cluster", "");
             let nodes = hosts.split(',').map(|host| format!("{scheme}{user}{host}"));
+            let nodes: Vec<String> = nodes.collect();
+            // As it is parsed, for a URL may hold passwords elsewhere, too.
+            let parsed = nodes
+                .iter()
+                .map(|node| node.as_str().into_connection_info());
+            let address = addresses(parsed.flatten().map(|info| info.addr().to_string()));
             let builder = ClusterClientBuilder::new(nodes)
                 .connection_timeout(response_timeout)
                 .response_timeout(response_timeout)
@@ -33,17 +39,25 @@ impl RedisBuilder {
             } else {
                 builder
             };
-            return Ok(Link::cluster(builder.build().map_err(Error::other)?));
+            let link = Link::cluster(builder.build().map_err(Error::other)?);
+            return Ok(RedisConnection { link, address });
         }
-        let by = if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
-            By::Sentinels(Box::new(self.sentinels(scheme, rest)?))
-        } else {
-            By::Address(Box::new(self.server(&self.url)?))
-        };
-        Ok(Link::one(Server {
+        let address = |client: &Client| client.get_connection_info().addr().to_string();
+        let (by, address) =
+            if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
+                let sentinels = self.sentinels(scheme, rest)?;
+                let address = addresses(sentinels.sentinels.iter().map(address));
+                (By::Sentinels(Box::new(sentinels)), address)
+            } else {
+                let client = self.server(&self.url)?;
+                let address = addresses([address(&client)]);
+                (By::Address(Box::new(client)), address)
+            };
+        let link = Link::one(Server {
             by,
             response_timeout,
-        }))
+        });
+        Ok(RedisConnection { link, address })
     }
 
     /// A cluster whose nodes are reached by TLS.
@@ -125,6 +139,12 @@ const RETRIES: u32 = 4;
 /// Milliseconds before a cluster is asked again that could not say, at least.
 const RETRY_WAIT: u64 = 20;
 
+/// The address of several servers.
+fn addresses(each: impl IntoIterator<Item = String>) -> Option<Box<str>> {
+    let each: Vec<String> = each.into_iter().collect();
+    (!each.is_empty()).then(|| each.join(",").into())
+}
+
 /// `user:password@` or nothing, and the hosts.
 fn credentials(rest: &str) -> (&str, &str) {
     let at = rest.rfind('@').map_or(0, |at| at + 1);
@@ -166,6 +186,29 @@ mod tests {
         assert_eq!(login(&found.master), ("me".into(), "p@ss".into(), 3));
         for sentinel in &found.sentinels {
             assert_eq!(login(sentinel), ("watcher".into(), "t3ll:m@".into(), 0));
+        }
+    }
+
+    #[test]
+    fn an_address_is_told_without_what_the_url_keeps_secret() {
+        for (url, address) in [
+            ("redis://host", "host:6379"),
+            ("redis://me:s3cr%40t@host:7000/3", "host:7000"),
+            ("redis://me:s3cr?t@host:7000", ""),
+            ("redis+unix:///run/redis?pass=s3cr@t&db=1", "/run/redis"),
+            ("unix:///run/redis?pass=s3cr@t", "/run/redis"),
+            (
+                "redis-cluster://me:s3cr@t@one:7000,two",
+                "one:7000,two:6379",
+            ),
+            (
+                "redis-sentinel://me:s3cr@t@one,two:7000/shop/3",
+                "one:26379,two:7000",
+            ),
+        ] {
+            let connection = Redis::<TokenBucket>::builder(url).connection();
+            let told = connection.ok().and_then(|connection| connection.address);
+            assert_eq!(told.as_deref().unwrap_or_default(), address, "{url}");
         }
     }
 

@@ -30,4 +30,9 @@ pub trait Evaluate: Send + Sync + 'static {
         keys: Vec<Box<[u8]>>,
         argument: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
+
+    /// The address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    fn address(&self) -> Option<&str> {
+        None
+    }
 }

@@ -187,8 +187,12 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
     }
 }
 
-impl<E, Rule> Backend for Script<E, Rule> {
+impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
     type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.data.address()
+    }
 }
 
 impl<E, Rule> Store<Rule> for Script<E, Rule>

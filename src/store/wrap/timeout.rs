@@ -176,6 +176,10 @@ where
 
 impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {

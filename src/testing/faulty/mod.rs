@@ -115,8 +115,12 @@ impl fmt::Display for Made {
 
 impl error::Error for Made {}
 
-impl<S> Backend for Faulty<S> {
+impl<S: Backend> Backend for Faulty<S> {
     type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
 }
 
 impl<Rule, S> Store<Rule> for Faulty<S>

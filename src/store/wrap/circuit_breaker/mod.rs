@@ -182,6 +182,10 @@ where
 
 impl<S: Backend<Error = Error>, C> Backend for BehindBreaker<S, C> {
     type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreaker<S, C> {

@@ -167,8 +167,8 @@ impl<D, Rule> Beside<D, Rule> {
             match (result, this.batch.take()) {
                 (Ok(()), Some(batch)) => batch.settled(),
                 (Ok(()), None) => {}
-                (Err(error), _) => {
-                    shared.failed(error);
+                (Err(error), batch) => {
+                    shared.failed(error, batch.iter().flat_map(Batch::policies));
                 }
             }
             this.done.set(None);

@@ -71,6 +71,10 @@ impl<Rule> Batch<Rule> {
             .collect()
     }
 
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.items.iter().map(|item| &item.policy)
+    }
+
     /// The remote store knows of all of them.
     pub(super) fn settled(mut self) {
         for item in self.items.drain(..) {

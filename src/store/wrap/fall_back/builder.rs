@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    store::{NeverFails, Store, Undecided},
+    store::{NeverFails, Store, Undecided, failures::Failures},
 };
 
 /// Sets up a [`FallBackTo`]; it ends with what this node may admit on its own, by [`share`](Self::share) or
@@ -130,6 +130,10 @@ impl<S, L> FallBackBuilder<S, L> {
         L: Store<Rule, Error: NeverFails>,
     {
         let share_of: ShareOf<Rule> = Box::new(share_of);
+        let failures = Failures::new(
+            self.store.address(),
+            "a local store decides, by the share of its `fall_back_to`",
+        );
         FallBackTo {
             shared: Arc::new(Shared {
                 remote: self.store,
@@ -139,8 +143,7 @@ impl<S, L> FallBackBuilder<S, L> {
                 per_call: self.per_call,
                 contended: self.contended,
                 answering: AtomicBool::new(false),
-                failures: AtomicU64::default(),
-                contentions: AtomicU64::default(),
+                failures,
                 decided: AtomicU64::default(),
                 turned_away: AtomicU64::default(),
             }),

@@ -173,7 +173,7 @@ where
         match done {
             Check::Ready(Ok(())) => batch.settled(),
             Check::Ready(Err(error)) => {
-                shared.failed(error);
+                shared.failed(error, batch.policies());
             }
             Check::Pending(done) => return Beside::new(done, batch),
         }
@@ -182,7 +182,8 @@ where
 
     /// Asks the local store; but where the remote one is there, and only lost its races, nothing passes beside it.
     pub(super) fn failed(&self, error: S::Error) -> Next<S, L, Rule> {
-        if self.shared.failed(error) {
+        let policies = self.asks.iter().map(|ask| &ask.policy);
+        if self.shared.failed(error, policies) {
             return Next::Answer(self.shared.contended.decisions(self.asks.len()));
         }
         self.fall_back(true)

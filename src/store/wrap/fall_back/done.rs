@@ -30,8 +30,10 @@ pin_project! {
         remote: Option<S::Done>,
         #[pin]
         local: Option<L::Done>,
-        // What the local store is told if the remote one fails.
+        // What the local store is told if the remote one fails; nothing by a `reset`.
         corrections: SmallVec<[Correction<Rule>; 1]>,
+        // Of a `reset`.
+        policy: Option<Policy>,
         shared: Arc<Shared<S, L, Rule>>,
     }
 }
@@ -51,11 +53,11 @@ where
     match remote {
         Check::Ready(Ok(())) => Check::Ready(Ok(())),
         Check::Ready(Err(error)) => {
-            shared.failed(error);
+            shared.failed(error, policies(&corrections));
             let local = shared.correct(&corrections);
-            FallBackDone::new(shared, None, pending(local), SmallVec::new())
+            FallBackDone::new(shared, None, pending(local), SmallVec::new(), None)
         }
-        Check::Pending(remote) => FallBackDone::new(shared, Some(remote), None, corrections),
+        Check::Pending(remote) => FallBackDone::new(shared, Some(remote), None, corrections, None),
     }
 }
 
@@ -75,13 +77,18 @@ where
     let remote = match shared.remote.reset(policy, key) {
         Check::Ready(result) => {
             if let Err(error) = result {
-                shared.failed(error);
+                shared.failed(error, [policy]);
             }
             None
         }
         Check::Pending(remote) => Some(remote),
     };
-    FallBackDone::new(shared, remote, local, SmallVec::new())
+    let policy = Some(policy.clone());
+    FallBackDone::new(shared, remote, local, SmallVec::new(), policy)
+}
+
+fn policies<Rule>(corrections: &[Correction<Rule>]) -> impl Iterator<Item = &Policy> {
+    corrections.iter().map(|correction| &correction.policy)
 }
 
 /// What is not done at once.
@@ -103,6 +110,7 @@ where
         remote: Option<S::Done>,
         local: Option<L::Done>,
         corrections: SmallVec<[Correction<Rule>; 1]>,
+        policy: Option<Policy>,
     ) -> Check<Self> {
         if remote.is_none() && local.is_none() {
             return Check::Ready(Ok(()));
@@ -112,6 +120,7 @@ where
             remote,
             local,
             corrections,
+            policy,
             shared,
         })
     }
@@ -141,7 +150,8 @@ where
             let result = ready!(remote.poll(cx));
             this.remote.set(None);
             if let Err(error) = result {
-                this.shared.failed(error);
+                let policies = policies(this.corrections).chain(this.policy.as_ref());
+                this.shared.failed(error, policies);
                 if !this.corrections.is_empty() {
                     let local = this.shared.correct(this.corrections);
                     this.local.set(pending(local));

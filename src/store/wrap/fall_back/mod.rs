@@ -61,6 +61,10 @@ use crate::{
 /// decided here: it is undecided, and [turned away](FallBackBuilder::when_contended); also where what was lost is the
 /// settlement that came before its question. A client's own settlement that lost is made in the local store, and owed.
 ///
+/// # Log
+///
+/// With the feature `tracing`, failures are logged as those of [`OnFailure`](super::super::OnFailure#log) are.
+///
 /// # What it costs
 ///
 /// The first call on a key that owes asks by `look`, which changes nothing, whether the store is there; then it
@@ -112,12 +116,12 @@ pub struct FallBackTo<S, L, Rule> {
 impl<S, L, Rule> FallBackTo<S, L, Rule> {
     /// How often the remote store could not do what was asked of it, contention aside; all clones together.
     pub fn failures(&self) -> u64 {
-        self.shared.failures.load(Ordering::Relaxed)
+        self.shared.failures.failures()
     }
 
     /// How often every attempt of the remote store lost its race; all clones together.
     pub fn contentions(&self) -> u64 {
-        self.shared.contentions.load(Ordering::Relaxed)
+        self.shared.failures.contentions()
     }
 
     /// How many calls the local store decided.
@@ -164,8 +168,12 @@ impl<S: fmt::Debug, L: fmt::Debug, Rule> fmt::Debug for FallBackTo<S, L, Rule> {
     }
 }
 
-impl<S, L, Rule> Backend for FallBackTo<S, L, Rule> {
+impl<S: Backend, L, Rule> Backend for FallBackTo<S, L, Rule> {
     type Error = Infallible;
+
+    fn address(&self) -> Option<&str> {
+        self.shared.remote.address()
+    }
 }
 
 impl<S, L, Rule> Store<Rule> for FallBackTo<S, L, Rule>

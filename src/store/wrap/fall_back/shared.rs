@@ -17,7 +17,9 @@ use crate::{
     decision::{Charge, Cost},
     key::Key,
     outcome::Policy,
-    store::{Ask, Check, Decisions, Error, NeverFails, Settlement, Store, Undecided},
+    store::{
+        Ask, Check, Decisions, Error, NeverFails, Settlement, Store, Undecided, failures::Failures,
+    },
 };
 
 /// What a node may admit by itself under a rule, if anything.
@@ -34,8 +36,7 @@ pub(super) struct Shared<S, L, Rule> {
     pub(super) contended: Undecided,
     /// Whether the remote store answered when it was last heard of.
     pub(super) answering: AtomicBool,
-    pub(super) failures: AtomicU64,
-    pub(super) contentions: AtomicU64,
+    pub(super) failures: Failures,
     pub(super) decided: AtomicU64,
     pub(super) turned_away: AtomicU64,
 }
@@ -61,7 +62,7 @@ impl<Rule> Owned<Rule> {
 
 /// A settlement that outlives its call.
 pub(super) struct Correction<Rule> {
-    policy: Policy,
+    pub(super) policy: Policy,
     rule: Rule,
     key: Key,
     charge: Charge,
@@ -86,17 +87,17 @@ impl<S, L, Rule> Shared<S, L, Rule> {
         self.answering.store(true, Ordering::Relaxed);
     }
 
-    /// Counts why a call was not answered; tells whether it was contention, which is no failure: the store is there.
-    pub(super) fn failed(&self, error: impl Into<Error>) -> bool {
-        if error.into().is_contended() {
-            count(&self.contentions);
-            return true;
+    /// Notes why a call was not answered; tells whether it was contention, which is no failure: the store is there.
+    pub(super) fn failed<'a>(
+        &self,
+        error: impl Into<Error>,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> bool {
+        let is_contention = self.failures.note(&error.into(), policies);
+        if !is_contention {
+            self.answering.store(false, Ordering::Relaxed);
         }
-        self.answering.store(false, Ordering::Relaxed);
-        count(&self.failures);
-        #[cfg(feature = "tracing")]
-        log_first();
-        false
+        is_contention
     }
 }
 
@@ -190,17 +191,4 @@ where
             .collect();
         self.local.settle(settlements)
     }
-}
-
-/// An operator must hear of it once.
-#[cfg(feature = "tracing")]
-#[cold]
-fn log_first() {
-    static LOGGED: std::sync::Once = std::sync::Once::new();
-    LOGGED.call_once(|| {
-        tracing::error!(
-            "a rate limit store could not decide; a local store decides by the share of its `fall_back_to` \
-             (logged once, counted in `FallBackTo::failures`)"
-        );
-    });
 }

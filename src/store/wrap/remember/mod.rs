@@ -173,6 +173,10 @@ impl<S: fmt::Debug, Rule, C> fmt::Debug for RememberRefusals<S, Rule, C> {
 
 impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     type Error = S::Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>

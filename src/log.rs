@@ -1,0 +1,96 @@
+//! What an operator is told once.
+
+use std::{
+    hash::BuildHasher,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use foldhash::fast::RandomState;
+
+use crate::{
+    key::{MissingKey, OperatorHelp},
+    outcome::Policy,
+};
+
+/// How many mistakes are told apart: more than a program has, and a bound for help that is made of requests.
+const MOST: usize = 256;
+
+/// Hashes of the mistakes that were logged.
+#[derive(Default)]
+struct Logged {
+    seed: RandomState,
+    hashes: Vec<u64>,
+}
+
+/// What becomes of a mistake.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Log,
+    /// As the last one.
+    LogAndSaySo,
+    Skip,
+}
+
+static LOGGED: LazyLock<Mutex<Logged>> = LazyLock::new(Mutex::default);
+
+impl Logged {
+    fn note(&mut self, place: &str, cause: &str) -> Fate {
+        let hash = self.seed.hash_one((place, cause));
+        if self.hashes.len() >= MOST || self.hashes.contains(&hash) {
+            return Fate::Skip;
+        }
+        self.hashes.push(hash);
+        if self.hashes.len() == MOST {
+            Fate::LogAndSaySo
+        } else {
+            Fate::Log
+        }
+    }
+}
+
+/// Logs why requests are answered as the server's fault: once for each policy and cause.
+#[cold]
+pub(crate) fn missing_key(policy: &Policy, missing: &MissingKey) {
+    if let Some(help) = missing.help() {
+        once(policy.name(), help, |cause| {
+            tracing::error!(
+                policy = policy.name(),
+                status = missing.status().as_u16(),
+                "{cause} (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
+            );
+        });
+    }
+}
+
+/// Logs a mistake of the program in one place: a policy, or a route. `log` writes the line, with the help that it is given.
+pub(crate) fn once(place: &str, help: &OperatorHelp, log: impl FnOnce(&str)) {
+    let cause = help.expose_to_operator();
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let fate = logged.note(place, cause);
+    // A subscriber may take its time.
+    drop(logged);
+    if fate == Fate::Skip {
+        return;
+    }
+    log(cause);
+    if fate == Fate::LogAndSaySo {
+        tracing::error!(
+            "{MOST} different mistakes were logged; further ones are not, only counted"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_without_end_neither_fill_memory_nor_the_log() {
+        let mut logged = Logged::default();
+        let mut fates = (0..10_000).map(|number| logged.note("api", &number.to_string()));
+        assert!(fates.by_ref().take(MOST - 1).all(|fate| fate == Fate::Log));
+        assert_eq!(fates.next(), Some(Fate::LogAndSaySo));
+        assert!(fates.all(|fate| fate == Fate::Skip));
+        assert_eq!(logged.hashes.len(), MOST);
+    }
+}

@@ -1,0 +1,70 @@
+//! What a store could not do: counted, and told to its operator.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+use super::{Ask, Error, Settlement};
+use crate::outcome::Policy;
+
+/// The policies of a call that outlive it.
+pub(super) type Policies = SmallVec<[Policy; 1]>;
+
+pub(super) fn asked<Rule>(asks: &[Ask<'_, Rule>]) -> Policies {
+    asks.iter().map(|ask| ask.policy().clone()).collect()
+}
+
+pub(super) fn settled<Rule>(settlements: &[Settlement<'_, Rule>]) -> Policies {
+    let policies = settlements.iter().map(|settlement| settlement.policy);
+    policies.cloned().collect()
+}
+
+/// Counts of one store, and the log of its failures (feature `tracing`).
+#[derive(Debug)]
+pub(super) struct Failures {
+    failures: AtomicU64,
+    contentions: AtomicU64,
+    #[cfg(feature = "tracing")]
+    log: super::failure_log::FailureLog,
+}
+
+impl Failures {
+    /// Of a store at this address; `consequence` tells an operator what happens to requests meanwhile.
+    pub(super) fn new(address: Option<&str>, consequence: &'static str) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = (address, consequence);
+        Self {
+            failures: AtomicU64::default(),
+            contentions: AtomicU64::default(),
+            #[cfg(feature = "tracing")]
+            log: super::failure_log::FailureLog::new(address, consequence),
+        }
+    }
+
+    // Relaxed throughout: counts are read for a report and order nothing.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn contentions(&self) -> u64 {
+        self.contentions.load(Ordering::Relaxed)
+    }
+
+    /// Notes why a call was not answered; returns whether it was contention, which is no failure: the store is there.
+    pub(super) fn note<'a>(
+        &self,
+        error: &Error,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> bool {
+        if error.is_contended() {
+            self.contentions.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        #[cfg(feature = "tracing")]
+        self.log.tell(error, policies, failures);
+        #[cfg(not(feature = "tracing"))]
+        let _ = (failures, policies);
+        false
+    }
+}
