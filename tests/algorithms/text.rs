@@ -3,9 +3,12 @@
 use proptest::prelude::*;
 use tollgate::{AnyRule, Error};
 
+use crate::spelling::{derived, written};
+
 /// Every form that is documented.
-const FORMS: [&str; 15] = [
+const FORMS: [&str; 16] = [
     "token-bucket 100/1m burst=150 initial=300 keep=1h",
+    "token-bucket 100/1m keep=1h",
     "token-bucket 100/1m burst=150 initial=0",
     "leaky-bucket 10/s queue=50 max-wait=2s",
     "fixed-window 100/1m offset=10s",
@@ -60,16 +63,17 @@ const PIECES: [&str; 34] = [
     "+1",
 ];
 
+/// What a rule prints parses to the same rule, which prints the same.
+fn prints_itself(rule: &AnyRule) {
+    let printed = rule.to_string();
+    let parsed = printed.parse::<AnyRule>();
+    assert_eq!(parsed.as_ref(), Ok(rule), "{printed:?}");
+    assert_eq!(parsed.unwrap().to_string(), printed);
+}
+
 fn judge(text: &str) {
     match text.parse::<AnyRule>() {
-        Ok(rule) => {
-            let printed = rule.to_string();
-            assert_eq!(
-                printed.parse::<AnyRule>().as_ref(),
-                Ok(&rule),
-                "{text:?}, {printed:?}"
-            );
-        }
+        Ok(rule) => prints_itself(&rule),
         Err(error) => {
             let column = error
                 .column()
@@ -94,6 +98,32 @@ proptest! {
             text.splice(begin..end, piece.chars());
         }
         judge(&text.into_iter().collect::<String>());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_rule_is_what_its_text_says_however_it_is_written(written in written(), number: u64) {
+        prop_assert_eq!(written.text.parse(), Ok(written.rule.clone()), "{:?}", written.text);
+        prints_itself(&written.rule);
+        for rule in derived(&written.rule, number) {
+            prints_itself(&rule);
+        }
+    }
+
+    #[test]
+    fn several_rules_are_what_their_text_says(
+        several in prop::collection::vec(written(), 2..=4), joint in prop::sample::select(&["&", " & ", "\t&\n"][..]),
+    ) {
+        let texts: Vec<_> = several.iter().map(|one| one.text.as_str()).collect();
+        let rules: Vec<_> = several.iter().map(|one| one.rule.clone()).collect();
+        let AnyRule::All(all) = texts.join(joint).parse::<AnyRule>().unwrap() else {
+            panic!("{texts:?} is one rule");
+        };
+        prop_assert_eq!(all.rules(), rules);
+        prints_itself(&AnyRule::All(all));
     }
 }
 

@@ -21,10 +21,11 @@ impl TokenBucket {
         }
         if !self.starts_at_rest() {
             write!(f, " initial={}", self.initial)?;
-            if self.keep != DAY {
-                f.write_str(" keep=")?;
-                fmt_duration(self.keep, f)?;
-            }
+        }
+        // Also where it does not matter: what is parsed back is equal.
+        if self.keep != DAY {
+            f.write_str(" keep=")?;
+            fmt_duration(self.keep, f)?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod text;
 use std::{num::NonZeroU64, time::Duration};
 
 use super::{
+    rate::gcd,
     span::Span,
     warm_curve::{COLD, Curve, Factor, OVER, checked_cold},
 };
@@ -35,8 +36,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 ///
 /// In a second of the calendar at most ⌊rate⌋ units pass, and for a key that is cold at most ⌊rate / cold factor⌋.
 /// The numbers are exact: rates are compared as fractions. The two marks, threshold and maximum, are rounded to a
-/// nanosecond's worth of tokens, towards the cold, where they are no whole number of those; and an amount that
-/// stays above 2³² after reducing it by the period warms faster by less than 2⁻³² ns a second.
+/// nanosecond's worth of tokens, towards the cold, where they are no whole number of those. A quota that cannot be
+/// counted exactly is an error: one whose amount stays above 2³² after reducing it by the period in nanoseconds.
 ///
 /// # What it does not guarantee
 ///
@@ -111,7 +112,7 @@ impl WarmUp {
     ///
     /// # Errors
     ///
-    /// When the quota is below three a second.
+    /// When the quota is below three a second, or cannot be counted; see [`try_with`](Self::try_with).
     pub fn try_new(quota: Quota) -> Result<Self, Error> {
         Self::try_with(quota, Duration::from_nanos(OVER), COLD)
     }
@@ -122,11 +123,13 @@ impl WarmUp {
     ///
     /// - When less than one call a second passes while it is cold: when the quota is below the cold factor a
     ///   second. As nothing would pass, it would never warm.
+    /// - When the amount of the quota stays above 2³² after reducing it by the period in nanoseconds: a state has
+    ///   room for 32 bits of a nanosecond, so it could not hold every warmth.
     /// - When the cold factor is not above 1 (1000 thousandths), or above 1000.
     /// - When the time is zero, or so short that a single call leads from the maximum to the threshold,
     ///   or so long that the maximum takes more than 73 years (2⁶¹ ns) to fill.
     pub fn try_with(quota: Quota, over: Duration, cold_thousandths: u64) -> Result<Self, Error> {
-        checked_rate(quota, checked_cold(cold_thousandths)?)?;
+        checked_quota(quota, checked_cold(cold_thousandths)?)?;
         let curve = Curve::try_new(quota, over, cold_thousandths)?;
         if curve.climb_units() < u128::from(curve.per_permit) {
             return Err(Error::new(format!(
@@ -148,7 +151,7 @@ impl WarmUp {
     ///
     /// # Panics
     ///
-    /// When the amount is below 3 or above 2⁴⁰.
+    /// When the amount is below 3, above 2⁴⁰, or [cannot be counted](Self::try_with).
     #[track_caller]
     pub fn per_second(amount: u64) -> Self {
         Self::new(Quota::per_second(amount))
@@ -158,7 +161,7 @@ impl WarmUp {
     ///
     /// # Panics
     ///
-    /// When the amount is below 180 or above 2⁴⁰.
+    /// When the amount is below 180, above 2⁴⁰, or [cannot be counted](Self::try_with).
     #[track_caller]
     pub fn per_minute(amount: u64) -> Self {
         Self::new(Quota::per_minute(amount))
@@ -168,7 +171,7 @@ impl WarmUp {
     ///
     /// # Panics
     ///
-    /// When the amount is below 10,800 or above 2⁴⁰.
+    /// When the amount is below 10,800, above 2⁴⁰, or [cannot be counted](Self::try_with).
     #[track_caller]
     pub fn per_hour(amount: u64) -> Self {
         Self::new(Quota::per_hour(amount))
@@ -178,7 +181,7 @@ impl WarmUp {
     ///
     /// # Panics
     ///
-    /// When the amount is below 259,200 or above 2⁴⁰.
+    /// When the amount is below 259,200, above 2⁴⁰, or [cannot be counted](Self::try_with).
     #[track_caller]
     pub fn per_day(amount: u64) -> Self {
         Self::new(Quota::per_day(amount))
@@ -252,19 +255,36 @@ impl WarmUp {
     }
 }
 
-/// A rate that lets a call a second pass when it is cold.
-fn checked_rate(quota: Quota, cold: u64) -> Result<(), Error> {
+/// A quota that lets a call a second pass when it is cold, and at which every warmth can be stored.
+fn checked_quota(quota: Quota, cold: u64) -> Result<(), Error> {
+    let (amount, period) = (quota.amount(), quota.period_nanos());
     // In thousandths of a call in a second; at most 2^80, and 2^83.
-    let rate = u128::from(quota.amount()) * u128::from(SECOND) * 1000;
-    if rate >= u128::from(cold) * u128::from(quota.period_nanos()) {
-        return Ok(());
+    let rate = u128::from(amount) * u128::from(SECOND) * 1000;
+    if rate < u128::from(cold) * u128::from(period) {
+        return Err(Error::new(format!(
+            "a warm-up to {quota} lets less than one call a second pass when it is cold, and so never warms: \
+             expected at least {} a second; choose a lower cold factor, or `warm-up-spaced`, which has no seconds",
+            Factor(cold)
+        )));
     }
-    Err(Error::new(format!(
-        "a warm-up to {quota} lets less than one call a second pass when it is cold, and so never warms: \
-         expected at least {} a second; choose a lower cold factor, or `warm-up-spaced`, which has no seconds",
-        Factor(cold)
-    )))
+    // A warmth is a whole number of parts of a nanosecond, of which it has as many as the reduced amount. A span of
+    // 32 bits behind the nanosecond gives back every one of up to 2^32. Of more parts it gives back a greater number,
+    // so that the next call in the same second would find more than the last one was told.
+    let divisor = gcd(amount, period);
+    let parts = amount / divisor;
+    if parts > MOST_PARTS {
+        return Err(Error::new(format!(
+            "a warm-up to {quota} cannot be counted exactly, because its quota is {parts} for {} ns when it is reduced: \
+             expected a reduced amount of at most 2^32 (4294967296); choose a rounder amount, as in `10000000000/s`, \
+             or `warm-up-spaced`, which counts in time",
+            period / divisor
+        )));
+    }
+    Ok(())
 }
+
+/// Up to so many units a nanosecond, a [`Span`] gives back every number of them.
+const MOST_PARTS: u64 = 1 << Span::BITS;
 
 const SECOND: u64 = 1_000_000_000;
 

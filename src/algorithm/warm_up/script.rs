@@ -48,8 +48,6 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
 
 /// Later seconds have no instant.
 const SECONDS: i64 = 1 << 34;
-/// Above it a [`Span`] does not give back every fraction.
-const MOST_AMOUNT: u64 = 1 << 32;
 
 impl Scripted for WarmUp {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
@@ -60,7 +58,7 @@ impl Scripted for WarmUp {
         let fits = [grid.price, step * grid.made, cold, grid.most]
             .into_iter()
             .all(|number| number <= MOST_FACTOR);
-        if !fits || curve.per_nano > MOST_AMOUNT {
+        if !fits {
             return Err(Error::new(format!(
                 "the rule `{self}` does not fit into a script's numbers: expected the price of a call, what a second makes \
                  and what a key stores to be whole numbers of one unit, below 2^51; choose an amount that divides its \

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{WarmUp, checked_rate};
+use super::{WarmUp, checked_quota};
 use crate::{
     algorithm::{
         text::Words,
@@ -35,7 +35,7 @@ impl FromStr for WarmUp {
         let quota = words.quota()?;
         let [over, cold] = words.settings(&["over", "cold"])?;
         let cold = cold_of(cold)?;
-        checked_rate(quota, cold).map_err(|error| error.at_column(column))?;
+        checked_quota(quota, cold).map_err(|error| error.at_column(column))?;
         built_over(over, |over| Self::try_with(quota, over, cold))
     }
 }
