@@ -109,13 +109,19 @@ say "clippy, warnings denied by all but the oldest compiler"
 cargo clippy --locked --all-features --all-targets -- "${deny[@]}"
 cargo clippy --locked --no-default-features -- "${deny[@]}"
 # As the README's first command builds it.
-cargo clippy --locked --features axum,tokio --example quickstart -- "${deny[@]}"
+cargo clippy --locked --features axum --example quickstart -- "${deny[@]}"
 
 say "tests, all features (examples built, documentation's examples run)"
 cargo test --locked --all-features
 
 say "tests, no features"
 cargo test --locked --no-default-features
+
+# Features must not change what a rule means.
+say "tests of waiting, with each framework alone"
+for framework in axum tonic; do
+  cargo test --locked --no-default-features --features "$framework" --test waiting
+done
 
 say "models of the lock-free table (loom)"
 cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir target/models

@@ -48,7 +48,10 @@ where
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    /// Begins the longest wait of the decisions; where nothing can wait, refuses instead.
+    /// Begins the longest wait of the decisions.
+    ///
+    /// Where nothing can wait, refuses instead. That is what becomes of a rule made for one request, and of one that does not
+    /// say that it may delay: any other was refused when its limit was built.
     pub(crate) fn start(
         parked: Parked<Svc, Req, L, S, R>,
         decisions: Decisions,
@@ -66,6 +69,8 @@ where
             .max();
         let Some(sleep) = Sleep::start(wait.unwrap_or_default()) else {
             bill.settle_back(&config.store, &decisions);
+            #[cfg(feature = "tracing")]
+            log_first();
             let refused: Decisions = decisions
                 .as_slice()
                 .iter()
@@ -127,13 +132,27 @@ struct Sleep(std::pin::Pin<Box<tokio::time::Sleep>>);
 
 #[cfg(feature = "tokio")]
 impl Sleep {
+    /// `None` outside of a runtime, where tokio would panic.
     fn start(wait: Duration) -> Option<Self> {
+        let _runtime = tokio::runtime::Handle::try_current().ok()?;
         Some(Self(Box::pin(tokio::time::sleep(wait))))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         std::future::Future::poll(self.0.as_mut(), cx)
     }
+}
+
+#[cfg(feature = "tracing")]
+#[cold]
+fn log_first() {
+    static LOGGED: std::sync::Once = std::sync::Once::new();
+    LOGGED.call_once(|| {
+        tracing::error!(
+            "a rule delayed a request, and nothing could hold it: it was refused, and its charge given back; enable tollgate's \
+             feature `tokio`, and call the service within a runtime of tokio (logged once)"
+        );
+    });
 }
 
 /// Without a runtime nothing can wait.

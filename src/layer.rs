@@ -188,6 +188,8 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
 
     /// The same layer with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
     /// `None` is the layer's own rule.
+    ///
+    /// A rule that delays a request needs tokio to hold it; [`Limit::rule`] tells what happens without.
     #[must_use]
     pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R> {
         self.map(|limit| limit.rule(per_request))

@@ -85,9 +85,9 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | waiting for a delay verdict, which is a refusal otherwise; [pacing](pace) by futures and streams; `TokioClock`; the drivers of stores that compare and swap, and of counters |
-//! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor |
-//! | `tonic` | the peer address from `TcpConnectInfo` |
+//! | `tokio` | layers with rules that delay requests, which cannot be built otherwise; [pacing](pace) by futures and streams; `TokioClock`; the drivers of stores that compare and swap, and of counters |
+//! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor; and `tokio` |
+//! | `tonic` | the peer address from `TcpConnectInfo`; and `tokio` |
 //! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |

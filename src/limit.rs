@@ -44,8 +44,7 @@ pub struct Limit<Rule, P = OwnRule, K = Global, C = Cost> {
 pub struct OwnRule;
 
 impl<Rule> Limit<Rule> {
-    /// A limit named `default`, with one key for everybody and a cost of 1.
-    pub fn new(rule: Rule) -> Self {
+    pub(crate) fn of_rule(rule: Rule) -> Self {
         Self {
             policy: Policy::default(),
             rule,
@@ -96,6 +95,9 @@ impl<Rule, P, K, C> Limit<Rule, P, K, C> {
 
     /// The same limit with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
     /// `None` is the limit's own rule.
+    ///
+    /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside of a runtime of tokio, the
+    /// request is refused instead, its charge is given back, and `Retry-After` is the delay.
     #[must_use]
     pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C> {
         let Self {

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) const HELP: &str = "\
 An axum server behind a rate limit.
 
-Usage: cargo run --features axum,tokio --example quickstart -- [FLAG]...
+Usage: cargo run --features axum --example quickstart -- [FLAG]...
 
   --listen ADDR    address and port, 0 picks one  [127.0.0.1:3000]
   --rule RULE      how much is allowed            [token-bucket 5/10s burst=5]

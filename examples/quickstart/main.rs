@@ -1,10 +1,10 @@
 //! An axum server behind a rate limit that the command line chooses, and a demo of it.
 //!
 //! ```text
-//! cargo run --features axum,tokio --example quickstart -- --demo
-//! cargo run --features axum,tokio --example quickstart -- --rule "token-bucket 2/1s burst=2"
-//! cargo run --features axum,tokio,redis --example quickstart -- --store redis://127.0.0.1:6379
-//! cargo run --features axum,tokio,memcached --example quickstart -- --store memcached://127.0.0.1:11211
+//! cargo run --features axum --example quickstart -- --demo
+//! cargo run --features axum --example quickstart -- --rule "token-bucket 2/1s burst=2"
+//! cargo run --features axum,redis --example quickstart -- --store redis://127.0.0.1:6379
+//! cargo run --features axum,memcached --example quickstart -- --store memcached://127.0.0.1:11211
 //! ```
 //!
 //! The limit itself is the first statement of `routes.rs`.

@@ -79,7 +79,7 @@ impl FromStr for Place {
             #[cfg(feature = "memcached")]
             "memcached" => Ok(Self::Memcached(text.to_owned())),
             feature => Err(Error::new(format!(
-                "this program was built without {feature}; build it with `--features axum,tokio,{feature}`"
+                "this program was built without {feature}; build it with `--features axum,{feature}`"
             ))),
         }
     }

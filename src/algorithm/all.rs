@@ -175,6 +175,10 @@ impl Algorithm for All {
         self.0.iter().any(AnyRule::wanes)
     }
 
+    fn may_delay(&self) -> bool {
+        self.0.iter().any(AnyRule::may_delay)
+    }
+
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         self.changed(|rule| rule.for_key(digest))
     }

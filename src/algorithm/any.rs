@@ -195,6 +195,10 @@ impl Algorithm for AnyRule {
         each!(self, rule => rule.wanes())
     }
 
+    fn may_delay(&self) -> bool {
+        each!(self, rule => rule.may_delay())
+    }
+
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         each!(self, rule => rule.for_key(digest).map(Self::from))

@@ -97,6 +97,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         self.0.wanes() || self.1.wanes()
     }
 
+    fn may_delay(&self) -> bool {
+        self.0.may_delay() || self.1.may_delay()
+    }
+
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         let (a, b) = (self.0.for_key(digest), self.1.for_key(digest));
         (a.is_some() || b.is_some()).then(|| {

@@ -75,6 +75,7 @@ pub use self::{
 ///   `retry_after` the least wait after which the same call passes.
 /// - From [`forgettable_at`](Self::forgettable_at) on, no state at all gives the same decisions.
 /// - Where `now` lies before the state's last write, time stands still at that write.
+/// - A rule that can delay a call says so ([`may_delay`](Self::may_delay)).
 /// - The numbers of decisions come out the same on every machine: no floats.
 ///
 /// # A rule of one's own
@@ -175,6 +176,15 @@ pub trait Algorithm: Clone {
     /// by default.
     #[inline]
     fn wanes(&self) -> bool {
+        false
+    }
+
+    /// Whether [`step`](Self::step) can answer [`Verdict::Delay`](crate::Verdict::Delay).
+    ///
+    /// A limit refuses such a rule when it is built, if the crate was built without the feature `tokio`: nothing could hold
+    /// its requests. `false` by default.
+    #[inline]
+    fn may_delay(&self) -> bool {
         false
     }
 

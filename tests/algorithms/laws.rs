@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 
 use proptest::prelude::*;
 use tollgate::{
-    Cost, Decision, Timestamp,
+    Cost, Decision, Timestamp, Verdict,
     algorithm::{Algorithm, Codec, Step},
 };
 
@@ -265,6 +265,8 @@ where
         "{}",
         context()
     );
+    let delays = matches!(decision.verdict(), Verdict::Delay(_));
+    assert!(!delays || rule.may_delay(), "{}", context());
     if decision.is_admitted() {
         assert!(matches!(step, Step::Wrote(_)), "{}", context());
         assert_eq!(

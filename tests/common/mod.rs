@@ -114,6 +114,10 @@ impl Algorithm for PerSecond {
         }
     }
 
+    fn may_delay(&self) -> bool {
+        self.waits
+    }
+
     fn forgettable_at(&self, (second, _): &(u64, u64)) -> Timestamp {
         Timestamp::from_nanos((second + 1).saturating_mul(SECOND))
     }

@@ -592,7 +592,7 @@ fn a_store_that_was_not_built_is_told_in_a_sentence() {
         let store = format!("{scheme}://127.0.0.1");
         let (status, _, errors) = Program::quickstart(&["--store", &store]).end(SOON);
         assert_eq!(status.code(), Some(2));
-        let features = format!("build it with `--features axum,tokio,{scheme}`");
+        let features = format!("build it with `--features axum,{scheme}`");
         assert!(errors.contains(&features), "{errors}");
     }
 }

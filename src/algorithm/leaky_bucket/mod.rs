@@ -25,8 +25,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 /// before, also after any idle time: nothing is saved up, for smoothing is the point. A call of cost c
 /// departs as one, and keeps the c − 1 intervals after its departure for itself. It is admitted if it fits
 /// into the queue and one place more, that of who is just leaving; so the capacity is the queue + 1.
-/// Behind a layer (feature `tokio`) a request is held until its departure, without any capacity of the
-/// inner service.
+/// Behind a layer a request is held until its departure, without any capacity of the inner service. That takes
+/// the feature `tokio`, which `axum` and `tonic` bring; without it only a `queue` of 0 can be limited by.
 ///
 /// | setting | | default |
 /// |---|---|---|

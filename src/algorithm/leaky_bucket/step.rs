@@ -1,6 +1,6 @@
 //! How long the backlog is, and the decisions that follow from it.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use super::{LeakyBucket, LeakyBucketState};
 use crate::{
@@ -211,6 +211,11 @@ impl Algorithm for LeakyBucket {
     fn forgettable_at(&self, state: &LeakyBucketState) -> Timestamp {
         let wait = u64::try_from(state.backlog.units_up(1)).unwrap_or(u64::MAX);
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+
+    /// Unless the queue is 0: then nothing waits.
+    fn may_delay(&self) -> bool {
+        self.capacity > NonZeroU64::MIN
     }
 
     /// Only where calls can be told apart by their departures: a mark does not say whether the last call was the

@@ -22,8 +22,8 @@ use crate::{clock::Timestamp, error::Error, quota::Quota};
 /// For what is slow after a pause and wants no bursts. It is the form of Guava's `RateLimiter` with a warm-up
 /// (`SmoothWarmingUp`). The answer to a call is how long it has to wait
 /// ([`Verdict::Delay`](crate::Verdict::Delay)): until the calls before it are paid for. A call is paid by those
-/// behind it, so that the first one of an idle key goes on at once, whatever its cost. Behind a layer (feature
-/// `tokio`) the request is held until then.
+/// behind it, so that the first one of an idle key goes on at once, whatever its cost. Behind a layer the request
+/// is held until then, which takes the feature `tokio` (`axum` and `tonic` bring it).
 ///
 /// | setting | | default |
 /// |---|---|---|

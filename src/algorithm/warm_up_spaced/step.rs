@@ -110,6 +110,10 @@ impl Algorithm for WarmUpSpaced {
         }
     }
 
+    fn may_delay(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn forgettable_at(&self, state: &WarmUpSpacedState) -> Timestamp {
         let nanos = u64::try_from(self.forgettable(state)).unwrap_or(u64::MAX);
