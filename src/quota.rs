@@ -292,8 +292,24 @@ pub(crate) fn parse_duration(text: &str) -> Result<u64, DurationProblem> {
     number.checked_mul(*nanos).ok_or(DurationProblem::Number)
 }
 
+/// Displays a duration as rules write it: exactly, in the largest unit that divides it.
+pub(crate) struct Written(pub(crate) Duration);
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u64::try_from(self.0.as_nanos()) {
+            Ok(nanos) => fmt_duration(nanos, f),
+            // Longer than any rule can be.
+            Err(_) => write!(f, "{}s", self.0.as_secs()),
+        }
+    }
+}
+
 /// Writes nanoseconds in the largest unit that divides them.
 pub(crate) fn fmt_duration(nanos: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if nanos == 0 {
+        return f.write_str("0s");
+    }
     let (unit, length) = UNITS
         .iter()
         .find(|(_, length)| nanos % length == 0)

@@ -617,7 +617,7 @@ fn head_gets_the_same_fields_without_a_body() {
     assert_eq!(get[1].body(), "");
     assert!(!get[1].headers().contains_key("content-type"));
     assert_eq!(get[2].headers()["content-type"], "text/plain");
-    assert_eq!(get[2].body(), "rate limit exceeded: api; retry after 3s");
+    assert_eq!(get[2].body(), "rate limit exceeded: api; retry after 3 s");
 }
 
 #[test]
@@ -679,7 +679,7 @@ fn grpc_is_answered_in_one_headers_frame() {
         [
             "cache-control: no-store",
             "content-type: application/grpc",
-            "grpc-message: rate limit exceeded: 50%25 \"api\"; retry after 1.5ms",
+            "grpc-message: rate limit exceeded: 50%25 \"api\"; retry after 2 ms",
             "grpc-retry-pushback-ms: 2",
             &format!("grpc-status-details-bin: {details}"),
             "grpc-status: 8",
@@ -694,7 +694,7 @@ fn grpc_is_answered_in_one_headers_frame() {
     let status = tonic_types::pb::Status::decode(decoded.as_slice()).unwrap();
     assert_eq!(status.encode_to_vec(), decoded);
     assert_eq!(status.code, 8);
-    let message = r#"rate limit exceeded: 50% "api"; retry after 1.5ms"#;
+    let message = r#"rate limit exceeded: 50% "api"; retry after 2 ms"#;
     assert_eq!(status.message, message);
     let urls: Vec<_> = status
         .details
@@ -872,7 +872,7 @@ fn a_refusal_is_an_error_where_there_is_no_http() {
     let error = refuse(Refusal::new(one(refused(Some(secs(7))))));
     assert_eq!(
         error.to_string(),
-        "rate limit exceeded: api; retry after 7s"
+        "rate limit exceeded: api; retry after 7 s"
     );
     let error = error.downcast::<Refused>().unwrap();
     assert_eq!(error.retry_after(), Some(secs(7)));

@@ -151,7 +151,7 @@ async fn a_refusal_is_resource_exhausted_with_its_details() {
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert_eq!(
         status.message(),
-        "rate limit exceeded: greet; retry after 30s"
+        "rate limit exceeded: greet; retry after 30 s"
     );
     let retry = status.get_details_retry_info().expect("RetryInfo");
     assert_eq!(retry.retry_delay, Some(Duration::from_secs(30)));

@@ -190,16 +190,12 @@ fn now_or_later<T>(
 }
 
 fn told(args: &Args, error: &store::Error) -> String {
-    let source = std::error::Error::source(error);
-    let source = source.map_or_else(String::new, |source| format!(": {source}"));
-    // Some say themselves what to do.
-    let is_told = source.contains("; ");
-    let advice = if error.is_unavailable() && !is_told && !args.starts_without {
-        "; start a server there, name another one, or start without it by --on-store-error open or local"
+    let advice = if error.is_unavailable() && !args.starts_without {
+        "; or name another one, or start without it by --on-store-error open or local"
     } else {
         ""
     };
-    format!("--store {}: {error}{source}{advice}", args.store)
+    format!("--store {}: {error}{advice}", args.store)
 }
 
 /// What a server may admit on its own.

@@ -62,10 +62,11 @@ impl<'a> Words<'a> {
         if word.text == name {
             return Ok(());
         }
-        Err(
-            Error::new(format!("`{}` where `{name}` was expected", word.text))
-                .at_column(word.at + 1),
-        )
+        Err(Error::new(format!(
+            "`{}` where `{name}` was expected; begin the rule with `{name}`",
+            word.text
+        ))
+        .at_column(word.at + 1))
     }
 
     pub(super) fn quota(&mut self) -> Result<Quota, Error> {
@@ -96,7 +97,7 @@ impl<'a> Words<'a> {
             let (name, value) = word.text.split_once('=').unwrap_or((word.text, ""));
             let Some(index) = names.iter().position(|known| *known == name) else {
                 return Err(Error::new(format!(
-                    "unknown setting `{name}`: expected one of `{}=…`",
+                    "unknown setting `{name}`: expected one of `{}=…`; correct it, or take it out",
                     names.join("=…`, `")
                 ))
                 .at_column(word.at + 1));

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use super::{rate::gcd, text::Setting};
 use crate::{
     error::Error,
-    quota::{Quota, fmt_duration},
+    quota::{Quota, Written, fmt_duration},
 };
 
 /// The interval between calls, which shrinks from the cold to the stable one.
@@ -86,9 +86,9 @@ impl Curve {
             .and_then(|over| Self::of(quota, over, cold))
             .ok_or_else(|| {
                 Error::new(format!(
-                    "a warm-up over {}s with a cold factor of {} reaches beyond 73 years (2^61 ns): \
+                    "a warm-up over {} with a cold factor of {} reaches beyond 73 years (2^61 ns): \
                      expected less; choose a shorter time",
-                    over.as_secs(),
+                    Written(over),
                     Factor(cold)
                 ))
             })

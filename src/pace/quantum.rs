@@ -2,7 +2,11 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use crate::{clock::Timestamp, error::Error, quota::Quota};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    quota::{Quota, Written},
+};
 
 /// Serves many senders in turn: in each period every one of them has a quantum, 1/N of it.
 ///
@@ -65,8 +69,9 @@ impl Quanta {
         let number = u64::try_from(senders).unwrap_or(u64::MAX);
         let Some(senders) = NonZeroU64::new(number).filter(|senders| *senders <= period) else {
             return Err(Error::new(format!(
-                "{senders} senders in a period of {period} ns: expected at least 1, and at most one for each nanosecond; \
-                 wait for a sender, or choose a longer period"
+                "{senders} senders in a period of {}: expected at least 1, and at most one for each nanosecond; \
+                 wait for a sender, or choose a longer period",
+                Written(Duration::from_nanos(period.get()))
             )));
         };
         Ok(Self { period, senders })

@@ -46,6 +46,7 @@ mod reuse;
 mod settings;
 mod status_details;
 mod text;
+mod wait;
 
 use crate::outcome::Outcome;
 

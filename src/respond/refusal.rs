@@ -2,6 +2,7 @@
 
 use std::{fmt, mem, time::Duration};
 
+use super::wait::Wait;
 use crate::{
     decision::Verdict,
     key::{MissingKey, OperatorHelp},
@@ -153,7 +154,7 @@ impl fmt::Display for Refusal {
                     write!(f, "{comma}{policy}")?;
                 }
                 match self.retry_after() {
-                    Some(wait) => write!(f, "; retry after {wait:?}"),
+                    Some(wait) => write!(f, "; retry after {}", Wait(wait)),
                     None => f.write_str("; this request can never pass"),
                 }
             }

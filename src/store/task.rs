@@ -10,7 +10,11 @@ pub(super) fn on_its_own<T: Send + 'static>(
 ) -> Check<BoxFuture<Result<T, Error>>> {
     let runtime = match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime,
-        Err(error) => return Check::Ready(Err(Error::other(error))),
+        Err(error) => {
+            return Check::Ready(Err(Error::other(format!(
+                "{error}: expected the store to be asked within a runtime of tokio; ask it from a task"
+            ))));
+        }
     };
     let task = runtime.spawn(work);
     Check::Pending(Box::pin(async move {
@@ -20,5 +24,7 @@ pub(super) fn on_its_own<T: Send + 'static>(
 
 /// What is told to who waited for a task that is no more.
 pub(super) fn gone() -> Error {
-    Error::unavailable("the runtime that asked the store is shut down")
+    Error::unavailable(
+        "the runtime that asked the store is shut down: expected it to outlive the call; keep it until the last answer",
+    )
 }

@@ -80,7 +80,9 @@ fn judge(text: &str) {
                 .unwrap_or_else(|| panic!("{text:?}: no column: {error}"));
             assert!((1..=text.len() + 1).contains(&column), "{text:?}: {error}");
             assert!(text.is_char_boundary(column - 1), "{text:?}: {error}");
-            assert!(error.to_string().contains("expected"), "{text:?}: {error}");
+            let message = error.to_string();
+            let does = message.contains(';') || message.contains("as in");
+            assert!(message.contains("expected") && does, "{text:?}: {error}");
         }
     }
 }

@@ -529,7 +529,7 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         (
             "three-color 5/s peak=9/s aware given=blue",
             38,
-            "expected `yellow` or `red`",
+            "expected `green`, `yellow` or `red`",
         ),
         ("three-color 5/s peek=9/s", 17, "unknown setting `peek`"),
         (

@@ -123,7 +123,7 @@ async fn a_newer_version_is_reported_and_not_replaced() {
             store.look(&look).await.unwrap_err(),
             store.settle(vec![settlement]).await.unwrap_err(),
         ] {
-            let told = std::error::Error::source(&error).unwrap().to_string();
+            let told = error.to_string();
             assert!(told.contains("newer version"), "{told}");
             assert!(!error.is_timeout() && !error.is_contended() && !error.is_unavailable());
         }

@@ -227,7 +227,7 @@ async fn totals_that_cannot_be_are_errors() {
     );
     for (total, beside) in [(4, &[0][..]), (0, &[0]), (5, &[]), (5, &[0, 0])] {
         let error = acquire(&store(total, beside), &rule, 5).await.unwrap_err();
-        let source = std::error::Error::source(&error).unwrap().to_string();
+        let source = error.to_string();
         assert!(source.contains("expected"), "{source}");
     }
     for beside in [&[][..], &[0], &[0, 0, 0]] {

@@ -6,7 +6,7 @@ use tollgate::store::{
     CompareAndSwap, Increment, Loaded, MemcachedConnection, Swap, Swapped, Totals,
 };
 
-use super::{connect, items, servers, stat, told};
+use super::{connect, items, servers, stat};
 
 const KEEP: Duration = Duration::from_secs(60);
 const KEY: &[u8] = b"tollgate:1:{a}:api";
@@ -305,7 +305,7 @@ async fn what_is_no_number_is_replaced_and_counted() {
             foreign.len()
         ));
         let error = connection.read(&keys).await.unwrap_err();
-        assert!(told(&error).contains("no number"), "{error:?}");
+        assert!(error.to_string().contains("no number"), "{error:?}");
         connection.subtract(KEY, 1).await.unwrap();
         assert_eq!(
             connection.add(KEY, 2, KEEP, &[]).await.unwrap().total,
@@ -346,7 +346,7 @@ async fn a_value_over_the_item_size_is_an_error_that_says_so() {
             };
             let error = connection.swap(KEY, swap).await.unwrap_err();
             assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
-            assert!(told(&error).contains("-I"), "{}", told(&error));
+            assert!(error.to_string().contains("-I"), "{}", error.to_string());
         }
     }
     assert_eq!(bytes(&connection, KEY).await.unwrap(), b"small");

@@ -10,7 +10,7 @@ use tollgate::{
 
 use super::{
     acquire, admitted, at_once, connect, counters, in_time, key, look, policy, servers, stat,
-    swaps, told, url, window,
+    swaps, url, window,
 };
 
 const RESPONSE: Duration = Duration::from_millis(300);
@@ -186,7 +186,7 @@ async fn a_full_server_that_may_not_evict_is_an_error() {
     for error in errors {
         let error = error.unwrap_or_else(|| panic!("the server has room for all"));
         assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
-        assert!(told(&error).contains("-m"), "{}", told(&error));
+        assert!(error.to_string().contains("-m"), "{}", error.to_string());
     }
     // Who was known is still refused, and the connection was not given up.
     assert_eq!(admitted(&store, &at_once(5), key(), 3).await, 0);

@@ -13,8 +13,8 @@ use tollgate::{
 };
 
 use super::{
-    acquire, admitted, at_once, connect, counters, items, key, look, policy, servers, swaps, told,
-    url, window,
+    acquire, admitted, at_once, connect, counters, items, key, look, policy, servers, swaps, url,
+    window,
 };
 
 #[tokio::test]
@@ -161,7 +161,10 @@ async fn foreign_bytes_count_as_none_and_a_newer_state_is_an_error() {
         let seen = look(&store, &rule, key()).await;
         if let Err(error) = &seen {
             // Bytes that say they are of a later version.
-            assert!(told(error).contains("version"), "{bytes:?}: {error:?}");
+            assert!(
+                error.to_string().contains("version"),
+                "{bytes:?}: {error:?}"
+            );
             continue;
         }
         assert_eq!(admitted(&store, &rule, key(), 5).await, 3, "{bytes:?}");
@@ -173,7 +176,7 @@ async fn foreign_bytes_count_as_none_and_a_newer_state_is_an_error() {
     newer[0] += 2;
     put(&newer).await;
     let error = acquire(&store, &rule, key()).await.unwrap_err();
-    assert!(told(&error).contains("newer"), "{}", told(&error));
+    assert!(error.to_string().contains("newer"), "{}", error.to_string());
     assert!(store.stats().newer > 0);
     store.reset(policy(), &key()).await.unwrap();
     assert_eq!(admitted(&store, &rule, key(), 5).await, 3);
@@ -220,7 +223,7 @@ async fn a_state_over_the_item_size_opens_no_gate() {
         }
         assert!(remaining > LIMIT / 2, "all fit into an item");
     };
-    assert!(told(&error).contains("-I"), "{}", told(&error));
+    assert!(error.to_string().contains("-I"), "{}", error.to_string());
     let left = look(&store, &rule, key()).await.unwrap().remaining();
     assert_eq!(left, Some(remaining));
     assert!(acquire(&store, &rule, key()).await.is_err());

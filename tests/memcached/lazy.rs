@@ -14,7 +14,7 @@ use tollgate::{
 
 use super::{
     acquire, admitted, at_once, counters, in_time, key, look, only, policy, servers, stat, swaps,
-    told, url, window,
+    url, window,
 };
 
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -125,7 +125,7 @@ fn what_is_wrong_with_the_url_is_told_at_once_and_nothing_else() {
         let counters = MemcachedCounters::<tollgate::FixedWindow>::connect_lazy(wrong);
         for error in [swaps.unwrap_err(), counters.unwrap_err()] {
             assert!(!error.is_unavailable() && !error.is_timeout(), "{error:?}");
-            let why = told(&error);
+            let why = error.to_string();
             assert!(why.contains("expected `memcached://host:port`"), "{why}");
         }
     }

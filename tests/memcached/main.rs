@@ -101,12 +101,6 @@ where
     admitted
 }
 
-/// What the error says, with its cause.
-fn told(error: &Error) -> String {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    format!("{error}: {}", cause.unwrap_or_default())
-}
-
 /// Waits for what must end within `limit`, and ten times as much as this machine wakes up late.
 async fn in_time<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     static SLACK: LazyLock<Duration> = LazyLock::new(|| 10 * servers::idle_wakeup());

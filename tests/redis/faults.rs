@@ -37,7 +37,7 @@ async fn nobody_there_is_an_error_that_says_so() {
     let error = Redis::<TokenBucket>::connect("redis-sentinel://127.0.0.1")
         .await
         .unwrap_err();
-    let why = std::error::Error::source(&error).unwrap().to_string();
+    let why = error.to_string();
     assert!(why.contains("names no master"), "{why}");
 }
 
@@ -238,7 +238,7 @@ async fn a_full_server_is_an_error_and_still_tells() {
     for n in 7_u64..12 {
         let error = acquire(&store, &rule, Key::from(n)).await.unwrap_err();
         assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let why = error.to_string();
         assert!(why.contains("OOM"), "{why}");
     }
     assert_eq!(
@@ -275,7 +275,7 @@ async fn a_server_that_takes_no_writes_is_an_error_and_still_tells() {
     };
     let refused = async |code: &str| {
         let error = acquire(&store, &rule, key()).await.unwrap_err();
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let why = error.to_string();
         assert!(why.contains(code), "{why}");
         let told = look(&store, &rule, key()).await.unwrap();
         assert_eq!(told.remaining(), Some(2));
@@ -301,7 +301,7 @@ async fn who_may_not_is_told_what_is_missing() {
     let url = |login: &str| format!("redis://{login}@{}", server.address());
     let failure = async |login: &str| {
         let error = Redis::<TokenBucket>::connect(url(login)).await.unwrap_err();
-        std::error::Error::source(&error).unwrap().to_string()
+        error.to_string()
     };
     user(&["+ping"]);
     let why = failure("limiter:p4ss").await;
@@ -362,7 +362,7 @@ async fn who_may_not_is_told_what_is_missing() {
     let equal = join_all((0..8_u64).map(|n| acquire(&store, &rule, Key::from(n))));
     let others = equal.await.into_iter().map(Result::unwrap_err);
     for error in others.chain([lone, several]) {
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let why = error.to_string();
         assert!(why.contains("+get +mget"), "{why}");
     }
     assert_eq!(store.stats().healed, 0);
@@ -370,7 +370,7 @@ async fn who_may_not_is_told_what_is_missing() {
     let locked = servers::Redis::options().password("s3cret").start();
     let error = Redis::<TokenBucket>::connect(format!("redis://{}", locked.address())).await;
     let error = error.unwrap_err();
-    let why = std::error::Error::source(&error).unwrap().to_string();
+    let why = error.to_string();
     assert!(why.contains("password of the server into the URL"), "{why}");
 }
 

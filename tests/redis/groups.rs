@@ -147,7 +147,7 @@ async fn a_cluster() {
         .acquire(&both(client, Key::from(2_u64)))
         .await
         .unwrap_err();
-    let why = std::error::Error::source(&error).unwrap().to_string();
+    let why = error.to_string();
     assert!(why.contains("ask about each client by itself"), "{why}");
     assert_eq!(
         look(&store, &rule, client).await.unwrap().remaining(),
@@ -309,7 +309,7 @@ async fn who_takes_a_sentinel_for_a_server_or_the_other_way_round_is_told() {
         (strange, "expected a name that they monitor"),
     ] {
         let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let why = error.to_string();
         assert!(why.contains(part), "{part}: {why}");
     }
 }

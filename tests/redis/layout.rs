@@ -225,7 +225,7 @@ async fn a_rule_that_does_not_fit_is_an_error() {
     let store = store(server.url()).await;
     let rule = at_once(1 << 40);
     let error = acquire(&store, &rule, Key::from(7_u64)).await.unwrap_err();
-    let why = std::error::Error::source(&error).unwrap().to_string();
+    let why = error.to_string();
     assert!(why.contains("2^53"), "{why}");
     assert!(server.keys().is_empty());
 }

@@ -5,10 +5,7 @@ mod sentinels;
 #[cfg(feature = "redis-tls")]
 mod server;
 
-use tollgate::{
-    TokenBucket,
-    store::{Error, Redis},
-};
+use tollgate::{TokenBucket, store::Redis};
 
 #[cfg(not(feature = "redis-tls"))]
 #[tokio::test]
@@ -20,14 +17,10 @@ async fn without_its_feature_it_is_an_error_that_names_it() {
     ] {
         let connected = Redis::<TokenBucket>::connect(url).await;
         for store in [connected, Redis::connect_lazy(url)] {
-            let why = why(&store.unwrap_err());
+            let why = store.unwrap_err().to_string();
             assert!(why.contains("feature `redis-tls`"), "{url}: {why}");
         }
     }
-}
-
-fn why(error: &Error) -> String {
-    std::error::Error::source(error).map_or_else(String::new, ToString::to_string)
 }
 
 #[cfg(feature = "redis-tls")]
@@ -104,7 +97,7 @@ mod with_it {
             for (wrong, part) in [(broken, "PEM"), (mixed, "KeyMismatch")] {
                 let error = wrong.connect_lazy::<TokenBucket>().unwrap_err();
                 assert!(!error.is_unavailable() && !error.is_timeout(), "{error:?}");
-                assert!(why(&error).contains(part), "{error:?}");
+                assert!(error.to_string().contains(part), "{error:?}");
             }
             let fit = trusting().client_certificate(own.certificate.as_str(), own.key.as_str());
             fit.connect_lazy::<TokenBucket>().unwrap();
@@ -123,7 +116,9 @@ mod with_it {
         let error = strange.connect::<TokenBucket>().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
         assert!(
-            why(&error).contains("`RedisBuilder::root_certificate`"),
+            error
+                .to_string()
+                .contains("`RedisBuilder::root_certificate`"),
             "{error:?}"
         );
         // Its certificate is for `localhost` and `127.0.0.1`.
@@ -138,7 +133,7 @@ mod with_it {
                 .root_certificate(broken)
                 .connect::<TokenBucket>();
             let error = error.await.unwrap_err();
-            assert!(why(&error).contains("PEM"), "{error:?}");
+            assert!(error.to_string().contains("PEM"), "{error:?}");
         }
         assert!(!format!("{:?}", builder(&tls).client_certificate("a", "b")).contains("key"));
     }

@@ -2,7 +2,11 @@
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
-use crate::{clock::Timestamp, error::Error, quota::fmt_duration};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    quota::{Written, fmt_duration},
+};
 
 /// How time is cut into slices, each with a counter of its own.
 ///
@@ -109,7 +113,8 @@ fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
         .filter(|nanos| nanos >> 63 == 0);
     nanos.and_then(NonZeroU64::new).ok_or_else(|| {
         Error::new(format!(
-            "windows of {window:?}: expected 1 ns to 2^63 - 1 ns (292 years); choose another length"
+            "windows of {}: expected 1 ns to 2^63 - 1 ns (292 years); choose another length",
+            Written(window)
         ))
     })
 }

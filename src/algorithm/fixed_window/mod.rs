@@ -11,7 +11,11 @@ mod window;
 use std::{num::NonZeroU64, time::Duration};
 
 use super::of_quota::of_quota;
-use crate::{clock::Timestamp, error::Error, quota::Quota};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    quota::{Quota, Written},
+};
 
 /// A fixed window: counts what passes in each window of the quota's period, up to the quota's amount.
 ///
@@ -127,9 +131,10 @@ impl FixedWindow {
         match u64::try_from(offset.as_nanos()) {
             Ok(nanos) if nanos < self.quota.period_nanos() => self.beginning(Begin::Offset(nanos)),
             _ => Err(Error::new(format!(
-                "an offset of {offset:?} for windows of {:?}: expected less than their length, after \
+                "an offset of {} for windows of {}: expected less than their length, after \
                  which they begin again; take whole windows off it",
-                self.quota.period()
+                Written(offset),
+                Written(self.quota.period())
             ))),
         }
     }

@@ -67,7 +67,7 @@ impl FromStr for ThreeColor {
             "green" => Color::Green,
             "yellow" => Color::Yellow,
             "red" => Color::Red,
-            _ => return Err(word.error("`yellow` or `red`")),
+            _ => return Err(word.error("`green`, `yellow` or `red`, as in `given=red`")),
         } as u8;
         word.apply(class, |class| {
             if marker.is_aware() {

@@ -12,7 +12,11 @@ use super::{
     span::Span,
     warm_curve::{COLD, Curve, Factor, OVER, checked_cold},
 };
-use crate::{clock::Timestamp, error::Error, quota::Quota};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    quota::{Quota, Written},
+};
 
 /// A warm-up: an idle key begins at a third of its rate, and using that brings it to all of it.
 ///
@@ -133,9 +137,9 @@ impl WarmUp {
         let curve = Curve::try_new(quota, over, cold_thousandths)?;
         if curve.climb_units() < u128::from(curve.per_permit) {
             return Err(Error::new(format!(
-                "a warm-up over {} ns at {quota}: less than one call lies between its maximum and its \
+                "a warm-up over {} at {quota}: less than one call lies between its maximum and its \
                  threshold; expected more, as in `over=10s`",
-                over.as_nanos()
+                Written(over)
             )));
         }
         let some = |units| NonZeroU64::new(units).unwrap_or(NonZeroU64::MIN);

@@ -15,7 +15,11 @@ use super::{
     span::Span,
     warm_curve::{COLD, Curve, LONGEST, OVER},
 };
-use crate::{clock::Timestamp, error::Error, quota::Quota};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    quota::{Quota, Written},
+};
 
 /// A warm-up that spaces calls: the first ones of an idle key lie further apart than later ones.
 ///
@@ -242,8 +246,8 @@ impl WarmUpSpaced {
         match u64::try_from(wait.as_nanos()) {
             Ok(max_wait) if max_wait <= LONGEST => Ok(Self { max_wait, ..self }),
             _ => Err(Error::new(format!(
-                "a max-wait of {}s: expected at most 73 years (2^61 ns); choose a shorter one",
-                wait.as_secs()
+                "a max-wait of {}: expected at most 73 years (2^61 ns); choose a shorter one",
+                Written(wait)
             ))),
         }
     }

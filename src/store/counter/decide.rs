@@ -218,13 +218,15 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
 #[cold]
 fn shrunk() -> Error {
     Error::other(
-        "the store tells a total below what was added to it: expected counters that never wrap, as `Increment` says",
+        "the store tells a total below what was added to it: expected counters that never wrap, as \
+         `Increment` says; see that nobody else writes its keys",
     )
 }
 
 #[cold]
 fn miscounted() -> Error {
     Error::other(
-        "the store tells more totals or fewer than it was asked for: expected one for each counter, in their order",
+        "the store tells more totals or fewer than it was asked for: expected one for each counter, in \
+         their order; correct its `Increment`",
     )
 }

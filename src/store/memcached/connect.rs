@@ -151,7 +151,7 @@ fn address(url: &str) -> Result<Address, String> {
         let secret = url.rsplit_once('@');
         let shown = secret.map_or(url.into(), |(_, host)| format!("memcached://…@{host}"));
         format!(
-            "the URL `{shown}` {what}: expected `memcached://host:port`, as `memcached://127.0.0.1:11211`"
+            "the URL `{shown}` {what}: expected `memcached://host:port`, as in `memcached://127.0.0.1:11211`"
         )
     };
     let rest = url

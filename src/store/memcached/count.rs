@@ -64,7 +64,8 @@ impl Increment for MemcachedConnection {
             return Ok(totals);
         }
         Err(Error::other(
-            "somebody else writes what is no number under a counter's key: choose another prefix",
+            "somebody else writes what is no number under a counter's key: expected counters of this crate alone; \
+             choose another prefix",
         ))
     }
 
@@ -93,7 +94,7 @@ impl Increment for MemcachedConnection {
         let read = keys.iter().map(|_| {
             read(answers.next())?.ok_or_else(|| {
                 Error::other(
-                    "what lies under a counter's key is no number; the next addition replaces it",
+                    "what lies under a counter's key is no number: expected one; the next addition replaces it",
                 )
             })
         });
@@ -136,7 +137,7 @@ fn read(answer: Option<Answer>) -> Result<Option<u64>, Error> {
 fn counted(bytes: &[u8]) -> Result<u64, Error> {
     let total = number(bytes.trim_ascii()).ok_or_else(|| {
         let bytes = bytes.escape_ascii();
-        Error::other(format!("memcached counted to {bytes}, which is no number"))
+        Error::other(format!("memcached counted to {bytes}: expected a number; see that the server is memcached 1.6 or later"))
     })?;
     Ok(if total >= MOST { u64::MAX } else { total })
 }

@@ -80,7 +80,9 @@ impl Driver {
             }
             let length = room.filled().len();
             if length == 0 {
-                return Err(ended("memcached closed the connection"));
+                return Err(ended(
+                    "memcached closed the connection: expected it to stay open; see why in its log",
+                ));
             }
             self.filled += length;
             self.tell()?;
@@ -89,12 +91,12 @@ impl Driver {
 
     fn tell(&mut self) -> Result<(), Failure> {
         while let Some((answer, length)) = Answer::read(&self.input[self.consumed..self.filled])
-            .map_err(|garbage| ended(format!("memcached answered {:?}", garbage.0)))?
+            .map_err(|garbage| ended(format!("memcached answered {:?}: expected an answer by its protocol; see that a memcached of version 1.6 or later listens at that port", garbage.0)))?
         {
             self.consumed += length;
             let over = is_over(&answer);
             let Some(waiter) = self.sent.front_mut() else {
-                return Err(ended(format!("memcached answered unasked: {answer:?}")));
+                return Err(ended(format!("memcached answered unasked: {answer:?}, where nothing was expected; see that a memcached of version 1.6 or later listens at that port")));
             };
             waiter.answers.push(answer);
             if waiter.answers.len() == waiter.expects || over.is_some() {
@@ -204,7 +206,7 @@ impl Future for Driver {
 impl Drop for Driver {
     /// Its runtime may end before it does.
     fn drop(&mut self) {
-        self.end(&ended("the runtime that asked memcached is shut down"));
+        self.end(&ended("the runtime that asked memcached is shut down: expected it to outlive the call; keep it until the last answer"));
     }
 }
 
@@ -218,7 +220,9 @@ fn is_over(answer: &Answer) -> Option<String> {
         return None;
     };
     let is_known = line == NO_NUMBER || line.starts_with(TOO_LARGE) || is_no_memory(line);
-    (!is_known).then(|| format!("memcached answered {line:?}"))
+    (!is_known).then(|| {
+        format!("memcached answered {line:?} where no error was expected; see why in its log")
+    })
 }
 
 /// To an addition.

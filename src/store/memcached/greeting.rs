@@ -39,7 +39,9 @@ pub(super) async fn greet(mut link: Link) -> Result<Link, Error> {
     for (answer, command) in known.iter().zip(["mg", "ma", "md", "ms"]) {
         if let Answer::Error(line) = answer {
             return Err(Error::other(format!(
-                "the memcached server does not know the command `{command}` as it is needed (it answers {line:?}); update it"
+                "the memcached server does not know the command `{command}` as it is needed (it answers {line:?}): expected \
+                 memcached {}.{} or later; update it",
+                OLDEST[0], OLDEST[1],
             )));
         }
     }
@@ -52,12 +54,16 @@ pub(super) async fn greet(mut link: Link) -> Result<Link, Error> {
     };
     let number = |name: &str| -> Result<u64, Error> {
         let found = stat(name).and_then(|(_, value)| value.parse().ok());
-        found
-            .ok_or_else(|| Error::other(format!("the memcached server's `stats` tell no `{name}`")))
+        found.ok_or_else(|| {
+            Error::other(format!(
+                "the memcached server's `stats` tell no `{name}`: expected a number; update it"
+            ))
+        })
     };
     if stat("cas_enabled").is_some_and(|(_, value)| value == "no") {
         return Err(Error::other(
-            "the memcached server counts no writes, so that nothing can be compared and swapped: start it without -C",
+            "the memcached server counts no writes, so that nothing can be compared and swapped: expected numbered writes; \
+             start it without -C",
         ));
     }
     link.dated = (number("time")?, asked_at);

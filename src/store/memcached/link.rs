@@ -39,7 +39,9 @@ pub(super) enum Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::NotSent => Self::unavailable("memcached closed the connection"),
+            Failure::NotSent => Self::unavailable(
+                "memcached closed the connection before it was asked: expected it to stay open; see why in its log",
+            ),
             Failure::Silent => Self::timeout(),
             Failure::Ended(why) => Self::unavailable(why),
         }

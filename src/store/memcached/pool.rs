@@ -139,8 +139,8 @@ impl Pool {
             return Ok(());
         }
         Err(Error::other(format!(
-            "the state of this key takes {needed} bytes, more than an item of the memcached server may have: start it with a \
-             larger -I, or take a rule whose states are small"
+            "the state of this key takes {needed} bytes, more than an item of the memcached server may have: expected at \
+             most its `item_size_max`; start it with a larger -I, or take a rule whose states are small"
         )))
     }
 }
@@ -151,7 +151,11 @@ impl Server {
         let Address { host, port } = &self.address;
         let connecting = async {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
-            let stream = stream.map_err(Error::unavailable)?;
+            let stream = stream.map_err(|error| {
+                Error::unavailable(format!(
+                    "{error}: expected memcached at {host}:{port}; see that it runs there, and can be reached from here"
+                ))
+            })?;
             // What goes out together is put together here.
             stream.set_nodelay(true).map_err(Error::unavailable)?;
             let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +195,10 @@ pub(super) fn is_large(value: &[u8]) -> bool {
 /// The error that an unexpected answer is.
 pub(super) fn unexpected(answer: Option<&Answer>) -> Error {
     let Some(Answer::Error(line)) = answer else {
-        return Error::other(format!("memcached answered what was not asked: {answer:?}"));
+        return Error::other(format!(
+            "memcached answered {answer:?}: expected an answer to the command that was sent; see that a memcached of \
+             version 1.6 or later listens at that port"
+        ));
     };
     let help = if line.starts_with(driver::TOO_LARGE) {
         "; start it with a larger -I, or take a rule whose states are small"
@@ -199,10 +206,12 @@ pub(super) fn unexpected(answer: Option<&Answer>) -> Error {
         "; give it more memory (-m), or let it evict (without -M)"
     } else if line.starts_with("ERROR Too many open connections") {
         return Error::unavailable(format!(
-            "memcached answered {line:?}; let it take more (-c)"
+            "memcached answered {line:?}: expected room for one more connection; let it take more (-c)"
         ));
     } else {
-        ""
+        "; see that a memcached of version 1.6 or later listens at that port"
     };
-    Error::other(format!("memcached answered {line:?}{help}"))
+    Error::other(format!(
+        "memcached answered {line:?} where no error was expected{help}"
+    ))
 }

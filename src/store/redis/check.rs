@@ -61,7 +61,7 @@ fn is_fit(info: &str) -> Result<(), Error> {
     if info.contains("redis_mode:sentinel") {
         return Err(Error::other(
             "what the URL names is a sentinel, which holds no data: expected `redis-sentinel://host:26379/name`, with the \
-             name of a master that it monitors",
+             name of a master that it monitors; connect by that URL",
         ));
     }
     Ok(())

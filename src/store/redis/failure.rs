@@ -37,12 +37,28 @@ fn is_outage(error: &RedisError) -> bool {
 
 /// What a caller is told: whether it is the server or the call, and what to do.
 pub(super) fn error(error: RedisError) -> Error {
+    let advice = advice(&error).map(|advice| format!("; {advice}"));
+    advised(error, advice)
+}
+
+/// The same where no connection could be made to a place.
+pub(super) fn connecting(error: RedisError, place: &str) -> Error {
+    let nobody = error.is_io_error() || error.is_connection_refusal() || error.is_cluster_error();
+    if advice(&error).is_some() || !nobody {
+        return self::error(error);
+    }
+    let advice =
+        format!(": expected {place}; see that it runs there, and can be reached from here");
+    advised(error, Some(advice))
+}
+
+fn advised(error: RedisError, advice: Option<String>) -> Error {
     if error.is_timeout() {
         return Error::timeout();
     }
     let is_outage = is_outage(&error);
-    let source: Box<dyn std::error::Error + Send + Sync> = match advice(&error) {
-        Some(advice) => format!("{error}; {advice}").into(),
+    let source: Box<dyn std::error::Error + Send + Sync> = match advice {
+        Some(advice) => format!("{error}{advice}").into(),
         None => error.into(),
     };
     if is_outage {

@@ -131,6 +131,17 @@ impl Sentinels {
             .into())
     }
 
+    /// What should be where, in words.
+    pub(super) fn place(&self) -> String {
+        let address = |client: &Client| client.get_connection_info().addr().to_string();
+        let all: Vec<_> = self.sentinels.iter().map(address).collect();
+        format!(
+            "the master `{}` by a sentinel at {}",
+            self.name,
+            all.join(" or ")
+        )
+    }
+
     fn unknown(&self) -> RedisError {
         let advice =
             "expected a name that they monitor, as in `redis-sentinel://host:26379/mymaster`";

@@ -17,6 +17,9 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Makes a connection, or gives up by itself.
     fn connect(&self) -> impl Future<Output = RedisResult<Self::Connection>> + Send;
 
+    /// What should be where, in words.
+    fn place(&self) -> String;
+
     /// Sees that the server can do what is asked of it.
     fn check(
         &self,
@@ -70,7 +73,9 @@ impl<S: Source> Shared<S> {
     }
 
     async fn make(self: Arc<Self>) -> Result<(S::Connection, u64), Error> {
-        let mut connection = self.source.connect().await.map_err(failure::error)?;
+        let connection = self.source.connect().await;
+        let mut connection =
+            connection.map_err(|error| failure::connecting(error, &self.source.place()))?;
         if self.current().number == 0 {
             self.source.check(&mut connection).await?;
         }

@@ -45,6 +45,13 @@ impl Source for Server {
         connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
+    fn place(&self) -> String {
+        match &self.by {
+            By::Address(client) => format!("Redis at {}", client.get_connection_info().addr()),
+            By::Sentinels(sentinels) => sentinels.place(),
+        }
+    }
+
     async fn check(&self, connection: &mut MultiplexedConnection) -> Result<(), Error> {
         check::server(connection).await
     }
@@ -56,6 +63,10 @@ impl Source for ClusterClient {
 
     async fn connect(&self) -> RedisResult<ClusterConnection> {
         self.get_async_connection().await
+    }
+
+    fn place(&self) -> String {
+        "a cluster by one of the nodes in the URL".to_owned()
     }
 
     async fn check(&self, connection: &mut ClusterConnection) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ErrorKind, TlsCertificates};
 
-use super::{RedisBuilder, failure};
+use super::{RedisBuilder, failure, url};
 use crate::store::Error;
 
 impl RedisBuilder {
@@ -76,7 +76,7 @@ pub(super) fn check(client: &Client) -> Result<(), Error> {
         insecure,
         tls_params,
     };
-    let nobody = Client::open(info.set_addr(nobody)).map_err(Error::other)?;
+    let nobody = Client::open(info.set_addr(nobody)).map_err(failure::error)?;
     match nobody.get_connection_with_timeout(Duration::from_secs(1)) {
         Err(error) if error.kind() != ErrorKind::Io => Err(failure::error(error)),
         _ => Ok(()),
@@ -91,7 +91,7 @@ fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
     if certificates.root_cert.as_ref().is_some_and(is_none) {
         return Err(Error::other(
             "what `RedisBuilder::root_certificate` was given holds no certificate: expected PEM, with \
-             `-----BEGIN CERTIFICATE-----` in it",
+             `-----BEGIN CERTIFICATE-----` in it; give it that of the authority that vouches for the server",
         ));
     }
     Ok(certificates.clone())
@@ -99,5 +99,5 @@ fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
 
 /// A client of a `rediss://` URL.
 pub(super) fn client(url: &str, certificates: &TlsCertificates) -> Result<Client, Error> {
-    Client::build_with_tls(url, checked(certificates)?).map_err(Error::other)
+    Client::build_with_tls(url, checked(certificates)?).map_err(|error| url::wrong(url, &error))
 }

@@ -1,6 +1,6 @@
 //! What a URL names.
 
-use redis::{Client, IntoConnectionInfo, cluster::ClusterClientBuilder};
+use redis::{Client, IntoConnectionInfo, RedisError, cluster::ClusterClientBuilder};
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
@@ -39,7 +39,8 @@ impl RedisBuilder {
             } else {
                 builder
             };
-            let link = Link::cluster(builder.build().map_err(Error::other)?);
+            let client = builder.build().map_err(|error| wrong(&self.url, &error))?;
+            let link = Link::cluster(client);
             return Ok(RedisConnection { link, address });
         }
         let address = |client: &Client| client.get_connection_info().addr().to_string();
@@ -76,7 +77,8 @@ impl RedisBuilder {
         let (name, database) = path.split_once('/').unwrap_or((path, "0"));
         if name.is_empty() {
             return Err(Error::other(
-                "the URL of the sentinels names no master: expected `redis-sentinel://host:26379,host:26380/name`",
+                "the URL of the sentinels names no master: expected `redis-sentinel://host:26379,host:26380/name`; put the \
+                 name by which they monitor it behind the hosts",
             ));
         }
         let of_sentinels = self.scheme_of_sentinels(&scheme);
@@ -87,7 +89,7 @@ impl RedisBuilder {
             let sentinel = self.client(&format!("{of_sentinels}{host}{port}"))?;
             let info = sentinel.get_connection_info().clone();
             let info = info.set_redis_settings(self.sentinel_login.clone());
-            Client::open(info).map_err(Error::other)
+            Client::open(info).map_err(|error| wrong(&self.url, &error))
         });
         Ok(Sentinels {
             sentinels: sentinels.collect::<Result<_, _>>()?,
@@ -122,17 +124,31 @@ impl RedisBuilder {
             #[cfg(not(feature = "redis-tls"))]
             return Err(Error::other(WITHOUT_TLS));
         }
-        Client::open(url).map_err(|error| {
-            Error::other(format!(
-                "{error}; expected a URL like `redis://host:6379`, or another one that `Redis::builder` lists"
-            ))
-        })
+        Client::open(url).map_err(|error| wrong(url, &error))
     }
 }
 
 #[cfg(not(feature = "redis-tls"))]
 const WITHOUT_TLS: &str = "the URL asks for TLS, which this program was built without: enable the feature `redis-tls` of \
                            tollgate, or connect by `redis://`";
+
+/// What is wrong with a URL, and what to write.
+pub(super) fn wrong(url: &str, error: &RedisError) -> Error {
+    // What a password may stand before is not repeated.
+    let shown = match (url.rsplit_once('@'), url.split_once("://")) {
+        (None, _) => url.to_owned(),
+        (Some((_, host)), Some((scheme, _))) => format!("{scheme}://…@{host}"),
+        (Some((_, host)), None) => format!("…@{host}"),
+    };
+    let what = match url.split_once("://") {
+        None => "has no scheme".to_owned(),
+        Some(_) => format!("cannot be read ({error})"),
+    };
+    Error::other(format!(
+        "the URL `{shown}` {what}: expected one like `redis://host:6379`, `redis-cluster://host:7000,host:7001` or \
+         `redis-sentinel://host:26379/name`; `Redis::builder` lists all"
+    ))
+}
 
 /// How often a cluster is asked again: where a slot has moved, is on its way, or has no master yet.
 const RETRIES: u32 = 4;

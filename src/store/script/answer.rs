@@ -37,7 +37,8 @@ impl<'a> Answer<'a> {
             _ => Self::of_list(bytes, keys),
         };
         answer.ok_or_else(|| {
-            Error::other("the program's answer cannot be read: expected what this version of the program writes")
+            Error::other("the program's answer cannot be read: expected what this version of the program writes; \
+                 give other versions another prefix")
         })
     }
 
@@ -157,7 +158,8 @@ pub(super) fn decisions<'c, Rule: Scripted + 'c>(
 #[cold]
 fn disagreement() -> Error {
     Error::other(
-        "the program beside the data decided otherwise than this process: expected the same version of both",
+        "the program beside the data decided otherwise than this process: expected the same version of both; \
+         give other versions another prefix",
     )
 }
 

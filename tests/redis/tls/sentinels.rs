@@ -8,7 +8,7 @@ use tollgate::{
     store::{Redis, RedisBuilder},
 };
 
-use super::{server, why};
+use super::server;
 use crate::{acquire, admitted, at_once, groups::replicated, in_time, servers, until_answered};
 
 const RESPONSE: Duration = Duration::from_millis(500);
@@ -52,7 +52,7 @@ async fn sentinels_with_a_root_of_ones_own() {
         (of("redis-sentinel"), ""),
     ] {
         let error = failure(wrong).await;
-        assert!(why(&error).contains(advice), "{advice}: {error:?}");
+        assert!(error.to_string().contains(advice), "{advice}: {error:?}");
     }
 
     let store: Redis<TokenBucket> = builder().connect().await.unwrap();
@@ -94,7 +94,7 @@ async fn plain_sentinels_of_a_server_by_tls() {
         .response_timeout(RESPONSE);
     // These ports of the sentinels speak no TLS.
     let error = builder.clone().connect::<TokenBucket>().await.unwrap_err();
-    let is_told = error.is_timeout() || why(&error).contains("speaks no TLS");
+    let is_told = error.is_timeout() || error.to_string().contains("speaks no TLS");
     assert!(is_told, "{error:?}");
     let store: Redis<TokenBucket> = builder.plain_sentinels().connect().await.unwrap();
     assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);

@@ -161,7 +161,7 @@ pub(super) struct IsOpen;
 
 impl fmt::Display for IsOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its circuit breaker is open: it failed too often in a row, and is asked again after a pause")
+        f.write_str("its circuit breaker is open, because it failed too often in a row; it is asked again after a pause: see why it failed")
     }
 }
 

@@ -6,6 +6,7 @@ use super::gate::Limits;
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
+    quota::Written,
     random,
 };
 
@@ -100,8 +101,10 @@ impl<C> CircuitBreaker<C> {
     pub fn try_open_for(mut self, first: Duration, longest: Duration) -> Result<Self, Error> {
         if first.is_zero() || longest < first {
             return Err(Error::new(format!(
-                "a circuit breaker that is open for {first:?} and then for {longest:?} at most: expected a \
-                 time above zero, and no shorter one after it; 1 s and 30 s are the defaults"
+                "a circuit breaker that is open for {} and then for {} at most: expected a \
+                 time above zero, and no shorter one after it; 1 s and 30 s are the defaults",
+                Written(first),
+                Written(longest)
             )));
         }
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
