@@ -204,7 +204,9 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     /// The same layer under another name than `default`.
     ///
     /// Layers that are stacked need names that differ: clients tell limits apart by them, and so do
-    /// [outcomes](crate::Outcome::get), and stores that layers share.
+    /// [outcomes](crate::Outcome::get), and stores that layers share. Layers do not see each other, so this is not an
+    /// error, as it is in [`also`](Self::also): responses then tell one entry of that name, which is the nearest to exhaustion,
+    /// and so do outcomes.
     ///
     /// # Panics
     ///

@@ -319,11 +319,12 @@ impl Outcome {
         }
     }
 
-    /// The decision of the limit of this name.
+    /// The decision of the limit of this name; of stacked layers that have the same one, that which leaves the least.
     pub fn get(&self, policy: &str) -> Option<&Decision> {
         self.iter()
-            .find(|(entry, _)| entry.name() == policy)
+            .filter(|(entry, _)| entry.name() == policy)
             .map(|(_, decision)| decision)
+            .min_by(|a, b| a.nearness(b))
     }
 
     /// Takes out what the limit of this name charged, to be [settled](crate::store::Settlement) once.

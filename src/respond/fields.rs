@@ -8,6 +8,7 @@ use super::{
     headers::Headers,
     line::Cache,
     older::{self, Numbers},
+    stacked,
 };
 use crate::{
     decision::Decision,
@@ -108,16 +109,15 @@ impl Fields {
         Self(Shape::of(outcome, headers).unwrap_or(Shape::Nothing))
     }
 
-    /// Writes the fields beside those of an inner layer, or in place of them where
-    /// there is room for one policy only and this one leaves less.
+    /// Writes the fields beside those of an inner layer, or in place of them where there is room for one policy
+    /// only, or of one name, and this one leaves less.
     #[inline]
     pub(super) fn write(self, headers: &mut HeaderMap) {
-        // A map too full to take a field (32768 of them) is left as it is.
         match self.0 {
             Shape::Draft(one) => {
                 if let Some(standing) = one.standing() {
-                    let _ = headers.try_append(RATELIMIT, standing);
-                    let _ = headers.try_append(RATELIMIT_POLICY, one.policy());
+                    let policy = (RATELIMIT_POLICY, one.policy());
+                    stacked::add(headers, (RATELIMIT, standing), policy);
                 }
             }
             Shape::Lists(lists) => lists.write(headers),
@@ -163,15 +163,16 @@ impl Lists {
     fn write(self, headers: &mut HeaderMap) {
         match self.remaining {
             None => {
-                let _ = headers.try_append(RATELIMIT, self.standing);
+                let policies = (RATELIMIT_POLICY, self.policies);
+                stacked::add(headers, (RATELIMIT, self.standing), policies);
             }
             Some(remaining) => {
                 let others = headers.get(RATELIMIT).and_then(older::remaining_in);
                 if others.is_none_or(|others| remaining < others) {
                     let _ = headers.try_insert(RATELIMIT, self.standing);
                 }
+                let _ = headers.try_append(RATELIMIT_POLICY, self.policies);
             }
         }
-        let _ = headers.try_append(RATELIMIT_POLICY, self.policies);
     }
 }

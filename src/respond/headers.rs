@@ -15,7 +15,8 @@ use crate::error::Error;
 /// | `LegacyDelta` | `legacy-delta` | the same with the reset as seconds from now |
 /// | `None` | `none` | none; `Retry-After` stays |
 ///
-/// `Draft` tells every policy, the nearest to exhaustion first; stacked layers add theirs. The others tell
+/// `Draft` tells every policy, the nearest to exhaustion first; stacked layers add theirs. Of stacked layers that have one
+/// name by mistake, one entry is told: that of the layer which leaves less. The others tell
 /// the nearest policy (draft-07 all of them in `RateLimit-Policy`), whose reset counts down to full.
 ///
 /// ```

@@ -44,6 +44,7 @@ mod problem;
 mod refusal;
 mod reuse;
 mod settings;
+mod stacked;
 mod status_details;
 mod text;
 mod wait;
