@@ -123,6 +123,9 @@ for framework in axum tonic; do
   cargo test --locked --no-default-features --features "$framework" --test waiting
 done
 
+say "messages of the compiler, without TLS"
+cargo test --locked --no-default-features --features redis --test missing_features
+
 say "models of the lock-free table (loom)"
 cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir target/models
 

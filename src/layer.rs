@@ -10,6 +10,7 @@ use tower_layer::Layer;
 use crate::{
     error::Error,
     limit::{And, Limit, Named},
+    missing::OneLimit,
     outcome::Policy,
     service::{Config, Counts, RateLimit},
     store::{Backend, NeverFails},
@@ -115,9 +116,10 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// When another limit of the layer has the same name; see [`try_also`](Self::try_also).
     #[must_use]
     #[track_caller]
-    pub fn also<M: Named>(self, limit: M) -> RateLimitLayer<And<L, M>, S, R>
+    pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<And<L, M>, S, R>
     where
-        L: Named,
+        L: Named<Rule>,
+        M: Named<Rule>,
     {
         match self.try_also(limit) {
             Ok(layer) => layer,
@@ -130,9 +132,10 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// # Errors
     ///
     /// When another limit of the layer has the same name.
-    pub fn try_also<M: Named>(self, limit: M) -> Result<RateLimitLayer<And<L, M>, S, R>, Error>
+    pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<And<L, M>, S, R>, Error>
     where
-        L: Named,
+        L: Named<Rule>,
+        M: Named<Rule>,
     {
         let Self {
             limits,
@@ -189,7 +192,7 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     /// The same layer with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
     /// `None` is the layer's own rule.
     ///
-    /// A rule that delays a request needs tokio to hold it; [`Limit::rule`] tells what happens without.
+    /// A rule that delays a request needs tokio to hold it; [`Limit::rule`](crate::Limit::rule) tells what happens without.
     #[must_use]
     pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R> {
         self.map(|limit| limit.rule(per_request))
@@ -221,6 +224,54 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.map(|limit| limit.policy(policy))
+    }
+}
+
+/// Settings of one limit, where there are several: calling them says what to do.
+impl<A, B, S, R> RateLimitLayer<And<A, B>, S, R> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn key<K>(self, _: K) -> Self
+    where
+        And<A, B>: OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn rule<P>(self, _: P) -> Self
+    where
+        And<A, B>: OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cost<C>(self, _: C) -> Self
+    where
+        And<A, B>: OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn named(self, _: &str) -> Self
+    where
+        And<A, B>: OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn policy(self, _: Policy) -> Self
+    where
+        And<A, B>: OneLimit,
+    {
+        self
     }
 }
 

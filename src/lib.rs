@@ -118,6 +118,8 @@ mod layer;
 mod limit;
 #[cfg(feature = "tracing")]
 mod log;
+#[doc(hidden)]
+pub mod missing;
 mod outcome;
 pub mod pace;
 pub mod prelude;

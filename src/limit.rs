@@ -299,28 +299,39 @@ where
     }
 }
 
-/// The policies of a layer's limits.
-pub trait Named {
+/// The policies of a layer's limits, which all have rules of the type `Rule`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no limit by a `{Rule}`, as the others of this layer are",
+    label = "expected a limit by a `{Rule}`",
+    note = "the limits of one layer have rules of one type: make each of them an `AnyRule`, by `AnyRule::from(rule)` or \
+            `\"token-bucket 100/1m\".parse::<AnyRule>()?`"
+)]
+pub trait Named<Rule> {
     /// Adds them to a list.
     fn policies(&self, list: &mut Vec<Policy>);
 }
 
-impl<Rule, P, K, C> Named for Limit<Rule, P, K, C> {
+impl<Rule, P, K, C> Named<Rule> for Limit<Rule, P, K, C> {
     fn policies(&self, list: &mut Vec<Policy>) {
         list.push(self.policy.clone());
     }
 }
 
-impl<L: Named, M: Named> Named for And<L, M> {
+#[diagnostic::do_not_recommend]
+impl<Rule, L: Named<Rule>, M: Named<Rule>> Named<Rule> for And<L, M> {
     fn policies(&self, list: &mut Vec<Policy>) {
         self.0.policies(list);
         self.1.policies(list);
     }
 }
 
-impl<L: Named, M: Named> And<L, M> {
+impl<L, M> And<L, M> {
     /// Limits whose names all differ.
-    pub(crate) fn try_new(first: L, second: M) -> Result<Self, Error> {
+    pub(crate) fn try_new<Rule>(first: L, second: M) -> Result<Self, Error>
+    where
+        L: Named<Rule>,
+        M: Named<Rule>,
+    {
         let (mut known, mut added) = (Vec::new(), Vec::new());
         first.policies(&mut known);
         second.policies(&mut added);

@@ -16,12 +16,13 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that put their authors right.
-const REMEDIES: [(&str, &str); 16] = [
+const REMEDIES: [(&str, &str); 19] = [
     (
         "also_of_another_rule",
-        "expected `TokenBucket`, found `AnyRule`",
+        "make each of them an `AnyRule`, by `AnyRule::from(rule)`",
     ),
     ("any_rule_on_counters", "`CountedRule::try_from(rule)`"),
+    ("borrowed_from_fn", "of borrowed text `Key::from(text)`"),
     (
         "body_without_text",
         "`Http::empty()` and `Grpc` need `B: Default`",
@@ -43,6 +44,11 @@ const REMEDIES: [(&str, &str); 16] = [
         "key_of_another_request",
         "expected closure signature `for<'a> fn(&'a http::Request<Body>)",
     ),
+    (
+        "key_after_also",
+        "set those of the first limit before `.also(…)`",
+    ),
+    ("key_that_is_borrowed", "of borrowed text `Key::from(text)`"),
     ("key_that_is_none", "returns a `Key`"),
     ("not_a_key", "a key extractor is one of `tollgate::key`"),
     ("not_a_responder", "`Http` (the default) needs"),

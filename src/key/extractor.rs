@@ -1,6 +1,9 @@
 //! What derives a key from a request.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use super::{Key, MissingKey};
 
@@ -46,7 +49,8 @@ use super::{Key, MissingKey};
     message = "`{Self}` does not derive a key from `{Req}`",
     note = "a key extractor is one of `tollgate::key` (most of them read an `http::Request`), \
             a tuple of them, or a closure `|request: &{Req}| …` with its argument's type \
-            written out that returns a `Key`, an `Option<Key>` or a `Result<Key, MissingKey>`"
+            written out that returns a `Key` (of borrowed text `Key::from(text)`), an `Option<Key>` or a \
+            `Result<Key, MissingKey>`"
 )]
 pub trait KeyExtractor<Req: ?Sized> {
     /// The key that `req` is limited under.
@@ -73,9 +77,12 @@ impl From<Key> for Extracted {
 }
 
 /// What a closure may return as a key.
+///
+/// No borrowed text, which a closure cannot return of its request: `Key::from(text)` is a key of it, and costs no
+/// allocation. Types of one's own implement this trait.
 #[diagnostic::on_unimplemented(
     message = "a key function cannot return `{Self}`",
-    note = "it returns a `Key` or what makes one (text, an address, a `u64`), an `Extracted`, \
+    note = "it returns a `Key` (of borrowed text `Key::from(text)`), a `String`, an address, a `u64`, an `Extracted`, \
             or an `Option` or a `Result<_, MissingKey>` of these"
 )]
 pub trait IntoKey {
@@ -87,12 +94,19 @@ pub trait IntoKey {
     fn into_key(self) -> Result<Extracted, MissingKey>;
 }
 
-#[diagnostic::do_not_recommend]
-impl<T: Into<Key>> IntoKey for T {
-    fn into_key(self) -> Result<Extracted, MissingKey> {
-        Ok(Extracted::Key(self.into()))
-    }
+macro_rules! keys {
+    ($($Type:ty),+) => {$(
+        impl IntoKey for $Type {
+            fn into_key(self) -> Result<Extracted, MissingKey> {
+                Ok(Extracted::Key(self.into()))
+            }
+        }
+    )+};
 }
+
+// Not of everything that is `Into<Key>`: a closure that returns borrowed text would be met by an error about lifetimes,
+// which says nothing of keys.
+keys!(Key, String, u64, IpAddr, Ipv4Addr, Ipv6Addr);
 
 impl IntoKey for Extracted {
     fn into_key(self) -> Result<Extracted, MissingKey> {

@@ -233,6 +233,15 @@ pub trait StoreExt: Backend + Sized {
         Timeout::new(self, deadline)
     }
 
+    #[cfg(not(feature = "tokio"))]
+    #[doc(hidden)]
+    fn timeout(self, _: std::time::Duration) -> Self
+    where
+        Self: crate::missing::FeatureTokio,
+    {
+        self
+    }
+
     /// Leaves the store alone for a while when it fails time after time.
     fn circuit_breaker<C>(self, settings: CircuitBreaker<C>) -> BehindBreaker<Self, C>
     where

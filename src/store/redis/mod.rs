@@ -14,6 +14,8 @@ mod connect;
 mod existing;
 mod failure;
 mod link;
+#[cfg(not(feature = "redis-tls"))]
+mod no_tls;
 mod sentinel;
 mod shared;
 mod source;

@@ -1,0 +1,8 @@
+//! A function to be combined with others that returns text of the request, where there may be none.
+
+use axum::extract::Request;
+use tollgate::key::from_fn;
+
+fn main() {
+    let _ = from_fn(|request: &Request| request.uri().query());
+}

@@ -1,0 +1,15 @@
+//! Settings of a layer that has several limits: nothing says of which.
+
+use tollgate::{Cost, Limit, Policy, RateLimitLayer, TokenBucket, key::PeerIp};
+
+fn main() {
+    let layer = || {
+        RateLimitLayer::new(TokenBucket::per_second(10))
+            .also(Limit::new(TokenBucket::per_hour(1000)).named("hourly"))
+    };
+    let _ = layer().key(PeerIp::new());
+    let _ = layer().rule(|_: &String| None);
+    let _ = layer().cost(Cost::ONE);
+    let _ = layer().named("api");
+    let _ = layer().policy(Policy::new("api"));
+}

@@ -1,0 +1,10 @@
+//! A key function that returns text of the request.
+
+use axum::{Router, extract::Request};
+use tollgate::{RateLimitLayer, TokenBucket};
+
+fn main() {
+    let key = |request: &Request| request.uri().path();
+    let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(key);
+    let _: Router = Router::new().layer(layer);
+}

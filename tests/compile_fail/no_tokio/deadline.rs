@@ -1,0 +1,13 @@
+//! A deadline for a store, without what waits.
+
+use std::time::Duration;
+
+use tollgate::{TokenBucket, prelude::*, store::{BoxStore, Error}};
+
+fn store(remote: BoxStore<TokenBucket, Error>) {
+    let _ = remote.timeout(Duration::from_millis(100)).fail_open();
+}
+
+fn main() {
+    let _ = store;
+}

@@ -1,0 +1,14 @@
+//! A worker that waits for its budget, without what waits.
+
+use tollgate::{Cost, TokenBucket, pace::Pacer};
+
+async fn work(pacer: Pacer<TokenBucket>) {
+    pacer.until_ready().await;
+    pacer.until_ready_for(Cost::ONE).await;
+    let _ = pacer.stream([1, 2, 3]);
+    let _ = pacer.stream_by([1, 2, 3], |_: &i32| Cost::ONE);
+}
+
+fn main() {
+    let _ = work;
+}
