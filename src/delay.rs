@@ -69,8 +69,9 @@ where
             .max();
         let Some(sleep) = Sleep::start(wait.unwrap_or_default()) else {
             bill.settle_back(&config.store, &decisions);
+            config.counts.misconfigured.fetch_add(1, Ordering::Relaxed);
             #[cfg(feature = "tracing")]
-            log_first();
+            bill.policies().for_each(crate::log::nothing_can_wait);
             let refused: Decisions = decisions
                 .as_slice()
                 .iter()
@@ -141,18 +142,6 @@ impl Sleep {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         std::future::Future::poll(self.0.as_mut(), cx)
     }
-}
-
-#[cfg(feature = "tracing")]
-#[cold]
-fn log_first() {
-    static LOGGED: std::sync::Once = std::sync::Once::new();
-    LOGGED.call_once(|| {
-        tracing::error!(
-            "a rule delayed a request, and nothing could hold it: it was refused, and its charge given back; enable tollgate's \
-             feature `tokio`, and call the service within a runtime of tokio (logged once)"
-        );
-    });
 }
 
 /// Without a runtime nothing can wait.

@@ -254,6 +254,11 @@ impl<Rule: Clone> Bill<Rule> {
 }
 
 impl<Rule> Bill<Rule> {
+    #[cfg(feature = "tracing")]
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.0.iter().map(|(policy, ..)| policy)
+    }
+
     pub(crate) fn outcome(&self, decisions: &Decisions) -> Outcome {
         Outcome::of(
             self.0.iter().map(|(policy, _, key)| (policy, key)),

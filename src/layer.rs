@@ -158,7 +158,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     }
 
     /// How many requests were refused because [the server lacks](crate::key::MissingKey::is_server_fault) what their key is made
-    /// of, whatever the status; all clones and services together.
+    /// of, whatever the status, or because a rule delayed them where nothing can hold a request; all clones and services
+    /// together.
     ///
     /// Not 0: the server is set up wrongly. The feature `tracing` logs what to do.
     pub fn misconfigured(&self) -> u64 {

@@ -62,6 +62,21 @@ pub(crate) fn missing_key(policy: &Policy, missing: &MissingKey) {
     }
 }
 
+/// Logs that requests are refused which a rule delays: once for each policy.
+#[cold]
+pub(crate) fn nothing_can_wait(policy: &Policy) {
+    let help = OperatorHelp::new(
+        "a rule delayed a request, and nothing could hold it: it was refused, and its charge given back; enable tollgate's \
+         feature `tokio`, and call the service within a runtime of tokio",
+    );
+    once(policy.name(), &help, |cause| {
+        tracing::error!(
+            policy = policy.name(),
+            "{cause} (logged once for each policy, counted in `RateLimitLayer::misconfigured`)"
+        );
+    });
+}
+
 /// Logs a mistake of the program in one place: a policy, or a route. `log` writes the line, with the help that it is given.
 pub(crate) fn once(place: &str, help: &OperatorHelp, log: impl FnOnce(&str)) {
     let cause = help.expose_to_operator();

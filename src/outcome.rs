@@ -368,7 +368,8 @@ impl Outcome {
                 names => format!("one of {}", names.join(", ")),
             };
             return Err(Error::new(format!(
-                "no limit named `{policy}` decided about this request: expected {names}"
+                "no limit named `{policy}` decided about this request: expected {names}; give the name that its limit was \
+                 given by `named`"
             )));
         }
         let mut charged = named

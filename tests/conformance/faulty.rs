@@ -119,8 +119,7 @@ async fn what_is_not_decided_costs_nothing() {
     calls.faults.script([Some(Fault::Unavailable)]);
     let error = calls.acquire().await.unwrap_err();
     assert!(error.is_unavailable() && !error.is_timeout() && !error.is_contended());
-    let source = std::error::Error::source(&error).unwrap();
-    assert_eq!(source.to_string(), "a fault that a test made");
+    assert!(error.to_string().contains("a fault that a test made"));
 
     calls.faults.script([Some(Fault::Contended)]);
     let error = calls.acquire().await.unwrap_err();
