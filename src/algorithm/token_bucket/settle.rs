@@ -181,8 +181,8 @@ impl TokenBucket {
     fn is_last(&self, before: &BucketLevel, given_back: GivenBack, charge: &Charge) -> bool {
         let per_nano = i128::from(self.rate.per_nano);
         charge.position.is_some_and(|position| {
-            // Each charge takes the time of a unit at least.
-            let next = i128::from(position.end()) * per_nano + self.price(1);
+            // Each charge behind it takes the time of a unit at least; a script rounds by less than a microsecond.
+            let next = i128::from(position.end()) * per_nano + self.price(1).min(1000 * per_nano);
             let level = before.credit.units(self.rate.per_nano);
             let lacking = self.price(self.burst.get()).saturating_sub(level);
             let full_at = i128::from(before.written_at.as_nanos()) * per_nano;
