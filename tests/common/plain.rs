@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
-    algorithm::{Algorithm, Step},
+    algorithm::{Algorithm, Moment, Step},
 };
 
 /// A key under one of some policies.
@@ -112,6 +112,17 @@ impl<A: Algorithm + Clone> Plain<A> {
             state.is_some_and(|state| rule.forgettable_at(state) > now)
         };
         let possible = self.possible(who, rule);
+        // A store that keeps a state in a word does not know the instant of its last write, and may give back less.
+        let in_words: Vec<_> = possible
+            .iter()
+            .filter_map(|known| {
+                let (at, meter) = (Moment::new(now, now), rule.meter()?);
+                let mark = rule.mark_of(known.state.as_ref()?, at)?;
+                let (state, by) = (rule.state_of(mark, meter.shape(), at), known.by.clone());
+                Some(Known { state, by })
+            })
+            .collect();
+        possible.extend(in_words);
         let by_it = |mut state: Option<A::State>, charge: &Charge| {
             rule.settle(&mut state, charge, now, actual);
             let by = rule.clone();
