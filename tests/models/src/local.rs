@@ -81,8 +81,23 @@ impl<A: Algorithm> Local<A, TestClock> {
 
     /// Spends one; tells whether that was admitted.
     pub fn spend(&self, rule: &A, key: u64) -> bool {
-        self.decide(&Ask::new(&Policy, rule, Key(key), Cost::ONE))
-            .is_admitted()
+        self.ask(rule, key, 1).is_admitted()
+    }
+
+    /// Spends a cost above zero.
+    pub fn ask(&self, rule: &A, key: u64, cost: u64) -> Decision {
+        let cost = Cost::new(cost).unwrap_or(Cost::ONE);
+        self.decide(&Ask::new(&Policy, rule, Key(key), cost))
+    }
+
+    /// Spends each cost of its key under its rule, or nothing; tells whether that was admitted.
+    pub fn spend_together(&self, asks: &[(&A, u64, u64)]) -> bool {
+        let ask = |(rule, key, cost)| {
+            let cost = Cost::new(cost).unwrap_or(Cost::ONE);
+            Ask::new(&Policy, rule, Key(key), cost)
+        };
+        let asks: Vec<_> = asks.iter().copied().map(ask).collect();
+        self.decide_all(&asks).is_admitted()
     }
 
     /// Spends one of each key, or nothing.
@@ -98,8 +113,19 @@ impl<A: Algorithm> Local<A, TestClock> {
 
     /// Gives back one token that was spent while the clock stood still.
     pub fn refund(&self, rule: &A, key: u64) {
+        self.settle(rule, key, 0);
+    }
+
+    /// Corrects a charge of one, made while the clock stood still.
+    pub fn settle(&self, rule: &A, key: u64, actual: u64) {
         let charge = Charge::new(self.inner.clock.now(), 1).with_delay(None);
-        self.inner.settle(&Settlement::new(&Policy, rule, Key(key), charge, 0).unwrap());
+        self.inner.settle(&Settlement {
+            policy: &Policy,
+            rule,
+            key: Key(key),
+            charge,
+            actual,
+        });
     }
 
     pub fn len(&self) -> usize {
