@@ -242,6 +242,38 @@ fn what_is_no_mark_is_turned_away() {
     assert_eq!(store.stats().turned_away, 1);
 }
 
+/// Not even where all places are taken by keys that nobody can push out: newcomers owe what those before them did.
+#[test]
+fn rules_with_marks_are_never_turned_away_where_debts_are_inherited() {
+    let other = TokenBucket::per_day(7);
+    let rule = TokenBucket::per_minute(10);
+    assert!(rule.meter().is_some() && other.meter().is_none());
+    for capacity in [1, 2, 17, 100] {
+        let clock = ManualClock::default();
+        let store = store(&clock, capacity, AtCapacity::InheritDebts);
+        for key in 0..capacity as u64 {
+            assert!(spend(&store, &other, key).is_admitted());
+        }
+        let mut passed = 0;
+        for key in 1_000..2_000 {
+            let first = spend(&store, &rule, key);
+            assert!(!first.is_undecided(), "{first:?}");
+            passed += usize::from(first.is_admitted());
+            // What it has spent is known when it comes again.
+            let again = spend_cost(&store, &rule, key, 10);
+            assert_eq!(again.verdict(), Verdict::Refuse);
+        }
+        // All that a bucket holds, for each two sets at least.
+        assert!(passed >= 10, "{passed} of a thousand");
+        assert_eq!(store.len(), capacity);
+        let stats = store.stats();
+        assert_eq!(stats.turned_away, 0);
+        assert_eq!(stats.pushed_out, passed as u64);
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(spend_cost(&store, &rule, 5_000, 10).remaining(), Some(0));
+    }
+}
+
 #[test]
 fn a_store_without_room_admits_nobody_or_everybody() {
     let rule = TokenBucket::per_second(1);

@@ -109,6 +109,14 @@ impl Moment {
         self.mark
     }
 
+    /// The instant of a mark on the scale, in thirds of a nanosecond, rounded up to a nanosecond.
+    pub(crate) fn instant_of(self, mark: u64) -> Timestamp {
+        let per_nano = i128::from(Mark::PER_NANO);
+        let ahead = i128::from(mark) - i128::from(self.mark.0);
+        let nanos = i128::from(self.at.as_nanos()) + (ahead + per_nano - 1).div_euclid(per_nano);
+        Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+
     /// Thirds of a nanosecond from the Unix epoch to a mark that is not before it, modulo 2⁶⁴; told without a clock.
     #[inline]
     pub(super) const fn since_epoch(self, mark: Mark) -> u64 {

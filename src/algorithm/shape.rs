@@ -71,6 +71,19 @@ impl Shape {
         self.0 >= BUCKET
     }
 
+    /// The shape of what rules of both shapes have charged, this one before the other.
+    ///
+    /// All buckets read one mark, and it matters to the longest of them. Of other shapes the last one replaces
+    /// what was there before.
+    #[inline]
+    pub(crate) const fn or_longer(self, other: Self) -> Self {
+        if self.is_bucket() && other.is_bucket() && self.lasts() > other.lasts() {
+            self
+        } else {
+            other
+        }
+    }
+
     /// The shape as a number above zero; that of a longer bucket is greater.
     #[inline]
     pub(crate) const fn number(self) -> u64 {

@@ -32,8 +32,8 @@ use crate::quota::Quota;
 ///
 /// A decision is a search in the sorted entries, by halves. A call that passes appends its entry and
 /// discards those that are too old, all at once: it takes no longer the more they are. Making and giving back room
-/// moves entries, averaged over all calls that passed at most three for each. A store that copies a state to look
-/// or to settle copies all of its entries.
+/// moves entries, averaged over all calls that passed at most three for each. A store that copies a state copies all of its
+/// entries; [`Local`](crate::store::Local) does where one request asks for a key twice.
 ///
 /// # When the rule changes
 ///

@@ -35,14 +35,20 @@ pub enum AtCapacity {
     /// A newcomer takes the place of the smallest debt among sixteen and inherits the largest
     /// debt that was ever pushed out there: no key is ever admitted above its limit,
     /// also by leaving and coming back, and newcomers are served as far as their burst exceeds what they
-    /// inherit. What a settlement gives back to a key that was pushed out is lost. Limits of different algorithms
+    /// inherit. Where none of the sixteen can be taken, the newcomer is pushed out at once, and who comes next inherits what it owes:
+    /// no rule that has a [`Meter`](crate::algorithm::Meter) answers that there is no room. What a settlement gives back to a
+    /// key that was pushed out is lost. Limits of different algorithms
     /// or of very different periods inherit more from each other than is fair: give those a store each. The default.
+    ///
+    /// A key that several rules of different lengths charge is held to each of them by what that rule has charged. What a shorter
+    /// one charges after a longer one's debt was pushed out, the longer one may not see.
     ///
     /// Who is slowed, and how much, depends on how many keys matter at once: with as many attackers as places, clients from before
     /// still get 96 % of what they would, and clients that come later 91 %; with twice as many 50 % and 32 %; with five times 24 % and 6 %.
     /// How that was measured, [the benchmarks](crate::benchmarks) tell.
     ///
-    /// Keys whose state is no [`Mark`](crate::algorithm::Mark) can inherit nothing: they are turned away.
+    /// Keys whose state is no [`Mark`](crate::algorithm::Mark) can inherit nothing: they are turned away. So are all keys at a capacity
+    /// of 0, and from the tenth year of a process on.
     #[default]
     InheritDebts,
     /// Newcomers are turned away, over HTTP with 503: the gate stays shut, and nobody is pushed out. The
@@ -74,7 +80,8 @@ impl<C> LocalBuilder<C> {
     /// The greatest number of keys that are remembered at once; 0 remembers none.
     ///
     /// Address space for the table, 21.3 bytes a key, is reserved when the store is built; memory is
-    /// taken where keys come. A key whose state is no [`Mark`](crate::algorithm::Mark) takes about 77 bytes besides.
+    /// taken where keys come. A key whose state is no [`Mark`](crate::algorithm::Mark) takes [more](Local#memory). Not bounded by it
+    /// are the calls that a [`SlidingLog`](crate::algorithm::SlidingLog) remembers of each key.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
         Self {
@@ -121,7 +128,7 @@ impl<C> LocalBuilder<C> {
         Local {
             inner: Arc::new(Inner {
                 table: Table::new(self.capacity),
-                map: Map::new(now),
+                map: Map::new(),
                 room: Room::new(self.capacity),
                 made: now,
                 newest: AtomicU64::new(now.as_nanos()),

@@ -3,7 +3,6 @@
 use super::{
     Inner, Local,
     map::{Place, Shard},
-    stats::Counters,
     table::Claim,
 };
 use crate::{
@@ -61,8 +60,9 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let place = inner.place(policy, key);
         let mut shard = inner.map.lock(place);
         let now = inner.moment();
-        let state = inner.recall(&mut shard, place, rule, now);
-        rule.look(state.as_ref(), now.at())
+        inner.look_at(&mut shard, place, rule, now, |state| {
+            rule.look(state, now.at())
+        })
     }
 }
 
@@ -112,11 +112,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             }
         }
         if let Some(slot) = shard.get_mut(place) {
-            let step = self.counted(rule.step(&mut slot.state, now.at(), cost));
-            if !matches!(step, Step::Kept(_)) {
-                self.map.date(slot, rule);
-            }
-            return step.decision();
+            return self.counted(slot.step(rule, now.at(), cost)).decision();
         }
         match metered {
             Some(metered) => self.newcomer(shard, place, rule, metered, cost),
@@ -134,17 +130,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
         now: Moment,
     ) -> Decision {
-        let mut state = self.state_of(rule, claim.word(), now);
-        let step = self.counted(rule.step(&mut state, now.at(), cost));
-        if let (Step::Wrote(_) | Step::Restarted(_), Some(state)) = (step, state) {
-            self.replace(claim, shard, place, rule, state, now);
+        let mut held = self.held(rule, claim.word(), now);
+        let step = self.counted(held.step(rule, now.at(), cost));
+        if !matches!(step, Step::Kept(_)) {
+            self.replace(claim, shard, place, rule, held, now);
         }
         step.decision()
-    }
-
-    pub(super) fn counted(&self, step: Step) -> Step {
-        let restarted = matches!(step, Step::Restarted(_));
-        Counters::add(&self.counters.restarted, u64::from(restarted));
-        step
     }
 }

@@ -20,60 +20,8 @@ use std::{
 use dashmap::{DashMap, RwLockWriteGuard, SharedValue};
 use hashbrown::raw::RawTable;
 
-use crate::{algorithm::Algorithm, clock::Timestamp};
-
-/// What is kept of one key.
-pub(super) struct Slot<S> {
-    pub(super) state: Option<S>,
-    /// By the rule that wrote last.
-    forgettable_at: Coarse,
-}
-
-impl<S> Slot<S> {
-    /// A slot that is not dated yet.
-    pub(super) fn of(state: S) -> Self {
-        Self {
-            state: Some(state),
-            forgettable_at: Coarse::NEVER,
-        }
-    }
-}
-
-/// An instant since the table was made, rounded up: forgetting may come late, never early.
-///
-/// For the first nine years in units of 2²⁷ ns (134 ms), later ones in units of 2³³ ns (9 s) with the
-/// highest bit set. The last one is never.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Coarse(u32);
-
-impl Coarse {
-    const FINE: u32 = 27;
-    const LATE: u32 = 33;
-    const IS_LATE: u32 = 1 << 31;
-    const NEVER: Self = Self(u32::MAX);
-
-    #[inline]
-    fn until(instant: Timestamp, base: Timestamp) -> Self {
-        let since = instant.as_nanos().saturating_sub(base.as_nanos());
-        let fine = (since >> Self::FINE) + 1;
-        if fine < u64::from(Self::IS_LATE) {
-            return Self(fine as u32);
-        }
-        // 31 bits, and one more for the last one.
-        let late = (since >> Self::LATE) as u32;
-        Self(late.saturating_add(1).saturating_add(Self::IS_LATE))
-    }
-
-    fn is_past(self, now: Timestamp, base: Timestamp) -> bool {
-        let until = if self.0 < Self::IS_LATE {
-            u64::from(self.0) << Self::FINE
-        } else {
-            u64::from(self.0 - Self::IS_LATE) << Self::LATE
-        };
-        let since = now.as_nanos().saturating_sub(base.as_nanos());
-        self != Self::NEVER && until <= since
-    }
-}
+use super::slot::Slot;
+use crate::clock::Timestamp;
 
 /// Where a fingerprint belongs.
 #[derive(Clone, Copy)]
@@ -85,8 +33,6 @@ pub(super) struct Place {
 pub(super) struct Map<S> {
     map: DashMap<u64, Slot<S>, BuildHasherDefault<Identity>>,
     queues: Box<[Mutex<VecDeque<u64>>]>,
-    /// When the store was made.
-    base: Timestamp,
     /// How many there are.
     keys: AtomicUsize,
     /// The shard at which the next search for room begins.
@@ -101,7 +47,7 @@ const LOOKS: usize = 2;
 const SEARCHED_SLOTS: usize = 4;
 
 impl<S> Map<S> {
-    pub(super) fn new(base: Timestamp) -> Self {
+    pub(super) fn new() -> Self {
         let map = DashMap::with_capacity_and_hasher_and_shard_amount(
             0,
             BuildHasherDefault::default(),
@@ -110,19 +56,9 @@ impl<S> Map<S> {
         Self {
             map,
             queues: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            base,
             keys: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
         }
-    }
-
-    /// Notes until when a slot matters, after a write by `rule`.
-    #[inline]
-    pub(super) fn date<A: Algorithm<State = S>>(&self, slot: &mut Slot<S>, rule: &A) {
-        slot.forgettable_at = match &slot.state {
-            Some(state) => Coarse::until(rule.forgettable_at(state), self.base),
-            None => Coarse(0),
-        };
     }
 
     #[inline]
@@ -232,11 +168,10 @@ impl<S> Shard<'_, S> {
             let Some(fingerprint) = self.queue().pop_front() else {
                 break;
             };
-            let base = self.map.base;
             let slot = self
                 .slots
                 .get(fingerprint, |(stored, _)| *stored == fingerprint);
-            if slot.is_some_and(|(_, slot)| !slot.get().forgettable_at.is_past(now, base)) {
+            if slot.is_some_and(|(_, slot)| !slot.get().is_forgettable(now)) {
                 self.queue().push_back(fingerprint);
             } else {
                 forgotten += usize::from(self.take(fingerprint).is_some());
@@ -277,28 +212,5 @@ impl Hasher for Identity {
 
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn coarse_instants_are_late_by_at_most_a_unit(
-            base in 0..u64::MAX >> 1, shift in 0..64_u32, since: u64, later: u64,
-        ) {
-            let at = |nanos: u64| Timestamp::from_nanos(base.saturating_add(nanos));
-            let since = since >> shift;
-            let coarse = Coarse::until(at(since), at(0));
-            let now = since.saturating_sub(1).min(later);
-            prop_assert!(!coarse.is_past(at(now), at(0)) || since == 0);
-            let late = if since < 1 << 58 { 1 << 27 } else { 1 << 33 };
-            let past = since.saturating_add(late);
-            // The last units before the end of time are never.
-            prop_assert!(coarse.is_past(at(past), at(0)) || past >= (u64::MAX >> 1) - (1 << 34));
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod decide;
+mod held;
 mod map;
 mod newcomer;
 mod place;
@@ -9,6 +10,7 @@ mod room;
 mod seed;
 mod settle;
 mod several;
+mod slot;
 mod stats;
 mod table;
 
@@ -45,15 +47,41 @@ use self::{
 ///
 /// # Memory
 ///
-/// Fixed from the beginning: a key takes 21 bytes where its state is a [`Mark`](crate::algorithm::Mark), as
-/// those of most token buckets, leaky buckets and windows of the calendar are ([which](crate::algorithm::Meter)), and about
-/// 98 otherwise. A state that says no more than no state at all gives its
-/// place to the next newcomer that belongs there. There is no pause, no background task, and nothing is lost.
+/// The table is reserved from the beginning, 21 bytes for each key of the capacity. It holds the keys whose state is a
+/// [`Mark`](crate::algorithm::Mark), as those of most token buckets, leaky buckets and windows of the calendar are
+/// ([which](crate::algorithm::Meter)). Other keys take memory when they come, and give it back to later ones when they are
+/// forgotten. Their tables double as they grow, so that a key takes from the lesser to the greater number:
+///
+/// | rule | bytes of a key, 21 for the table included |
+/// |---|---|
+/// | any that has a [`Meter`](crate::algorithm::Meter) | 21 to 22 |
+/// | other `TokenBucket`, other `FixedWindow` | 75 to 135 |
+/// | other `LeakyBucket`, `WarmUp`, `WarmUpSpaced`, `ThreeColor` | 85 to 150 |
+/// | `SlidingWindow`; one of n slices takes 8·(n + 1) more | 90 to 170 |
+/// | `Cascade` of two | 100 to 190 |
+/// | `Cascade` of three | 160 to 250 |
+/// | `SlidingLog` with up to four calls | 155 to 235 |
+/// | `AnyRule` of one rule without a meter, beside what lies in a box: slices, the third level of a cascade, calls | 100 to 190 |
+/// | `AnyRule` of two rules, `… & …`; each rule more takes 48 | 195 to 285 |
+///
+/// The capacity bounds the keys, not the calls that a [`SlidingLog`](crate::algorithm::SlidingLog) remembers of each: 16 to 32 bytes for
+/// each call that passed in the last window, 64 at most while a key calms down. So a log takes up to 32 times its limit for each
+/// key; for high limits of many keys take a sliding window.
+///
+/// A state that says no more than no state at all gives its place to the next newcomer that belongs there. There is no pause,
+/// no background task, and nothing is lost. A key that several rules have charged is remembered until none of them
+/// sees a debt: a longer rule's debt is not forgotten because a shorter one was asked last. What is given back to such a key
+/// under one rule makes it no sooner forgotten.
 ///
 /// At the [capacity](LocalBuilder::capacity) a newcomer [inherits debts](AtCapacity::InheritDebts), is [turned
 /// away](AtCapacity::RefuseNewcomers), or [admitted](AtCapacity::AdmitNewcomers), by choice; nobody is ever admitted
 /// above its limit by the first two. [`stats`](Self::stats) tells how often it came to that, and
 /// [the benchmarks](crate::benchmarks) whom a flood slows, and by how much.
+///
+/// # Several asks at once
+///
+/// They are decided where their states lie, under the locks of all their keys: a request costs about what its asks cost one by one. A
+/// state is copied only where several of the asks name one key, for the first may pass and the second be refused.
 ///
 /// # Time
 ///
@@ -205,7 +233,7 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
 
     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
         for settlement in settlements {
-            self.inner.settle(&settlement);
+            self.inner.settle(settlement);
         }
         Check::Ready(Ok(()))
     }

@@ -3,16 +3,19 @@
 use std::{cmp::Reverse, time::Duration};
 
 use super::{
-    AtCapacity, Inner,
+    Inner,
+    held::Held,
     map::{Place, Shard},
     place::Full,
+    slot::Slot,
     stats::Counters,
-    table::{Placed, Survey},
+    table::{Claim, Placed, Survey, Word},
 };
 use crate::{
     algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
     clock::Clock,
     decision::{Cost, Decision},
+    sync::yield_now,
 };
 
 /// How often a newcomer tries to push another key out, while other threads do the same.
@@ -34,20 +37,20 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if !self.table.has_shape(meter) {
             return self.newcomer_without_mark(shard, place, rule, cost);
         }
-        let inherits = self.at_capacity == AtCapacity::InheritDebts;
+        // Where no slot can be had, what it would owe in one.
+        let mut owes = None;
         for _ in 0..TRIES {
             let full = self.is_full(&survey, now);
             let debt = self.debt(&survey, full);
             let (mark, decision) = meter.step(debt, now, cost);
-            let has_place = !full || (inherits && survey.smallest_debt().is_some());
-            if !has_place && decision.retry_after().is_some() {
+            if full && !self.inherits() && decision.retry_after().is_some() {
                 break;
             }
             let Some(mark) = mark else {
                 Counters::add(&self.counters.held_back, u64::from(debt.is_some()));
                 return decision;
             };
-            let word = self.table.word(mark, meter);
+            let word = self.table.word(mark, meter.shape());
             let placed = word.and_then(|word| self.table.place(&survey, word, || self.room.take()));
             match placed {
                 Some((Placed::Free, _)) => {}
@@ -55,13 +58,19 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 None if self.room.take() => match rule.state_of(mark, meter.shape(), now) {
                     Some(state) => {
                         self.forgotten(shard.forget_some(now.at()));
-                        self.insert_in_map(shard, place, rule, state);
+                        shard.insert(place, Slot::of(state, rule));
                     }
                     None => self.room.give(1),
                 },
-                None if inherits => {
-                    // Where that fails, another thread was faster.
+                None if self.inherits() => {
                     if word.and_then(|word| self.push_out(&survey, word)).is_none() {
+                        owes = Some((mark, decision));
+                        if !survey.is_unsettled() {
+                            // All keys that matter are elsewhere.
+                            break;
+                        }
+                        // Another thread was faster.
+                        yield_now();
                         survey = self.survey(place, meter, now);
                         continue;
                     }
@@ -71,7 +80,14 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             self.inserted(1);
             return decision;
         }
-        self.full(now)
+        match owes {
+            Some((mark, decision)) if mark.get() <= Word::LAST => {
+                self.owe(place, mark);
+                self.inserted(1);
+                decision
+            }
+            _ => self.full(now),
+        }
     }
 
     /// Decides about one whose state is no mark: it can inherit nothing from those that it would push out.
@@ -85,19 +101,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         // Again, as above.
         let now = self.moment();
         let owed = self.table.owed(place.fingerprint);
-        let mut state = self.debtor(rule, owed, now);
-        let inherits = state.is_some();
-        let step = self.counted(rule.step(&mut state, now.at(), cost));
-        match (step, state) {
-            (Step::Kept(_), _) => {
-                Counters::add(&self.counters.held_back, u64::from(inherits));
-            }
-            (_, None) => {}
-            (_, Some(state)) => {
-                if let Err(Full) = self.insert(shard, place, rule, state, now) {
-                    return self.full(now);
-                }
-            }
+        let mut held = Held::new(self.debtor(rule, owed, now));
+        let inherits = held.slot.state.is_some();
+        let step = self.counted(held.step(rule, now.at(), cost));
+        if let Step::Kept(_) = step {
+            Counters::add(&self.counters.held_back, u64::from(inherits));
+        } else if let Err(Full) = self.insert(shard, place, rule, held, now) {
+            return self.full(now);
         }
         step.decision()
     }
@@ -114,7 +124,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         if self.table.vacate(survey) {
             self.forgotten(1);
-        } else if self.at_capacity == AtCapacity::InheritDebts {
+        } else if self.inherits() {
             self.make_some_room(now);
         } else {
             self.make_room(now);
@@ -125,8 +135,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// What a newcomer owes: the largest debt that was ever pushed out of its sets, and of a full
     /// store that of the slot which it would take.
     pub(super) fn debt(&self, survey: &Survey<'_>, full: bool) -> Option<Mark> {
-        let inherits = full && self.at_capacity == AtCapacity::InheritDebts;
-        let taken = survey.smallest_debt().filter(|_| inherits);
+        let taken = survey.smallest_debt();
+        let taken = taken.filter(|_| full && self.inherits());
         survey.owed().max(taken)
     }
 

@@ -3,18 +3,28 @@
 
 use super::{
     AtCapacity, Inner,
-    map::{Place, Shard, Slot},
+    held::Held,
+    map::{Place, Shard},
     stats::Counters,
     table::{Claim, Placed, Survey, Word},
 };
 use crate::{
-    algorithm::{Algorithm, Moment},
+    algorithm::{Algorithm, Mark, Moment},
     clock::{Clock, Timestamp},
     decision::Decision,
 };
 
 /// There is no room for a newcomer.
 pub(super) struct Full;
+
+/// Where a newcomer is remembered.
+pub(super) enum Home<'a> {
+    /// In a slot of the table, which is held.
+    Table(Claim<'a>),
+    Map,
+    /// By this debt alone, once that is [noted](Inner::owe).
+    Nowhere(Mark),
+}
 
 /// Sets of the table, and shards of the map, that a newcomer looks at who finds no room.
 const SEARCHES: usize = 4;
@@ -37,21 +47,24 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Timestamp::from_nanos(newest).max(at)
     }
 
-    /// What is remembered of a key whose shard is locked, or what it inherits.
-    pub(super) fn recall<A: Algorithm<State = S>>(
+    /// Looks at what is remembered of a key whose shard is locked, or at what it inherits.
+    pub(super) fn look_at<A: Algorithm<State = S>, T>(
         &self,
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
         now: Moment,
-    ) -> Option<S> {
+        look: impl FnOnce(Option<&S>) -> T,
+    ) -> T {
         if let Some(word) = self.table.look(place.fingerprint) {
-            return self.state_of(rule, word, now);
+            return look(self.state_of(rule, word, now).as_ref());
         }
         if let Some(slot) = shard.get_mut(place) {
-            return slot.state.clone();
+            return look(slot.state.as_ref());
         }
-        self.debtor(rule, self.table.owed(place.fingerprint), now)
+        // After the key was seen to be in no slot: what it owes was noted before.
+        let owed = self.table.owed(place.fingerprint);
+        look(self.debtor(rule, owed, now).as_ref())
     }
 
     /// What a word of the table is to a rule.
@@ -64,22 +77,21 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule.state_of(word.mark(), self.table.shape(word), now)
     }
 
-    fn word<A: Algorithm<State = S>>(&self, rule: &A, state: &S, now: Moment) -> Option<Word> {
-        self.table.word(rule.mark_of(state, now)?, rule.meter()?)
-    }
-
     /// Remembers a newcomer, and forgets what can be forgotten of a few of its neighbours.
     pub(super) fn insert<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        state: S,
+        held: Held<S>,
         now: Moment,
     ) -> Result<(), Full> {
         self.forgotten(shard.forget_some(now.at()));
-        // Let go at once: nothing else is waited for.
-        drop(self.accommodate(shard, place, rule, state, now)?);
+        match self.accommodate(shard, place, rule, held, now)? {
+            // A slot is let go at once: nothing else is waited for.
+            Home::Table(_) | Home::Map => {}
+            Home::Nowhere(debt) => self.owe(place, debt),
+        }
         self.inserted(1);
         Ok(())
     }
@@ -91,41 +103,57 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        state: S,
+        held: Held<S>,
         now: Moment,
-    ) -> Result<Option<Claim<'a>>, Full> {
+    ) -> Result<Home<'a>, Full> {
         if self.room.is_full() {
             self.make_room(now);
         }
-        let placed = self.word(rule, &state, now).and_then(|word| {
-            let survey = self.survey_for(place, word, now);
-            self.table.place(&survey, word, || self.room.take())
-        });
+        let word = self.word(rule, &held, now);
+        let survey = |word| self.survey_for(place, word, now);
+        let placed =
+            word.and_then(|word| self.table.place(&survey(word), word, || self.room.take()));
         match placed {
-            Some((Placed::Free, claim)) => Ok(Some(claim)),
+            Some((Placed::Free, claim)) => return Ok(Home::Table(claim)),
             Some((Placed::Forgotten, claim)) => {
                 Counters::add(&self.counters.forgotten, 1);
-                Ok(Some(claim))
+                return Ok(Home::Table(claim));
             }
             None if self.room.take() => {
-                self.insert_in_map(shard, place, rule, state);
-                Ok(None)
+                shard.insert(place, held.slot);
+                return Ok(Home::Map);
             }
-            None => Err(Full),
+            None => {}
         }
+        if !self.inherits() {
+            return Err(Full);
+        }
+        if let Some(claim) = word.and_then(|word| self.push_out(&survey(word), word)) {
+            return Ok(Home::Table(claim));
+        }
+        let debt = rule.meter().zip(held.slot.state.as_ref());
+        debt.and_then(|(_, state)| rule.mark_of(state, now))
+            .filter(|debt| debt.get() <= Word::LAST)
+            .map(Home::Nowhere)
+            .ok_or(Full)
     }
 
-    /// Remembers a new state of a key that the table has, there or in the map.
+    /// Remembers a new state of a key that the table has, there or in the map; or forgets the key, if nothing is left to
+    /// remember.
     pub(super) fn replace<A: Algorithm<State = S>>(
         &self,
         claim: Claim<'_>,
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        state: S,
+        held: Held<S>,
         now: Moment,
     ) {
-        let word = self.word(rule, &state, now);
+        if held.slot.is_forgettable(now.at()) {
+            claim.vacate();
+            return self.forgotten(1);
+        }
+        let word = self.word(rule, &held, now);
         match word {
             Some(word) if word.mark() >= claim.word().mark() => return claim.advance(word),
             _ => claim.vacate(),
@@ -138,26 +166,20 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         match word.and_then(place_again) {
             Some((Placed::Free, _)) => {}
             Some((Placed::Forgotten, _)) => self.forgotten(1),
-            None => self.insert_in_map(shard, place, rule, state),
+            None => shard.insert(place, held.slot),
         }
     }
 
-    pub(super) fn insert_in_map<A: Algorithm<State = S>>(
-        &self,
-        shard: &mut Shard<'_, S>,
-        place: Place,
-        rule: &A,
-        state: S,
-    ) {
-        let mut slot = Slot::of(state);
-        self.map.date(&mut slot, rule);
-        shard.insert(place, slot);
-    }
-
     /// What a key finds in the table whose word is known already.
-    pub(super) fn survey_for(&self, place: Place, word: Word, now: Moment) -> Survey<'_> {
+    fn survey_for(&self, place: Place, word: Word, now: Moment) -> Survey<'_> {
         let below = word.mark().shifted(-1);
         self.table.survey(place.fingerprint, now, below)
+    }
+
+    /// Whether newcomers inherit debts where there is no room.
+    pub(super) fn inherits(&self) -> bool {
+        // A store that remembers nobody remembers no debts.
+        self.at_capacity == AtCapacity::InheritDebts && self.room.capacity() > 0
     }
 
     /// Gives a newcomer that inherited the slot of the smallest debt; it is not counted as inserted
@@ -168,19 +190,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Some(claim)
     }
 
-    /// The same for a state, in a store that inherits debts.
-    pub(super) fn push_out_for<A: Algorithm<State = S>>(
-        &self,
-        place: Place,
-        rule: &A,
-        state: &S,
-        now: Moment,
-    ) -> Option<Claim<'_>> {
-        let AtCapacity::InheritDebts = self.at_capacity else {
-            return None;
-        };
-        let word = self.word(rule, state, now)?;
-        self.push_out(&self.survey_for(place, word, now), word)
+    /// Pushes a newcomer out at once that can have no place: all who come to its sets inherit what it owes, and so does
+    /// it when it comes again.
+    pub(super) fn owe(&self, place: Place, debt: Mark) {
+        self.table.owe(place.fingerprint, debt);
+        Counters::add(&self.counters.pushed_out, 1);
     }
 
     /// Newcomers have come to stay.

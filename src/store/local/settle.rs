@@ -1,41 +1,26 @@
 //! Corrections of earlier charges.
 
-use super::{Inner, place::Full, stats::Counters};
-use crate::{
-    algorithm::{Algorithm, Moment},
-    clock::Clock,
-    store::Settlement,
-};
+use super::{Inner, held::Held, place::Full, stats::Counters};
+use crate::{algorithm::Algorithm, clock::Clock, store::Settlement};
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: &Settlement<'_, A>) {
+    pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {
         let own = settlement.rule.for_key(&|| settlement.key.digest());
         let rule = own.as_ref().unwrap_or(settlement.rule);
-        let corrected = |before, now| corrected(rule, settlement, before, now);
+        let settlement = &Settlement { rule, ..settlement };
         let place = self.place(settlement.policy, &settlement.key);
         let mut shard = self.map.lock(place);
         let now = self.moment();
         if let Some(claim) = self.table.claim(place.fingerprint) {
-            let before = self.state_of(rule, claim.word(), now);
-            match corrected(before, now) {
-                Corrected::Matters(state) => {
-                    self.replace(claim, &mut shard, place, rule, state, now);
-                }
-                Corrected::Ended => {
-                    claim.vacate();
-                    self.forgotten(1);
-                }
-                Corrected::Not => {}
+            let mut held = self.held(rule, claim.word(), now);
+            if held.settle(settlement, now.at()) {
+                self.replace(claim, &mut shard, place, rule, held, now);
             }
             return;
         }
         if let Some(slot) = shard.get_mut(place) {
-            match corrected(slot.state.clone(), now) {
-                Corrected::Matters(state) => slot.state = Some(state),
-                Corrected::Ended => slot.state = None,
-                Corrected::Not => return,
-            }
-            self.map.date(slot, rule);
+            // In place: a log may be long.
+            slot.settle(settlement, now.at());
             return;
         }
         // Read again: it may have been forgotten since, by the time that another thread read.
@@ -44,42 +29,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         // by it than who never came.
         let owed = self.table.owed(place.fingerprint);
         let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
-        let before = self.debtor(rule, owed, now);
-        let Corrected::Matters(state) = corrected(before, now) else {
+        let mut held = Held::new(self.debtor(rule, owed, now));
+        if !held.settle(settlement, now.at()) || held.slot.is_forgettable(now.at()) {
             return;
-        };
-        match self.insert(&mut shard, place, rule, state.clone(), now) {
-            Ok(()) => {}
-            Err(Full) if self.push_out_for(place, rule, &state, now).is_some() => self.inserted(1),
-            Err(Full) => Counters::add(&self.counters.turned_away, 1),
         }
-    }
-}
-
-/// What a correction left of a key.
-enum Corrected<S> {
-    Matters(S),
-    /// It says nothing any more.
-    Ended,
-    /// It said nothing to this rule before, and does not now: another rule may have written it, to
-    /// which it says something.
-    Not,
-}
-
-fn corrected<A: Algorithm>(
-    rule: &A,
-    settlement: &Settlement<'_, A>,
-    before: Option<A::State>,
-    now: Moment,
-) -> Corrected<A::State> {
-    let (charge, actual) = (&settlement.charge, settlement.actual);
-    let matters = |state: &A::State| rule.forgettable_at(state) > now.at();
-    let mattered = before.as_ref().is_some_and(matters);
-    let mut state = before;
-    rule.settle(&mut state, charge, now.at(), actual);
-    match state.filter(matters) {
-        Some(state) => Corrected::Matters(state),
-        None if mattered => Corrected::Ended,
-        None => Corrected::Not,
+        if let Err(Full) = self.insert(&mut shard, place, rule, held, now) {
+            Counters::add(&self.counters.turned_away, 1);
+        }
     }
 }

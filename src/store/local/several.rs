@@ -1,11 +1,15 @@
 //! Several asks at once, all or nothing.
+//!
+//! States in the map, which may be long logs, are looked at and stepped where they lie. A copy is made only of one
+//! that several of the asks are about: the first of them may pass and the second be refused.
 
 use smallvec::SmallVec;
 
 use super::{
     AtCapacity, Inner, Local,
+    held::Held,
     map::{Place, Shard},
-    place::Full,
+    place::{Full, Home},
     table::Claim,
 };
 use crate::{
@@ -17,19 +21,23 @@ use crate::{
 
 type Few<T> = SmallVec<[T; 4]>;
 
-/// A key that is asked for, with what it had and what it will have.
+/// A key that is asked for.
 struct Part<'a, S> {
     place: Place,
-    /// Its slot in the table, held so that nobody sees it half spent, also while it is new.
+    /// Its slot in the table, held so that nobody sees it half spent.
     claim: Option<Claim<'a>>,
-    before: Option<S>,
-    after: Option<S>,
+    /// Its state, unless that is looked at and stepped in the map.
+    held: Option<Held<S>>,
     /// The ask that named it first.
     asked_by: usize,
+    /// How many asks name it.
+    asks: usize,
     /// The ask whose rule wrote last.
     written_by: Option<usize>,
-    /// Whether it is nowhere yet.
+    /// Whether it was nowhere.
     is_new: bool,
+    /// Where it is then; a slot is held until all have room, so that nobody spends of what may be taken back.
+    home: Option<Home<'a>>,
     /// Whether it found no room, and passes uncounted.
     is_let_through: bool,
 }
@@ -63,75 +71,71 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         }
         let mut parts: Few<Part<'_, A::State>> = Few::new();
         // Asks may be about one key.
-        let index: Few<usize> = places
-            .iter()
-            .enumerate()
-            .map(|(n, place)| {
-                let known = |part: &Part<'_, _>| part.place.fingerprint == place.fingerprint;
-                parts.iter().position(known).unwrap_or_else(|| {
-                    parts.push(inner.part(&mut shards, *place, n));
-                    parts.len() - 1
-                })
-            })
-            .collect();
+        let mut index: Few<usize> = Few::new();
+        for (n, place) in places.iter().enumerate() {
+            let same = |part: &Part<'_, _>| part.place.fingerprint == place.fingerprint;
+            let part = parts.iter().position(same).unwrap_or(parts.len());
+            if part == parts.len() {
+                parts.push(inner.part(&mut shards, *place, n));
+            }
+            parts[part].asks += 1;
+            index.push(part);
+        }
         // One instant for all asks. Read when all are held or known to be new: by an earlier one,
         // who was forgotten meanwhile would be full twice.
         let now = inner.moment();
         for part in &mut parts {
-            let rule = asks[part.asked_by].rule();
-            part.before = inner.recall_part(&mut shards, part, rule, now);
-            part.after = part.before.clone();
+            inner.recall(part, asks[part.asked_by].rule(), now);
         }
 
         let looks: Few<Decision> = asks
             .iter()
             .zip(&index)
-            .map(|(ask, part)| ask.rule().look(parts[*part].before.as_ref(), now.at()))
+            .map(|(ask, part)| ask.rule().look(parts[*part].state(&mut shards), now.at()))
             .collect();
         let admits = |(ask, look): (&Ask<'_, A>, &Decision)| look.would_admit(ask.cost());
         let all = asks.iter().zip(&looks).all(admits);
 
         let mut decisions = looks.clone();
         for (n, ask) in asks.iter().enumerate() {
-            if !all && looks[n].would_admit(ask.cost()) {
+            let part = &mut parts[index[n]];
+            if all {
+                part.copy_if_shared(&mut shards);
+            }
+            let is_later = if all {
+                // What is spent in the map cannot be taken back: when all have room.
+                part.held.is_none()
+            } else {
+                // Who passes spends nothing, nor may it by what the first sight of another one's rule has written.
+                let passes = |state| ask.rule().look(state, now.at()).would_admit(ask.cost());
+                looks[n].would_admit(ask.cost())
+                    || part.written_by.is_some() && passes(part.state(&mut shards))
+            };
+            if is_later {
                 continue;
             }
-            let part = &mut parts[index[n]];
-            // Where one is refused, no other one of the same key sees what its first sight writes.
-            let mut state = if all {
-                part.after.take()
-            } else {
-                part.before.clone()
-            };
-            let step = ask.rule().step(&mut state, now.at(), ask.cost());
-            decisions[n] = inner.counted(step).decision();
-            let wrote = !matches!(step, Step::Kept(_));
-            if all || wrote {
-                part.after = state;
-            }
-            if wrote {
-                part.written_by = Some(n);
-            }
+            decisions[n] = inner.step_part(&mut shards, part, n, ask, now);
             if all && !decisions[n].is_admitted() {
                 // One key was asked for twice.
                 return only(n, decisions[n], looks);
             }
         }
-        match inner.keep(&mut shards, &mut parts, asks, now) {
-            Ok(()) => {
-                // If another one refuses, so does the newcomer whose first sight could not be kept.
-                for (decision, part) in decisions.iter_mut().zip(&index) {
-                    if all && parts[*part].is_let_through {
-                        *decision = inner.full(now);
-                    }
-                }
-                decisions.into_iter().collect()
+        if let Err(part) = inner.keep_newcomers(&mut shards, &mut parts, asks, now) {
+            let n = index.iter().position(|index| *index == part).unwrap_or(0);
+            return only(n, inner.full(now), looks);
+        }
+        for (n, ask) in asks.iter().enumerate() {
+            let part = &mut parts[index[n]];
+            if all && part.held.is_none() && !part.is_new {
+                decisions[n] = inner.step_part(&mut shards, part, n, ask, now);
             }
-            Err(part) => {
-                let n = index.iter().position(|index| *index == part).unwrap_or(0);
-                only(n, inner.full(now), looks)
+            // If another one refuses, so does the newcomer whose first sight could not be kept.
+            if all && part.is_let_through {
+                decisions[n] = inner.full(now);
             }
         }
+        inner.keep_known(&mut shards, parts, asks, now);
+        decisions.into_iter().collect()
     }
 }
 
@@ -139,6 +143,23 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
 fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
     looks[n] = decision;
     looks.into_iter().collect()
+}
+
+impl<S: Clone> Part<'_, S> {
+    fn state<'p>(&'p self, shards: &'p mut Shards<'_, S>) -> Option<&'p S> {
+        match &self.held {
+            Some(held) => held.slot.state.as_ref(),
+            None => shards.of(self.place).get_mut(self.place)?.state.as_ref(),
+        }
+    }
+
+    /// Copies the state out of the map if several asks are about it.
+    fn copy_if_shared(&mut self, shards: &mut Shards<'_, S>) {
+        if self.asks > 1 && self.held.is_none() {
+            let slot = shards.of(self.place).get_mut(self.place);
+            self.held = slot.map(|slot| Held::of(slot.clone()));
+        }
+    }
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
@@ -153,29 +174,23 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Part {
             place,
             claim,
-            before: None,
-            after: None,
+            held: None,
             asked_by,
+            asks: 0,
             written_by: None,
             is_new,
+            home: None,
             is_let_through: false,
         }
     }
 
-    fn recall_part<A: Algorithm<State = S>>(
-        &self,
-        shards: &mut Shards<'_, S>,
-        part: &Part<'_, S>,
-        rule: &A,
-        now: Moment,
-    ) -> Option<S> {
-        let place = part.place;
+    /// What is known of a key, or what it owes as a newcomer, unless it lies in the map.
+    fn recall<A: Algorithm<State = S>>(&self, part: &mut Part<'_, S>, rule: &A, now: Moment) {
         if let Some(claim) = &part.claim {
-            return self.state_of(rule, claim.word(), now);
-        }
-        match shards.of(place).get_mut(place) {
-            Some(slot) => slot.state.clone(),
-            None => self.debtor(rule, self.debt_of(place, rule, now), now),
+            part.held = Some(self.held(rule, claim.word(), now));
+        } else if part.is_new {
+            let owed = self.debt_of(part.place, rule, now);
+            part.held = Some(Held::new(self.debtor(rule, owed, now)));
         }
     }
 
@@ -195,64 +210,112 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Remembers what was written: newcomers first, for there may be no room for them.
+    /// Steps on a part's state, wherever it lies.
+    fn step_part<A: Algorithm<State = S>>(
+        &self,
+        shards: &mut Shards<'_, S>,
+        part: &mut Part<'_, S>,
+        n: usize,
+        ask: &Ask<'_, A>,
+        now: Moment,
+    ) -> Decision {
+        let (rule, cost) = (ask.rule(), ask.cost());
+        let step = match &mut part.held {
+            Some(held) => held.step(rule, now.at(), cost),
+            None => match shards.of(part.place).get_mut(part.place) {
+                Some(slot) => slot.step(rule, now.at(), cost),
+                // No key leaves a shard that is locked.
+                None => rule.step(&mut None, now.at(), cost),
+            },
+        };
+        if !matches!(step, Step::Kept(_)) {
+            part.written_by = Some(n);
+        }
+        self.counted(step).decision()
+    }
+
+    /// Remembers the newcomers among what was written.
     ///
     /// # Errors
     ///
-    /// The part for which there is no room; then nothing is remembered.
-    fn keep<'a, A: Algorithm<State = S>>(
+    /// The part for which there is no room; then no newcomer is remembered.
+    fn keep_newcomers<'a, A: Algorithm<State = S>>(
         &'a self,
         shards: &mut Shards<'_, S>,
         parts: &mut [Part<'a, S>],
         asks: &[Ask<'_, A>],
         now: Moment,
     ) -> Result<(), usize> {
-        let mut inserted = 0;
-        for pass in [true, false] {
-            for n in 0..parts.len() {
-                let part = &mut parts[n];
-                let Some(written_by) = part.written_by.filter(|_| part.is_new == pass) else {
-                    continue;
-                };
-                let Some(state) = part.after.clone() else {
-                    continue;
-                };
-                let (place, rule) = (part.place, asks[written_by].rule());
-                let shard = shards.of(place);
-                if let Some(claim) = part.claim.take() {
-                    self.replace(claim, shard, place, rule, state, now);
-                } else if let Some(slot) = shard.get_mut(place) {
-                    slot.state = Some(state);
-                    self.map.date(slot, rule);
-                } else if let Ok(claim) = self
-                    .accommodate(shard, place, rule, state.clone(), now)
-                    .or_else(|Full| {
-                        let claim = self.push_out_for(place, rule, &state, now);
-                        claim.map(Some).ok_or(Full)
-                    })
-                {
-                    // Held until all have room: nobody spends of what may be taken back.
-                    part.claim = claim;
-                    inserted += 1;
-                } else if self.at_capacity == AtCapacity::AdmitNewcomers {
+        for n in 0..parts.len() {
+            let part = &mut parts[n];
+            let (Some(by), true) = (part.written_by, part.is_new) else {
+                continue;
+            };
+            let Some(held) = part.held.take() else {
+                continue;
+            };
+            let (place, rule) = (part.place, asks[by].rule());
+            match self.accommodate(shards.of(place), place, rule, held, now) {
+                Ok(home) => part.home = Some(home),
+                Err(Full) if self.at_capacity == AtCapacity::AdmitNewcomers => {
                     part.is_let_through = true;
-                } else {
-                    for newcomer in parts[..n].iter_mut().filter(|part| part.is_new) {
-                        let removed = match newcomer.claim.take() {
-                            Some(claim) => {
-                                claim.vacate();
-                                true
-                            }
-                            None => shards.of(newcomer.place).remove(newcomer.place).is_some(),
-                        };
-                        self.room.give(usize::from(removed));
-                    }
+                }
+                Err(Full) => {
+                    self.take_back(shards, &mut parts[..n]);
                     return Err(n);
                 }
             }
         }
+        let mut inserted = 0;
+        for part in parts {
+            // A slot is let go.
+            let Some(home) = part.home.take() else {
+                continue;
+            };
+            inserted += 1;
+            if let Home::Nowhere(debt) = home {
+                self.owe(part.place, debt);
+            }
+        }
         self.inserted(inserted);
         Ok(())
+    }
+
+    /// Forgets newcomers that were given a place.
+    fn take_back(&self, shards: &mut Shards<'_, S>, parts: &mut [Part<'_, S>]) {
+        for part in parts {
+            let removed = match part.home.take() {
+                Some(Home::Table(claim)) => {
+                    claim.vacate();
+                    true
+                }
+                Some(Home::Map) => shards.of(part.place).remove(part.place).is_some(),
+                Some(Home::Nowhere(_)) | None => false,
+            };
+            self.room.give(usize::from(removed));
+        }
+    }
+
+    /// Remembers what was written of known keys.
+    fn keep_known<A: Algorithm<State = S>>(
+        &self,
+        shards: &mut Shards<'_, S>,
+        parts: Few<Part<'_, S>>,
+        asks: &[Ask<'_, A>],
+        now: Moment,
+    ) {
+        for part in parts {
+            let (Some(by), Some(held)) = (part.written_by, part.held) else {
+                continue;
+            };
+            let (place, rule) = (part.place, asks[by].rule());
+            let shard = shards.of(place);
+            if let Some(claim) = part.claim {
+                self.replace(claim, shard, place, rule, held, now);
+            } else if let Some(slot) = shard.get_mut(place) {
+                *slot = held.slot;
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Stats {
     pub inserted: u64,
     /// Keys that were forgotten because their state said nothing any more.
     pub forgotten: u64,
-    /// Keys that newcomers pushed out at the capacity, whose debts others inherit since.
+    /// Keys that were pushed out at the capacity, by newcomers or when they came themselves, whose debts others inherit since.
     pub pushed_out: u64,
     /// Requests of newcomers that were refused for a debt that they inherited.
     pub held_back: u64,

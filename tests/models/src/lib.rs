@@ -10,7 +10,6 @@
 )]
 
 pub mod clock;
-mod map;
 mod sync;
 
 #[path = "../../../src/algorithm/mod.rs"]
@@ -54,20 +53,21 @@ pub mod store {
     #[path = "local"]
     pub mod local {
         mod decide;
+        mod held;
         mod newcomer;
         mod place;
         mod room;
         mod settle;
         mod several;
+        mod slot;
         mod stats;
         mod table;
 
         #[path = "../../../tests/models/src/local.rs"]
         mod own;
 
-        mod map {
-            pub(super) use crate::map::{Map, Place, Shard, Slot};
-        }
+        #[path = "../../../tests/models/src/map.rs"]
+        mod map;
 
         use self::own::Inner;
         pub use self::own::{AtCapacity, Local, Table};

@@ -119,7 +119,7 @@ impl<A: Algorithm> Local<A, TestClock> {
     /// Corrects a charge of one, made while the clock stood still.
     pub fn settle(&self, rule: &A, key: u64, actual: u64) {
         let charge = Charge::new(self.inner.clock.now(), 1).with_delay(None);
-        self.inner.settle(&Settlement {
+        self.inner.settle(Settlement {
             policy: &Policy,
             rule,
             key: Key(key),
@@ -211,7 +211,7 @@ impl Table {
     ) -> Option<table::Word> {
         let meter = rule.meter()?;
         let (mark, _) = meter.step(before, at(now), Cost::new(cost)?);
-        self.table.word(mark?, meter)
+        self.table.word(mark?, meter.shape())
     }
 
     /// What a newcomer finds in the table.

@@ -123,6 +123,16 @@ fn who_is_pushed_out_by_a_list_of_asks_owes_its_own_debt() {
     });
 }
 
+/// A charge of K is corrected while it is pushed out: what is taken is taken of what K owes.
+#[test]
+fn who_is_pushed_out_while_it_is_settled_owes_its_own_debt() {
+    model(2, || {
+        let store = full(2);
+        beside(&store, comes, |store| store.settle(&bucket(30), K, 2));
+        assert_eq!(left(&store), 0);
+    });
+}
+
 /// A look finds K's own debt, in its place or where it was pushed out.
 #[test]
 fn who_is_pushed_out_while_it_is_looked_at_owes_its_own_debt() {
@@ -130,5 +140,46 @@ fn who_is_pushed_out_while_it_is_looked_at_owes_its_own_debt() {
         let store = full(2);
         let seen = beside(&store, comes, left);
         assert!(seen <= 1, "{seen}");
+    });
+}
+
+/// K owes 27 under the longer rule, and one under the shorter rule, which gets that back and then sees nothing any more.
+#[test]
+fn a_refund_by_a_shorter_rule_leaves_a_longer_one_its_debt() {
+    fn spends(store: &Store) {
+        assert!(store.spend(&bucket(30), K));
+    }
+    fn listed(store: &Store) {
+        assert!(store.spend_together(&[(&bucket(3), X, 1), (&bucket(30), K, 1)]));
+    }
+    for other in [spends, listed] {
+        model(2, move || {
+            let store = Store::new(10, AtCapacity::InheritDebts, &TestClock::still());
+            assert!(store.ask(&bucket(30), K, 27).is_admitted());
+            assert!(store.spend(&bucket(3), K));
+            beside(&store, other, |store| {
+                store.refund(&bucket(3), K);
+                store.sweep();
+            });
+            assert_eq!(left(&store), 2);
+        });
+    }
+}
+
+/// Two newcomers and room for one of them: each is told by its rule whether it passes, whoever is first.
+#[test]
+fn nobody_is_turned_away_where_debts_are_inherited() {
+    model(2, || {
+        let store = Store::new(1, AtCapacity::InheritDebts, &TestClock::still());
+        let turned_away = |store: &Store, key| store.ask(&bucket(3), key, 1).is_undecided();
+        let other = spawn({
+            let store = store.clone();
+            move || turned_away(&store, X)
+        });
+        assert!(!turned_away(&store, K) && !other.join().unwrap());
+        assert!(store.len() <= 1);
+        for key in [K, X] {
+            assert!(store.remaining(&bucket(3), key) <= Some(2));
+        }
     });
 }

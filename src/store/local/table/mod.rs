@@ -22,6 +22,7 @@ mod word;
 use self::{sets::Sets, shapes::Shapes, slot::Seen};
 use crate::{
     algorithm::{Mark, Meter, Metering, Moment, Shape},
+    clock::Timestamp,
     decision::{Cost, Decision},
     sync::{AtomicUsize, yield_now},
 };
@@ -155,9 +156,19 @@ impl Table {
         self.shapes.number(meter.shape()).is_some()
     }
 
-    /// A word of a rule; `None` for a mark that does not fit, and where its rule has no shape here.
-    pub(super) fn word(&self, mark: Mark, meter: Meter<'_>) -> Option<Word> {
-        Word::new(mark, self.shapes.number(meter.shape())?)
+    /// A word of a shape; `None` for a mark that does not fit, and where there is no such shape here.
+    pub(super) fn word(&self, mark: Mark, shape: Shape) -> Option<Word> {
+        Word::new(mark, self.shapes.number(shape)?)
+    }
+
+    /// Until when a word is remembered for the longest rule that has charged it. Only what buckets have charged matters
+    /// to some rules for longer than to others.
+    pub(super) fn protected_until(&self, word: Word, now: Moment) -> Timestamp {
+        if self.shape(word).is_bucket() {
+            now.instant_of(self.end(word))
+        } else {
+            Timestamp::default()
+        }
     }
 
     /// What a word's mark says.

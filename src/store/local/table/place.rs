@@ -30,6 +30,8 @@ pub(in crate::store::local) struct Survey<'a> {
     key: u64,
     /// Whether the key seems to be there already.
     is_known: bool,
+    /// Whether another thread holds a slot, which may soon be had.
+    is_held: bool,
     /// The largest debt that was ever pushed out of the sets, or 0.
     owed: u64,
     free: Option<Found<'a>>,
@@ -64,6 +66,11 @@ impl Survey<'_> {
         self.forgettable.is_some()
     }
 
+    /// Whether there may be a debt to push out at the next try, where there was none at this one.
+    pub(in crate::store::local) fn is_unsettled(&self) -> bool {
+        self.is_held || self.smallest.is_some()
+    }
+
     /// The smallest debt: what a newcomer inherits who pushes it out.
     pub(in crate::store::local) fn smallest_debt(&self) -> Option<Mark> {
         self.smallest.map(|found| found.seen.word.mark())
@@ -82,6 +89,7 @@ impl Table {
         let mut survey = Survey {
             key,
             is_known: false,
+            is_held: false,
             // On its way while the slots are looked at.
             owed: self.owed_of(home),
             free: None,
@@ -121,6 +129,7 @@ impl Table {
             let Some(seen) = slot.see() else {
                 // Held: perhaps it is being given to this key, or taken from it.
                 survey.is_known |= slot.key() == survey.key;
+                survey.is_held = true;
                 continue;
             };
             survey.is_known |= seen.key == survey.key;
@@ -204,6 +213,16 @@ impl Table {
             .owed(set)
             .fetch_max(seen.word.mark().get(), Ordering::Relaxed);
         Some(claim.hand_over(survey.key, word))
+    }
+
+    /// Notes what a key owes, up to [`Word::LAST`], as if it had been pushed out. Its shard is locked.
+    pub(in crate::store::local) fn owe(&self, key: u64, debt: Mark) {
+        debug_assert!(debt.get() <= Word::LAST);
+        let first = self.sets.home(key).first;
+        // Relaxed: who asks for this key next locks its shard after this thread.
+        self.sets
+            .owed(first)
+            .fetch_max(debt.get(), Ordering::Relaxed);
     }
 
     /// Vacates the slots of the next set that say nothing any more; tells how many.

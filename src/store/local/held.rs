@@ -1,0 +1,102 @@
+//! A state on its way to a place: what it is, until when it matters, and which marks can say it.
+
+use super::{Inner, slot::Slot, stats::Counters, table::Word};
+use crate::{
+    algorithm::{Algorithm, Moment, Shape, Step},
+    clock::{Clock, Timestamp},
+    decision::Cost,
+    store::Settlement,
+};
+
+/// The state of a key that has a slot in the table, or none yet.
+#[derive(Clone)]
+pub(super) struct Held<S> {
+    pub(super) slot: Slot<S>,
+    /// That of the longest rule that wrote it; `None` where one of them has no marks.
+    shape: Option<Shape>,
+}
+
+impl<S> Held<S> {
+    /// That of a newcomer: none, or what it owes.
+    pub(super) fn new(state: Option<S>) -> Self {
+        Self::of(Slot::until(state, Timestamp::default()))
+    }
+
+    /// One that nobody has written yet.
+    pub(super) fn of(slot: Slot<S>) -> Self {
+        Self {
+            slot,
+            shape: Some(Shape::DEBT),
+        }
+    }
+
+    pub(super) fn step<A: Algorithm<State = S>>(
+        &mut self,
+        rule: &A,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Step {
+        let step = self.slot.step(rule, now, cost);
+        if !matches!(step, Step::Kept(_)) {
+            self.written_by(rule);
+        }
+        if let Step::Restarted(_) = step {
+            // Nothing is left of what another algorithm wrote.
+            let state = self.slot.state.take();
+            self.slot = state.map_or(Slot::until(None, now), |state| Slot::of(state, rule));
+        }
+        step
+    }
+
+    /// As [`Slot::settle`].
+    pub(super) fn settle<A: Algorithm<State = S>>(
+        &mut self,
+        settlement: &Settlement<'_, A>,
+        now: Timestamp,
+    ) -> bool {
+        let settled = self.slot.settle(settlement, now);
+        if settled {
+            self.written_by(settlement.rule);
+        }
+        settled
+    }
+
+    fn written_by<A: Algorithm<State = S>>(&mut self, rule: &A) {
+        let shapes = self.shape.zip(rule.meter());
+        self.shape = shapes.map(|(shape, meter)| shape.or_longer(meter.shape()));
+    }
+}
+
+impl<S: Clone, C: Clock> Inner<S, C> {
+    /// What a word of the table is to a rule.
+    pub(super) fn held<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        word: Word,
+        now: Moment,
+    ) -> Held<S> {
+        let (state, shape) = (self.state_of(rule, word, now), self.table.shape(word));
+        let until = self.table.protected_until(word, now);
+        Held {
+            slot: Slot::until(state, until),
+            shape: Some(if until > now.at() { shape } else { Shape::DEBT }),
+        }
+    }
+
+    /// A state as a word of the table, where it is one.
+    pub(super) fn word<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        held: &Held<S>,
+        now: Moment,
+    ) -> Option<Word> {
+        let mark = rule.mark_of(held.slot.state.as_ref()?, now)?;
+        self.table.word(mark, held.shape?)
+    }
+
+    pub(super) fn counted(&self, step: Step) -> Step {
+        let restarted = matches!(step, Step::Restarted(_));
+        Counters::add(&self.counters.restarted, u64::from(restarted));
+        step
+    }
+}
