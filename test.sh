@@ -3,7 +3,7 @@
 #
 #   ./test.sh           all of it
 #   ./test.sh quick     the tests with all features, nothing else
-#   ./test.sh slow      beside it: faults of real servers that take their time
+#   ./test.sh slow      beside it: faults of real servers that take their time, and the long stress of the store in memory
 #   ./test.sh needs     names the packages of Debian that are missing here
 #
 # Needs a Rust toolchain; installs what else a fresh Debian machine lacks, as root, or says
@@ -89,6 +89,8 @@ fi
 if [ "${1:-}" = slow ]; then
   say "slow faults of real servers"
   cargo test --locked --all-features --test redis -- --ignored slow::
+  say "a hundred million operations on the store in memory"
+  cargo test --release --locked --features test-util --test local_stress -- --ignored slow_
   exit
 fi
 
