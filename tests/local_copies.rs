@@ -85,9 +85,9 @@ fn nothing_is_copied<A: Algorithm>(rule: &A) {
     for _ in 0..7 {
         assert!(store.decide(&ask(a, 1)).is_admitted());
     }
-    let (admitted, charge) = copies(|| {
+    let (admitted, charged) = copies(|| {
         assert!(acquire(&store, &[ask(a, 1), ask(b, 1), ask(c, 1)]).is_admitted());
-        store.decide(&ask(a, 1)).charge().unwrap()
+        store.decide(&ask(a, 1))
     });
     let (refused, _) = copies(|| {
         assert!(!acquire(&store, &[ask(a, 5), ask(b, 1)]).is_admitted());
@@ -97,14 +97,12 @@ fn nothing_is_copied<A: Algorithm>(rule: &A) {
     let (looked, left) = copies(|| store.look(a, rule, &"key".into()).remaining());
     let (settled, _) = copies(|| {
         for actual in [0, 3] {
-            let settlement = Settlement {
-                policy: a,
-                rule,
-                key: "key".into(),
-                charge,
-                actual,
-            };
-            assert!(matches!(store.settle(&[settlement]), Check::Ready(Ok(()))));
+            let charge = { charged }.take_charge().unwrap();
+            let settlement = Settlement::new(a, rule, "key".into(), charge, actual).unwrap();
+            assert!(matches!(
+                store.settle(vec![settlement]),
+                Check::Ready(Ok(()))
+            ));
         }
     });
     assert_eq!(left, Some(1));

@@ -55,14 +55,8 @@ impl<A: Algorithm> Shop<A> {
     }
 
     fn settle(&self, rule: &A, key: u64, charge: Charge, actual: u64) {
-        let settlement = Settlement {
-            policy: &self.policy,
-            rule,
-            key: key.into(),
-            charge,
-            actual,
-        };
-        let done = self.store.settle(&[settlement]);
+        let settlement = Settlement::new(&self.policy, rule, key.into(), charge, actual).unwrap();
+        let done = self.store.settle(vec![settlement]);
         assert!(matches!(done, Check::Ready(Ok(()))));
     }
 
@@ -94,7 +88,7 @@ fn a_refund_by_a_shorter_rule_forgets_no_debt_of_a_longer_one() {
     for [long, short] in long_and_short() {
         let shop = Shop::new(1_000, AtCapacity::InheritDebts);
         assert!(shop.spend(&long, 1, 95).is_admitted());
-        let charge = shop.spend(&short, 1, 1).charge().unwrap();
+        let charge = shop.spend(&short, 1, 1).take_charge().unwrap();
         shop.settle(&short, 1, charge, 0);
         assert_eq!(shop.remaining(&long, 1), 5);
         shop.others_come(&short);
@@ -354,7 +348,7 @@ impl Run {
                     }
                     let decision = self.shop.spend(&rule, call.key, call.cost);
                     if decision.is_admitted() && !decision.is_undecided() {
-                        self.passed(call, decision.charge())?;
+                        self.passed(call, { decision }.take_charge())?;
                     }
                 }
                 Op::Together(calls) => {
@@ -368,7 +362,7 @@ impl Run {
                     if decisions.is_admitted() {
                         for (call, decision) in calls.iter().zip(decisions.as_slice()) {
                             if !decision.is_undecided() {
-                                self.passed(*call, decision.charge())?;
+                                self.passed(*call, { *decision }.take_charge())?;
                             }
                         }
                     }
@@ -397,15 +391,16 @@ impl Run {
             return;
         };
         let Rule { rule, buckets, .. } = &self.rules[by];
+        let cost = charge.cost;
         self.shop.settle(rule, key, charge, actual);
-        if let Some(more) = actual.checked_sub(charge.cost) {
+        if let Some(more) = actual.checked_sub(cost) {
             // Where there is no room for it, it is lost.
             if self.shop.store.stats().turned_away == 0 {
                 account.charge(buckets, now, more);
             }
             return;
         }
-        let less = charge.cost - actual;
+        let less = cost - actual;
         if let Some(last) = account.passed.last_mut() {
             last.1 -= less;
         }

@@ -130,7 +130,7 @@ impl Shop {
                 !decision.is_undecided() || !is_mark || !self.inherits(),
                 "turned away: {decision:?}"
             );
-            if let Some(charge) = decision.charge().filter(|_| is_admitted) {
+            if let Some(charge) = { *decision }.take_charge().filter(|_| is_admitted) {
                 let time = call.cost * self.rules[call.rule].interval;
                 let account = &self.accounts[call.key as usize];
                 account.admitted[call.rule].fetch_add(time, Relaxed);
@@ -146,14 +146,9 @@ impl Shop {
         self.accounts[call.key as usize]
             .refunded
             .fetch_add(refund, Relaxed);
-        let settlement = Settlement {
-            policy: &self.policy,
-            rule,
-            key: call.key.into(),
-            charge,
-            actual,
-        };
-        let done = self.store.settle(&[settlement]);
+        let settlement =
+            Settlement::new(&self.policy, rule, call.key.into(), charge, actual).unwrap();
+        let done = self.store.settle(vec![settlement]);
         assert!(matches!(done, Check::Ready(Ok(()))));
     }
 
@@ -196,7 +191,8 @@ impl Shop {
         }
         if dice.below(6) == 0 {
             if let Some(last) = charged.pop() {
-                self.settle(last, dice.below(last.0.cost + 2));
+                let actual = dice.below(last.0.cost + 2);
+                self.settle(last, actual);
             }
         }
         charged.truncate(3);

@@ -9,7 +9,7 @@ use super::{
     place::Full,
     slot::Slot,
     stats::Counters,
-    table::{Claim, Placed, Survey, Word},
+    table::{Placed, Survey, Word},
 };
 use crate::{
     algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},

@@ -161,12 +161,7 @@ mod tests {
                 policy: &Policy::default(),
                 rule: &settled_by,
                 key: Key::GLOBAL,
-                charge: Charge {
-                    at: at(0),
-                    class: 0,
-                    cost: 1,
-                    delay: None,
-                },
+                charge: Charge::new(at(0), 1),
                 actual: 0,
             };
             assert!(slot.settle(&settlement, at(0)));
