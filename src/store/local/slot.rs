@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_given_back_moves_no_date_that_another_rule_has_set() {
         let bucket = |burst| TokenBucket::per_second(1).burst(burst);
-        for (settled_by, until) in [(bucket(5), at(96)), (bucket(100), at(95))] {
+        for settled_by in [bucket(5), bucket(100)] {
             let mut slot = Slot::until(None, Timestamp::default());
             step(&mut slot, &bucket(100), 0, 95);
             step(&mut slot, &bucket(5), 0, 1);
@@ -165,7 +165,7 @@ mod tests {
                 actual: 0,
             };
             assert!(slot.settle(&settlement, at(0)));
-            assert_eq!(slot.until, until);
+            assert_eq!(slot.until, at(96));
         }
     }
 }
