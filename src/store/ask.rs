@@ -104,7 +104,7 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
 ///
 /// // The call turned out to cost 10.
 /// let settlement = Settlement::new(&api, &rule, "alice".into(), charge, 10)?;
-/// let Check::Ready(Ok(())) = store.settle(vec![settlement]);
+/// assert!(matches!(store.settle(vec![settlement]), Check::Ready(Ok(()))));
 /// assert_eq!(store.look(&api, &rule, &"alice".into()).remaining(), Some(90));
 ///
 /// let charge = store.decide(&ask).take_charge().unwrap();

@@ -76,11 +76,11 @@
 //!
 //!     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
 //!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
-//!         for Settlement { policy, rule, key, charge, actual } in settlements {
-//!             let rule = rule.for_key(&|| key.digest()).unwrap_or((*rule).clone());
-//!             let place = (policy.name().to_owned(), *key);
+//!         for it in settlements {
+//!             let rule = it.rule().for_key(&|| it.key().digest()).unwrap_or(it.rule().clone());
+//!             let place = (it.policy().name().to_owned(), *it.key());
 //!             let mut state = states.remove(&place);
-//!             rule.settle(&mut state, charge, now, *actual);
+//!             rule.settle(&mut state, it.charge(), now, it.actual());
 //!             keep(&mut states, place, state);
 //!         }
 //!         Check::Ready(Ok(()))

@@ -39,11 +39,12 @@ impl Rule {
     }
 }
 
-/// What a key holds, in nanoseconds of filling, since when; and its last charge, when and how much.
+/// What a key holds, in nanoseconds of filling, since when; and its last charge, when and how much, and when the bucket would
+/// have been full again after it, rounded down.
 #[derive(Clone, Default)]
 struct Bucket {
     held: Option<(BigRational, u64)>,
-    charge: Option<(u64, u64)>,
+    charge: Option<(u64, u64, BigRational)>,
 }
 
 impl Bucket {
@@ -88,8 +89,10 @@ impl Bucket {
             false => wait(rule.price(cost)).to_string(),
         };
         if passes && op == Op::Spend {
-            self.held = Some((level - rule.price(cost), at));
-            self.charge = Some((now, cost));
+            let left = level - rule.price(cost);
+            let full_at = whole(at) + (rule.full() - &left).floor();
+            self.held = Some((left, at));
+            self.charge = Some((now, cost, full_at));
         }
         let (remaining, wait) = self.numbers(rule, now);
         let reset = wait(rule.full());
@@ -99,15 +102,21 @@ impl Bucket {
 
     fn refund(&mut self, rule: &Rule, now: u64) -> String {
         let charge = self.charge.take();
-        if let (Some((charged_at, cost)), Some((held, since))) = (charge, self.held.clone()) {
-            let back = rule.price(cost);
+        if let (Some((charged_at, cost, end)), Some((held, since))) =
+            (charge.clone(), self.held.clone())
+        {
+            let mut back = rule.price(cost);
             let full_at = whole(since) + (rule.full() - &held).max(BigRational::zero());
-            if charged_at == since && whole(now) < full_at.ceil() {
-                // As if it had never been charged: refill is cut when it comes.
-                self.held = Some(((held + back).min(rule.full()), since));
-            } else {
-                let (level, at) = self.level(rule, now);
-                self.held = Some(((level + back).min(rule.full()), at));
+            // It is the last one, unless another rule counts.
+            let is_last = full_at < &end + rule.price(1).min(whole(1_000));
+            if charged_at != since && !is_last {
+                let end = end.max(whole(charged_at) + back.floor());
+                back = back.min((end - whole(since)).max(BigRational::zero()));
+            }
+            // As if it had never been charged: refill is cut when it comes. A full bucket is left alone.
+            if whole(now) < full_at {
+                let new = (&held + back).min(rule.full());
+                self.held = Some((new.max(held), since));
             }
         }
         let (remaining, wait) = self.numbers(rule, now);

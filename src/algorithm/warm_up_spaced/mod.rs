@@ -101,8 +101,8 @@ use crate::{
 /// let (mut state, mut now) = (None, Timestamp::from_nanos(43_200_000_000_000));
 /// let mut waits = [0; 7];
 /// for wait in &mut waits {
-///     let decision = rule.step(&mut state, now, Cost::ONE).decision();
-///     let delay = decision.charge().unwrap().delay.unwrap();
+///     let mut decision = rule.step(&mut state, now, Cost::ONE).decision();
+///     let delay = decision.take_charge().unwrap().delay.unwrap();
 ///     *wait = delay.as_millis();
 ///     now = now.saturating_add(delay);
 /// }
