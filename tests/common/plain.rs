@@ -74,9 +74,13 @@ impl<A: Algorithm + Clone> Plain<A> {
             }
             is_right(&step.decision())
         });
-        // One that tells the same is one too many.
-        if possible.is_empty() {
-            *possible = in_words;
+        // One of the same mark is one too many.
+        let at = Moment::new(now, now);
+        let mark = |known: &Known<A>| rule.mark_of(known.state.as_ref()?, at);
+        for new in in_words {
+            if possible.iter().all(|known| mark(known) != mark(&new)) {
+                possible.push(new);
+            }
         }
         !possible.is_empty()
     }
