@@ -103,13 +103,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
         now: Moment,
     ) -> Decision {
-        let metered = rule
-            .meter()
-            .map(|meter| (meter, self.survey(place, meter, now)));
-        if metered.as_ref().is_none_or(|(_, survey)| survey.is_known()) {
-            if let Some(claim) = self.table.claim(place.fingerprint) {
-                return self.step_claimed(claim, shard, place, rule, cost, now);
+        let (claim, metered) = match rule.meter() {
+            Some(meter) => {
+                let (claim, survey) = self.claim_or_survey(place, meter, now);
+                (claim, Some((meter, survey)))
             }
+            None => (self.table.claim(place.fingerprint), None),
+        };
+        if let Some(claim) = claim {
+            return self.step_claimed(claim, shard, place, rule, cost, now);
         }
         if let Some(slot) = shard.get_mut(place) {
             return self.counted(slot.step(rule, now.at(), cost)).decision();

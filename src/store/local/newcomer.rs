@@ -9,7 +9,7 @@ use super::{
     place::Full,
     slot::Slot,
     stats::Counters,
-    table::{Placed, Survey, Word},
+    table::{Claim, Placed, Survey, Word},
 };
 use crate::{
     algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
@@ -110,6 +110,17 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return self.full(now);
         }
         step.decision()
+    }
+
+    /// Holds the slot of a key, or tells what it finds in the table as a newcomer.
+    pub(super) fn claim_or_survey(
+        &self,
+        place: Place,
+        meter: Meter<'_>,
+        now: Moment,
+    ) -> (Option<Claim<'_>>, Survey<'_>) {
+        self.table
+            .claim_or_survey(place.fingerprint, now, meter.floor(now))
     }
 
     /// What a newcomer finds in the table.

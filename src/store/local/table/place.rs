@@ -57,10 +57,6 @@ struct Candidates<'a> {
 }
 
 impl Survey<'_> {
-    pub(in crate::store::local) fn is_known(&self) -> bool {
-        self.is_known
-    }
-
     /// Whether there is a slot that was forgotten.
     pub(in crate::store::local) fn has_forgettable(&self) -> bool {
         self.forgettable.is_some()
@@ -83,6 +79,25 @@ impl Survey<'_> {
 }
 
 impl Table {
+    /// Holds the slot of a key whose shard is locked, if it has one, and surveys its sets: for a key that has none
+    /// after it was seen to have none, so that the survey tells what it owes.
+    pub(in crate::store::local) fn claim_or_survey(
+        &self,
+        key: u64,
+        now: Moment,
+        floor: Mark,
+    ) -> (Option<Claim<'_>>, Survey<'_>) {
+        let survey = self.survey(key, now, floor);
+        if !survey.is_known {
+            return (None, survey);
+        }
+        match self.claim(key) {
+            Some(claim) => (Some(claim), survey),
+            // Another thread has pushed the key out since, and noted only then what it owes.
+            None => (None, self.survey(key, now, floor)),
+        }
+    }
+
     /// Looks at the slots of a key whose mark will be above `floor`, and whose shard is locked.
     pub(in crate::store::local) fn survey(&self, key: u64, now: Moment, floor: Mark) -> Survey<'_> {
         let home = self.sets.home(key);
