@@ -56,8 +56,8 @@ use self::{
 /// |---|---|
 /// | any that has a [`Meter`](crate::algorithm::Meter) | 21 to 22 |
 /// | other `FixedWindow` | 75 to 135 |
-/// | other `TokenBucket` | 90 to 170 |
 /// | other `LeakyBucket`, `WarmUp`, `WarmUpSpaced`, `ThreeColor` | 85 to 150 |
+/// | other `TokenBucket` | 90 to 170 |
 /// | `SlidingWindow`; one of n slices takes 8·(n + 1) more | 90 to 170 |
 /// | `Cascade` of two | 100 to 190 |
 /// | `Cascade` of three | 160 to 250 |

@@ -120,8 +120,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 return only(n, decisions[n], looks);
             }
         }
-        if let Err(part) = inner.keep_newcomers(&mut shards, &mut parts, asks, now) {
-            let n = index.iter().position(|index| *index == part).unwrap_or(0);
+        if let Err(n) = inner.keep_newcomers(&mut shards, &mut parts, asks, now) {
             return only(n, inner.full(now), looks);
         }
         for (n, ask) in asks.iter().enumerate() {
@@ -238,7 +237,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ///
     /// # Errors
     ///
-    /// The part for which there is no room; then no newcomer is remembered.
+    /// The ask whose rule leaves a state for which there is no room; then no newcomer is remembered.
     fn keep_newcomers<'a, A: Algorithm<State = S>>(
         &'a self,
         shards: &mut Shards<'_, S>,
@@ -262,7 +261,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 }
                 Err(Full) => {
                     self.take_back(shards, &mut parts[..n]);
-                    return Err(n);
+                    return Err(by);
                 }
             }
         }
