@@ -51,8 +51,7 @@ pub async fn keys(server: &servers::Etcd) -> usize {
 
 /// What the server said.
 pub fn why(error: &Error) -> String {
-    let source = std::error::Error::source(error);
-    source.map(ToString::to_string).unwrap_or_default()
+    error.to_string()
 }
 
 /// So many at once, and no more for as long as a test runs.
