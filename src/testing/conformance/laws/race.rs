@@ -9,7 +9,7 @@ use super::super::{
     report::Breach,
     spawn::{Owned, Task},
 };
-use crate::{algorithm::Algorithm, store::Store};
+use crate::{algorithm::Algorithm, clock::Timestamp, store::Store};
 
 /// As many tasks race.
 const TASKS: usize = 8;
@@ -113,16 +113,18 @@ where
             .raced("for one key, with refunds", lot, ask, true)
             .await?;
         let look = self.try_look(&carol, rule).await?;
-        let left = match look {
-            Ok(look) => look.remaining().unwrap_or(0),
+        let (left, now) = match look {
+            Ok(look) => (look.remaining().unwrap_or(0), look.at()),
             Err(error) => return Err(self.breach(format!("the store failed: {error}"))),
         };
         let own = carol.own(rule);
-        let told = refunded(&own, lot).map(|state| {
-            let look = own.look(state.as_ref(), lot.at);
+        let told = |state: Option<R::State>, at| {
+            let look = own.look(state.as_ref(), at);
             look.remaining().unwrap_or(0)
-        });
-        let (least, most) = (told[0].min(told[1]), told[0].max(told[1]));
+        };
+        let [each, together] = refunded(&own, lot).map(|state| told(state, lot.at));
+        let apart = told(refunded_apart(&own, lot, now), now);
+        let (least, most) = (each.min(together).min(apart), each.max(together));
         if left > most || (left < least && raced.failed == 0) {
             return Err(self.breach(format!(
                 "{left} are left where everything was given back: one after the other it would be {least} to {most}"
@@ -197,6 +199,22 @@ fn refunded<R: Algorithm>(rule: &R, lot: &Lot) -> [Option<R::State>; 2] {
         }
         state
     })
+}
+
+/// The same where the last call came `later` than the others, before any was given back: of what refill has restored
+/// meanwhile, some rules give back less.
+fn refunded_apart<R: Algorithm>(rule: &R, lot: &Lot, later: Timestamp) -> Option<R::State> {
+    let mut state = None;
+    let mut charges = Vec::new();
+    for call in 1..=lot.calls {
+        let at = if call == lot.calls { later } else { lot.at };
+        let step = rule.step(&mut state, at, cost(lot.units));
+        charges.extend(step.decision().charge());
+    }
+    for charge in charges {
+        rule.settle(&mut state, &charge, later, 0);
+    }
+    state
 }
 
 /// Whether a rule lets all pass again that was given back.
