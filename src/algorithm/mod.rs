@@ -30,7 +30,7 @@ mod warm_up_spaced;
 
 pub(crate) use self::meter::{Kind, Metering};
 #[cfg(feature = "redis")]
-pub(crate) use self::scripted::lone_bucket;
+pub(crate) use self::scripted::{lone_bucket, state_kind};
 
 use crate::{
     clock::Timestamp,

@@ -41,6 +41,16 @@ pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
     }
 }
 
+/// What the states of a rule with these parts begin with, and no state of another kind.
+#[cfg(feature = "redis")]
+pub(crate) fn state_kind(parts: &[Part]) -> Part {
+    match parts.first().map(Vec::as_slice) {
+        Some(all @ [kind::ALL, ..]) => all.to_vec(),
+        Some([kind, ..]) => vec![*kind],
+        _ => Part::new(),
+    }
+}
+
 /// The greatest number of a [`Part`], below 2⁵³: to that one, greater ones are rounded.
 const MOST: u64 = (1 << 53) - 1;
 /// The greatest of two factors whose product a script divides exactly, 2⁵¹.
@@ -273,10 +283,35 @@ impl Scripted for AnyRule {
     }
 }
 
-/// A part of its own in front says that there are several: a state of one rule says nothing to several.
+impl AnyRule {
+    /// The kind of its first part.
+    fn kind(&self) -> i64 {
+        match self {
+            Self::TokenBucket(_) => kind::TOKEN_BUCKET,
+            Self::LeakyBucket(_) => kind::LEAKY_BUCKET,
+            Self::FixedWindow(_) => kind::FIXED_WINDOW,
+            Self::SlidingWindow(_) => kind::SLIDING_WINDOW,
+            Self::SlidingLog(_) => kind::SLIDING_LOG,
+            Self::Cascade(_) => kind::CASCADE,
+            Self::ThreeColor(_) => kind::THREE_COLOR,
+            Self::WarmUp(_) => kind::WARM_UP,
+            Self::WarmUpSpaced(_) => kind::WARM_UP_SPACED,
+            Self::All(_) => kind::ALL,
+        }
+    }
+}
+
+impl All {
+    /// The part in front of rules and states, which tells the kinds of the others: all of them together are the kind.
+    fn head(&self) -> Part {
+        let kinds = self.rules().iter().map(AnyRule::kind);
+        [kind::ALL].into_iter().chain(kinds).collect()
+    }
+}
+
 impl Scripted for All {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
-        parts.push(vec![kind::ALL]);
+        parts.push(self.head());
         self.rules()
             .iter()
             .try_for_each(|rule| rule.rule_parts(parts))
@@ -288,7 +323,7 @@ impl Scripted for All {
 
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
         let (first, parts) = parts.split_first()?;
-        if first.as_deref()? != [kind::ALL] {
+        if first.as_ref()? != &self.head() {
             return None;
         }
         let states: Box<[_]> = self
@@ -301,7 +336,7 @@ impl Scripted for All {
     }
 
     fn state_parts(&self, states: &Self::State, parts: &mut Vec<Option<Part>>) {
-        parts.push(Some(vec![kind::ALL]));
+        parts.push(Some(self.head()));
         for (n, rule) in self.rules().iter().enumerate() {
             match states.get(n).and_then(Option::as_ref) {
                 Some(state) => rule.state_parts(state, parts),

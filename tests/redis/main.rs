@@ -12,11 +12,13 @@ mod exact;
 mod existing;
 mod faults;
 mod groups;
+mod kinds;
 mod layout;
 mod lazy;
 mod policies;
 mod slow;
 mod tls;
+mod unwritable;
 mod version;
 
 use std::{

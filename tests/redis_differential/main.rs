@@ -99,11 +99,11 @@ async fn run(
     let keys: Vec<Key> = (0..3)
         .map(|n| Key::join([Key::from(seed), Key::from(n)]))
         .collect();
-    let mut memory = Memory(vec![None; keys.len()]);
+    let mut memory = Memory::default();
     let mut finer = rules
         .iter()
         .any(|rule| rule.in_script().is_some())
-        .then(|| Memory(vec![None; keys.len()]));
+        .then(Memory::default);
     let mut now = 1_767_235_685_123_456_u64;
     let rules: Vec<_> = rules.iter().map(|rule| (rule, kinds(rule))).collect();
     let (mut rule, mut of_rule) = (rules[0].0, &rules[0].1);

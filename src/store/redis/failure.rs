@@ -15,6 +15,14 @@ pub(super) fn is_over(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
+/// The error of a write that a program met, from its text: `@user_script: 12: -OOM command not …` up to Redis 6, and
+/// `OOM command not …` since.
+pub(super) fn of_write(text: &str) -> RedisError {
+    let told = text.split_once(": -").map_or(text, |(_, told)| told);
+    let (code, detail) = told.split_once(' ').unwrap_or((told, ""));
+    redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
+}
+
 /// Whether the server does not know this client.
 pub(super) fn is_login(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
@@ -92,7 +100,7 @@ fn advice(error: &RedisError) -> Option<&'static str> {
     }
 }
 
-const MISSING: &str = "the user needs `+info +script|load +evalsha +eval +time +get +mget +set +setrange +pexpire +pexpireat +del` \
+const MISSING: &str = "the user needs `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del` \
      on keys that begin with the prefix";
 const AUTHORITY: &str = "give the certificate of the authority that vouches for the server to `RedisBuilder::root_certificate`";
 

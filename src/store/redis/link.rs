@@ -62,6 +62,13 @@ impl Link {
         }
     }
 
+    /// Has the next call connect anew, where this side makes connections: to a server that is no master any more.
+    pub(super) fn leave(&self) {
+        if let Self::One(one) = self {
+            one.give_up_current();
+        }
+    }
+
     /// Asks, and tells what the server answered.
     ///
     /// # Errors

@@ -51,8 +51,8 @@ use self::link::Link;
 /// | is silent | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the same; what was sent may still be charged |
 /// | closed an idle connection | nothing: the call goes out on a new one | |
 /// | a connection breaks with a call under way | an error that is unavailable; the call may be charged | the next call connects anew |
-/// | has become a replica | an error that is unavailable, and nothing is charged | each call connects anew, and sentinels or the name service tell where |
-/// | is out of memory (`noeviction`), cannot save, or misses replicas (`min-replicas-to-write`) | an error; refusals and looks are still answered | |
+/// | has become a replica | the same, as an error that is unavailable | each call connects anew, and sentinels or the name service tell where |
+/// | is out of memory (`noeviction`), cannot save, or misses replicas (`min-replicas-to-write`) | an error for who would be admitted, and nothing is charged; refusals and looks are still answered | |
 /// | has lost its scripts | nothing: they are sent again | |
 /// | restarts without persistence | as above | every limit begins afresh |
 /// | a master is replaced (cluster, sentinels) | errors until the successor is known | what the successor never heard of is as if it had not been charged |
@@ -66,12 +66,13 @@ use self::link::Link;
 ///
 /// What another program left under a key, or another version of this one, counts as no state, and so do numbers that
 /// no rule writes: it is replaced by the next admission and counted in
-/// [`ScriptStats::healed`](super::ScriptStats::healed).
+/// [`ScriptStats::healed`](super::ScriptStats::healed). The state of a rule of another algorithm is none of that: each algorithm, and
+/// each combination of several, keeps a state of its own under the key, and [`reset`](super::Store::reset) clears all of them.
 ///
 /// # What it may
 ///
 /// A user of an access list (`ACL SETUSER`) needs `~tollgate:*`, or what else the prefix is, and
-/// `+info +script|load +evalsha +eval +time +get +mget +set +setrange +pexpire +pexpireat +del`; in a cluster `+cluster|slots` too.
+/// `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del`; in a cluster `+cluster|slots` too.
 ///
 /// # Precision
 ///
@@ -141,6 +142,14 @@ impl Evaluate for RedisConnection {
             answer => answer,
         }
         .map_err(failure::error)
+    }
+
+    fn unwritten(&self, why: &str) -> Error {
+        let error = failure::of_write(why);
+        if failure::is_over(&error) {
+            self.link.leave();
+        }
+        failure::error(error)
     }
 
     fn address(&self) -> Option<&str> {

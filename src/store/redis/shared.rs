@@ -85,6 +85,11 @@ impl<S: Source> Shared<S> {
         Ok((connection, current.number))
     }
 
+    /// Has the next call connect anew.
+    pub(super) fn give_up_current(&self) {
+        self.current().connection = None;
+    }
+
     /// Has the next call connect anew, if the connection of that number is still the last one.
     pub(super) fn give_up(&self, number: u64) {
         let mut current = self.current();

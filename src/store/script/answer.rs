@@ -1,26 +1,27 @@
-//! What the program answers, and the decisions that follow from it.
+//! What the program answers.
 
 use std::borrow::Cow;
 
 use super::{
     Program,
     pack::{put_array, put_number, take_array, take_bytes_or_false, take_false, take_number},
-    request::{Call, VERSION},
+    request::{SEVERAL, VERSION},
 };
 use crate::{
-    algorithm::{Part, Scripted, Step},
+    algorithm::{Part, Scripted},
     clock::Timestamp,
-    decision::Decision,
-    store::{Decisions, Error},
+    store::Error,
 };
 
 /// What was found under the keys of a request.
 pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
-    /// Calls that the program admitted.
-    pub(super) admitted: u64,
-    /// States that could not be read, and are none.
+    /// For each key, how many calls the program admitted whose first ask is about it.
+    pub(super) admitted: Vec<u64>,
+    /// Values that could not be read, and are none.
     pub(super) healed: u64,
+    /// Why the server took no write; then nobody was charged.
+    pub(super) unwritten: Option<Cow<'a, str>>,
     pub(super) states: Vec<Option<Cow<'a, [u8]>>>,
 }
 
@@ -44,13 +45,19 @@ impl<'a> Answer<'a> {
 
     fn of_list(mut bytes: &'a [u8], keys: usize) -> Option<Self> {
         let bytes = &mut bytes;
-        if take_array(bytes)? != keys + 3 {
+        if take_array(bytes)? != keys + 4 {
             return None;
         }
+        let now = in_nanos(u64::try_from(take_number(bytes)?).ok()?)?;
+        if take_array(bytes)? != keys {
+            return None;
+        }
+        let admitted = (0..keys).map(|_| u64::try_from(take_number(bytes)?).ok());
         Some(Self {
-            now: in_nanos(u64::try_from(take_number(bytes)?).ok()?)?,
-            admitted: u64::try_from(take_number(bytes)?).ok()?,
+            now,
+            admitted: admitted.collect::<Option<_>>()?,
             healed: u64::try_from(take_number(bytes)?).ok()?,
+            unwritten: take_bytes_or_false(bytes)?.map(String::from_utf8_lossy),
             states: (0..keys)
                 .map(|_| Some(take_bytes_or_false(bytes)?.map(Cow::Borrowed)))
                 .collect::<Option<_>>()?,
@@ -58,10 +65,16 @@ impl<'a> Answer<'a> {
     }
 
     fn of_buckets(bytes: &'a [u8], keys: usize) -> Option<Self> {
-        let ([admitted, healed], bytes) = bytes.split_first_chunk()?;
-        let (states, time) = bytes.split_at_checked(BUCKET * keys)?;
-        let numbers = std::str::from_utf8(time).ok()?.split(' ');
+        let (healed, bytes) = bytes.split_first()?;
+        let (admitted, bytes) = bytes.split_at_checked(keys)?;
+        let (states, text) = bytes.split_at_checked(BUCKET * keys)?;
+        let text = std::str::from_utf8(text).ok()?;
+        let (numbers, unwritten) = match text.split_once('\n') {
+            Some((numbers, why)) => (numbers, Some(Cow::Borrowed(why))),
+            None => (text, None),
+        };
         let numbers: Vec<u64> = numbers
+            .split(' ')
             .map(|number| number.parse().ok())
             .collect::<Option<_>>()?;
         let (&[second, micros], given_back) = numbers.split_first_chunk()?;
@@ -83,8 +96,9 @@ impl<'a> Answer<'a> {
         }
         Some(Self {
             now: in_nanos(micros)?,
-            admitted: (*admitted).into(),
+            admitted: admitted.iter().map(|count| (*count).into()).collect(),
             healed: (*healed).into(),
+            unwritten,
             states,
         })
     }
@@ -111,13 +125,22 @@ fn in_nanos(micros: u64) -> Option<Timestamp> {
     micros.checked_mul(1000).map(Timestamp::from_nanos)
 }
 
-/// The state that the bytes under a key are; `None` where they say nothing to the rule.
+/// The state that the bytes under a key hold for a rule; `None` where they hold none of its kind.
 pub(super) fn state_of<Rule: Scripted>(rule: &Rule, mut bytes: &[u8]) -> Option<Rule::State> {
     let bytes = &mut bytes;
-    let parts = take_array(bytes)?.checked_sub(1)?;
-    if take_number(bytes)? != i64::from(VERSION) {
-        return None;
+    let count = take_array(bytes)?.checked_sub(1)?;
+    match u8::try_from(take_number(bytes)?).ok()? {
+        VERSION => rule.state_of_parts(&take_parts(bytes, count)?),
+        SEVERAL => (0..count).find_map(|_| {
+            let count = take_array(bytes)?.checked_sub(1)?;
+            let _stop = take_number(bytes)?;
+            rule.state_of_parts(&take_parts(bytes, count)?)
+        }),
+        _ => None,
     }
+}
+
+fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<Part>>> {
     let part = |bytes: &mut &[u8]| -> Option<Option<Part>> {
         if take_false(bytes) {
             return Some(None);
@@ -126,134 +149,5 @@ pub(super) fn state_of<Rule: Scripted>(rule: &Rule, mut bytes: &[u8]) -> Option<
         let numbers: Option<Part> = (0..numbers).map(|_| take_number(bytes)).collect();
         numbers.map(Some)
     };
-    let parts: Option<Vec<_>> = (0..parts).map(|_| part(bytes)).collect();
-    rule.state_of_parts(&parts?)
-}
-
-/// The decisions of a request's calls, in their order; `places` are those of its asks.
-///
-/// # Errors
-///
-/// When the program admitted others: should that ever be, nobody is told what may not be so.
-pub(super) fn decisions<'c, Rule: Scripted + 'c>(
-    answer: &Answer<'_>,
-    calls: impl Iterator<Item = &'c Call<Rule>>,
-    mut places: &[usize],
-) -> Result<Vec<Decisions>, Error> {
-    let mut replay = Replay::new(answer);
-    let decided = calls
-        .map(|call| {
-            let (own, rest) = places.split_at(call.0.len());
-            places = rest;
-            replay.decide(call, own)
-        })
-        .collect();
-    if replay.admitted == answer.admitted {
-        Ok(decided)
-    } else {
-        Err(disagreement())
-    }
-}
-
-#[cold]
-fn disagreement() -> Error {
-    Error::other(
-        "the program beside the data decided otherwise than this process: expected the same version of both; \
-         give other versions another prefix",
-    )
-}
-
-/// Makes the decisions of calls anew, as the program made them.
-struct Replay<'a, Rule: Scripted> {
-    now: Timestamp,
-    found: &'a [Option<Cow<'a, [u8]>>],
-    /// What a key's state has become; the inner `None` is no state.
-    states: Vec<Option<Option<Rule::State>>>,
-    admitted: u64,
-}
-
-impl<'a, Rule: Scripted> Replay<'a, Rule> {
-    fn new(answer: &'a Answer<'a>) -> Self {
-        Self {
-            now: answer.now,
-            states: answer.states.iter().map(|_| None).collect(),
-            found: &answer.states,
-            admitted: 0,
-        }
-    }
-
-    fn state(&mut self, place: usize, rule: &Rule) -> &mut Option<Rule::State> {
-        let found = self.found[place].as_deref();
-        self.states[place].get_or_insert_with(|| state_of(rule, found?))
-    }
-
-    /// The decisions of a call whose asks are about the keys of these places.
-    ///
-    /// The server's clock tells microseconds, and so do the waits.
-    fn decide(&mut self, call: &Call<Rule>, places: &[usize]) -> Decisions {
-        let exact = self.decide_exactly(call, places);
-        exact
-            .as_slice()
-            .iter()
-            .map(|decision| decision.in_micros())
-            .collect()
-    }
-
-    fn decide_exactly(&mut self, Call(questions): &Call<Rule>, places: &[usize]) -> Decisions {
-        let now = self.now;
-        if let ([question], [place]) = (&questions[..], places) {
-            let state = self.state(*place, &question.rule);
-            let decision = question.rule.step(state, now, question.cost).decision();
-            self.admitted += u64::from(decision.is_admitted());
-            return decision.into();
-        }
-        let asks = || questions.iter().zip(places);
-        let looks: Vec<Decision> = asks()
-            .map(|(question, place)| {
-                let state = self.state(*place, &question.rule).clone();
-                question.rule.look(state.as_ref(), now)
-            })
-            .collect();
-        // Of these keys alone: a request may be about many more.
-        let before: Vec<_> = places
-            .iter()
-            .map(|place| self.states[*place].clone())
-            .collect();
-        let mut decisions = Vec::with_capacity(questions.len());
-        // What is left of each write if the call is refused: only what a refusal wrote.
-        let mut left = Vec::new();
-        for ((question, place), before) in asks().zip(&before) {
-            let state = self.state(*place, &question.rule);
-            let step = question.rule.step(state, now, question.cost);
-            if !matches!(step, Step::Kept(_)) {
-                let admitted = step.decision().is_admitted();
-                left.push((
-                    *place,
-                    if admitted {
-                        before.clone()
-                    } else {
-                        Some(state.clone())
-                    },
-                ));
-            }
-            decisions.push(step);
-        }
-        let all = decisions.iter().all(|step| step.decision().is_admitted());
-        self.admitted += u64::from(all);
-        if all {
-            return decisions.iter().map(|step| step.decision()).collect();
-        }
-        // In order, as the program: of a key that was asked for twice, the last write says.
-        for (place, state) in places.iter().copied().zip(before).chain(left) {
-            self.states[place] = state;
-        }
-        decisions
-            .iter()
-            .zip(looks)
-            .map(|(step, look)| match step.decision() {
-                refusal if !refusal.is_admitted() => refusal,
-                _ => look,
-            })
-            .collect()
-    }
+    (0..count).map(|_| part(bytes)).collect()
 }

@@ -31,6 +31,12 @@ pub trait Evaluate: Send + Sync + 'static {
         argument: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
 
+    /// What kept the server from taking a program's first write, by the text of the error that the program met: it is full, or
+    /// takes no writes. Nothing was written then.
+    fn unwritten(&self, why: &str) -> Error {
+        Error::other(why)
+    }
+
     /// The address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {
         None

@@ -10,7 +10,8 @@
 //! | `evaluate` | what a store must be able to do |
 //! | `program` | the programs, put together |
 //! | `request` | what they are asked |
-//! | `answer` | what they answer, and the decisions that follow |
+//! | `answer` | what they answer |
+//! | `replay` | the decisions that follow |
 //! | `queue` | calls that go out together |
 //! | `settle` | corrections of earlier charges |
 //! | `pack` | MessagePack |
@@ -21,6 +22,7 @@ mod evaluate;
 mod pack;
 mod program;
 mod queue;
+mod replay;
 mod request;
 mod settle;
 
@@ -42,16 +44,14 @@ use crate::{algorithm::Scripted, key::Key, outcome::Policy};
 
 pub use self::{evaluate::Evaluate, program::Program};
 
+#[cfg(feature = "test-util")]
+use self::{answer::Answer, request::Request};
 use self::{
     answer::state_of,
     queue::Queue,
+    replay::decided,
     request::{Call, Expected, Question, Rules, swap},
     settle::{found, is_done, settle},
-};
-#[cfg(feature = "test-util")]
-use self::{
-    answer::{Answer, decisions},
-    request::Request,
 };
 
 /// A store of the script class, over anything that can [`Evaluate`] the program.
@@ -132,7 +132,8 @@ where
     ) -> Result<Decisions, Error> {
         let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::other)?;
         let decided = self.decide_at(now, vec![call]).await?;
-        Ok(decided.into_iter().next().unwrap_or_default())
+        let only = decided.into_iter().next();
+        only.unwrap_or_else(|| Ok(Decisions::default()))
     }
 
     /// As [`acquire_at`](Self::acquire_at), each ask a call of its own, all of them in one request.
@@ -148,7 +149,8 @@ where
     ) -> Result<Vec<Decisions>, Error> {
         let call = |ask| Call::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
         let calls: Result<_, _> = asks.iter().map(call).collect();
-        self.decide_at(now, calls.map_err(Error::other)?).await
+        let decided = self.decide_at(now, calls.map_err(Error::other)?).await?;
+        decided.into_iter().collect()
     }
 
     #[cfg(feature = "test-util")]
@@ -156,7 +158,7 @@ where
         &self,
         now: Timestamp,
         mut calls: Vec<Call<Rule>>,
-    ) -> Result<Vec<Decisions>, Error> {
+    ) -> Result<Vec<Result<Decisions, Error>>, Error> {
         let request = Request::of(Some(now), &mut calls);
         let keys = request.keys.len();
         let bytes = self
@@ -164,7 +166,8 @@ where
             .evaluate(request.program, request.keys, request.argument)
             .await?;
         let answer = Answer::read(request.program, &bytes, keys)?;
-        decisions(&answer, calls.iter(), &request.places)
+        let unwritten = |why: &str| self.data.unwritten(why);
+        Ok(decided(&answer, calls.iter(), &request.places, unwritten))
     }
 }
 

@@ -16,9 +16,10 @@ const ALGORITHMS: [&str; 9] = [
 ];
 
 /// Pieces that several programs have in common.
-const PIECES: [(&str, &str); 8] = [
+const PIECES: [(&str, &str); 9] = [
     ("bounds", include_str!("lua/bounds.lua")),
     ("shape", include_str!("lua/shape.lua")),
+    ("kinds", include_str!("lua/kinds.lua")),
     ("readable", include_str!("lua/readable.lua")),
     ("buckets/clock", include_str!("lua/buckets/clock.lua")),
     ("buckets/form", include_str!("lua/buckets/form.lua")),
@@ -59,6 +60,7 @@ impl Program {
             let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
             source.push_str(include_str!("lua/bounds.lua"));
             source.push_str(include_str!("lua/shape.lua"));
+            source.push_str(include_str!("lua/kinds.lua"));
             source.push_str(include_str!("lua/numbers.lua"));
             source.push_str(include_str!("lua/bucket.lua"));
             for algorithm in ALGORITHMS {

@@ -13,7 +13,8 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     Evaluate,
-    answer::{Answer, decisions},
+    answer::Answer,
+    replay::decided,
     request::{Call, Request},
 };
 use crate::{
@@ -180,7 +181,7 @@ where
             Entry::Alone(call, _alone) => {
                 // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
                 let (_, decided) = Box::pin(self.send([call].into())).await;
-                return decided.map(|decided| decided.into_iter().next().unwrap_or_default());
+                return decided?.pop().unwrap_or_else(|| Ok(Decisions::default()));
             }
             Entry::Waiting(answer, turn) => {
                 if let Some(turn) = turn {
@@ -256,7 +257,7 @@ where
             let error = match decided {
                 Ok(decided) => {
                     for (job, decisions) in jobs.drain(..).zip(decided) {
-                        let _ = job.reply.send(Ok(decisions));
+                        let _ = job.reply.send(decisions);
                     }
                     continue;
                 }
@@ -280,11 +281,11 @@ where
         entry.map_or_else(VecDeque::new, |entry| std::mem::take(&mut entry.jobs))
     }
 
-    /// Sends calls as one request. Hands them back, and the decisions of each.
+    /// Sends calls as one request. Hands them back, and what became of each.
     async fn send<C: AsRef<Call<Rule>> + AsMut<Call<Rule>>>(
         &self,
         mut calls: VecDeque<C>,
-    ) -> (VecDeque<C>, Result<Vec<Decisions>, Error>) {
+    ) -> (VecDeque<C>, Result<Vec<Result<Decisions, Error>>, Error>) {
         let request = Request::of(None, calls.make_contiguous());
         Counters::add(&self.counters.requests, 1);
         Counters::add(&self.counters.calls, calls.len() as u64);
@@ -299,7 +300,10 @@ where
         let decided = answer.and_then(|bytes| {
             let answer = Answer::read(program, &bytes, count)?;
             Counters::add(&self.counters.healed, answer.healed);
-            decisions(&answer, calls.iter().map(AsRef::as_ref), &places)
+            let calls = calls.iter().map(AsRef::as_ref);
+            Ok(decided(&answer, calls, &places, |why| {
+                self.data.unwritten(why)
+            }))
         });
         (calls, decided)
     }

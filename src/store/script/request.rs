@@ -15,21 +15,23 @@ use super::{
     pack::{put_array, put_bool, put_bytes, put_number},
 };
 use crate::{
-    algorithm::{Part, Scripted, lone_bucket},
+    algorithm::{Part, Scripted, lone_bucket, state_kind},
     clock::Timestamp,
     error::Error,
     store::{Ask, name::key_name},
 };
 
-/// The version of states.
+/// The form of a value that is one state,
 pub(super) const VERSION: u8 = 1;
+/// and of one that is several, of different kinds.
+pub(super) const SEVERAL: u8 = 2;
 
 /// One ask, kept until it is answered.
 pub(super) struct Question<Rule> {
     /// Until a [`Request`] takes it.
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
-    numbers: Arc<Numbers>,
+    pub(super) numbers: Arc<Numbers>,
     pub(super) cost: crate::Cost,
 }
 
@@ -80,11 +82,20 @@ impl<Rule: Scripted> Call<Rule> {
 }
 
 /// A rule as the programs read it.
-struct Numbers {
+pub(super) struct Numbers {
     /// A list of its parts, in MessagePack.
     bytes: Vec<u8>,
+    /// What states of its kind begin with.
+    kind: Part,
     /// Gain, price and burst, if it is one token bucket that starts full.
     bucket: Option<[i64; 3]>,
+}
+
+impl Numbers {
+    /// Whether both rules read each other's states.
+    pub(super) fn is_of_kind(&self, other: &Self) -> bool {
+        ptr::eq(self, other) || self.kind == other.kind
+    }
 }
 
 /// Rules in numbers: the last one is kept, for most calls come under the rule of the one before.
@@ -112,8 +123,11 @@ impl<Rule: Scripted> Rules<Rule> {
         let mut bytes = Vec::with_capacity(32);
         put_array(&mut bytes, parts.len());
         parts.iter().for_each(|part| put_part(&mut bytes, part));
-        let bucket = lone_bucket(&parts);
-        let numbers = Arc::new(Numbers { bytes, bucket });
+        let numbers = Arc::new(Numbers {
+            bytes,
+            kind: state_kind(&parts),
+            bucket: lone_bucket(&parts),
+        });
         *last() = Some((rule.clone(), Arc::clone(&numbers)));
         Ok(numbers)
     }

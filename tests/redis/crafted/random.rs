@@ -23,6 +23,7 @@ impl Random {
     /// A number, mostly as it could stand in a state at `now`, in microseconds.
     fn number(&mut self, now: i64) -> Value {
         let near = self.below(2_000_000) as i64 - 1_000_000;
+        let odd = odd_numbers();
         match self.below(16) {
             0 => Int(now + near),
             1 => Int(now / 1_000_000 + near / 1_000_000),
@@ -30,7 +31,7 @@ impl Random {
             3 => Int(self.below(1 << 53) as i64),
             4 => Int(-(self.below(1 << 53) as i64)),
             5 => Int((1 << self.below(62)) - 1),
-            6 => odd_numbers().swap_remove(self.below(20) as usize),
+            6 => odd[self.below(odd.len() as u64) as usize].clone(),
             7 => Float(self.below(100) as f64),
             8 => Int(now - self.below(1 << 45) as i64),
             _ => Int(self.below(8) as i64),

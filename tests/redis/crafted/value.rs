@@ -1,11 +1,13 @@
 //! Values in MessagePack, and odd ones among them.
 
-use self::Value::{Bool, Float, Int, List, Map, Nil, Text};
+use self::Value::{Bool, Float, Int, List, Map, Nil, Text, Unsigned};
 
 /// A value in MessagePack.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Int(i64),
+    /// A number in 64 bits without a sign, as it could not be an `Int`.
+    Unsigned(u64),
     Float(f64),
     Text(&'static str),
     Nil,
@@ -41,6 +43,10 @@ impl Value {
             }
             Int(number) => {
                 bytes.push(if *number < 0 { 0xd3 } else { 0xcf });
+                bytes.extend(number.to_be_bytes());
+            }
+            Unsigned(number) => {
+                bytes.push(0xcf);
                 bytes.extend(number.to_be_bytes());
             }
             Float(number) => {
@@ -122,6 +128,12 @@ pub(super) fn odd_numbers() -> Vec<Value> {
         Int(-1 << 60),
         Int(i64::MIN),
         Int(i64::MAX),
+        // As numbers with a sign, these would be small ones below zero.
+        Unsigned(u64::MAX),
+        Unsigned(u64::MAX - 6),
+        Unsigned(u64::MAX - (1 << 40)),
+        Unsigned(1 << 63),
+        Unsigned(u64::MAX - (1 << 53) + 2),
         Text("7"),
         Text("x"),
         Text(""),

@@ -6,11 +6,11 @@
 -- whole numbers that begins with its kind; and all calls in one list of numbers: how many asks, and
 -- for each of them the rule, the key and the cost.
 --
--- A state is a list in MessagePack: the version of its form, and for each part of the rule that wrote it a
--- list of numbers that begins with the kind, or false.
+-- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
 --
--- Answers, in MessagePack, the time, the number of calls that were admitted, the number of states that
--- could not be read, and for each key the state that was found, or false. All decisions follow from these.
+-- Answers, in MessagePack, the time; for each key the number of calls that were admitted whose first ask is about it; the
+-- number of values that could not be read; why nothing could be written, or false, and then nothing was; and for each key
+-- the value that was found, or false. All decisions follow from these.
 
 local request = cmsgpack.unpack(ARGV[1])
 local now, rules, calls = request[1], request[2], request[3]
@@ -19,22 +19,34 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
-local states, dirty, answer = {}, {}, { now, 0, 0 }
+local known, admitted, answer = {}, {}, { now, false, 0, false }
 for n = 1, #KEYS do
   local bytes = redis.pcall('GET', KEYS[n])
   -- include readable
-  answer[n + 3] = bytes
-  states[n] = {}
+  answer[n + 4] = bytes
+  known[n], admitted[n] = {}, 0
   if bytes then
-    local whole, state = pcall(cmsgpack.unpack, bytes)
-    if whole and is_state(state, bytes) then
-      table.remove(state, 1)
-      states[n] = state
+    local whole, value = pcall(cmsgpack.unpack, bytes)
+    if whole and is_state(value, bytes) then
+      known[n] = by_kind(value)
     else
       answer[3] = answer[3] + 1
-      answer[n + 3] = false
+      answer[n + 4] = false
     end
   end
+end
+answer[2] = admitted
+
+local kinds = {}
+for n, rule in ipairs(rules) do
+  kinds[n] = kind_of(rule)
+end
+
+-- What is known under a key of the kind of a rule.
+local function known_to(rule, key)
+  local kind, of_key = kinds[rule], known[key]
+  of_key[kind] = of_key[kind] or { parts = {} }
+  return of_key[kind]
 end
 
 -- What is remembered for a part of a rule: that of another algorithm says nothing to it.
@@ -42,11 +54,11 @@ local function own(part, before)
   return type(before) == 'table' and before[1] == part[1] and before or nil
 end
 
--- A part that stands in front of several rules, and in front of their states.
+-- A part that stands in front of several rules and in front of their states, and tells their kinds.
 local ALL = 0
 
-shapes[ALL] = function(state)
-  return #state == 1
+shapes[ALL] = function()
+  return true
 end
 
 steps[ALL] = function(rule)
@@ -57,73 +69,93 @@ ends[ALL] = function()
   return 0
 end
 
--- All parts of a rule step together or not at all. Returns whether they admit, and the state afterwards; nil
+-- All parts of a rule step together or not at all. Returns whether they admit, and the parts of the state afterwards; nil
 -- if it is as it was.
 local function step(rule, state, cost)
-  local after, admitted, seen = {}, true, false
-  if rule[1][1] == ALL and not (own(rule[1], state[1]) and shapes[ALL](state[1])) then
-    -- What one rule wrote says nothing to several.
-    state = {}
-  end
+  local after, all, seen = {}, true, false
   for n, part in ipairs(rule) do
-    local known = own(part, state[n])
-    if known and not shapes[part[1]](known) then
+    local before = own(part, state[n])
+    if before and not shapes[part[1]](before) then
       -- Numbers that are no state of this algorithm.
-      known, state[n], answer[3] = nil, false, answer[3] + 1
+      before, state[n], answer[3] = nil, false, answer[3] + 1
     end
-    local passes, new = steps[part[1]](part, known, now, cost)
-    admitted = admitted and passes
+    local passes, new = steps[part[1]](part, before, now, cost)
+    all = all and passes
     seen = seen or (new and not passes)
     after[n] = { passes, new, state[n] or false }
   end
-  if not admitted and not seen then
+  if not all and not seen then
     return false
   end
   for n, part in ipairs(after) do
     local passes, new, before = part[1], part[2], part[3]
     -- Of a refused call, only what a refusal writes.
-    after[n] = new and (admitted or not passes or rule[n][1] == ALL) and new or before
+    after[n] = new and (all or not passes or rule[n][1] == ALL) and new or before
   end
-  return admitted, after
+  return all, after
 end
 
 local at = 1
 while calls[at] do
-  local asks = calls[at]
+  local asks, first = calls[at], calls[at + 2]
   at = at + 1
   local after, all = {}, true
   for n = 0, asks - 1 do
     local rule, key, cost = calls[at + 3 * n], calls[at + 3 * n + 1], calls[at + 3 * n + 2]
-    -- Several asks of a call may be about one key.
-    local admitted, new = step(rules[rule], after[key] and after[key][1] or states[key], cost)
-    all = all and admitted
+    local state = known_to(rule, key)
+    -- Several asks of a call may be about one state.
+    local passes, new = step(rules[rule], after[state] and after[state][1] or state.parts, cost)
+    all = all and passes
     if new then
-      after[key] = { new, admitted, rule }
+      after[state] = { new, passes, rule }
     end
   end
-  for key, new in pairs(after) do
+  for state, new in pairs(after) do
     if all or not new[2] then
-      states[key], dirty[key] = new[1], new[3]
+      state.parts, state.rule = new[1], new[3]
     end
   end
-  if all then
-    answer[2] = answer[2] + 1
+  if all and first then
+    admitted[first] = admitted[first] + 1
   end
   at = at + 3 * asks
 end
 
-for key, rule in pairs(dirty) do
-  local state, expires = states[key], now + 1
-  for n, part in ipairs(rules[rule]) do
-    local known = own(part, state[n])
-    if known then
-      expires = math.max(expires, ends[part[1]](part, known))
+-- Notes when states that were written stop to matter, and tells whether any of these was.
+local function are_written(states)
+  local any = false
+  for _, state in pairs(states) do
+    if state.rule then
+      any, state.stop = true, now + 1
+      for n, part in ipairs(rules[state.rule]) do
+        local part_state = own(part, state.parts[n])
+        if part_state then
+          state.stop = math.max(state.stop, ends[part[1]](part, part_state))
+        end
+      end
+    elseif not state.parts[1] then
+      -- Asked for, and not there or not readable.
+      state.stop = -LIMIT
     end
   end
-  table.insert(state, 1, VERSION)
-  -- At least a millisecond, and rounded up. A time that was told does not pass here: a minute more.
-  local keep = div_ceil(expires - now, 1000) + (request[1] == 0 and 0 or 60000)
-  redis.call('SET', KEYS[key], cmsgpack.pack(state), 'PX', keep)
+  return any
+end
+
+-- Only the first write can fail for what the server is: full, or taking none. What the call of it raises, it answers.
+local put = redis.pcall
+-- A time that was told does not pass here: a minute more.
+local more = request[1] == 0 and 0 or 60000
+for n, states in ipairs(known) do
+  if are_written(states) then
+    local value, stop = value_of(states, KEYS[n], now, now - more * 1000)
+    -- At least a millisecond, and rounded up.
+    local done = put('SET', KEYS[n], value, 'PX', div_ceil(stop - now, 1000) + more)
+    if done.err then
+      answer[4] = done.err
+      break
+    end
+    put = redis.call
+  end
 end
 
 return cmsgpack.pack(answer)

@@ -18,17 +18,10 @@ local function is_bucket(state)
     and is_natural(state[2]) and has_level(state, 3)
 end
 
--- Whether it is a state, as far as can be told without its algorithms; what it is was unpacked from `bytes`.
---
--- These say what cannot be told from a table: whether it was a list, and one without gaps.
-local function is_state(state, bytes)
-  if type(state) ~= 'table' or state[1] ~= VERSION then
+-- Whether these are parts from place 2 on: lists of whole numbers, or false, the first one a list that begins with its kind.
+local function has_parts(state)
+  if type(state) ~= 'table' or type(state[2]) ~= 'table' or not is_natural(state[2][1]) then
     return false
-  end
-  -- By far the most are one short list.
-  local outer, version, inner = string.byte(bytes, 1, 3)
-  if outer == 0x92 and version == VERSION and type(state[2]) == 'table' and inner == 0x90 + #state[2] then
-    return true
   end
   for n = 2, #state do
     local part = state[n]
@@ -40,6 +33,39 @@ local function is_state(state, bytes)
         return false
       end
     end
+  end
+  return true
+end
+
+-- Whether it is a value that these programs write, as far as can be told without its algorithms; what it is was unpacked
+-- from `bytes`.
+--
+-- These say what cannot be told from a table: whether it was a list, and one without gaps.
+local function is_state(state, bytes)
+  if type(state) ~= 'table' then
+    return false
+  end
+  -- By far the most are one short list.
+  local outer, version, inner = string.byte(bytes, 1, 3)
+  if outer == 0x92 and version == VERSION and type(state[2]) == 'table' and inner == 0x90 + #state[2]
+    and is_natural(state[2][1]) then
+    for _, number in ipairs(state[2]) do
+      -- One from 2^63 on comes out of them below zero.
+      if type(number) == 'number' and number < 0 and number > -LIMIT
+        and string.find(bytes, '\207' .. struct.pack('>i8', number), 1, true) then
+        return false
+      end
+    end
+    return true
+  end
+  if state[1] == SEVERAL then
+    for n = 2, #state do
+      if not (has_parts(state[n]) and is_natural(state[n][1])) then
+        return false
+      end
+    end
+  elseif not (state[1] == VERSION and has_parts(state)) then
+    return false
   end
   return cmsgpack.pack(state) == bytes
 end

@@ -7,26 +7,25 @@
 -- price of a token and the burst; and of each run of equal calls the key, the place of the rule, the cost, and how many
 -- calls they are. Runs on one key are neighbours.
 --
--- Answers, in a byte each, the number of calls that were admitted and of states that could not be read; for each key the
--- state that was found, as long as all states that are written here, or zeros; and as text the second and microsecond, and
--- for each key to which something was given back its place, beginning with 1, how many microseconds, and when the last charge
--- that was moved by it has passed.
+-- Answers, in a byte each, the number of values that could not be read, and for each key that of the calls that were admitted;
+-- for each key the state that was found, as long as all states that are written here, or zeros; as text the second and
+-- microsecond, and for each key to which something was given back its place, beginning with 1, how many microseconds, and
+-- when the last charge that was moved by it has passed; and in a line of its own why nothing could be written, if that is so.
 -- include bounds
 -- include buckets/form
 
 local plan = { cmsgpack.unpack(ARGV[1]) }
-local call = redis.call
+local call, put = redis.call, redis.pcall
 local second, micros, run = plan[1], plan[2], plan[3]
 -- include buckets/clock
 
-local admitted, healed, texts, moved = 0, 0, {}, ''
+local healed, counts, texts, moved, failure = 0, {}, {}, '', ''
 -- What is of another type is missing here, and found out when it is written.
 local values = call('MGET', unpack(KEYS))
 local key = plan[run]
 while key do
-  local name, bytes, place = KEYS[key], values[key], key
+  local name, bytes, place, admitted = KEYS[key], values[key], key, 0
   -- include buckets/read
-  values[key] = found
 
   repeat
     local rule, cost, calls = plan[run + 1], plan[run + 2], plan[run + 3]
@@ -36,7 +35,8 @@ while key do
   until plan[run] ~= key
 
   -- include buckets/write
+  values[key], counts[key] = found, string.char(admitted)
   key = plan[run]
 end
 
-return string.char(admitted, healed) .. table.concat(values) .. second .. ' ' .. micros .. moved
+return string.char(healed) .. table.concat(counts) .. table.concat(values) .. second .. ' ' .. micros .. moved .. failure

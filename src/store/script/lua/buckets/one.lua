@@ -10,14 +10,14 @@
 -- include buckets/form
 
 local second, gain, price, burst, cost, calls, micros = cmsgpack.unpack(ARGV[1])
-local name, call = KEYS[1], redis.call
+local name, call, put = KEYS[1], redis.call, redis.pcall
 -- include buckets/clock
 
-local admitted, healed, texts, moved, place = 0, 0, nil, '', 1
+local admitted, healed, texts, moved, failure, place = 0, 0, nil, '', '', 1
 local bytes = redis.pcall('GET', name)
 -- include readable
 -- include buckets/read
 -- include buckets/step
 -- include buckets/write
 
-return string.char(admitted, healed) .. found .. second .. ' ' .. micros .. moved
+return string.char(healed, admitted) .. found .. second .. ' ' .. micros .. moved .. failure

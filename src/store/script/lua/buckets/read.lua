@@ -2,8 +2,9 @@
 -- `at` is nil where there is no bucket. Also the second at which it expires, whether all that lies at its width, and what
 -- is told of it.
 local at, level, from, expires, is_wide, found, full_at, span, before
--- What was given back to the key, where something was, and when the last charge that was moved by it has passed.
-local given_back, last
+-- What was given back to the key, where something was, and when the last charge that was moved by it has passed; and the states
+-- of other kinds, where there are any.
+local given_back, last, beside
 if bytes and #bytes == 32 then
   local head, mark
   head, at, mark, level, from, expires = struct.unpack('>I5I8Bi8I5I5', bytes)
@@ -18,12 +19,21 @@ if not is_wide then
     -- What a settlement, another rule or another program has written.
     local TOKEN_BUCKET = 1
     -- include shape
-    local whole, state = pcall(cmsgpack.unpack, bytes)
-    whole = whole and is_state(state, bytes)
-    local part = whole and state[2]
-    if part and part[1] == TOKEN_BUCKET then
-      at, level, from, given_back, last = part[2], part[3], part[4], part[5], part[6]
-      whole = is_bucket(part)
+    -- include kinds
+    local whole, value = pcall(cmsgpack.unpack, bytes)
+    whole = whole and is_state(value, bytes)
+    if whole then
+      beside = by_kind(value)
+      local own = beside[TOKEN_BUCKET]
+      beside[TOKEN_BUCKET] = nil
+      if not next(beside) then
+        beside = nil
+      end
+      if own then
+        local bucket = own.parts[1]
+        at, level, from, given_back, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
+        whole = is_bucket(bucket)
+      end
     end
     if not whole then
       at, given_back, last, healed = nil, nil, nil, healed + 1

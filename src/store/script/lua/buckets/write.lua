@@ -2,11 +2,16 @@
 --
 -- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
 -- suffice any more, or is later than this rule sets any. A time that was told does not pass here: a minute more.
-if full_at then
-  local late
+if full_at and failure == '' then
+  local late, state, more = nil, nil, is_told and 60000 or 0
   full_at = math.max(full_at, last or 0)
+  if beside then
+    -- include kinds
+    beside[1] = { parts = { { 1, at, level, from, given_back, last } }, stop = math.max(full_at, now + 1) }
+    state, full_at = value_of(beside, name, now, now - more * 1000)
+  end
   if is_told then
-    late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + 60000), 0
+    late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + more), 0
   elseif full_at > expires * 1000000 or expires * 1000000 > full_at + 2 * span + 2000000 then
     expires = math.ceil((full_at + (full_at - now) / 2) / 1000000)
     -- Numbers take long to become text; many keys share this one.
@@ -15,27 +20,36 @@ if full_at then
       texts[expires] = late
     end
   end
+  local done
   if is_wide and not late and from == before then
     -- Time and level are all that changes.
-    call('SETRANGE', name, '5', struct.pack('>I8Bi8', at, 0xd3, level))
+    done = put('SETRANGE', name, '5', struct.pack('>I8Bi8', at, 0xd3, level))
   else
-    local state
-    if last then
+    if last and not state then
       state = cmsgpack.pack({ VERSION, { 1, at, level, from, given_back, last } })
-    else
+    elseif not state then
       state = struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from,
         0xce00000000 + math.min(expires, 0xffffffff))
     end
     if is_wide then
-      call('SETRANGE', name, '0', state)
+      done = put('SETRANGE', name, '0', state)
     elseif bytes then
-      call('SET', name, state)
-    elseif not call('SET', name, state, 'NX') then
-      healed = healed + 1
-      call('SET', name, state)
+      done = put('SET', name, state)
+    else
+      done = put('SET', name, state, 'NX')
+      if not done then
+        healed = healed + 1
+        done = put('SET', name, state)
+      end
     end
   end
-  if late then
-    call(is_told and 'PEXPIRE' or 'PEXPIREAT', name, late)
+  -- Only the first write can fail for what the server is: full, or taking none. Then there is no other one.
+  if type(done) == 'table' and done.err then
+    failure = '\n' .. done.err
+  else
+    put = call
+    if late then
+      call(is_told and 'PEXPIRE' or 'PEXPIREAT', name, late)
+    end
   end
 end

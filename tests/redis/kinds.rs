@@ -1,0 +1,161 @@
+//! Rules of several kinds under one key, as while two releases run: a burst of each kind at most.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tollgate::{
+    AnyRule, Cost, FixedWindow, TokenBucket,
+    algorithm::Scripted,
+    key::Key,
+    store::{Ask, Redis, Store},
+};
+
+use super::{policy, servers};
+
+/// One rule of each kind, under which nothing comes back while a test runs, and what it admits.
+const RULES: [(&str, u64); 11] = [
+    ("token-bucket 1/1d burst=5", 5),
+    ("token-bucket 1/1d initial=4 burst=9 keep=1d", 4),
+    ("leaky-bucket 1/1d queue=6", 7),
+    ("fixed-window 8/365d", 8),
+    ("sliding-window 9/365d", 9),
+    ("sliding-log 3/1d", 3),
+    ("cascade 3/1d > 4/1d", 7),
+    ("three-color 3/1d peak=6/1d", 6),
+    ("warm-up-spaced 1/1h over=5h", 3),
+    ("token-bucket 4/1d & sliding-log 6/1d", 4),
+    ("sliding-log 6/1d & token-bucket 4/1d", 4),
+];
+
+/// Whether rules read each other's states.
+fn are_of_one_kind(one: &str, other: &str) -> bool {
+    let names = |rule: &str| -> Vec<String> {
+        let names = rule.split(" & ").filter_map(|rule| rule.split(' ').next());
+        names.map(str::to_owned).collect()
+    };
+    names(one) == names(other)
+}
+
+async fn is_admitted<Rule>(store: &Redis<Rule>, rule: &Rule, key: Key) -> bool
+where
+    Rule: Scripted<State: Send> + Send + Sync + 'static,
+{
+    let ask = Ask::new(policy(), rule, key, Cost::ONE);
+    store.acquire(&[ask]).await.unwrap().is_admitted()
+}
+
+#[tokio::test]
+async fn two_releases_with_rules_of_different_kinds_admit_a_burst_of_each_at_most() {
+    let server = servers::Redis::start();
+    let url = server.url();
+    let (old, new) = (
+        Redis::connect(&url).await.unwrap(),
+        Redis::connect(&url).await.unwrap(),
+    );
+    let mut client = 0_u64;
+    for (n, (one, first)) in RULES.iter().enumerate() {
+        for (other, second) in &RULES[..n] {
+            if are_of_one_kind(one, other) {
+                continue;
+            }
+            let rules = [one, other].map(|rule| rule.parse::<AnyRule>().unwrap());
+            let releases = [(&old, &rules[0]), (&new, &rules[1])];
+            for callers in [1, 16] {
+                client += 1;
+                let key = Key::from(client);
+                let mut admitted = [0, 0];
+                for turn in 0..40_usize {
+                    // In turns, and in no order.
+                    let release = if turn < 20 {
+                        turn % 2
+                    } else {
+                        turn * turn % 7 % 2
+                    };
+                    let (store, rule) = releases[release];
+                    let calls = (0..callers).map(|_| is_admitted(store, rule, key));
+                    let calls = join_all(calls).await;
+                    admitted[release] += calls.into_iter().filter(|admitted| *admitted).count();
+                }
+                let limits = [*first as usize, *second as usize];
+                assert_eq!(admitted, limits, "{one} and {other}, {callers} callers");
+            }
+        }
+    }
+    let healed = old.stats().healed + new.stats().healed;
+    assert_eq!(healed, 0, "a state of another kind is not damaged");
+}
+
+#[tokio::test]
+async fn stores_of_different_rules_admit_a_burst_of_each_at_most() {
+    let server = servers::Redis::start();
+    let buckets: Redis<TokenBucket> = Redis::connect(server.url()).await.unwrap();
+    let windows: Redis<FixedWindow> = Redis::connect(server.url()).await.unwrap();
+    let bucket = "token-bucket 1/1d burst=5".parse().unwrap();
+    let window = "fixed-window 8/365d".parse().unwrap();
+    for begins in [0, 1] {
+        let key = Key::from(begins);
+        let mut admitted = [0, 0];
+        for turn in begins..begins + 40 {
+            if turn % 2 == 0 {
+                admitted[0] += u64::from(is_admitted(&buckets, &bucket, key).await);
+            } else {
+                admitted[1] += u64::from(is_admitted(&windows, &window, key).await);
+            }
+        }
+        assert_eq!(admitted, [5, 8]);
+    }
+}
+
+/// All kinds under one key; then none.
+#[tokio::test]
+async fn a_reset_clears_every_kind() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let key = Key::from(7_u64);
+    let mut kinds = RULES.to_vec();
+    kinds.dedup_by(|one, other| are_of_one_kind(one.0, other.0));
+    let rules = kinds
+        .iter()
+        .map(|(rule, _)| rule.parse::<AnyRule>().unwrap());
+    let rules: Vec<_> = rules.collect();
+    for _ in 0..2 {
+        for (rule, (text, limit)) in rules.iter().zip(&kinds) {
+            let mut admitted = 0;
+            while is_admitted(&store, rule, key).await {
+                admitted += 1;
+            }
+            assert_eq!(admitted, *limit, "{text}");
+        }
+        for rule in rules.iter().rev() {
+            assert!(!is_admitted(&store, rule, key).await, "{rule}");
+        }
+        // Any rule resets; it is not even told which.
+        store.reset(policy(), &key).await.unwrap();
+        assert!(server.keys().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_says_no_more_is_not_kept_beside_another_one() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let key = Key::from(7_u64);
+    for (long, short) in [
+        ("token-bucket 1/1h burst=50", "fixed-window 8/200ms"),
+        ("fixed-window 50/365d", "token-bucket 8/200ms"),
+    ] {
+        let [long, short] = [long, short].map(|rule| rule.parse::<AnyRule>().unwrap());
+        let size = || server.command(&[&b"STRLEN"[..], &server.keys()[0]]);
+        assert!(is_admitted(&store, &long, key).await);
+        let alone: u64 = size().parse().unwrap();
+        assert!(is_admitted(&store, &short, key).await);
+        let both: u64 = size().parse().unwrap();
+        assert!(both > alone, "{both}");
+        // Its window is over, or its bucket full: the next write leaves it out.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        assert!(is_admitted(&store, &long, key).await);
+        let left: u64 = size().parse().unwrap();
+        assert!(left <= alone.max(32), "{left}, {alone}, {both}");
+        store.reset(policy(), &key).await.unwrap();
+    }
+}

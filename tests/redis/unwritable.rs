@@ -1,0 +1,125 @@
+//! A server that takes no writes, as one that is full: who is used up is refused, also beside those who would be admitted.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tollgate::{
+    AnyRule, Cost, Policy,
+    key::Key,
+    store::{Ask, Error, Redis, Store},
+};
+
+use super::{policy, servers};
+
+/// What the programs decide apart: buckets that start full, and everything else.
+const RULES: [&str; 4] = [
+    "token-bucket 1/1d burst=5",
+    "fixed-window 5/365d",
+    "token-bucket 1/1d burst=5 & sliding-log 5/1d",
+    "sliding-log 5/1d",
+];
+
+/// A client that has spent all, and one that has not.
+const USED_UP: u64 = 1_000;
+const HALF: u64 = 1_001;
+
+async fn call(store: &Redis<AnyRule>, rule: &AnyRule, client: u64) -> Result<bool, Error> {
+    let ask = Ask::new(policy(), rule, Key::from(client), Cost::ONE);
+    let decisions = store.acquire(&[ask]).await?;
+    Ok(decisions.is_admitted())
+}
+
+/// Many calls at once, which go out together: of the one who is used up, of one who is not, and of newcomers.
+async fn tells_refusals_and_no_more(store: &Redis<AnyRule>, rule: &AnyRule, code: &str) {
+    for others in [0, 1, 3, 30] {
+        let clients = (0..others).flat_map(|newcomer| [newcomer, USED_UP, HALF, HALF, HALF]);
+        let clients: Vec<_> = clients.chain([USED_UP]).collect();
+        let calls = clients.iter().map(|client| call(store, rule, *client));
+        for (client, told) in clients.iter().zip(join_all(calls).await) {
+            match told {
+                Ok(admitted) => assert!(*client == USED_UP && !admitted, "{rule}: {client}"),
+                Err(error) => {
+                    assert_ne!(*client, USED_UP, "{rule}: {error}");
+                    let why = error.to_string();
+                    assert!(why.contains(code), "{rule}: {why}");
+                }
+            }
+        }
+    }
+    // Several asks: refused if one of them is, whatever the other one would be.
+    let other = Policy::new("other");
+    for (client, is_refused) in [(USED_UP, true), (HALF, false)] {
+        let asks = [&other, policy()];
+        let asks = asks.map(|policy| Ask::new(policy, rule, Key::from(client), Cost::ONE));
+        let told = store.acquire(&asks).await;
+        assert_eq!(told.is_ok(), is_refused, "{rule}: {told:?}");
+        assert!(!told.is_ok_and(|decisions| decisions.is_admitted()));
+    }
+}
+
+async fn with_clients(store: &Redis<AnyRule>, rule: &AnyRule) {
+    for (client, calls) in [(USED_UP, 6), (HALF, 3)] {
+        for _ in 0..calls {
+            call(store, rule, client).await.unwrap();
+        }
+    }
+}
+
+/// What `HALF` has left, once writes are taken again: nothing was spent meanwhile.
+async fn nothing_was_spent(store: &Redis<AnyRule>, rule: &AnyRule) {
+    for (client, left) in [(USED_UP, 0), (HALF, 2), (0, 5)] {
+        let mut admitted = 0;
+        while call(store, rule, client).await.unwrap() {
+            admitted += 1;
+        }
+        assert_eq!(admitted, left, "{rule}: {client}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_told_beside_admissions_that_fail() {
+    let config = |name: &'static str, without: &'static str, with: &'static str, code| {
+        (name, without, with, code)
+    };
+    for (name, without, with, code) in [
+        config("maxmemory", "0", "1", "OOM"),
+        config("min-replicas-to-write", "0", "1", "NOREPLICAS"),
+    ] {
+        let server = servers::Redis::start();
+        let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+        for rule in RULES {
+            let rule: AnyRule = rule.parse().unwrap();
+            with_clients(&store, &rule).await;
+            server.command(&["CONFIG", "SET", name, with]);
+            tells_refusals_and_no_more(&store, &rule, code).await;
+            server.command(&["CONFIG", "SET", name, without]);
+            nothing_was_spent(&store, &rule).await;
+            server.command(&["FLUSHALL"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replica_refuses_whom_it_knows_to_be_used_up_and_charges_nobody() {
+    let (master, server) = (servers::Redis::start(), servers::Redis::start());
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let [bucket, window] = [RULES[0], RULES[1]].map(|rule| rule.parse::<AnyRule>().unwrap());
+    for rule in [bucket, window] {
+        // Its master knows the same clients.
+        let of_master: Redis<AnyRule> = Redis::connect(master.url()).await.unwrap();
+        with_clients(&of_master, &rule).await;
+        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        servers::wait_until("a linked replica", Duration::from_secs(20), || match server
+            .info("replication", "master_link_status")
+        {
+            up if up == "up" => Ok(()),
+            other => Err(other),
+        });
+        tells_refusals_and_no_more(&store, &rule, "READONLY").await;
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        nothing_was_spent(&store, &rule).await;
+        for of_both in [&server, &master] {
+            of_both.command(&["FLUSHALL"]);
+        }
+    }
+}
