@@ -99,14 +99,26 @@ async fn run(
     let keys: Vec<Key> = (0..3)
         .map(|n| Key::join([Key::from(seed), Key::from(n)]))
         .collect();
-    let mut memory = Memory::default();
+    let places = keys.len() * rules.len();
+    let mut memory = Memory(vec![None; places]);
     let mut finer = rules
         .iter()
         .any(|rule| rule.in_script().is_some())
-        .then(Memory::default);
+        .then(|| Memory(vec![None; places]));
     let mut now = 1_767_235_685_123_456_u64;
-    let rules: Vec<_> = rules.iter().map(|rule| (rule, kinds(rule))).collect();
-    let (mut rule, mut of_rule) = (rules[0].0, &rules[0].1);
+    // Rules of one kind, which are those of the same algorithms in the same order, read each other's states.
+    let algorithms = rules.iter().map(algorithms).collect::<Vec<_>>();
+    let kind = |rule: usize| {
+        algorithms
+            .iter()
+            .position(|first| *first == algorithms[rule])
+    };
+    let rules: Vec<_> = rules
+        .iter()
+        .enumerate()
+        .map(|(n, rule)| (rule, kinds(rule), kind(n).unwrap()))
+        .collect();
+    let (mut rule, mut of_rule, mut of_kind) = (rules[0].0, &rules[0].1, 0);
     let mut tally = Tally::default();
     let Pace { unit, compares } = pace;
     for call in 0..calls {
@@ -115,8 +127,8 @@ async fn run(
             1 => now += random.below(40 * unit),
             2 => now += 10 * unit - now % (10 * unit),
             3 => {
-                let (next, kinds) = random.of(&rules);
-                (rule, of_rule) = (*next, kinds);
+                let (next, kinds, kind) = random.of(&rules);
+                (rule, of_rule, of_kind) = (*next, kinds, *kind);
             }
             4 => now += random.below(20) * random.below(10 * unit),
             5..12 => now += random.below(3 * unit),
@@ -142,7 +154,7 @@ async fn run(
             .enumerate()
             .map(|(n, ask)| {
                 (
-                    key(n),
+                    of_kind * keys.len() + key(n),
                     ask.rule_for_key().unwrap_or_else(|| rule.clone()),
                     ask.cost(),
                 )
@@ -197,16 +209,18 @@ async fn run(
     tally
 }
 
+/// The algorithms of a rule in order.
+fn algorithms(rule: &AnyRule) -> Vec<String> {
+    let text = rule.to_string();
+    let names = text.split(" & ").filter_map(|rule| rule.split(' ').next());
+    names.map(str::to_owned).collect()
+}
+
 /// The algorithms of a rule, each once.
 fn kinds(rule: &AnyRule) -> Vec<usize> {
-    let text = rule.to_string();
-    let names: Vec<_> = text
-        .split(" & ")
-        .filter_map(|rule| rule.split(' ').next())
-        .collect();
-    (0..KINDS.len())
-        .filter(|kind| names.contains(&KINDS[*kind]))
-        .collect()
+    let names = algorithms(rule);
+    let has = |kind: &usize| names.iter().any(|name| name == KINDS[*kind]);
+    (0..KINDS.len()).filter(has).collect()
 }
 
 /// All timelines at once, so that nobody waits for a single answer.

@@ -1,9 +1,6 @@
 //! What memory decides, and what of a decision is compared.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tollgate::{
     AnyRule, Cost, Decision, Timestamp, Verdict,
@@ -69,17 +66,9 @@ impl Told {
 }
 
 /// The keys of one client in memory: of each key a state for each kind of rule.
-#[derive(Default)]
-pub(super) struct Memory(pub(super) BTreeMap<(usize, Vec<String>), Option<AnyState>>);
+pub(super) struct Memory(pub(super) Vec<Option<AnyState>>);
 
-/// The algorithms of a rule in order: those that have the same read each other's states.
-pub(super) fn kind(rule: &AnyRule) -> Vec<String> {
-    let text = rule.to_string();
-    let names = text.split(" & ").filter_map(|rule| rule.split(' ').next());
-    names.map(str::to_owned).collect()
-}
-
-/// One ask: the number of the key, the rule as that key meets it, the cost.
+/// One ask: the place of the state, the rule as that key meets it, the cost.
 pub(super) type Question = (usize, AnyRule, Cost);
 
 impl Memory {
@@ -88,15 +77,11 @@ impl Memory {
     pub(super) fn decide(&mut self, questions: &[Question], now: Timestamp) -> Vec<Decision> {
         let mut after = self.0.clone();
         let mut refused = false;
-        let mut spends = BTreeSet::new();
+        let mut spends = vec![false; after.len()];
         let mut decisions = Vec::new();
         for (key, rule, cost) in questions {
-            let place = (*key, kind(rule));
-            let state = after.entry(place.clone()).or_default();
-            let decision = rule.step(state, now, *cost).decision();
-            if decision.is_admitted() {
-                spends.insert(place);
-            }
+            let decision = rule.step(&mut after[*key], now, *cost).decision();
+            spends[*key] |= decision.is_admitted();
             refused |= !decision.is_admitted();
             decisions.push(decision);
         }
@@ -105,15 +90,17 @@ impl Memory {
             return decisions;
         }
         let before = self.0.clone();
-        after.retain(|place, _| !spends.contains(place));
-        self.0.extend(after);
+        for (key, state) in after.into_iter().enumerate() {
+            if !spends[key] {
+                self.0[key] = state;
+            }
+        }
         let looked = questions
             .iter()
             .zip(decisions)
             .map(|((key, rule, _), decision)| {
                 if decision.is_admitted() {
-                    let state = before.get(&(*key, kind(rule)));
-                    rule.look(state.and_then(Option::as_ref), now)
+                    rule.look(before[*key].as_ref(), now)
                 } else {
                     decision
                 }

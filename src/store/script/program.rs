@@ -59,8 +59,8 @@ impl Program {
             // What the files share; in Redis a script has no variables of its own but local ones.
             let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
             source.push_str(include_str!("lua/bounds.lua"));
-            source.push_str(include_str!("lua/shape.lua"));
             source.push_str(include_str!("lua/kinds.lua"));
+            source.push_str(include_str!("lua/shape.lua"));
             source.push_str(include_str!("lua/numbers.lua"));
             source.push_str(include_str!("lua/bucket.lua"));
             for algorithm in ALGORITHMS {

@@ -38,8 +38,30 @@ impl Random {
         }
     }
 
-    fn state(&mut self, kinds: &[i64], now: i64) -> Value {
-        let mut parts = vec![Int(1)];
+    /// What could be a state of these kinds, or several states of which that is one.
+    fn value(&mut self, kinds: &[i64], now: i64) -> Value {
+        if self.below(4) > 0 {
+            return self.state(1, kinds, now);
+        }
+        let mut states = vec![Int(2)];
+        for _ in 0..1 + self.below(3) {
+            let stop = match self.below(8) {
+                0 => self.number(now),
+                _ => Int(now + self.below(1 << 40) as i64),
+            };
+            let other = [self.below(10) as i64];
+            let kinds = if self.below(2) == 0 { kinds } else { &other };
+            let mut state = self.state(0, kinds, now).items().to_vec();
+            if let Some(first) = state.first_mut() {
+                *first = stop;
+            }
+            states.push(List(state));
+        }
+        List(states)
+    }
+
+    fn state(&mut self, first: i64, kinds: &[i64], now: i64) -> Value {
+        let mut parts = vec![Int(first)];
         for kind in kinds {
             let mut numbers = vec![Int(*kind)];
             if *kind != 0 {
@@ -104,9 +126,9 @@ async fn whatever_lies_there_opens_no_gate() {
         };
         let mut random = Random(kinds[0] as u64);
         let (mut admitted, mut healed) = (0, 0);
-        for n in 0..400 {
+        for n in 0..600 {
             let now = fresh.at().as_nanos() as i64 / 1000;
-            let value = random.state(&kinds, now);
+            let value = random.value(&kinds, now);
             let form = *[Form::Short, Form::Short, Form::Wide]
                 .get(random.below(3) as usize)
                 .unwrap();

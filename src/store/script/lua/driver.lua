@@ -28,7 +28,7 @@ for n = 1, #KEYS do
   if bytes then
     local whole, value = pcall(cmsgpack.unpack, bytes)
     if whole and is_state(value, bytes) then
-      known[n] = by_kind(value)
+      known[n] = states_of(value)
     else
       answer[3] = answer[3] + 1
       answer[n + 4] = false
@@ -39,14 +39,20 @@ answer[2] = admitted
 
 local kinds = {}
 for n, rule in ipairs(rules) do
-  kinds[n] = kind_of(rule)
+  kinds[n] = kind_of(rule, 1)
 end
 
 -- What is known under a key of the kind of a rule.
 local function known_to(rule, key)
-  local kind, of_key = kinds[rule], known[key]
-  of_key[kind] = of_key[kind] or { parts = {} }
-  return of_key[kind]
+  local kind, states = kinds[rule], known[key]
+  for n = 1, #states do
+    if states[n].kind == kind then
+      return states[n]
+    end
+  end
+  local state = { kind = kind, parts = {} }
+  states[#states + 1] = state
+  return state
 end
 
 -- What is remembered for a part of a rule: that of another algorithm says nothing to it.
@@ -124,7 +130,7 @@ end
 -- Notes when states that were written stop to matter, and tells whether any of these was.
 local function are_written(states)
   local any = false
-  for _, state in pairs(states) do
+  for _, state in ipairs(states) do
     if state.rule then
       any, state.stop = true, now + 1
       for n, part in ipairs(rules[state.rule]) do

@@ -3,35 +3,35 @@
 -- A value is { VERSION, part, ... } where there is one state, and { SEVERAL, { stop, part, ... }, ... } where there are
 -- several, each with the microsecond from which on it says no more.
 
--- What the parts of a rule or a state are: those of one kind read each other's states.
-local function kind_of(parts)
-  local head = parts[1]
+-- What the parts of a rule or a state are, from place `first` on: those of one kind read each other's states.
+local function kind_of(parts, first)
+  local head = parts[first]
   return head[2] and head[1] == 0 and table.concat(head, ' ') or head[1]
 end
 
--- The states of a value by their kinds; each has its parts, and when it stops to matter if the value tells it.
-local function by_kind(value)
-  local states = {}
+-- The states of a value: of each its kind, its parts, and when it stops to matter if the value tells it.
+local function states_of(value)
   if table.remove(value, 1) == VERSION then
-    states[kind_of(value)] = { parts = value }
-    return states
+    return { { kind = kind_of(value, 1), parts = value } }
   end
-  for _, parts in ipairs(value) do
+  local states = {}
+  for n, parts in ipairs(value) do
     local stop = table.remove(parts, 1)
-    states[kind_of(parts)] = { parts = parts, stop = stop }
+    states[n] = { kind = kind_of(parts, 1), parts = parts, stop = stop }
   end
   return states
 end
 
--- The value for states by their kinds, without those that stopped to matter before `since`; and when the last of them does. A
--- state that does not tell was alone, and matters until its key expires.
+-- The value for states, without those that stopped to matter before `since`; and when the last of them does. A state that does
+-- not tell was alone, and matters until its key expires.
 local function value_of(states, name, now, since)
   local value, last = { SEVERAL }, now
-  for _, state in pairs(states) do
+  for _, state in ipairs(states) do
     local stop = state.stop or now + redis.call('PTTL', name) * 1000
     if stop > since then
-      value[#value + 1] = { stop, unpack(state.parts) }
       last = math.max(last, stop)
+      value[#value + 1] = state.parts
+      table.insert(state.parts, 1, stop)
     end
   end
   if #value == 2 then

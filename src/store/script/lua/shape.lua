@@ -49,20 +49,25 @@ local function is_state(state, bytes)
   local outer, version, inner = string.byte(bytes, 1, 3)
   if outer == 0x92 and version == VERSION and type(state[2]) == 'table' and inner == 0x90 + #state[2]
     and is_natural(state[2][1]) then
-    for _, number in ipairs(state[2]) do
-      -- One from 2^63 on comes out of them below zero.
-      if type(number) == 'number' and number < 0 and number > -LIMIT
-        and string.find(bytes, '\207' .. struct.pack('>i8', number), 1, true) then
-        return false
+    -- One number from 2^63 on comes out of them below zero; these bytes can also be part of others.
+    if string.find(bytes, '\207[\128-\255]') then
+      for _, number in ipairs(state[2]) do
+        if type(number) == 'number' and number < 0 and number > -LIMIT
+          and string.find(bytes, '\207' .. struct.pack('>i8', number), 1, true) then
+          return false
+        end
       end
     end
     return true
   end
   if state[1] == SEVERAL then
+    local seen = {}
     for n = 2, #state do
-      if not (has_parts(state[n]) and is_natural(state[n][1])) then
+      local parts = state[n]
+      if not (has_parts(parts) and is_natural(parts[1])) or seen[kind_of(parts, 2)] then
         return false
       end
+      seen[kind_of(parts, 2)] = true
     end
   elseif not (state[1] == VERSION and has_parts(state)) then
     return false

@@ -35,8 +35,8 @@ while key do
   until plan[run] ~= key
 
   -- include buckets/write
-  values[key], counts[key] = found, string.char(admitted)
+  values[key], counts[key] = found, admitted
   key = plan[run]
 end
 
-return string.char(healed) .. table.concat(counts) .. table.concat(values) .. second .. ' ' .. micros .. moved .. failure
+return string.char(healed, unpack(counts)) .. table.concat(values) .. second .. ' ' .. micros .. moved .. failure

@@ -18,22 +18,21 @@ if not is_wide then
   if bytes then
     -- What a settlement, another rule or another program has written.
     local TOKEN_BUCKET = 1
-    -- include shape
     -- include kinds
+    -- include shape
     local whole, value = pcall(cmsgpack.unpack, bytes)
     whole = whole and is_state(value, bytes)
     if whole then
-      beside = by_kind(value)
-      local own = beside[TOKEN_BUCKET]
-      beside[TOKEN_BUCKET] = nil
-      if not next(beside) then
-        beside = nil
+      local states = states_of(value)
+      for n, state in ipairs(states) do
+        if state.kind == TOKEN_BUCKET then
+          local bucket = table.remove(states, n).parts[1]
+          at, level, from, given_back, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
+          whole = is_bucket(bucket)
+          break
+        end
       end
-      if own then
-        local bucket = own.parts[1]
-        at, level, from, given_back, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
-        whole = is_bucket(bucket)
-      end
+      beside = states[1] and states
     end
     if not whole then
       at, given_back, last, healed = nil, nil, nil, healed + 1

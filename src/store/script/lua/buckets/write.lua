@@ -7,7 +7,8 @@ if full_at and failure == '' then
   full_at = math.max(full_at, last or 0)
   if beside then
     -- include kinds
-    beside[1] = { parts = { { 1, at, level, from, given_back, last } }, stop = math.max(full_at, now + 1) }
+    local bucket = { 1, at, level, from, given_back, last }
+    beside[#beside + 1] = { parts = { bucket }, stop = math.max(full_at, now + 1) }
     state, full_at = value_of(beside, name, now, now - more * 1000)
   end
   if is_told then
