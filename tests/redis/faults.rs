@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use tollgate::{
-    Cost, Policy, TokenBucket,
+    Cost, FixedWindow, Policy, TokenBucket,
     key::Key,
     store::{Ask, Redis, Settlement, Store, StoreExt},
 };
@@ -317,6 +317,7 @@ async fn who_may_not_is_told_what_is_missing() {
         "+time",
         "+get",
         "+mget",
+        "+pttl",
         "+set",
         "+setrange",
         "+pexpire",
@@ -326,6 +327,14 @@ async fn who_may_not_is_told_what_is_missing() {
     let store: Redis<TokenBucket> = Redis::connect(url("limiter:p4ss")).await.unwrap();
     let rule = at_once(5);
     assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
+    // Beside a state of another kind.
+    let window = "fixed-window 3/365d".parse().unwrap();
+    let windows: Redis<FixedWindow> = Redis::connect(url("limiter:p4ss")).await.unwrap();
+    for admitted in [true, true, true, false] {
+        let ask = Ask::new(policy(), &window, key(), Cost::ONE);
+        let decisions = windows.acquire(&[ask]).await.unwrap();
+        assert_eq!(decisions.is_admitted(), admitted);
+    }
     let charged = acquire(&store, &rule, Key::from(8_u64)).await.unwrap();
     let settlement = Settlement::new(
         policy(),
