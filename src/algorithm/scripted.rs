@@ -5,9 +5,14 @@ use std::fmt::Display;
 use super::{
     Algorithm, All, AnyRule, AnyState,
     any::Own,
+    both::shared,
     rate::{Rate, gcd},
 };
-use crate::{clock::Timestamp, error::Error};
+use crate::{
+    clock::Timestamp,
+    decision::{Charge, Position},
+    error::Error,
+};
 
 /// A part of a rule or of a state in whole numbers: its kind, and what belongs to it.
 ///
@@ -86,6 +91,46 @@ pub trait Scripted: Algorithm + PartialEq {
 
     /// Appends the parts of a state, as many as the rule has.
     fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>);
+
+    /// Appends what each part of the rule was charged, as many as the rule has, to be corrected to the `actual` cost.
+    ///
+    /// The script then leaves of a state what [`Algorithm::settle`] does. By default one part, with the
+    /// class of the charge.
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+        parts.push(charge_part(charge, actual));
+    }
+}
+
+/// A charge in numbers: when it was made, its units, the actual cost, and its class; when the call departs and where the charge
+/// ends on the time axis of a bucket, each in microseconds and the nanoseconds beyond them, or -1 where that is not known; and how
+/// many microseconds had been given back to the key before.
+fn charge_part(charge: &Charge, actual: u64) -> Part {
+    /// A negative number of microseconds stands for nothing.
+    const NONE: [i64; 2] = [-1, 0];
+    let in_two = |nanos: u128| {
+        let micro = u128::from(MICRO);
+        [most(nanos / micro), (nanos % micro) as i64]
+    };
+    let departs = charge
+        .delay
+        .map(|delay| in_two(u128::from(charge.at.as_nanos()) + delay.as_nanos()));
+    let position = charge.position;
+    let ends = position.map(|position| in_two(position.end().into()));
+    let given_back = position.map_or(0, Position::given_back);
+    let micros = |nanos: u64| count(nanos / MICRO);
+    let [departs, departs_nanos] = departs.unwrap_or(NONE);
+    let [ends, ends_nanos] = ends.unwrap_or(NONE);
+    vec![
+        micros(charge.at.as_nanos()),
+        count(charge.cost),
+        count(actual),
+        charge.class.into(),
+        departs,
+        departs_nanos,
+        ends,
+        ends_nanos,
+        micros(given_back),
+    ]
 }
 
 /// What is wrong with a rule whose numbers do not fit.
@@ -281,6 +326,13 @@ impl Scripted for AnyRule {
             Self::All(rule) => own(rule, state, parts),
         }
     }
+
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+        match self {
+            Self::All(rule) => rule.charge_parts(charge, actual, parts),
+            _ => parts.push(charge_part(charge, actual)),
+        }
+    }
 }
 
 impl AnyRule {
@@ -342,6 +394,17 @@ impl Scripted for All {
                 Some(state) => rule.state_parts(state, parts),
                 None => parts.push(None),
             }
+        }
+    }
+
+    /// The part in front is charged nothing.
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+        parts.push(Vec::new());
+        let mut rest = charge.duplicate();
+        for rule in self.rules() {
+            let (own, others) = shared(&rest, rule.class_bits());
+            rule.charge_parts(&own, actual, parts);
+            rest = others;
         }
     }
 }

@@ -10,16 +10,19 @@ pub(super) fn on_its_own<T: Send + 'static>(
 ) -> Check<BoxFuture<Result<T, Error>>> {
     let runtime = match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            return Check::Ready(Err(Error::other(format!(
-                "{error}: expected the store to be asked within a runtime of tokio; ask it from a task"
-            ))));
-        }
+        Err(error) => return Check::Ready(Err(no_runtime(&error))),
     };
     let task = runtime.spawn(work);
     Check::Pending(Box::pin(async move {
         task.await.unwrap_or_else(|_| Err(gone()))
     }))
+}
+
+/// What is told to who asks outside of a runtime.
+pub(super) fn no_runtime(error: &tokio::runtime::TryCurrentError) -> Error {
+    Error::other(format!(
+        "{error}: expected the store to be asked within a runtime of tokio; ask it from a task"
+    ))
 }
 
 /// What is told to who waited for a task that is no more.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod memory;
+mod mixed;
 mod rules;
 #[path = "../servers/mod.rs"]
 mod servers;

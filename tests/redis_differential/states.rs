@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The parts of a state, or `None` for one that is not there.
-fn parts(mut bytes: &[u8]) -> Vec<Option<Part>> {
+pub(super) fn parts(mut bytes: &[u8]) -> Vec<Option<Part>> {
     use rmp::decode::{read_array_len, read_int};
     let bytes = &mut bytes;
     let count = read_array_len(bytes).unwrap() - 1;

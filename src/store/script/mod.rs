@@ -12,24 +12,25 @@
 //! | `request` | what they are asked |
 //! | `answer` | what they answer |
 //! | `replay` | the decisions that follow |
-//! | `queue` | calls that go out together |
-//! | `settle` | corrections of earlier charges |
+//! | `settlement` | corrections of earlier charges |
+//! | `queue` | calls and corrections that go out together |
+//! | `key` | requests about one key by itself |
 //! | `pack` | MessagePack |
 //! | `lua/` | the driver, a step for each algorithm, and the programs for buckets |
 
 mod answer;
 mod evaluate;
+mod key;
 mod pack;
 mod program;
 mod queue;
 mod replay;
 mod request;
-mod settle;
+mod settlement;
 
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use tokio::runtime::Handle;
@@ -48,10 +49,11 @@ pub use self::{evaluate::Evaluate, program::Program};
 use self::{answer::Answer, request::Request};
 use self::{
     answer::state_of,
+    key::{found, reset},
     queue::Queue,
     replay::decided,
-    request::{Call, Expected, Question, Rules, swap},
-    settle::{found, is_done, settle},
+    request::{Call, Question, Rules},
+    settlement::Correction,
 };
 
 /// A store of the script class, over anything that can [`Evaluate`] the program.
@@ -63,6 +65,12 @@ use self::{
 ///
 /// A call that is dropped before it went out spends nothing; one that is dropped later is charged.
 /// Settlements and resets go on by themselves.
+///
+/// # Settlements
+///
+/// A settlement is made by the program, and goes out with the calls that wait: so no other writer can keep it from being made, however busy
+/// its key is. A request makes its settlements first, in the order in which they came. One that fails is
+/// [counted](ScriptStats::unsettled).
 pub struct Script<E, Rule> {
     prefix: Arc<str>,
     rules: Arc<Rules<Rule>>,
@@ -80,7 +88,8 @@ pub struct ScriptStats {
     pub calls: u64,
     /// States that could not be read, and began afresh.
     pub healed: u64,
-    /// Settlements that failed, or whose answer was lost: those may have been made, and none is repeated.
+    /// Settlements that failed, whether anybody waited for them or not, or whose answer was lost: those may have been made, and none
+    /// is repeated.
     pub unsettled: u64,
 }
 
@@ -131,7 +140,7 @@ where
         asks: &[Ask<'_, Rule>],
     ) -> Result<Decisions, Error> {
         let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::other)?;
-        let decided = self.decide_at(now, vec![call]).await?;
+        let decided = self.decide_at(now, Vec::new(), vec![call]).await?;
         let only = decided.into_iter().next();
         only.unwrap_or_else(|| Ok(Decisions::default()))
     }
@@ -147,9 +156,28 @@ where
         now: Timestamp,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Vec<Decisions>, Error> {
+        self.settle_and_acquire_each_at(now, Vec::new(), asks).await
+    }
+
+    /// As [`acquire_each_at`](Self::acquire_each_at), behind settlements that are made in the same request.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(feature = "test-util")]
+    pub async fn settle_and_acquire_each_at(
+        &self,
+        now: Timestamp,
+        settlements: Vec<Settlement<'_, Rule>>,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Vec<Decisions>, Error> {
+        let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
+        let corrections: Result<_, _> = settlements.iter().map(correction).collect();
         let call = |ask| Call::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
         let calls: Result<_, _> = asks.iter().map(call).collect();
-        let decided = self.decide_at(now, calls.map_err(Error::other)?).await?;
+        let corrections = corrections.map_err(Error::other)?;
+        let calls = calls.map_err(Error::other)?;
+        let decided = self.decide_at(now, corrections, calls).await?;
         decided.into_iter().collect()
     }
 
@@ -157,9 +185,10 @@ where
     async fn decide_at(
         &self,
         now: Timestamp,
+        corrections: Vec<Correction>,
         mut calls: Vec<Call<Rule>>,
     ) -> Result<Vec<Result<Decisions, Error>>, Error> {
-        let request = Request::of(Some(now), &mut calls);
+        let request = Request::of(Some(now), corrections, &mut calls);
         let keys = request.keys.len();
         let bytes = self
             .data
@@ -241,46 +270,13 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let (data, queue) = (Arc::clone(&self.data), Arc::clone(&self.queue));
-        let owned: Vec<_> = settlements
-            .into_iter()
-            .map(|settlement| {
-                let Settlement {
-                    policy,
-                    rule,
-                    key,
-                    charge,
-                    actual,
-                } = settlement;
-                let own = rule.for_key(&|| key.digest());
-                let own = own.unwrap_or_else(|| rule.clone());
-                let own = own.in_script().unwrap_or(own);
-                (key_name(&self.prefix, policy, &key), own, charge, actual)
-            })
-            .collect();
-        on_its_own(async move {
-            let mut settled = Ok(());
-            for (key, rule, charge, actual) in owned {
-                // One that fails keeps no other from being made.
-                let one = settle(&*data, key, &rule, &charge, actual).await;
-                // Relaxed: it is read for a report.
-                let failed = u64::from(one.is_err());
-                queue
-                    .counters
-                    .unsettled
-                    .fetch_add(failed, Ordering::Relaxed);
-                settled = settled.and(one);
-            }
-            settled
-        })
+        let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
+        self.queue.settle(settlements.iter().map(correction))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let data = Arc::clone(&self.data);
         let key = key_name(&self.prefix, policy, key);
-        on_its_own(async move {
-            let argument = swap(Expected::Whatever, None, Duration::ZERO);
-            is_done(&*data, key, argument).await.map(drop)
-        })
+        on_its_own(async move { reset(&*data, key).await })
     }
 }

@@ -3,7 +3,7 @@
 use rmp::{
     Marker,
     decode::{read_array_len, read_int, read_marker},
-    encode::{ByteBuf, write_array_len, write_bool, write_sint, write_str_len},
+    encode::{ByteBuf, write_array_len, write_sint},
 };
 
 /// Writing to memory cannot fail.
@@ -21,16 +21,6 @@ pub(super) fn put_array(bytes: &mut Vec<u8>, len: usize) {
 
 pub(super) fn put_number(bytes: &mut Vec<u8>, number: i64) {
     put!(bytes, write_sint, number);
-}
-
-pub(super) fn put_bool(bytes: &mut Vec<u8>, value: bool) {
-    put!(bytes, write_bool, value);
-}
-
-/// As a string: the library in Redis is of a MessagePack that had no bytes yet.
-pub(super) fn put_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
-    put!(bytes, write_str_len, value.len() as u32);
-    bytes.extend_from_slice(value);
 }
 
 pub(super) fn take_array(bytes: &mut &[u8]) -> Option<usize> {

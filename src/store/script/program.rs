@@ -2,17 +2,27 @@
 
 use std::sync::LazyLock;
 
+macro_rules! algorithm {
+    ($name:literal) => {
+        [
+            include_str!(concat!("lua/", $name, ".lua")),
+            include_str!(concat!("lua/settle/", $name, ".lua")),
+        ]
+    };
+}
+
 /// Each sets `shapes[kind]`, whether numbers are a state; `steps[kind]`; and `ends[kind]`, when one says no more.
-const ALGORITHMS: [&str; 9] = [
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/leaky_bucket.lua"),
-    include_str!("lua/fixed_window.lua"),
-    include_str!("lua/sliding_window.lua"),
-    include_str!("lua/sliding_log.lua"),
-    include_str!("lua/cascade.lua"),
-    include_str!("lua/three_color.lua"),
-    include_str!("lua/warm_up.lua"),
-    include_str!("lua/warm_up_spaced.lua"),
+/// Behind it what sets `settles[kind]`, which sees the other's local functions.
+const ALGORITHMS: [[&str; 2]; 9] = [
+    algorithm!("token_bucket"),
+    algorithm!("leaky_bucket"),
+    algorithm!("fixed_window"),
+    algorithm!("sliding_window"),
+    algorithm!("sliding_log"),
+    algorithm!("cascade"),
+    algorithm!("three_color"),
+    algorithm!("warm_up"),
+    algorithm!("warm_up_spaced"),
 ];
 
 /// Pieces that several programs have in common.
@@ -35,53 +45,73 @@ pub struct Program(Which);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Which {
     Decide,
+    Settle,
     Buckets,
     OneBucket,
-    Swap,
+    Reset,
 }
 
 impl Program {
     /// Decides calls, and tells what it found.
     pub(super) const DECIDE: Self = Self(Which::Decide);
+    /// Corrects earlier charges, and then does the same. A program of its own: to make the functions that correct takes as long as a
+    /// decision.
+    pub(super) const SETTLE: Self = Self(Which::Settle);
     /// Decides calls about token buckets that start full, each about one key.
     pub(super) const BUCKETS: Self = Self(Which::Buckets);
     /// The same for equal calls about one key.
     pub(super) const ONE_BUCKET: Self = Self(Which::OneBucket);
-    /// Replaces a state that is as it was.
-    pub(super) const SWAP: Self = Self(Which::Swap);
+    /// Forgets a key.
+    pub(super) const RESET: Self = Self(Which::Reset);
 
     /// All programs, to be loaded beforehand.
-    pub const ALL: [Self; 4] = [Self::DECIDE, Self::BUCKETS, Self::ONE_BUCKET, Self::SWAP];
+    pub const ALL: [Self; 5] = [
+        Self::DECIDE,
+        Self::SETTLE,
+        Self::BUCKETS,
+        Self::ONE_BUCKET,
+        Self::RESET,
+    ];
 
     /// The source text.
     pub fn source(self) -> &'static str {
-        static DECIDE: LazyLock<String> = LazyLock::new(|| {
-            // What the files share; in Redis a script has no variables of its own but local ones.
-            let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
-            source.push_str(include_str!("lua/bounds.lua"));
-            source.push_str(include_str!("lua/kinds.lua"));
-            source.push_str(include_str!("lua/shape.lua"));
-            source.push_str(include_str!("lua/numbers.lua"));
-            source.push_str(include_str!("lua/bucket.lua"));
-            for algorithm in ALGORITHMS {
-                source.extend(["do\n", algorithm, "end\n"]);
-            }
-            source.push_str(include_str!("lua/driver.lua"));
-            put_together(&source)
-        });
+        static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(false));
+        static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true));
         static BUCKETS: LazyLock<String> =
             LazyLock::new(|| put_together(include_str!("lua/buckets/many.lua")));
         static ONE_BUCKET: LazyLock<String> =
             LazyLock::new(|| put_together(include_str!("lua/buckets/one.lua")));
-        static SWAP: LazyLock<String> =
-            LazyLock::new(|| put_together(include_str!("lua/swap.lua")));
         match self.0 {
             Which::Decide => &DECIDE,
+            Which::Settle => &SETTLE,
             Which::Buckets => &BUCKETS,
             Which::OneBucket => &ONE_BUCKET,
-            Which::Swap => &SWAP,
+            Which::Reset => include_str!("lua/reset.lua"),
         }
     }
+}
+
+/// The driver behind all algorithms; with corrections, or without.
+fn of_all_algorithms(settles: bool) -> String {
+    // What the files share; in Redis a script has no variables of its own but local ones.
+    let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
+    source.push_str(include_str!("lua/bounds.lua"));
+    source.push_str(include_str!("lua/kinds.lua"));
+    source.push_str(include_str!("lua/shape.lua"));
+    source.push_str(include_str!("lua/numbers.lua"));
+    source.push_str(include_str!("lua/bucket.lua"));
+    if settles {
+        source.push_str("local settles = {}\n");
+        source.push_str(include_str!("lua/settle/bucket.lua"));
+    }
+    for [steps, corrections] in ALGORITHMS {
+        let corrections = if settles { corrections } else { "" };
+        source.extend(["do\n", steps, corrections, "end\n"]);
+    }
+    let corrections = include_str!("lua/settle/driver.lua");
+    let corrections = if settles { corrections } else { "" };
+    source.push_str(&include_str!("lua/driver.lua").replace("-- (corrections)\n", corrections));
+    put_together(&source)
 }
 
 /// The text with a piece for each line that includes it, and so on. A call of a function in Lua takes as long as the
@@ -108,10 +138,9 @@ mod tests {
                 .find(|line| line.contains("-- include"));
             assert_eq!(missing, None, "{program:?}");
         }
-        assert!(
-            Program::ONE_BUCKET
-                .source()
-                .contains("local function is_state")
-        );
+        let contains = |program: Program, text| program.source().contains(text);
+        assert!(contains(Program::ONE_BUCKET, "local function is_state"));
+        assert!(contains(Program::SETTLE, "in ipairs(request[4])"));
+        assert!(!contains(Program::DECIDE, "settles["));
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that go out together.
+//! Calls and corrections that go out together.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,14 +16,21 @@ use super::{
     answer::Answer,
     replay::decided,
     request::{Call, Request},
+    settlement::{Correction, Settler},
 };
 use crate::{
     algorithm::Scripted,
-    store::{Decisions, Error, task::gone},
+    error,
+    store::{
+        BoxFuture, Check, Decisions, Error,
+        task::{gone, no_runtime},
+    },
 };
 
-/// Calls of one request at most.
+/// Calls and corrections of one request at most.
 const BATCH: usize = 128;
+/// Corrections among them at most: neither kind keeps the other from going out.
+const CORRECTIONS: usize = BATCH / 2;
 /// Requests under way at once, for each group of keys.
 const UNDER_WAY: usize = 2;
 
@@ -61,13 +68,18 @@ struct Waiting<Rule> {
 
 struct Group<Rule> {
     jobs: VecDeque<Job<Rule>>,
+    corrections: VecDeque<Settling>,
     under_way: usize,
 }
+
+/// A correction, and who waits for it.
+type Settling = (Correction, Settler);
 
 impl<Rule> Default for Group<Rule> {
     fn default() -> Self {
         Self {
             jobs: VecDeque::new(),
+            corrections: VecDeque::new(),
             under_way: 0,
         }
     }
@@ -88,6 +100,7 @@ impl<E, Rule> Drop for Turn<E, Rule> {
             let groups = &mut self.queue.waiting().groups;
             if let Some(entry) = groups.get_mut(&self.group) {
                 entry.jobs.clear();
+                entry.corrections.clear();
                 entry.under_way -= 1;
                 if entry.under_way == 0 {
                     groups.remove(&self.group);
@@ -180,7 +193,7 @@ where
         let answer = match self.enter(group, call) {
             Entry::Alone(call, _alone) => {
                 // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
-                let (_, decided) = Box::pin(self.send([call].into())).await;
+                let (_, decided) = Box::pin(self.send([call].into(), Vec::new())).await;
                 return decided?.pop().unwrap_or_else(|| Ok(Decisions::default()));
             }
             Entry::Waiting(answer, turn) => {
@@ -203,35 +216,99 @@ where
         let (reply, answer) = oneshot::channel();
         let entry = waiting.groups.entry(group).or_default();
         entry.jobs.push_back(Job { call, reply });
+        Entry::Waiting(answer, self.turn(group, entry))
+    }
+
+    /// The right to send for a group, if there is one left.
+    fn turn(self: &Arc<Self>, group: u32, entry: &mut Group<Rule>) -> Option<Turn<E, Rule>> {
         let is_worked_for = entry.under_way == UNDER_WAY;
         entry.under_way += usize::from(!is_worked_for);
-        let turn = (!is_worked_for).then(|| Turn {
+        (!is_worked_for).then(|| Turn {
             queue: Arc::clone(self),
             group,
             is_over: false,
-        });
-        Entry::Waiting(answer, turn)
+        })
     }
 
-    /// Exchanges `jobs`, which are none, for those of the next request. If nobody waits, nobody works for the group from
-    /// then on.
-    fn next(&self, group: u32, jobs: &mut VecDeque<Job<Rule>>) -> bool {
+    /// Sends corrections with the calls that wait, whoever drops what is returned. One that fails keeps no other from being made.
+    pub(super) fn settle(
+        self: &Arc<Self>,
+        corrections: impl Iterator<Item = Result<Correction, error::Error>>,
+    ) -> Check<BoxFuture<Result<(), Error>>> {
+        let mut answers = Vec::new();
+        let mut known = Vec::new();
+        for correction in corrections {
+            let (settler, answer) = Settler::new(&self.counters);
+            answers.push(answer);
+            match correction {
+                Ok(correction) => known.push((correction, settler)),
+                Err(error) => settler.end(Err(Error::other(error))),
+            }
+        }
+        match Handle::try_current() {
+            Ok(runtime) => self.take_in(known).into_iter().for_each(|turn| {
+                runtime.spawn(Self::work(turn));
+            }),
+            Err(error) => {
+                let error = no_runtime(&error);
+                known
+                    .into_iter()
+                    .for_each(|(_, settler)| settler.end(Err(error.again())));
+            }
+        }
+        Check::Pending(Box::pin(async move {
+            let mut settled = Ok(());
+            for answer in answers {
+                let one = answer.await.unwrap_or_else(|_| Err(gone()));
+                settled = settled.and(one);
+            }
+            settled
+        }))
+    }
+
+    /// Takes corrections in, each in the group of its key; returns the turns that are to be worked for.
+    fn take_in(self: &Arc<Self>, corrections: Vec<Settling>) -> Vec<Turn<E, Rule>> {
+        let waiting = &mut *self.waiting();
+        let mut turns = Vec::new();
+        for settling in corrections {
+            let group = self.data.group(&settling.0.key);
+            let entry = waiting.groups.entry(group).or_default();
+            entry.corrections.push_back(settling);
+            // One is enough for those that come together.
+            if entry.corrections.len() == 1 {
+                turns.extend(self.turn(group, entry));
+            }
+        }
+        turns
+    }
+
+    /// Exchanges `jobs`, which are none, for those of the next request, and adds its corrections to `corrections`. If nobody waits,
+    /// nobody works for the group from then on.
+    fn next(
+        &self,
+        group: u32,
+        jobs: &mut VecDeque<Job<Rule>>,
+        corrections: &mut Vec<Settling>,
+    ) -> bool {
         let groups = &mut self.waiting().groups;
         let Some(entry) = groups.get_mut(&group) else {
             return false;
         };
-        if entry.jobs.is_empty() {
+        if entry.jobs.is_empty() && entry.corrections.is_empty() {
             entry.under_way -= 1;
             if entry.under_way == 0 {
                 groups.remove(&group);
             }
             return false;
         }
-        if entry.jobs.len() <= BATCH {
+        let first = entry.corrections.len().min(CORRECTIONS);
+        corrections.extend(entry.corrections.drain(..first));
+        let room = BATCH - first;
+        if entry.jobs.len() <= room {
             // Both keep their room.
             std::mem::swap(&mut entry.jobs, jobs);
         } else {
-            jobs.extend(entry.jobs.drain(..BATCH));
+            jobs.extend(entry.jobs.drain(..room));
         }
         true
     }
@@ -243,17 +320,18 @@ where
         loop {
             // Whoever is ready to ask, as those who were answered just now may be, goes along.
             tokio::task::yield_now().await;
-            if !queue.next(group, &mut jobs) {
+            let mut corrections = Vec::new();
+            if !queue.next(group, &mut jobs, &mut corrections) {
                 turn.is_over = true;
                 return;
             }
             // Who does not wait any more is not charged.
             jobs.retain(|job| !job.reply.is_closed());
-            if jobs.is_empty() {
+            if jobs.is_empty() && corrections.is_empty() {
                 continue;
             }
             let decided;
-            (jobs, decided) = queue.send(jobs).await;
+            (jobs, decided) = queue.send(jobs, corrections).await;
             let error = match decided {
                 Ok(decided) => {
                     for (job, decisions) in jobs.drain(..).zip(decided) {
@@ -264,29 +342,37 @@ where
                 Err(error) => error,
             };
             // A silent server is as silent to those who wait: none of them waits for more than one silence.
-            let waiting = if error.is_timeout() {
+            let (waiting, corrections) = if error.is_timeout() {
                 queue.all_waiting(group)
             } else {
-                VecDeque::new()
+                Default::default()
             };
             for job in jobs.drain(..).chain(waiting) {
                 let _ = job.reply.send(Err(error.again()));
             }
+            for (_, settler) in corrections {
+                settler.end(Err(error.again()));
+            }
         }
     }
 
-    fn all_waiting(&self, group: u32) -> VecDeque<Job<Rule>> {
+    fn all_waiting(&self, group: u32) -> (VecDeque<Job<Rule>>, VecDeque<Settling>) {
         let mut waiting = self.waiting();
         let entry = waiting.groups.get_mut(&group);
-        entry.map_or_else(VecDeque::new, |entry| std::mem::take(&mut entry.jobs))
+        entry.map_or_else(Default::default, |entry| {
+            let jobs = std::mem::take(&mut entry.jobs);
+            (jobs, std::mem::take(&mut entry.corrections))
+        })
     }
 
-    /// Sends calls as one request. Hands them back, and what became of each.
+    /// Sends corrections and calls as one request. Hands the calls back, and what became of each.
     async fn send<C: AsRef<Call<Rule>> + AsMut<Call<Rule>>>(
         &self,
         mut calls: VecDeque<C>,
+        corrections: Vec<Settling>,
     ) -> (VecDeque<C>, Result<Vec<Result<Decisions, Error>>, Error>) {
-        let request = Request::of(None, calls.make_contiguous());
+        let (corrections, settlers): (Vec<_>, Vec<_>) = corrections.into_iter().unzip();
+        let request = Request::of(None, corrections, calls.make_contiguous());
         Counters::add(&self.counters.requests, 1);
         Counters::add(&self.counters.calls, calls.len() as u64);
         let Request {
@@ -297,14 +383,24 @@ where
         } = request;
         let count = keys.len();
         let answer = self.data.evaluate(program, keys, argument).await;
+        // An answer that can be read says so, whatever follows from it for the calls.
+        let mut settled = Ok(());
         let decided = answer.and_then(|bytes| {
             let answer = Answer::read(program, &bytes, count)?;
             Counters::add(&self.counters.healed, answer.healed);
+            settled = match &answer.unwritten {
+                None => Ok(()),
+                Some(why) => Err(self.data.unwritten(why)),
+            };
             let calls = calls.iter().map(AsRef::as_ref);
             Ok(decided(&answer, calls, &places, |why| {
                 self.data.unwritten(why)
             }))
         });
+        let failure = decided.as_ref().err().or(settled.as_ref().err());
+        for settler in settlers {
+            settler.end(failure.map_or(Ok(()), |error| Err(error.again())));
+        }
         (calls, decided)
     }
 }

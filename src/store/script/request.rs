@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     mem, ptr,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use foldhash::fast::RandomState;
@@ -12,7 +11,8 @@ use smallvec::SmallVec;
 
 use super::{
     Program,
-    pack::{put_array, put_bool, put_bytes, put_number},
+    pack::{put_array, put_number},
+    settlement::Correction,
 };
 use crate::{
     algorithm::{Part, Scripted, lone_bucket, state_kind},
@@ -111,7 +111,7 @@ impl<Rule: Scripted> Rules<Rule> {
     /// # Errors
     ///
     /// When it does not fit into numbers.
-    fn in_numbers(&self, rule: &Rule) -> Result<Arc<Numbers>, Error> {
+    pub(super) fn in_numbers(&self, rule: &Rule) -> Result<Arc<Numbers>, Error> {
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, numbers)) = &*last() {
             if known == rule {
@@ -133,28 +133,12 @@ impl<Rule: Scripted> Rules<Rule> {
     }
 }
 
-fn put_part(bytes: &mut Vec<u8>, part: &Part) {
+pub(super) fn put_part(bytes: &mut Vec<u8>, part: &Part) {
     put_array(bytes, part.len());
     part.iter().for_each(|number| put_number(bytes, *number));
 }
 
-/// A state as the program keeps it.
-pub(super) fn state_bytes<Rule: Scripted>(rule: &Rule, state: &Rule::State) -> Vec<u8> {
-    let mut parts = Vec::new();
-    rule.state_parts(state, &mut parts);
-    let mut bytes = Vec::with_capacity(32);
-    put_array(&mut bytes, parts.len() + 1);
-    put_number(&mut bytes, VERSION.into());
-    for part in &parts {
-        match part {
-            Some(part) => put_part(&mut bytes, part),
-            None => put_bool(&mut bytes, false),
-        }
-    }
-    bytes
-}
-
-/// Several calls as one request: the keys that it is about, in the order of first sight.
+/// Corrections and calls as one request: the keys that it is about, in the order of first sight, those of the calls first.
 pub(super) struct Request {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
@@ -173,7 +157,11 @@ struct Item {
 
 impl Request {
     /// A request at `now`, or at the server's time. Takes the keys of the calls.
-    pub(super) fn of<C, Rule>(now: Option<Timestamp>, calls: &mut [C]) -> Self
+    pub(super) fn of<C, Rule>(
+        now: Option<Timestamp>,
+        corrections: Vec<Correction>,
+        calls: &mut [C],
+    ) -> Self
     where
         C: AsRef<Call<Rule>> + AsMut<Call<Rule>>,
     {
@@ -184,32 +172,49 @@ impl Request {
         for question in calls.iter().flat_map(|call| &call.as_ref().0) {
             let next = known.len();
             let key = *known.entry(&question.key).or_insert(next);
-            let numbers = &*question.numbers;
-            let is_known = |rule: &&Numbers| ptr::eq(*rule, numbers) || rule.bytes == numbers.bytes;
-            let rule = rules.iter().position(is_known).unwrap_or_else(|| {
-                rules.push(numbers);
-                rules.len() - 1
-            });
+            let rule = number_of(&mut rules, &question.numbers);
             let cost = question.cost();
             items.push(Item { rule, key, cost });
         }
+        let of_calls = known.len();
+        let corrected: Vec<_> = corrections
+            .iter()
+            .map(|correction| {
+                let next = known.len();
+                let key = *known.entry(&correction.key).or_insert(next);
+                (number_of(&mut rules, &correction.rule), key, correction)
+            })
+            .collect();
         let mut keys = Vec::with_capacity(known.len());
         let places: Vec<_> = items.iter().map(|item| item.key).collect();
         let now = now.map(|now| now.as_nanos() / 1000);
         let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
         let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
         let are_counted = (1..=MOST_CALLS).contains(&items.len());
-        let (program, argument) = match buckets.filter(|_| are_lone && are_counted) {
+        let is_fast = are_lone && are_counted && corrected.is_empty();
+        let (program, argument) = match buckets.filter(|_| is_fast) {
             Some(buckets) => of_buckets(now, &buckets, items),
             None => {
                 let asks = calls.iter().map(|call| call.as_ref().0.len());
-                (Program::DECIDE, list(now, &rules, asks, &items))
+                let program = if corrected.is_empty() {
+                    Program::DECIDE
+                } else {
+                    Program::SETTLE
+                };
+                (program, list(now, &rules, asks, &items, &corrected))
             }
         };
+        let numbers: Vec<_> = corrected.iter().map(|(_, key, _)| *key).collect();
         let questions = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
         for (question, place) in questions.zip(&places) {
             if *place == keys.len() {
                 keys.push(mem::take(&mut question.key));
+            }
+        }
+        debug_assert_eq!(keys.len(), of_calls);
+        for (correction, number) in corrections.into_iter().zip(numbers) {
+            if number == keys.len() {
+                keys.push(correction.key);
             }
         }
         Self {
@@ -222,17 +227,27 @@ impl Request {
 
     /// A request that only tells what is there.
     pub(super) fn to_see(now: Option<Timestamp>, keys: Vec<Box<[u8]>>) -> Self {
-        let nothing = Self::of::<Call<()>, ()>(now, &mut []);
+        let nothing = Self::of::<Call<()>, ()>(now, Vec::new(), &mut []);
         Self { keys, ..nothing }
     }
 }
 
-/// The argument of a request to decide.
+/// The place of a rule among those of a request, beginning with 0; it is added if it is not there yet.
+fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
+    let is_known = |rule: &&Numbers| ptr::eq(*rule, numbers) || rule.bytes == numbers.bytes;
+    rules.iter().position(is_known).unwrap_or_else(|| {
+        rules.push(numbers);
+        rules.len() - 1
+    })
+}
+
+/// The argument of a request to decide; corrections stand behind the numbers of their rule and key.
 fn list(
     now: Option<u64>,
     rules: &[&Numbers],
     asks: impl Iterator<Item = usize>,
     mut items: &[Item],
+    corrections: &[(usize, usize, &Correction)],
 ) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(4 * items.len());
     for count in asks {
@@ -243,7 +258,7 @@ fn list(
         numbers.extend(own.flat_map(|item| [item.rule as i64 + 1, item.key as i64 + 1, item.cost]));
     }
     let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
-    put_array(&mut bytes, 3);
+    put_array(&mut bytes, 3 + usize::from(!corrections.is_empty()));
     put_number(&mut bytes, now.unwrap_or(0) as i64);
     put_array(&mut bytes, rules.len());
     rules
@@ -253,6 +268,12 @@ fn list(
     numbers
         .iter()
         .for_each(|number| put_number(&mut bytes, *number));
+    if !corrections.is_empty() {
+        put_array(&mut bytes, corrections.len());
+    }
+    for (rule, key, correction) in corrections {
+        correction.put(&mut bytes, [*rule, *key]);
+    }
     bytes
 }
 
@@ -289,28 +310,4 @@ fn of_buckets(now: Option<u64>, buckets: &[[i64; 3]], mut items: Vec<Item>) -> (
         put(&[key as i64 + 1, place(rule), cost, run.len() as i64]);
     }
     (Program::BUCKETS, bytes)
-}
-
-/// What must be under a key for it to be replaced.
-pub(super) enum Expected<'a> {
-    Whatever,
-    This(Option<&'a [u8]>),
-}
-
-/// The argument of a swap.
-pub(super) fn swap(expected: Expected<'_>, state: Option<&[u8]>, keep: Duration) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(64);
-    put_array(&mut bytes, 3);
-    match expected {
-        Expected::Whatever => put_bool(&mut bytes, true),
-        Expected::This(None) => put_bool(&mut bytes, false),
-        Expected::This(Some(state)) => put_bytes(&mut bytes, state),
-    }
-    match state {
-        None => put_bool(&mut bytes, false),
-        Some(state) => put_bytes(&mut bytes, state),
-    }
-    let millis = keep.as_micros().div_ceil(1000).clamp(1, 1 << 52);
-    put_number(&mut bytes, millis as i64);
-    bytes
 }

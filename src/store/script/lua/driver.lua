@@ -6,6 +6,8 @@
 -- whole numbers that begins with its kind; and all calls in one list of numbers: how many asks, and
 -- for each of them the rule, the key and the cost.
 --
+-- The program for corrections takes those as a fourth, and makes them before any call is decided (`settle/driver.lua`).
+--
 -- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
 --
 -- Answers, in MessagePack, the time; for each key the number of calls that were admitted whose first ask is about it; the
@@ -101,6 +103,8 @@ local function step(rule, state, cost)
   return all, after
 end
 
+-- (corrections)
+
 local at = 1
 while calls[at] do
   local asks, first = calls[at], calls[at + 2]
@@ -131,17 +135,18 @@ end
 local function are_written(states)
   local any = false
   for _, state in ipairs(states) do
-    if state.rule then
-      any, state.stop = true, now + 1
+    any = any or state.rule
+    if not state.parts[1] then
+      -- Asked for, and not there or not readable; or nothing is left of it.
+      state.stop = -LIMIT
+    elseif state.rule then
+      state.stop = now + 1
       for n, part in ipairs(rules[state.rule]) do
-        local part_state = own(part, state.parts[n])
-        if part_state then
-          state.stop = math.max(state.stop, ends[part[1]](part, part_state))
+        local before = own(part, state.parts[n])
+        if before then
+          state.stop = math.max(state.stop, ends[part[1]](part, before))
         end
       end
-    elseif not state.parts[1] then
-      -- Asked for, and not there or not readable.
-      state.stop = -LIMIT
     end
   end
   return any
@@ -154,9 +159,14 @@ local more = request[1] == 0 and 0 or 60000
 for n, states in ipairs(known) do
   if are_written(states) then
     local value, stop = value_of(states, KEYS[n], now, now - more * 1000)
-    -- At least a millisecond, and rounded up.
-    local done = put('SET', KEYS[n], value, 'PX', div_ceil(stop - now, 1000) + more)
-    if done.err then
+    local done
+    if value then
+      -- At least a millisecond, and rounded up.
+      done = put('SET', KEYS[n], value, 'PX', div_ceil(stop - now, 1000) + more)
+    else
+      done = put('DEL', KEYS[n])
+    end
+    if type(done) == 'table' and done.err then
       answer[4] = done.err
       break
     end

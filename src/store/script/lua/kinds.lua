@@ -22,8 +22,8 @@ local function states_of(value)
   return states
 end
 
--- The value for states, without those that stopped to matter before `since`; and when the last of them does. A state that does
--- not tell was alone, and matters until its key expires.
+-- The value for states, without those that stopped to matter before `since`, and when the last of them does; nil if there is
+-- none. A state that does not tell was alone, and matters until its key expires.
 local function value_of(states, name, now, since)
   local value, last = { SEVERAL }, now
   for _, state in ipairs(states) do
@@ -34,7 +34,9 @@ local function value_of(states, name, now, since)
       table.insert(state.parts, 1, stop)
     end
   end
-  if #value == 2 then
+  if #value == 1 then
+    return nil
+  elseif #value == 2 then
     value = value[2]
     value[1] = VERSION
   end

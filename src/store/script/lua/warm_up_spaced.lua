@@ -32,38 +32,51 @@ ends[WARM_UP_SPACED] = function(rule, state)
   return state[2] + micros + div_ceil(ticks, 1000 * 2 ^ rule[2])
 end
 
-steps[WARM_UP_SPACED] = function(rule, state, now, cost)
-  local longest, most, period, micro = rule[3], rule[7], rule[8], 1000 * 2 ^ rule[2]
-  local at, backlog, warmth = now, 0, 0
-  if state then
-    local micros, ticks
-    at = math.max(now, state[2])
-    micros, ticks, warmth = left(rule, state)
-    micros = micros - (at - state[2])
-    if micros > div_floor(longest, micro) then
-      return false
-    end
-    -- Beyond the period and a microsecond, how long a pause was makes no difference.
-    backlog = math.max(micros, -div_ceil(period, micro) - 1) * micro + ticks
-    if backlog <= 0 then
-      local cooled, rounded = most, 0
-      if -backlog < period then
-        cooled, rounded = mul_div(-backlog, rule[9], rule[10])
-      end
-      backlog, warmth = 0, math.max(0, math.min(warmth, most) - cooled - rounded)
-    end
+-- The next departure: at an instant that is never before the last write, how long it is until then, and how warm the key is.
+local function place(rule, state, now)
+  if not state then
+    return now, 0, 0
   end
-  if cost > rule[4] or backlog > longest then
+  local most, period, micro = rule[7], rule[8], 1000 * 2 ^ rule[2]
+  local at = math.max(now, state[2])
+  local micros, ticks, warmth = left(rule, state)
+  micros = micros - (at - state[2])
+  -- Beyond the period and a microsecond, how long a pause was makes no difference.
+  local backlog = math.max(micros, -div_ceil(period, micro) - 1) * micro + ticks
+  if backlog > 0 then
+    return at, backlog, warmth
+  end
+  local cooled, rounded = most, 0
+  if -backlog < period then
+    cooled, rounded = mul_div(-backlog, rule[9], rule[10])
+  end
+  return at, 0, math.max(0, math.min(warmth, most) - cooled - rounded)
+end
+
+-- What a call of some cost takes at the full rate, rounded down and up.
+local function price(rule, cost)
+  local low, rounded = mul_div(math.min(cost, WHOLE - 1), rule[5], rule[6])
+  return low, low + rounded
+end
+
+-- What those behind a call wait for it, which takes so long at the full rate.
+local function wait(rule, warmth, high)
+  local climb = rule[11]
+  if warmth >= climb then
+    return high
+  end
+  -- From here the call goes down to there, above the threshold: the area under the line.
+  local from = climb - warmth
+  local to = math.max(0, from - high)
+  local area, part = mul_div(from - to, rule[12] * (from + to), rule[13])
+  return high + area + part
+end
+
+steps[WARM_UP_SPACED] = function(rule, state, now, cost)
+  local at, backlog, warmth = place(rule, state, now)
+  if cost > rule[4] or backlog > rule[3] then
     return false
   end
-  local low, rounded = mul_div(cost, rule[5], rule[6])
-  local wait = low + rounded
-  if warmth < rule[11] then
-    -- From here the call goes down to there, above the threshold: the area under the line.
-    local from = rule[11] - warmth
-    local to = math.max(0, from - wait)
-    local area, part = mul_div(from - to, rule[12] * (from + to), rule[13])
-    wait = wait + area + part
-  end
-  return true, { WARM_UP_SPACED, at, backlog + wait, math.min(warmth + low, most + 1), rule[2] }
+  local low, high = price(rule, cost)
+  return true, { WARM_UP_SPACED, at, backlog + wait(rule, warmth, high), math.min(warmth + low, rule[7] + 1), rule[2] }
 end

@@ -1,0 +1,26 @@
+//! Requests about one key by itself: to look, and to forget it.
+
+use std::borrow::Cow;
+
+use super::{Evaluate, Program, answer::Answer, request::Request};
+use crate::{clock::Timestamp, store::Error};
+
+/// What is remembered of a key, and when it was.
+pub(super) async fn found<E: Evaluate>(
+    data: &E,
+    key: Box<[u8]>,
+) -> Result<(Timestamp, Option<Vec<u8>>), Error> {
+    let request = Request::to_see(None, vec![key]);
+    let bytes = data
+        .evaluate(request.program, request.keys, request.argument)
+        .await?;
+    let answer = Answer::read(request.program, &bytes, 1)?;
+    let state = answer.states.into_iter().next().flatten();
+    Ok((answer.now, state.map(Cow::into_owned)))
+}
+
+/// Forgets a key.
+pub(super) async fn reset<E: Evaluate>(data: &E, key: Box<[u8]>) -> Result<(), Error> {
+    let reset = data.evaluate(Program::RESET, vec![key], Vec::new());
+    reset.await.map(drop)
+}

@@ -1,0 +1,74 @@
+-- Corrects earlier charges, in order, before any call is decided: what is told of their keys is what that left.
+--
+-- `request[4]` has of each correction the rule, the key, and for each part of the rule its charge as numbers: when it was made, the units,
+-- the actual cost, and the class; when the call departs, in microseconds and nanoseconds beyond them, or -1; where the charge ends on the
+-- time axis of a bucket, in the same two, or -1; and how many microseconds had been given back to the key before.
+-- `settles[kind]` returns what a correction leaves of a state; nil if nothing changes, and false if nothing is left.
+
+local function charge_of(numbers)
+  local at, cost, actual, class, departs, departs_nanos, ends, ends_nanos, given_back = unpack(numbers)
+  return {
+    at = at,
+    cost = cost,
+    actual = actual,
+    class = class,
+    departs = departs >= 0 and departs or nil,
+    departs_nanos = departs_nanos,
+    ends = ends >= 0 and ends or nil,
+    ends_nanos = ends_nanos,
+    given_back = given_back,
+  }
+end
+
+-- Whether two states of one kind are the same; either may be none.
+local function is_same(one, other)
+  if not one or not other then
+    return not one and not other
+  end
+  for n = 1, math.max(#one, #other) do
+    if one[n] ~= other[n] then
+      return false
+    end
+  end
+  return true
+end
+
+-- What a correction leaves of the parts of a state; nil if that is as it was.
+local function settled(rule, state, charges)
+  local after, changed = {}, false
+  for n, part in ipairs(rule) do
+    local known = own(part, state[n])
+    if known and not shapes[part[1]](known) then
+      -- Numbers that are no state of this algorithm.
+      known, state[n], answer[3] = nil, false, answer[3] + 1
+    end
+    after[n] = state[n] or false
+    if part[1] == ALL then
+      after[n] = part
+    elseif known or not state[n] then
+      local new = settles[part[1]](part, known, now, charge_of(charges[n + 2]))
+      if new ~= nil and not is_same(new, known) then
+        after[n], changed = new, true
+      end
+    end
+  end
+  return changed and after or nil
+end
+
+local corrected = {}
+for _, correction in ipairs(request[4]) do
+  local rule, key = correction[1], correction[2]
+  local state = known_to(rule, key)
+  local after = settled(rules[rule], state.parts, correction)
+  if after then
+    state.parts, state.rule, corrected[key] = after, rule, true
+  end
+end
+
+for key in pairs(corrected) do
+  local value = { SEVERAL }
+  for n, state in ipairs(known[key]) do
+    value[n + 1] = { 0, unpack(state.parts) }
+  end
+  answer[key + 4] = cmsgpack.pack(value)
+end

@@ -1,0 +1,96 @@
+-- The places of a state that were given back, each { departs at, nanoseconds beyond it, span in units of this rule }.
+local function places_of(rule, state)
+  local places = {}
+  for n = 6, #state, 4 do
+    places[#places + 1] = { state[n], state[n + 1], -rescaled(-state[n + 2], state[n + 3], rule[2]) }
+  end
+  return places
+end
+
+-- When a place departs that begins `units` after the last write at `at`: microseconds, and nanoseconds beyond them, rounded up.
+local function departure(rule, at, units)
+  local gain = rule[2]
+  local micros = div_floor(units, gain)
+  local nanos = div_ceil((units - micros * gain) * 1000, gain)
+  if nanos == 1000 then
+    return at + micros + 1, 0
+  end
+  return at + micros, nanos
+end
+
+-- Remembers a place before the last one, if it has not departed at `now`. Bounded also where what is settled was never charged.
+local function remember(rule, places, departs, nanos, span, now)
+  if departs < now or departs == now and nanos == 0 or #places >= rule[4] then
+    return false
+  end
+  local n = 1
+  while places[n] and (places[n][1] < departs or places[n][1] == departs and places[n][2] < nanos) do
+    n = n + 1
+  end
+  if places[n] and places[n][1] == departs and places[n][2] == nanos then
+    return false
+  end
+  table.insert(places, n, { departs, nanos, math.min(span, LIMIT - 1) })
+  return true
+end
+
+-- Gives a place back to those who are not told their delay yet, or takes more.
+settles[LEAKY_BUCKET] = function(rule, state, now, charge)
+  local gain, price = rule[2], rule[3]
+  local at = state and math.max(now, state[2]) or now
+  local backlog = state and math.max(0, written(rule, state) - (at - state[2]) * gain) or 0
+  if charge.actual > charge.cost then
+    -- What is forced is never given back, and so nothing before it.
+    return { LEAKY_BUCKET, at, math.min(backlog + (charge.actual - charge.cost) * price, LIMIT - 1), gain, 0 }
+  elseif charge.actual == charge.cost or not state then
+    return nil
+  elseif backlog == 0 then
+    -- Time has restored all.
+    return { unpack(state, 1, 5) }
+  end
+  local places, left, sole, changed = places_of(rule, state), written(rule, state), state[5], false
+  -- Those that have passed make no difference any more.
+  while places[1] and places[1][3] <= (at - places[1][1]) * gain - div_ceil(places[1][2] * gain, 1000) do
+    table.remove(places, 1)
+    changed = true
+  end
+  -- Where the place of the charge begins if it is the last one, counted from the last write; and when that departs.
+  local span = charge.cost * price
+  local place = left - span
+  local departs, nanos = departure(rule, state[2], place)
+  local is_sole = sole == 1 and charge.at == state[2]
+  -- Else several depart in a nanosecond.
+  local are_apart = price * 1000 >= gain
+  local told, told_nanos = charge.departs, charge.departs_nanos
+  local is_last
+  if told then
+    is_last = told == departs and told_nanos == nanos and (are_apart or is_sole)
+  else
+    is_last = is_sole
+  end
+  if is_last then
+    left, sole, changed = place + charge.actual * price, 0, true
+    -- If all of it is given back, so are those before it that were.
+    while charge.actual == 0 and #places > 0 do
+      local before = places[#places]
+      local begin = left - before[3]
+      departs, nanos = departure(rule, state[2], begin)
+      if departs ~= before[1] or nanos ~= before[2] then
+        break
+      end
+      left = begin
+      table.remove(places)
+    end
+  elseif told and are_apart and charge.actual == 0 and (told < departs or told == departs and told_nanos < nanos) then
+    changed = remember(rule, places, told, told_nanos, span, at) or changed
+  end
+  if not changed then
+    return nil
+  end
+  local new = { LEAKY_BUCKET, state[2], math.max(0, left), gain, sole }
+  for _, freed in ipairs(places) do
+    local n = #new
+    new[n + 1], new[n + 2], new[n + 3], new[n + 4] = freed[1], freed[2], freed[3], gain
+  end
+  return new
+end

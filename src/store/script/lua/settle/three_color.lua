@@ -1,0 +1,36 @@
+local GREEN, YELLOW = 0, 1
+
+-- Corrects the buckets that a call of its colour spends.
+settles[THREE_COLOR] = function(rule, state, now, charge)
+  if charge.class ~= GREEN and charge.class ~= YELLOW then
+    return nil
+  end
+  local written = state and state[2]
+  local at = state and math.max(now, written) or now
+  -- When a bucket was left at which level of which gain: corrected, or as it was.
+  local function settled(n, place)
+    local left_at, left
+    if n == PEAK or charge.class == GREEN then
+      local level, from = state and state[place], state and state[place + 1]
+      left_at, left = corrected(rule, n, written, level, from, at, charge, least_end(rule, n, charge))
+    end
+    if left_at then
+      return true, left_at, left, rule[n]
+    elseif state then
+      return false, written, state[place], state[place + 1]
+    end
+    return false
+  end
+  local is_green, green_at, green, green_gain = settled(COMMITTED, 3)
+  local is_peak, peak_at, peak, peak_gain = settled(PEAK, 5)
+  if not is_green and not is_peak then
+    return nil
+  end
+  -- One is corrected where it was charged and the other one now, if that has filled up meanwhile.
+  local last = math.max(green_at or 0, peak_at or 0)
+  local function level_of(n, left_at, left, gain)
+    return left_at and filled(rule, n, left, gain, last - left_at) or rule[n + 2] * rule[n + 1]
+  end
+  green, peak = level_of(COMMITTED, green_at, green, green_gain), level_of(PEAK, peak_at, peak, peak_gain)
+  return { THREE_COLOR, last, green, rule[COMMITTED], peak, rule[PEAK] }
+end

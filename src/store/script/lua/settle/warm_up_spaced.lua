@@ -1,0 +1,48 @@
+-- The place behind the call of a charge as if it had cost less, `actual`: how long it is until then, and how warm the key is. Nil unless that call
+-- was the last one that was told its delay.
+local function behind(rule, state, now, charge)
+  local per_nano, most, climb = 2 ^ rule[2], rule[7], rule[11]
+  local low, high = price(rule, charge.cost)
+  local micros, ticks, warmth = left(rule, state)
+  local backlog = micros * 1000 * per_nano + ticks
+  -- Or colder than it was, where the warmth was cut.
+  local before = warmth - low
+  local is_cut, is_too_fast = warmth == most + 1, rule[5] < rule[6] * per_nano
+  if not charge.departs or before < 0 or is_too_fast or is_cut and before < climb then
+    return nil
+  end
+  -- If the key was idle since, its departure lies before the last write.
+  backlog = backlog - wait(rule, before, high)
+  local nanos = math.ceil(backlog / per_nano)
+  local departs = state[2] + div_floor(nanos, 1000)
+  if backlog < 0 or departs ~= charge.departs or nanos % 1000 ~= charge.departs_nanos then
+    return nil
+  end
+  -- What has departed keeps its distance to the next one.
+  local at, actual = math.max(now, state[2]), charge.actual
+  if departs < at or departs == at and charge.departs_nanos == 0 then
+    actual = math.max(actual, 1)
+  end
+  if actual == charge.cost then
+    return nil
+  elseif actual == 0 then
+    return backlog, before
+  end
+  low, high = price(rule, actual)
+  return backlog + wait(rule, before, high), math.min(before + low, most + 1)
+end
+
+settles[WARM_UP_SPACED] = function(rule, state, now, charge)
+  local at, backlog, warmth
+  if charge.actual > charge.cost then
+    local _, high = price(rule, charge.actual - charge.cost)
+    at, backlog, warmth = place(rule, state, now)
+    backlog = backlog + high
+  elseif charge.actual < charge.cost and state then
+    at = state[2]
+    backlog, warmth = behind(rule, state, now, charge)
+  end
+  if backlog then
+    return { WARM_UP_SPACED, at, math.min(backlog, LIMIT - 1), warmth, rule[2] }
+  end
+end

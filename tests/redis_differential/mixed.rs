@@ -1,0 +1,265 @@
+//! Settlements and calls in one request: what is decided, and what lies there afterwards, is what memory makes of them.
+
+use tollgate::{
+    AnyRule, Cost, Decision, Policy, Timestamp,
+    algorithm::{Algorithm, AnyState, Part, Scripted, Step},
+    key::Key,
+    store::{Ask, Redis, Settlement},
+};
+
+use super::{
+    Random, TENTHS, algorithms,
+    memory::told,
+    rules::{RULES, UNEVEN, UNEVEN_SECONDS},
+    servers::{self, Reply},
+    states::parts,
+};
+
+const KEYS: usize = 3;
+
+/// One client in memory, and in the server.
+struct Client {
+    key: Key,
+    /// The rules as this key meets them in a script.
+    rules: Vec<AnyRule>,
+    /// The state of each rule, which is that of the first one of its kind.
+    states: Vec<Option<AnyState>>,
+    /// Who may still settle, with the rule that charged.
+    open: Vec<(usize, Decision)>,
+    label: String,
+    name: Vec<u8>,
+}
+
+impl Client {
+    fn new(number: u64, policy: &Policy, rules: &[AnyRule]) -> Self {
+        let label = format!("client-{number}-");
+        let key = Key::from(&*label).labelled();
+        let own = rules.iter().map(|rule| {
+            let ask = Ask::new(policy, rule, key, Cost::ONE);
+            let rule = ask.rule_for_key().unwrap_or_else(|| rule.clone());
+            rule.in_script().unwrap_or(rule)
+        });
+        Self {
+            key,
+            rules: own.collect(),
+            states: vec![None; rules.len()],
+            open: Vec::new(),
+            label,
+            name: Vec::new(),
+        }
+    }
+
+    /// What lies in the server.
+    fn written(&mut self, server: &servers::Redis) -> Vec<Option<Part>> {
+        if self.name.is_empty() {
+            let mut names = server.keys().into_iter();
+            let own = names.find(|name| String::from_utf8_lossy(name).contains(&self.label));
+            self.name = own.unwrap_or_default();
+        }
+        match server.reply(&[&b"GET"[..], &self.name]) {
+            Reply::Bytes(bytes) => parts(&bytes),
+            _ => Vec::new(),
+        }
+    }
+
+    fn state(&mut self, rule: usize) -> (&AnyRule, &mut Option<AnyState>) {
+        let kind = |rule: &AnyRule| algorithms(rule);
+        let own = kind(&self.rules[rule]);
+        let first = self.rules.iter().position(|rule| kind(rule) == own);
+        (&self.rules[rule], &mut self.states[first.unwrap()])
+    }
+
+    fn parts(&self, rule: usize, state: &Option<AnyState>) -> Vec<Option<Part>> {
+        let mut parts = Vec::new();
+        if let Some(state) = state {
+            self.rules[rule].state_parts(state, &mut parts);
+        }
+        parts
+    }
+
+    /// In whole numbers, as it lies in the server.
+    fn round(&mut self, rule: usize) {
+        let state = self.state(rule).1.clone();
+        let parts = self.parts(rule, &state);
+        let (rule, state) = self.state(rule);
+        *state = rule.state_of_parts(&parts);
+    }
+
+    fn settle(&mut self, rule: usize, charged: Decision, now: Timestamp, actual: u64) {
+        let charge = { charged }.take_charge().unwrap();
+        let (own, state) = self.state(rule);
+        let before = state.clone();
+        own.settle(state, &charge, now, actual);
+        let after = state.clone();
+        if self.parts(rule, &before) == self.parts(rule, &after) {
+            *self.state(rule).1 = before;
+        } else {
+            self.round(rule);
+        }
+    }
+
+    fn decide(&mut self, rule: usize, now: Timestamp, cost: Cost) -> Decision {
+        let (own, state) = self.state(rule);
+        let step = own.step(state, now, cost);
+        if !matches!(step, Step::Kept(_)) {
+            self.round(rule);
+        }
+        step.decision()
+    }
+}
+
+/// What timelines came to.
+#[derive(Default, Debug)]
+struct Tally {
+    given_back: u64,
+    forced: u64,
+    admitted: u64,
+    refused: u64,
+}
+
+/// Random requests, each of some settlements and some calls, on three keys. Of one rule alone, states are compared number by
+/// number.
+async fn run(
+    server: &servers::Redis,
+    store: &Redis<AnyRule>,
+    rules: &[&str],
+    first: u64,
+    unit: u64,
+    requests: u64,
+) -> Tally {
+    let rules: Vec<AnyRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let (policy, mut random) = (Policy::new("limit"), Random(first));
+    let mut clients: Vec<_> = (0..KEYS as u64)
+        .map(|n| Client::new(first + n, &policy, &rules))
+        .collect();
+    let (mut now, mut tally) = (1_767_235_685_123_456_u64, Tally::default());
+    for request in 0..requests {
+        match random.below(12) {
+            0 => now -= random.below(5 * unit),
+            1 => now += random.below(40 * unit),
+            2..8 => now += random.below(3 * unit),
+            _ => {}
+        }
+        let at = Timestamp::from_nanos(now * 1000);
+        let mut settled = Vec::new();
+        for _ in 0..random.below(4) {
+            let client = random.below(KEYS as u64) as usize;
+            let open = &mut clients[client].open;
+            if open.is_empty() {
+                continue;
+            }
+            // The last one often, and any other.
+            let place = match random.below(2) {
+                0 => open.len() - 1,
+                _ => random.below(open.len() as u64) as usize,
+            };
+            let (rule, charged) = open.swap_remove(place);
+            let cost = { charged }.take_charge().unwrap().cost;
+            let actual = match random.below(64) {
+                0..32 => 0,
+                32..54 => random.below(cost + 1),
+                54..63 => cost + random.below(3),
+                // From 2^52 ticks on, what a script makes of a price is a tick off.
+                _ => cost + random.below(30),
+            };
+            settled.push((client, rule, charged, actual));
+        }
+        let rule = random.below(rules.len() as u64) as usize;
+        let asked: Vec<_> = (0..random.below(4))
+            .map(|_| {
+                let client = random.below(KEYS as u64) as usize;
+                (client, rule, Cost::new(1 + random.below(3)).unwrap())
+            })
+            .collect();
+        let settlements = settled.iter().map(|(client, rule, charged, actual)| {
+            let charge = { *charged }.take_charge().unwrap();
+            let key = clients[*client].key;
+            Settlement::new(&policy, &rules[*rule], key, charge, *actual).unwrap()
+        });
+        let asks: Vec<_> = asked
+            .iter()
+            .map(|(client, rule, cost)| {
+                Ask::new(&policy, &rules[*rule], clients[*client].key, *cost)
+            })
+            .collect();
+        let context = format!(
+            "{rules:?} from {first}, request {request} at {now} µs: {settled:?}, then {asked:?}, on {:?}",
+            clients
+                .iter()
+                .map(|client| &client.states)
+                .collect::<Vec<_>>()
+        );
+        let found = store
+            .settle_and_acquire_each_at(at, settlements.collect(), &asks)
+            .await
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        for (client, rule, charged, actual) in settled {
+            let cost = { charged }.take_charge().unwrap().cost;
+            tally.given_back += u64::from(actual < cost);
+            tally.forced += u64::from(actual > cost);
+            clients[client].settle(rule, charged, at, actual);
+        }
+        for ((client, rule, cost), found) in asked.into_iter().zip(found) {
+            let client = &mut clients[client];
+            let found = found.as_slice()[0];
+            let expected = client.decide(rule, at, cost);
+            assert_eq!(told(&found), told(&expected), "{context}");
+            if found.is_admitted() {
+                tally.admitted += 1;
+                client.open.push((rule, found));
+            } else {
+                tally.refused += 1;
+            }
+        }
+        if rules.len() > 1 {
+            continue;
+        }
+        for client in &mut clients {
+            let written = match client.written(server) {
+                // Nothing is left.
+                written if written == [None] => Vec::new(),
+                written => written,
+            };
+            assert_eq!(written, client.parts(0, &client.states[0]), "{context}");
+        }
+    }
+    tally
+}
+
+/// A set of rules, at its pace.
+fn sets() -> Vec<(u64, Vec<&'static str>)> {
+    let paces = [
+        (TENTHS, &RULES[..]),
+        (1, &UNEVEN),
+        (TENTHS, &UNEVEN_SECONDS),
+    ];
+    let mut sets = Vec::new();
+    for (unit, rules) in paces {
+        for (_, rules) in rules {
+            sets.extend(rules.iter().map(|rule| (unit, vec![*rule])));
+        }
+    }
+    // What is carried over between uneven rules is rounded at other places in memory.
+    let several = RULES.iter().filter(|(_, rules)| rules.len() > 1);
+    sets.extend(several.map(|(_, rules)| (TENTHS, rules.to_vec())));
+    sets
+}
+
+#[tokio::test]
+async fn settlements_and_calls_of_one_request_are_those_of_memory() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let mut all = Tally::default();
+    for (number, (unit, rules)) in sets().into_iter().enumerate() {
+        let first = 10 * number as u64;
+        let tally = run(&server, &store, &rules, first, unit, 200).await;
+        server.command(&["FLUSHALL"]);
+        assert!(tally.given_back > 20, "{rules:?}: {tally:?}");
+        all.given_back += tally.given_back;
+        all.forced += tally.forced;
+        all.admitted += tally.admitted;
+        all.refused += tally.refused;
+    }
+    assert!(all.forced > 500 && all.refused > 1000, "{all:?}");
+    assert_eq!(store.stats().healed, 0);
+}
