@@ -123,8 +123,9 @@ where
             look.remaining().unwrap_or(0)
         };
         let [each, together] = refunded(&own, lot).map(|state| told(state, lot.at));
-        let apart = told(refunded_apart(&own, lot, now), now);
-        let (least, most) = (each.min(together).min(apart), each.max(together));
+        let apart = refunded_apart(&own, lot, now).map(|state| told(state, now));
+        let least = apart.into_iter().fold(each.min(together), u64::min);
+        let most = each.max(together);
         if left > most || (left < least && raced.failed == 0) {
             return Err(self.breach(format!(
                 "{left} are left where everything was given back: one after the other it would be {least} to {most}"
@@ -201,20 +202,34 @@ fn refunded<R: Algorithm>(rule: &R, lot: &Lot) -> [Option<R::State>; 2] {
     })
 }
 
-/// The same where the last call came `later` than the others, before any was given back: of what refill has restored
-/// meanwhile, some rules give back less.
-fn refunded_apart<R: Algorithm>(rule: &R, lot: &Lot, later: Timestamp) -> Option<R::State> {
-    let mut state = None;
-    let mut charges = Vec::new();
-    for call in 1..=lot.calls {
-        let at = if call == lot.calls { later } else { lot.at };
-        let step = rule.step(&mut state, at, cost(lot.units));
-        charges.extend(step.decision().charge());
-    }
-    for charge in charges {
-        rule.settle(&mut state, &charge, later, 0);
-    }
-    state
+/// The same where some calls came `later` than the others, before any was given back: of what refill has restored meanwhile,
+/// some rules give back less. By how much depends on how many came later, and on the order in which they are given back.
+fn refunded_apart<R: Algorithm>(
+    rule: &R,
+    lot: &Lot,
+    later: Timestamp,
+) -> impl Iterator<Item = Option<R::State>> {
+    let early = [1, 2, lot.calls.saturating_sub(1)];
+    early.into_iter().flat_map(move |early| {
+        let early = early.min(lot.calls) as usize;
+        [false, true].map(|later_first| {
+            let (mut state, mut charges) = (None, Vec::new());
+            for call in 0..lot.calls as usize {
+                let at = if call < early { lot.at } else { later };
+                let step = rule.step(&mut state, at, cost(lot.units));
+                charges.extend(step.decision().charge());
+            }
+            if later_first {
+                let early = early.min(charges.len());
+                charges[..early].reverse();
+                charges.rotate_left(early);
+            }
+            for charge in charges {
+                rule.settle(&mut state, &charge, later, 0);
+            }
+            state
+        })
+    })
 }
 
 /// Whether a rule lets all pass again that was given back.
