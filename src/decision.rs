@@ -76,7 +76,7 @@ pub enum Verdict {
 #[derive(Clone, Copy)]
 pub struct Decision {
     kind: Kind,
-    /// In the low byte the worst class, then those under each rule, then the policy's mark: what a [`Charge`] keeps. In the
+    /// In the low byte the worst class, then those under each rule, then who made it: what a [`Charge`] keeps. In the
     /// highest bit, whether others share the decision.
     class: u64,
     at: Timestamp,
@@ -105,8 +105,8 @@ enum Kind {
 const CLASS_BITS: u32 = u8::BITS;
 
 impl Decision {
-    const POLICY_SHIFT: u32 = CLASS_BITS + u32::BITS;
-    const POLICY: u64 = (1 << charge::PolicyMark::BITS) - 1;
+    const MAKER_SHIFT: u32 = CLASS_BITS + u32::BITS;
+    const MAKER: u64 = (1 << charge::Maker::BITS) - 1;
     const SHARED: u64 = 1 << (u64::BITS - 1);
 
     /// The class under each rule.

@@ -37,7 +37,7 @@ pub struct Charge {
     /// Where the charge lies on the time axis of a [`TokenBucket`](crate::TokenBucket); `None` for other rules, and where
     /// several buckets were charged together.
     pub position: Option<Position>,
-    policy: PolicyMark,
+    maker: Maker,
 }
 
 /// Where a charge lies on the time axis of its token bucket.
@@ -86,26 +86,29 @@ impl Position {
     }
 }
 
-/// Which policy a charge belongs to: some bits of the digest of its name, or 0 where nobody said.
+/// Who made a charge: its policy, by some bits of the digest of its name, 0 where nobody said; and its store, by how many
+/// others had failed before that one was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PolicyMark(u32);
+pub(crate) struct Maker(u32);
 
-impl PolicyMark {
+impl Maker {
     pub(super) const BITS: u32 = 23;
-    const KNOWN: u64 = 1 << (Self::BITS - 1);
+    /// One store that had failed; three at most are told, above the policy.
+    const FALLBACK: u32 = 1 << (Self::BITS - 2);
+    const POLICY: u32 = Self::FALLBACK - 1;
+    const KNOWN: u32 = Self::FALLBACK >> 1;
 
     #[inline]
-    pub(crate) const fn new(policy_digest: u64) -> Self {
-        Self((policy_digest >> (u64::BITS - Self::BITS) | Self::KNOWN) as u32)
+    const fn of_policy(self, digest: u64) -> Self {
+        let policy = (digest >> (u64::BITS - Self::POLICY.count_ones())) as u32 | Self::KNOWN;
+        Self(self.0 & !Self::POLICY | policy)
     }
 
-    #[inline]
-    pub(super) const fn bits(self) -> u64 {
-        self.0 as u64
-    }
-
-    pub(super) const fn of_bits(bits: u64) -> Self {
-        Self(bits as u32)
+    const fn of_fallback(self) -> Self {
+        match self.0 / Self::FALLBACK {
+            3.. => self,
+            _ => Self(self.0 + Self::FALLBACK),
+        }
     }
 }
 
@@ -120,7 +123,7 @@ impl Charge {
             cost,
             delay: Some(Duration::ZERO),
             position: None,
-            policy: PolicyMark(0),
+            maker: Maker(0),
         }
     }
 
@@ -138,7 +141,14 @@ impl Charge {
 
     /// Whether a policy whose name has this digest may have made the charge.
     pub(crate) fn may_be_of(&self, policy_digest: u64) -> bool {
-        self.policy == PolicyMark::default() || self.policy == PolicyMark::new(policy_digest)
+        let policy = self.maker.0 & Maker::POLICY;
+        policy == 0 || policy == Maker::default().of_policy(policy_digest).0
+    }
+
+    /// The charge as a store knows it that another one fell back to; `None` where that other one made it.
+    pub(crate) fn in_fallback(&self) -> Option<Self> {
+        let maker = Maker(self.maker.0.checked_sub(Maker::FALLBACK)?);
+        Some(Self { maker, ..*self })
     }
 
     /// The same charge once more: for a store or a wrapper that settles it in one of two places.
@@ -179,16 +189,32 @@ impl Decision {
                 None => Duration::ZERO,
             }),
             position,
-            policy: PolicyMark::of_bits(self.class >> Self::POLICY_SHIFT & Self::POLICY),
+            maker: self.maker(),
         })
     }
 
     /// The decision of a limit whose policy's name has this digest.
     #[inline]
     #[must_use]
-    pub(crate) const fn of_policy(mut self, policy_digest: u64) -> Self {
-        self.class = self.class & !(Self::POLICY << Self::POLICY_SHIFT)
-            | PolicyMark::new(policy_digest).bits() << Self::POLICY_SHIFT;
+    pub(crate) const fn of_policy(self, policy_digest: u64) -> Self {
+        self.with_maker(self.maker().of_policy(policy_digest))
+    }
+
+    /// The decision of a store that another one fell back to: its charge is settled there.
+    #[must_use]
+    pub(crate) const fn of_fallback(self) -> Self {
+        self.with_maker(self.maker().of_fallback())
+    }
+
+    #[inline]
+    const fn maker(&self) -> Maker {
+        Maker((self.class >> Self::MAKER_SHIFT & Self::MAKER) as u32)
+    }
+
+    #[inline]
+    const fn with_maker(mut self, maker: Maker) -> Self {
+        self.class = self.class & !(Self::MAKER << Self::MAKER_SHIFT)
+            | (maker.0 as u64) << Self::MAKER_SHIFT;
         self
     }
 

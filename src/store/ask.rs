@@ -129,7 +129,7 @@ impl<'a, Rule> Settlement<'a, Rule> {
     ///
     /// # Errors
     ///
-    /// When another policy made the charge. It is told by 22 bits of the digest of its name: one wrong name in four
+    /// When another policy made the charge. It is told by 20 bits of the digest of its name: one wrong name in a
     /// million passes. A charge whose store does not [mark](Ask::charged) its decisions passes, too.
     pub fn new(
         policy: &'a Policy,
@@ -224,14 +224,26 @@ impl Decisions {
     /// The same decisions, each marked with the policy that asked, by the digest of its name.
     #[inline]
     pub(crate) fn of_policies(mut self, digests: impl IntoIterator<Item = u64>) -> Self {
-        let decisions = match &mut self.0 {
-            List::One(decision) => slice::from_mut(decision),
-            List::Several(decisions) => decisions,
-        };
-        for (decision, digest) in decisions.iter_mut().zip(digests) {
+        for (decision, digest) in self.as_mut_slice().iter_mut().zip(digests) {
             *decision = decision.of_policy(digest);
         }
         self
+    }
+
+    /// The same decisions, each marked as that of a store which another one fell back to.
+    pub(crate) fn of_fallback(mut self) -> Self {
+        for decision in self.as_mut_slice() {
+            *decision = decision.of_fallback();
+        }
+        self
+    }
+
+    #[inline]
+    fn as_mut_slice(&mut self) -> &mut [Decision] {
+        match &mut self.0 {
+            List::One(decision) => slice::from_mut(decision),
+            List::Several(decisions) => decisions,
+        }
     }
 
     /// Whether every one of them lets the request pass.

@@ -75,14 +75,11 @@ pub struct OnFailure<S> {
 }
 
 impl<S> OnFailure<S> {
-    pub(super) fn new(store: S, failed: Undecided) -> Self
+    /// `consequence` tells an operator what happens to requests while the store fails.
+    pub(super) fn new(store: S, failed: Undecided, consequence: &'static str) -> Self
     where
         S: Backend,
     {
-        let consequence = match failed {
-            Undecided::Open => "undecided requests pass, as `fail_open` says",
-            _ => "undecided requests are refused, as `fail_closed` says",
-        };
         let failures = Arc::new(Failures::new(store.address(), consequence));
         Self {
             store,
@@ -119,6 +116,21 @@ impl<S> OnFailure<S> {
     /// How often every attempt of the store lost its race; all clones together.
     pub fn contentions(&self) -> u64 {
         self.failures.contentions()
+    }
+
+    /// The store itself; whoever asks it [notes](Self::note) its failures.
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Notes why a call was not answered; tells what was chosen for contention, if it was that.
+    pub(super) fn note<'a>(
+        &self,
+        error: impl Into<Error>,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> Option<Undecided> {
+        let is_contention = self.failures.note(&error.into(), policies);
+        is_contention.then_some(self.contended)
     }
 
     /// The answers in place of `count` decisions.

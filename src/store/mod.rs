@@ -211,7 +211,8 @@ pub trait StoreExt: Backend + Sized {
     where
         Self: Backend<Error: Into<Error>>,
     {
-        OnFailure::new(self, Undecided::Open)
+        let consequence = "undecided requests pass, as `fail_open` says";
+        OnFailure::new(self, Undecided::Open, consequence)
     }
 
     /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) when the store cannot tell;
@@ -220,7 +221,8 @@ pub trait StoreExt: Backend + Sized {
     where
         Self: Backend<Error: Into<Error>>,
     {
-        OnFailure::new(self, Undecided::Closed)
+        let consequence = "undecided requests are refused, as `fail_closed` says";
+        OnFailure::new(self, Undecided::Closed, consequence)
     }
 
     /// Fails when no answer comes within a deadline; `settle` and `reset` have the same one.

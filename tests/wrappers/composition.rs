@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 use tollgate::{
     AnyRule, RateLimitLayer, TokenBucket,
     clock::TokioClock,
@@ -14,7 +14,7 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
-    fakes::{Asked, Bucket, Fault, Kind, Op, Remote, local},
+    fakes::{Asked, Bucket, Fault, Kind, Remote, local},
     remember::Closed,
 };
 
@@ -41,7 +41,7 @@ where
     assert_eq!(remote.calls().len(), calls, "{name}");
     remote.usually(Fault::Silent);
     for _ in 0..2 {
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let failed = asked.acquire(&store, "b", 1).await;
         assert!(failed.unwrap_err().is_timeout(), "{name}");
         assert!(begun.elapsed() >= DEADLINE, "{name}");
@@ -79,11 +79,13 @@ where
     let asked = Asked::of(TokenBucket::per_minute(60).burst(2));
     assert_eq!(asked.pass(&store, "a", 3).await, 2, "{name}");
     remote.usually(Fault::Silent);
-    assert_eq!(
-        asked.pass(&store, "b", 10).await,
-        passes_while_lost,
-        "{name}"
-    );
+    let mut passed = 0;
+    for _ in 0..10 {
+        let begun = Instant::now();
+        passed += asked.pass(&store, "b", 1).await;
+        assert!(begun.elapsed() <= DEADLINE, "{name}");
+    }
+    assert_eq!(passed, passes_while_lost, "{name}");
     remote.usually(Fault::None);
     advance(Duration::from_secs(2)).await;
     assert_eq!(asked.pass(&store, "a", 3).await, 2, "{name}");
@@ -247,8 +249,9 @@ async fn a_layer_over_a_fallback_goes_on_with_the_share() {
     assert_eq!(refused.headers()["retry-after"], "1800");
     remote.usually(Fault::None);
     advance(Duration::from_secs(1)).await;
-    assert_eq!(statuses(&service, "a", 4).await, [200, 200, 429, 429]);
-    assert_eq!((store.settled(), store.owing(), store.lost()), (2, 0, 0));
+    // Two of the six were spent there, whatever was admitted here.
+    let there = [200, 200, 200, 200, 429];
+    assert_eq!(statuses(&service, "a", 5).await, there);
     // A rule that has no share here.
     let service = limited("token-bucket 2/1h".parse().unwrap(), store.clone());
     remote.usually(Fault::Fails(Kind::Unavailable));
@@ -282,9 +285,6 @@ async fn requests_that_are_dropped_leave_nothing_behind() {
         .fall_back_to(local())
         .share(1, 2);
     let service = limited("token-bucket 1000/1h".parse().unwrap(), store.clone());
-    remote.usually(Fault::Fails(Kind::Other));
-    assert_eq!(statuses(&service, "a", 2).await, [200, 200]);
-    advance(Duration::from_secs(1)).await;
     remote.usually(Fault::Slow(Duration::from_millis(20)));
     let mut given_up = 0;
     for millis in 0..80 {
@@ -296,5 +296,4 @@ async fn requests_that_are_dropped_leave_nothing_behind() {
     assert!((20..80).contains(&given_up), "{given_up}");
     assert!(remote.dropped() >= given_up);
     assert_eq!(statuses(&service, "a", 1).await, [200]);
-    assert_eq!((store.owing(), remote.count(Op::Settle) > 0), (0, true));
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use tollgate::{
-    Cost, Decision, Policy, Timestamp, TokenBucket,
+    Cost, Decision, Policy, TokenBucket,
     algorithm::Algorithm,
     clock::{Clock, ManualClock, TokioClock},
     key::Key,
@@ -77,16 +77,6 @@ pub enum Op {
     Reset,
 }
 
-/// A settlement that arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrived {
-    pub policy: String,
-    pub key: Key,
-    pub cost: u64,
-    pub actual: u64,
-    pub at: Timestamp,
-}
-
 /// A [`Local`] behind a network that fails by plan.
 pub struct Remote<A: Algorithm, C> {
     pub local: Local<A, C>,
@@ -98,7 +88,6 @@ struct Line {
     usual: Mutex<Option<Fault>>,
     plan: Mutex<VecDeque<Fault>>,
     calls: Mutex<Vec<Op>>,
-    arrived: Mutex<Vec<Vec<Arrived>>>,
     running: AtomicU64,
     dropped: AtomicU64,
 }
@@ -159,11 +148,6 @@ impl<A: Algorithm, C> Remote<A, C> {
 
     pub fn count(&self, op: Op) -> usize {
         self.calls().iter().filter(|call| **call == op).count()
-    }
-
-    /// The settlements that arrived, call by call.
-    pub fn arrived(&self) -> Vec<Vec<Arrived>> {
-        self.line.arrived.lock().unwrap().clone()
     }
 
     /// Futures that were dropped before their end.
@@ -309,28 +293,18 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
-        let mut owned = Vec::new();
-        for settlement in settlements {
-            let arrived = Arrived {
-                policy: settlement.policy().name().to_owned(),
-                key: *settlement.key(),
-                cost: settlement.charge().cost,
-                actual: settlement.actual(),
-                at: settlement.charge().at,
-            };
+        let own = |settlement: Settlement<'_, A>| {
             let (policy, rule) = (settlement.policy().clone(), settlement.rule().clone());
-            owned.push((policy, rule, settlement.into_charge(), arrived));
-        }
-        let (local, line) = (self.local.clone(), Arc::clone(&self.line));
+            let (key, actual) = (*settlement.key(), settlement.actual());
+            (policy, rule, key, settlement.into_charge(), actual)
+        };
+        let owned: Vec<_> = settlements.into_iter().map(own).collect();
+        let local = self.local.clone();
         self.call(Op::Settle, move || {
-            let mut all = Vec::new();
-            for (policy, rule, charge, arrived) in owned {
-                let (key, actual) = (arrived.key, arrived.actual);
+            for (policy, rule, key, charge, actual) in owned {
                 let settlement = Settlement::new(&policy, &rule, key, charge, actual).unwrap();
                 at_once(Store::settle(&local, vec![settlement]));
-                all.push(arrived);
             }
-            line.arrived.lock().unwrap().push(all);
         })
     }
 

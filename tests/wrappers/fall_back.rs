@@ -1,11 +1,15 @@
 //! `.fall_back_to(…)`: deciding here while a store elsewhere fails.
 #![allow(unreachable_pub, reason = "items of a test module")]
 
-use std::time::Duration;
+use std::{
+    future::{Future, IntoFuture},
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use tokio::time::{Instant, advance};
 use tollgate::{
-    AnyRule, Cost, Decision, TokenBucket, Verdict,
+    AnyRule, Cost, TokenBucket, Verdict,
     clock::TokioClock,
     key::Key,
     store::{Ask, CircuitBreaker, Decisions, FallBackTo, Local, Settlement, Store, StoreExt},
@@ -24,17 +28,11 @@ pub struct Set {
 
 /// A bucket of ten an hour, of which this node has half.
 pub fn set() -> Set {
-    set_with(65_536, 16)
-}
-
-pub fn set_with(capacity: usize, per_call: usize) -> Set {
     let (remote, local) = (Bucket::new(), local());
-    let builder = remote.clone().fall_back_to(local.clone());
-    let store = builder.capacity(capacity).per_call(per_call).share(1, 2);
     Set {
+        store: remote.clone().fall_back_to(local.clone()).share(1, 2),
         remote,
         local,
-        store,
         asked: Asked::of(TokenBucket::per_hour(10)),
     }
 }
@@ -63,15 +61,11 @@ impl Set {
         look.remaining().unwrap()
     }
 
-    /// All that was settled there: keys and units, in order.
-    pub fn settled(&self) -> Vec<(Key, u64)> {
-        let arrived = self.remote.arrived().into_iter().flatten();
-        arrived
-            .map(|arrived| {
-                assert_eq!(arrived.cost, 0);
-                (arrived.key, arrived.actual)
-            })
-            .collect()
+    /// What the local store would admit of a key now.
+    pub fn here(&self, key: impl Into<Key>) -> u64 {
+        let share = TokenBucket::per_hour(5);
+        let look = self.local.look(&self.asked.policy, &share, &key.into());
+        look.remaining().unwrap()
     }
 }
 
@@ -93,10 +87,7 @@ async fn while_the_store_answers_nothing_is_decided_here() {
     assert_eq!(set.there("a"), 4);
     assert!(set.local.is_empty());
     let Set { store, .. } = set;
-    assert_eq!(
-        (store.failures(), store.decided(), store.owing()),
-        (0, 0, 0)
-    );
+    assert_eq!((store.failures(), store.decided()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,103 +108,150 @@ async fn while_it_fails_this_nodes_share_passes_whatever_the_failure() {
             assert_eq!(set.pass("b", 3).await, 3);
             advance(Duration::from_secs(720)).await;
             assert_eq!(set.pass("a", 20).await, 1);
-            assert_eq!((set.store.owing(), set.store.settled()), (2, 0));
-            assert_eq!(set.store.decided(), 20 + 1 + 3 + 20);
+            assert_eq!(set.store.decided(), 20 + 1 + 1 + 3 + 20);
+            assert_eq!(set.store.failures(), set.store.decided());
+        }
+    }
+}
+
+/// Whether an outage is the first or the second one: the local store keeps what it knows in between.
+#[tokio::test(start_paused = true)]
+async fn when_it_answers_again_it_decides_and_another_outage_brings_no_second_share() {
+    let set = set();
+    assert_eq!(set.pass("a", 4).await, 4);
+    set.down();
+    assert_eq!(set.pass("a", 20).await, 5);
+    set.up();
+    // As if nobody had come meanwhile: with one call to the store each.
+    let calls = set.remote.calls().len();
+    assert_eq!((set.there("a"), set.pass("a", 20).await), (6, 6));
+    assert_eq!(set.remote.calls()[calls..], [Op::Acquire; 20]);
+    set.down();
+    assert_eq!(set.pass("a", 20).await, 0);
+    // A share of five an hour.
+    advance(Duration::from_secs(2 * 720)).await;
+    assert_eq!(set.pass("a", 20).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_forgets_in_both_stores() {
+    let faults = [
+        (Fault::None, 0),
+        (Fault::AtOnce, 0),
+        (DOWN, 1),
+        (Fault::FailsAtOnce(Kind::Other), 1),
+    ];
+    for (fault, failures) in faults {
+        let set = set();
+        assert_eq!(set.pass("a", 10).await, 10);
+        set.down();
+        assert_eq!(set.pass("a", 10).await, 5);
+        set.remote.usually(fault);
+        let before = set.store.failures();
+        let Ok(()) = set.store.reset(&set.asked.policy, &Key::from("a")).await;
+        assert_eq!(set.store.failures() - before, failures);
+        assert!(set.local.is_empty());
+        assert_eq!(set.there("a"), if failures == 0 { 10 } else { 0 });
+    }
+}
+
+/// Whoever decided, whichever stores answer when it is settled, and whether less was spent or more.
+#[tokio::test(start_paused = true)]
+async fn a_charge_is_settled_in_the_store_that_made_it_and_nowhere_else() {
+    let there = [Fault::None, Fault::AtOnce];
+    let lost = [DOWN, Fault::FailsAtOnce(Kind::Other)];
+    for charged in [there, lost].concat() {
+        for settled in [there, lost].concat() {
+            for actual in [0, 1, 4, 5] {
+                let set = set();
+                set.remote.usually(charged);
+                let decision = set.asked.acquire(&set.store, "a", 4).await.unwrap();
+                let failures = set.store.failures();
+                set.remote.usually(settled);
+                let settlement = set.asked.settlement("a", &decision, actual);
+                let Ok(()) = set.store.settle(vec![settlement]).await;
+                let is_there = there.contains(&charged);
+                let is_lost = is_there && lost.contains(&settled);
+                let left = |of| of - if is_lost { 4 } else { actual };
+                let expected = if is_there {
+                    (left(10), 5)
+                } else {
+                    (10, left(5))
+                };
+                let what = format!("{charged:?}, {settled:?}, {actual}");
+                assert_eq!((set.there("a"), set.here("a")), expected, "{what}");
+                // What could not be settled is counted; and of a charge made here, nobody is told there.
+                assert_eq!(
+                    set.store.failures() - failures,
+                    u64::from(is_lost),
+                    "{what}"
+                );
+                let told = set.remote.count(Op::Settle);
+                assert_eq!(told, usize::from(is_there), "{what}");
+            }
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_it_answers_again_there_is_no_fresh_burst() {
+async fn charges_of_both_stores_are_settled_together() {
     let set = set();
-    set.down();
-    assert_eq!(set.pass("a", 20).await, 5);
+    let mut decisions = Vec::new();
+    for (key, fault) in [
+        ("a", Fault::None),
+        ("a", DOWN),
+        ("b", Fault::None),
+        ("c", DOWN),
+    ] {
+        set.remote.usually(fault);
+        decisions.push((key, set.asked.acquire(&set.store, key, 3).await.unwrap()));
+    }
+    let settlements = decisions.iter();
+    let settlements = settlements.map(|(key, decision)| set.asked.settlement(*key, decision, 1));
     set.up();
-    // The bucket there is full, but five have passed here.
-    assert_eq!(set.there("a"), 10);
-    assert_eq!(set.pass("a", 20).await, 5);
-    assert_eq!(set.settled(), [("a".into(), 5)]);
-    let calls = set.remote.calls();
-    let looks = calls.iter().position(|op| *op == Op::Settle).unwrap();
-    assert_eq!(
-        calls[looks - 1..looks + 2],
-        [Op::Look, Op::Settle, Op::Acquire]
-    );
-    let Set { store, .. } = &set;
-    assert_eq!((store.owing(), store.settled(), store.lost()), (0, 5, 0));
-    // Another failure fills nothing again.
-    set.down();
-    assert_eq!(set.pass("a", 20).await, 0);
-    assert_eq!(set.store.owing(), 0);
+    let Ok(()) = set.store.settle(settlements.collect()).await;
+    assert_eq!(["a", "b", "c"].map(|key| set.there(key)), [9, 9, 10]);
+    assert_eq!(["a", "b", "c"].map(|key| set.here(key)), [4, 5, 4]);
+    assert_eq!(set.remote.count(Op::Settle), 1);
 }
 
+/// Of three levels, each charge finds its own.
 #[tokio::test(start_paused = true)]
-async fn a_reset_forgets_in_both_stores_and_what_is_owed() {
-    let set = set();
-    assert_eq!(set.pass("a", 10).await, 10);
-    set.down();
-    assert_eq!(set.pass("a", 10).await, 5);
-    let reset = async || {
-        let key = Key::from("a");
-        let done = Store::<TokenBucket>::reset(&set.store, &set.asked.policy, &key).await;
-        assert!(done.is_ok());
-    };
-    let failures = set.store.failures();
-    reset().await;
-    assert_eq!((set.store.owing(), set.store.failures()), (0, failures + 1));
-    assert_eq!(set.pass("a", 10).await, 5);
-    for fault in [Fault::None, Fault::AtOnce] {
-        set.remote.usually(fault);
-        reset().await;
-        assert_eq!((set.store.owing(), set.there("a")), (0, 10));
-        assert!(set.local.is_empty());
-        assert_eq!(set.pass("a", 10).await, 10);
+async fn a_charge_finds_its_store_behind_several_fallbacks() {
+    let asked = Asked::of(TokenBucket::per_hour(16));
+    for made_by in 0..4 {
+        let stores = [(); 4].map(|()| Bucket::new());
+        let [first, second, third, last] = stores.each_ref().map(Clone::clone);
+        let inner = third.fall_back_to(last.fail_closed());
+        let middle = second.fall_back_to(inner.share::<TokenBucket>(1, 2));
+        let outer = first.fall_back_to(middle.share::<TokenBucket>(1, 2));
+        let store = outer.share::<TokenBucket>(1, 2);
+        stores[..made_by]
+            .iter()
+            .for_each(|store| store.usually(DOWN));
+        let decision = asked.acquire(&store, "a", 2).await.unwrap();
+        stores.iter().for_each(|store| store.usually(Fault::None));
+        let Ok(()) = store
+            .settle(vec![asked.settlement("a", &decision, 1)])
+            .await;
+        let settled = stores.each_ref().map(|store| store.count(Op::Settle));
+        assert_eq!(settled, [0, 1, 2, 3].map(|n| usize::from(n == made_by)));
     }
 }
 
+/// The rule of a settlement is another one, or its share is not what it was.
 #[tokio::test(start_paused = true)]
-async fn a_settlement_goes_to_the_store_or_is_made_here() {
-    let set = set();
-    let settle = async |decision: &Decision, actual| {
-        let settlement = set.asked.settlement("a", decision, actual);
-        assert!(set.store.settle(vec![settlement]).await.is_ok());
-    };
-    let acquire = async |units| set.asked.acquire(&set.store, "a", units).await.unwrap();
-    for fault in [Fault::None, Fault::AtOnce] {
-        set.remote.usually(fault);
-        let decision = acquire(4).await;
-        settle(&decision, 0).await;
-        assert_eq!(set.there("a"), 10);
-    }
-    for fault in [DOWN, Fault::FailsAtOnce(Kind::Other)] {
-        set.remote.usually(fault);
-        let decision = acquire(4).await;
-        // Less: it comes back here, and is not owed.
-        settle(&decision, 1).await;
-        assert_eq!(
-            set.asked.look(&set.store, "a").await.unwrap().remaining(),
-            Some(4)
-        );
-        settle(&decision, 1).await;
-        assert_eq!(
-            set.asked.look(&set.store, "a").await.unwrap().remaining(),
-            Some(5)
-        );
-        assert_eq!(set.store.owing(), 0);
-        // More: it is taken here, and owed.
-        let decision = acquire(1).await;
-        settle(&decision, 3).await;
-        assert_eq!(
-            set.asked.look(&set.store, "a").await.unwrap().remaining(),
-            Some(2)
-        );
-        set.up();
-        assert!(acquire(1).await.is_admitted());
-        assert_eq!(set.there("a"), 6);
-        let key = Key::from("a");
-        let done = Store::<TokenBucket>::reset(&set.store, &set.asked.policy, &key).await;
-        assert!(done.is_ok());
-    }
+async fn a_settlement_without_a_share_is_counted_and_not_made_elsewhere() {
+    let (remote, asked) = (Bucket::new(), Asked::of(TokenBucket::per_hour(9)));
+    let store = remote.clone().fall_back_to(local()).share(1, 3);
+    remote.usually(DOWN);
+    let decision = asked.acquire(&store, "a", 2).await.unwrap();
+    remote.usually(Fault::None);
+    let charge = { decision }.take_charge().unwrap();
+    let two = TokenBucket::per_hour(2);
+    let settlement = Settlement::new(&asked.policy, &two, "a".into(), charge, 0).unwrap();
+    let Ok(()) = store.settle(vec![settlement]).await;
+    assert_eq!((store.failures(), remote.count(Op::Settle)), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,14 +264,11 @@ async fn several_asks_are_decided_together_here_too() {
     let second = set.store.acquire(&both(2)).await.unwrap();
     assert!(!second.is_admitted());
     assert_eq!(second.as_slice()[1].remaining(), Some(4));
-    assert_eq!(set.store.owing(), 2);
+    assert_eq!(["a", "b"].map(|key| set.here(key)), [1, 4]);
     set.up();
-    let third = set.store.acquire(&both(6)).await.unwrap();
+    let third = set.store.acquire(&both(10)).await.unwrap();
     assert!(third.is_admitted());
-    let mut settled = set.settled();
-    settled.sort_by_key(|(_, units)| *units);
-    assert_eq!(settled, [("b".into(), 1), ("a".into(), 4)]);
-    assert_eq!((set.there("a"), set.there("b")), (0, 8));
+    assert_eq!(["a", "b"].map(|key| set.there(key)), [0, 9]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,17 +298,10 @@ async fn a_rule_without_a_share_is_turned_away() {
             .all(|decision| decision.verdict() == undecided)
     );
     assert_eq!(decisions.as_slice().len(), 2);
-    assert_eq!(
-        (store.turned_away(), store.decided(), store.owing()),
-        (5, 0, 0)
-    );
+    assert_eq!((store.turned_away(), store.decided()), (5, 0));
     let ask = [Ask::new(&asked.policy, &nine, "b".into(), Cost::ONE)];
     let decision = only(store.acquire(&ask).await.unwrap());
     assert_eq!(decision.remaining(), Some(2));
-    // What cannot be settled here does no harm.
-    let charge = { decision }.take_charge().unwrap();
-    let settlement = Settlement::new(&asked.policy, &asked.rule, "a".into(), charge, 0).unwrap();
-    assert!(store.settle(vec![settlement]).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +312,7 @@ async fn a_function_says_what_this_node_may_admit() {
     remote.usually(DOWN);
     assert_eq!(asked.pass(&store, "a", 10).await, 2);
     remote.usually(Fault::None);
-    assert_eq!(asked.pass(&store, "a", 10).await, 8);
+    assert_eq!(asked.pass(&store, "a", 20).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -350,8 +378,7 @@ async fn behind_a_breaker_an_outage_costs_no_waiting() {
     assert_eq!(set.remote.calls().len(), 3);
     set.up();
     advance(Duration::from_secs(1)).await;
-    assert_eq!(set.asked.pass(&store, "a", 100).await, 5);
-    assert_eq!((set.settled(), store.owing()), (vec![("a".into(), 5)], 0));
+    assert_eq!(set.asked.pass(&store, "a", 100).await, 10);
 }
 
 /// The second store may be far away, too, as long as it says what happens when it fails itself.
@@ -376,18 +403,34 @@ async fn a_store_may_fall_back_to_another_one_elsewhere() {
     assert_eq!(second.count(Op::Reset), 1);
     second.usually(DOWN);
     assert!(asked.acquire(&store, "c", 1).await.unwrap().is_undecided());
-    // What it remembers cannot be asked in passing: all that was admitted is settled.
     first.usually(Fault::None);
     second.usually(slow);
-    advance(Duration::from_secs(720)).await;
-    assert_eq!(asked.pass(&store, "a", 20).await, 5);
-    assert_eq!(
-        (
-            store.settled(),
-            store.owing(),
-            first.running(),
-            second.running()
-        ),
-        (5, 0, 0, 0)
-    );
+    assert_eq!(asked.pass(&store, "a", 20).await, 10);
+    assert_eq!((first.running(), second.running()), (0, 0));
+}
+
+/// Wherever it waits, in the one store or in the other.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_spends_once_at_most_in_each_store() {
+    let asked = Asked::of(TokenBucket::per_hour(10));
+    for polls in 0..4 {
+        let (first, second) = (Bucket::new(), Bucket::new());
+        let closed = second.clone().fail_closed();
+        let store = first.clone().fall_back_to(closed).share(1, 2);
+        first.usually(Fault::Lossy(Kind::Timeout));
+        second.usually(Fault::Slow(Duration::from_millis(10)));
+        let mut call = Box::pin(store.acquire(&[asked.ask("a", 1)]).into_future());
+        let mut cx = Context::from_waker(Waker::noop());
+        let is_ready = (0..polls).any(|_| call.as_mut().poll(&mut cx).is_ready());
+        assert!(!is_ready);
+        drop(call);
+        assert_eq!((first.running(), second.running()), (0, 0));
+        assert_eq!(first.dropped() + second.dropped(), 1, "after {polls}");
+        second.usually(Fault::None);
+        first.usually(DOWN);
+        assert_eq!(asked.pass(&store, "a", 20).await, 5);
+        first.usually(Fault::None);
+        let left = asked.pass(&store, "a", 20).await;
+        assert_eq!(left, if polls == 0 { 10 } else { 9 });
+    }
 }

@@ -1,68 +1,90 @@
-//! How much passes beyond a rule while a store is lost, and after: what the documentation of `FallBackTo` promises, held
-//! against every span of time in which anything passed.
+//! What several nodes admit while a store is lost, and after: what the documentation of `FallBackTo` promises, for every kind of
+//! rule that has shares, and whatever the clocks of the nodes say.
 
-use std::time::Duration;
+use std::{fmt, future::IntoFuture, time::Duration};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use tollgate::{
-    Quota, TokenBucket,
+    AnyRule, Decision, Quota, Timestamp, TokenBucket,
+    algorithm::Algorithm,
     clock::{Clock, ManualClock},
-    store::{FallBackTo, Local, LocalBuilder, StoreExt},
+    key::Key,
+    store::{FallBackTo, Local, LocalBuilder, Scalable, Store, StoreExt},
 };
 
-use crate::fakes::{Asked, Fault, Kind, Remote};
+use crate::fakes::{Asked, Fault, Kind, Remote, at_once};
 
-type Line = Remote<TokenBucket, ManualClock>;
+type Line<R> = Remote<R, ManualClock>;
 
-/// A node: its line to the store that all share, and what it wrapped it in.
-struct Node {
-    line: Line,
-    store: FallBackTo<Line, Local<TokenBucket, ManualClock>, TokenBucket>,
-}
+trait Rule: Algorithm<State: Send + Sync> + Scalable + fmt::Debug + Send + Sync + 'static {}
+impl<R: Algorithm<State: Send + Sync> + Scalable + fmt::Debug + Send + Sync + 'static> Rule for R {}
 
-/// A call that was decided.
-#[derive(Clone, Copy, Debug)]
-struct Passed {
-    at: u64,
-    units: u64,
-    /// Whether the node decided by itself.
-    by_itself: bool,
-}
-
-struct Fleet {
+/// A node: its clock, its line to the store that all share, and what it wrapped that in.
+struct Node<R: Rule> {
     clock: ManualClock,
-    nodes: Vec<Node>,
-    asked: Asked,
-    share: TokenBucket,
-    /// All decisions on the one key that matters, the refused ones with no units.
-    log: Vec<Passed>,
+    line: Line<R>,
+    store: FallBackTo<Line<R>, Local<R, ManualClock>, R>,
 }
 
-impl Fleet {
-    fn new(rule: TokenBucket, nodes: u64, parts: u64) -> Self {
+/// A call on the key that matters.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    at: u64,
+    /// 0 where it was refused.
+    units: u64,
+    node: usize,
+    /// Whether the node decided on its own.
+    alone: bool,
+}
+
+struct Fleet<R: Rule> {
+    /// The store's, which tells true time.
+    clock: ManualClock,
+    remote: Line<R>,
+    nodes: Vec<Node<R>>,
+    asked: Asked<R>,
+    log: Vec<Decided>,
+}
+
+fn by<R: Rule>(clock: &ManualClock) -> Local<R, ManualClock> {
+    let builder = LocalBuilder::new().capacity(1000);
+    builder.clock(clock.clone()).build()
+}
+
+impl<R: Rule> Fleet<R> {
+    /// A node with an equal share for each number of seconds that its clock is ahead.
+    fn new(rule: R, ahead: &[i64]) -> Self {
         let clock = ManualClock::default();
         let remote = Line::with_clock(clock.clone());
-        let node = |_| {
+        let count = ahead.len() as u64;
+        let node = |ahead: &i64| {
+            let now = clock.now().as_nanos();
+            let now = now.saturating_add_signed(ahead * 1_000_000_000);
+            let clock = ManualClock::new(Timestamp::from_nanos(now));
             let line = remote.another_line();
-            let local = LocalBuilder::new()
-                .capacity(100)
-                .clock(clock.clone())
-                .build();
-            let store = line.clone().fall_back_to(local).share(1, parts);
-            Node { line, store }
+            let store = line.clone().fall_back_to(by(&clock)).share(1, count);
+            Node { clock, line, store }
         };
         Self {
-            nodes: (0..nodes).map(node).collect(),
+            nodes: ahead.iter().map(node).collect(),
             clock,
+            remote,
             asked: Asked::of(rule),
-            share: rule.scaled(1, parts),
             log: Vec::new(),
         }
     }
 
-    /// A call on a key; only those on key 0 are looked at.
-    fn call(&mut self, node: usize, key: u64, units: u64) {
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.nodes.iter().for_each(|node| node.clock.advance(by));
+    }
+
+    fn set_lines(&self, fault: Fault) {
+        self.nodes.iter().for_each(|node| node.line.usually(fault));
+    }
+
+    fn call(&mut self, node: usize, key: u64, units: u64) -> Decision {
         let store = &self.nodes[node].store;
         let decided = store.decided();
         // The fake answers at the first poll or within the call: nothing is under way in between.
@@ -70,91 +92,99 @@ impl Fleet {
         let decision = call.expect("the store waits for nothing").unwrap();
         assert!(!decision.is_undecided());
         if key == 0 {
-            self.log.push(Passed {
+            self.log.push(Decided {
                 at: self.clock.now().as_nanos(),
                 units: if decision.is_admitted() { units } else { 0 },
-                by_itself: store.decided() > decided,
+                node,
+                alone: store.decided() > decided,
             });
         }
+        decision
     }
 
-    fn set_lines(&self, fault: Fault) {
-        self.nodes.iter().for_each(|node| node.line.usually(fault));
-    }
-
-    /// Every settlement is one that the share could have admitted at once, so that nobody is locked out for longer than that.
-    fn settlements_are_bounded(&self) -> Result<(), TestCaseError> {
-        for node in &self.nodes {
-            for settled in node.line.arrived().into_iter().flatten() {
-                prop_assert!(settled.actual <= self.share.capacity());
-                prop_assert_eq!(settled.cost, 0);
+    /// Twenty calls of each node.
+    fn knock(&mut self) -> u64 {
+        let first = self.log.len();
+        for node in 0..self.nodes.len() {
+            for _ in 0..20 {
+                self.call(node, 0, 1);
             }
-            prop_assert_eq!(node.store.lost(), 0);
         }
-        Ok(())
+        self.log[first..].iter().map(|call| call.units).sum()
     }
 
-    /// Calls `look` with every span from one call to another, and with what passed in it beyond the rule.
-    fn spans(
-        &self,
-        mut look: impl FnMut(usize, usize, Tokens) -> Result<(), TestCaseError>,
-    ) -> Result<(), TestCaseError> {
+    fn run(&mut self, fill: Duration, events: &[Event]) {
+        for event in events {
+            match event {
+                Event::Pass(thousandths) => self.advance(fill * *thousandths / 1000),
+                Event::Call { node, key, units } => {
+                    self.call(node.index(self.nodes.len()), *key, *units);
+                }
+                Event::Line { node, fault } => {
+                    self.nodes[node.index(self.nodes.len())]
+                        .line
+                        .usually(*fault);
+                }
+                Event::Settle { .. } => {}
+            }
+        }
+    }
+
+    /// Holds each span of the log, from one call to another, against the promise about a `bucket` of the rule.
+    fn keeps(&self, bucket: &TokenBucket) -> Result<(), TestCaseError> {
+        let nodes = self.nodes.len();
+        let share = bucket.scaled(1, nodes as u64);
         for first in 0..self.log.len() {
-            let mut passed = 0;
+            let mut there = 0;
+            let mut alone = vec![0; nodes];
+            // When the outage of each node began, if it is in one, and how long those before lasted in all.
+            let mut lost_at = vec![None; nodes];
+            let (mut outages, mut lasted) = (0, 0);
             for last in first..self.log.len() {
-                passed += self.log[last].units;
-                let nanos = self.log[last].at - self.log[first].at;
-                look(
-                    first,
-                    last,
-                    self.whole(passed) - self.bucket(&self.asked.rule, nanos),
-                )?;
+                let call = &self.log[last];
+                if call.alone {
+                    alone[call.node] += call.units;
+                    outages += i128::from(lost_at[call.node].is_none());
+                    let since = lost_at[call.node].replace(call.at).unwrap_or(call.at);
+                    lasted += i128::from(call.at - since);
+                } else {
+                    there += call.units;
+                    lost_at[call.node] = None;
+                }
+                let span = &self.log[first..=last];
+                let nanos = call.at - self.log[first].at;
+                prop_assert!(beyond(bucket, there, nanos) <= 0, "{bucket}: {span:?}");
+                for alone in &alone {
+                    prop_assert!(beyond(&share, *alone, nanos) <= 0, "{share}: {span:?}");
+                }
+                // All together: b/n and the refill of a share for each outage of a node.
+                let sum = there + alone.iter().sum::<u64>();
+                let price = outages * tokens(bucket, share.capacity()) * nodes as i128
+                    + lasted * i128::from(bucket.quota().amount());
+                let beyond = beyond(bucket, sum, nanos) * nodes as i128;
+                prop_assert!(beyond <= price, "{beyond} > {price}, {bucket}: {span:?}");
             }
         }
         Ok(())
-    }
-
-    /// The most that passed beyond the rule in any span.
-    fn most_beyond(&self) -> Tokens {
-        let mut most = Tokens::MIN;
-        let looked = self.spans(|_, _, beyond| {
-            most = most.max(beyond);
-            Ok(())
-        });
-        looked.unwrap();
-        most
-    }
-
-    fn whole(&self, tokens: u64) -> Tokens {
-        Tokens::from(tokens) * self.asked.rule.quota().period().as_nanos() as Tokens * PARTS
-    }
-
-    /// What comes in so many nanoseconds.
-    fn refill(&self, nanos: u64) -> Tokens {
-        Tokens::from(nanos) * Tokens::from(self.asked.rule.quota().amount()) * PARTS
-    }
-
-    /// What a rule lets pass in so many nanoseconds: its burst, and what comes in.
-    fn bucket(&self, rule: &TokenBucket, nanos: u64) -> Tokens {
-        let share = rule.quota();
-        let quota = self.asked.rule.quota();
-        let [ours, all] = [share, quota].map(|quota| {
-            (
-                quota.amount() as Tokens,
-                quota.period().as_nanos() as Tokens,
-            )
-        });
-        // The rate of the share as a part of that of the rule: exact, for the parts that are tried.
-        let part = PARTS * ours.0 * all.1 / (ours.1 * all.0);
-        self.whole(rule.capacity()) + self.refill(nanos) / PARTS * part
     }
 }
 
-/// Tokens, counted exactly: in parts that each are what comes in a nanosecond, over [`PARTS`] times the amount of the quota.
-type Tokens = i128;
+/// Tokens as numbers that are whole also after any nanosecond of refill.
+fn tokens(bucket: &TokenBucket, count: u64) -> i128 {
+    i128::from(count) * bucket.quota().period().as_nanos() as i128
+}
 
-/// A multiple of all numbers of nodes that are tried.
-const PARTS: Tokens = 12;
+/// How much more than the bucket allows so many units are in so many nanoseconds; below 0 if it allows more.
+fn beyond(bucket: &TokenBucket, units: u64, nanos: u64) -> i128 {
+    let refill = i128::from(nanos) * i128::from(bucket.quota().amount());
+    tokens(bucket, units) - tokens(bucket, bucket.capacity()) - refill
+}
+
+/// How long a bucket takes to fill, rounded up.
+fn fill(bucket: &TokenBucket) -> Duration {
+    bucket.quota().period() * bucket.capacity() as u32 / bucket.quota().amount() as u32
+        + Duration::from_nanos(1)
+}
 
 const DOWN: Fault = Fault::Fails(Kind::Timeout);
 
@@ -169,8 +199,8 @@ fn faults() -> impl Strategy<Value = Fault> {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// In thousandths of the time that the bucket takes to fill.
-    Pass(u64),
+    /// In thousandths of the time that a bucket takes to fill.
+    Pass(u32),
     Call {
         node: prop::sample::Index,
         key: u64,
@@ -178,158 +208,29 @@ enum Event {
     },
     Line {
         node: prop::sample::Index,
-        fault: Option<Fault>,
+        fault: Fault,
+    },
+    /// What some call was charged, if any.
+    Settle {
+        charge: prop::sample::Index,
+        actual: u64,
     },
 }
 
 fn events(keys: u64) -> impl Strategy<Value = Vec<Event>> {
-    let pass = prop_oneof![4 => 0..100_u64, 1 => 0..2000_u64];
+    let pass = prop_oneof![4 => 0..100_u32, 1 => 0..2000_u32];
     let units = prop_oneof![3 => Just(1_u64), 2 => 1..6_u64];
+    let fault = prop_oneof![1 => Just(Fault::None), 1 => faults()];
     let event = prop_oneof![
         3 => pass.prop_map(Event::Pass),
         10 => (any::<prop::sample::Index>(), 0..keys, units)
             .prop_map(|(node, key, units)| Event::Call { node, key, units }),
-        2 => (any::<prop::sample::Index>(), prop::option::of(faults()))
+        2 => (any::<prop::sample::Index>(), fault)
             .prop_map(|(node, fault)| Event::Line { node, fault }),
+        2 => (any::<prop::sample::Index>(), 0..10_u64)
+            .prop_map(|(charge, actual)| Event::Settle { charge, actual }),
     ];
     prop::collection::vec(event, 1..120)
-}
-
-fn rules() -> impl Strategy<Value = TokenBucket> {
-    (1..30_u64, 1..20_000_u64, 1..30_u64).prop_map(|(amount, millis, burst)| {
-        TokenBucket::new(Quota::new(amount, Duration::from_millis(millis))).burst(burst)
-    })
-}
-
-impl Fleet {
-    fn run(&mut self, events: &[Event]) {
-        let quota = self.asked.rule.quota();
-        let fill = u128::from(self.asked.rule.capacity()) * quota.period().as_nanos()
-            / u128::from(quota.amount());
-        for event in events {
-            match event {
-                Event::Pass(thousandths) => {
-                    let nanos = fill * u128::from(*thousandths) / 1000;
-                    self.clock.advance(Duration::from_nanos(nanos as u64));
-                }
-                Event::Call { node, key, units } => {
-                    self.call(node.index(self.nodes.len()), *key, *units);
-                }
-                Event::Line { node, fault } => {
-                    let node = &self.nodes[node.index(self.nodes.len())];
-                    node.line.usually(fault.unwrap_or(Fault::None));
-                }
-            }
-        }
-    }
-}
-
-proptest! {
-    /// One node, one key, failures as they come. A span that begins while the store is lost holds the rule exactly; else each
-    /// outage that begins in it adds the node's share of a burst at most, and no more than its share of what came in meanwhile,
-    /// once the store is back.
-    #[test]
-    fn each_outage_adds_a_share_of_a_burst_at_most(rule in rules(), parts in 1..4_u64, events in events(1)) {
-        prop_assume!(rule.capacity() >= parts);
-        let mut fleet = Fleet::new(rule, 1, parts);
-        fleet.run(&events);
-        fleet.settlements_are_bounded()?;
-        fleet.spans(|first, last, beyond| {
-            let log = &fleet.log[first..=last];
-            let (mut allowed, mut since_the_store_admitted) = (0, 0);
-            let mut was_lost = first > 0 && fleet.log[first - 1].by_itself;
-            let mut lost_at = None;
-            for call in log {
-                if call.by_itself && !was_lost {
-                    lost_at = Some(call.at);
-                }
-                was_lost = call.by_itself;
-                if !was_lost {
-                    let came_in = lost_at.take().map_or(0, |at| fleet.refill(call.at - at));
-                    since_the_store_admitted += came_in.min(fleet.whole(rule.capacity())) / parts as Tokens;
-                    if call.units > 0 {
-                        allowed += since_the_store_admitted;
-                        since_the_store_admitted = 0;
-                    }
-                }
-            }
-            // What was settled last may not have been repaid yet.
-            let after = log.iter().rev().take_while(|call| call.by_itself || call.units == 0);
-            if after.into_iter().any(|call| call.by_itself) {
-                allowed += fleet.whole(fleet.share.capacity());
-            }
-            prop_assert!(beyond <= allowed, "{beyond} > {allowed} in {log:?}");
-            Ok(())
-        })?;
-    }
-
-    /// Any number of nodes, each with a line of its own that fails as it likes, and several keys. What a node admits by itself
-    /// never exceeds its share of the rule, and what the store admits never exceeds the rule.
-    #[test]
-    fn however_often_lines_fail_no_node_exceeds_its_share(
-        rule in rules(), nodes in 1..4_u64, events in events(3),
-    ) {
-        prop_assume!(rule.capacity() >= nodes);
-        let mut fleet = Fleet::new(rule, nodes, nodes);
-        fleet.run(&events);
-        fleet.settlements_are_bounded()?;
-        fleet.spans(|first, last, beyond| {
-            let nanos = fleet.log[last].at - fleet.log[first].at;
-            prop_assert!(beyond <= fleet.bucket(&fleet.share, nanos) * Tokens::from(nodes));
-            Ok(())
-        })?;
-    }
-
-    /// All nodes lose the store at once and find it again at once. While it is lost, a burst passes above the rule
-    /// at most, all nodes together; after that another one at most, until each node has settled.
-    #[test]
-    fn an_outage_of_all_adds_a_burst_and_another_until_all_have_settled(
-        rule in rules(), nodes in 1..4_u64,
-        before in events(1), during in events(1), after in events(1), fault in faults(),
-    ) {
-        prop_assume!(rule.capacity() >= nodes);
-        let mut fleet = Fleet::new(rule, nodes, nodes);
-        fleet.run(&calls(before));
-        let lost = fleet.log.len();
-        fleet.set_lines(fault);
-        fleet.run(&calls(during));
-        let found = fleet.log.len();
-        fleet.set_lines(Fault::None);
-        fleet.run(&calls(after));
-        fleet.settlements_are_bounded()?;
-        let shares = fleet.whole(fleet.share.capacity() * nodes);
-        fleet.spans(|first, last, beyond| {
-            // With one node, its first call settles.
-            let unsettled = if last < found || nodes == 1 { 0 } else { shares };
-            let lost_in_it = if first >= lost || last < lost { 0 } else { shares };
-            prop_assert!(beyond <= lost_in_it + unsettled, "{beyond} from {first} to {last} of {:?}", fleet.log);
-            Ok(())
-        })?;
-    }
-
-    /// Nobody is locked out by what is settled: once its share and its bucket would have been refilled, a key has
-    /// its whole burst.
-    #[test]
-    fn after_an_outage_a_key_rests_and_has_its_burst(
-        rule in rules(), nodes in 1..4_u64, during in events(1),
-    ) {
-        prop_assume!(rule.capacity() >= nodes);
-        let mut fleet = Fleet::new(rule, nodes, nodes);
-        fleet.set_lines(DOWN);
-        fleet.run(&calls(during));
-        fleet.set_lines(Fault::None);
-        for node in 0..fleet.nodes.len() {
-            fleet.call(node, 0, 1);
-            let owing = fleet.nodes[node].store.owing();
-            prop_assert_eq!(owing, 0);
-        }
-        // All shares together are no more than the bucket; each node has just asked for one more.
-        let nanos = refill_time(&rule, rule.capacity() + nodes);
-        fleet.clock.advance(Duration::from_nanos(nanos));
-        fleet.log.clear();
-        fleet.call(0, 0, rule.capacity());
-        prop_assert_eq!(fleet.log[0].units, rule.capacity());
-    }
 }
 
 /// Without what happens to the lines.
@@ -338,26 +239,244 @@ fn calls(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
-/// Nanoseconds until so many tokens have come, rounded up.
-fn refill_time(rule: &TokenBucket, tokens: u64) -> u64 {
-    let nanos = u128::from(tokens) * rule.quota().period().as_nanos();
-    nanos.div_ceil(u128::from(rule.quota().amount())) as u64
+fn bucket() -> impl Strategy<Value = TokenBucket> {
+    (1..30_u64, 1..20_000_u64, 3..30_u64, 0..60_u64).prop_map(|(amount, millis, burst, initial)| {
+        let quota = Quota::new(amount, Duration::from_millis(millis));
+        let bucket = TokenBucket::new(quota).burst(burst);
+        match initial {
+            0..30 => bucket.initial(initial.min(burst)),
+            _ => bucket,
+        }
+    })
 }
 
-/// The runs above meet what they are about.
+/// How far ahead the clocks of one node to three are, in seconds.
+fn clocks() -> impl Strategy<Value = Vec<i64>> {
+    let ahead = prop_oneof![Just(0_i64), Just(600), Just(-600), -100_000..100_000_i64];
+    prop::collection::vec(ahead, 1..4)
+}
+
+/// Runs a block with a rule of every kind that has shares, and the buckets that it is made of.
+macro_rules! of_every_kind {
+    ($buckets:expr, |$rule:ident, $made_of:ident| $test:block) => {{
+        let [a, b, c] = $buckets;
+        of_every_kind!(@ a, [a], |$rule, $made_of| $test);
+        of_every_kind!(@ AnyRule::from(a), [a], |$rule, $made_of| $test);
+        of_every_kind!(@ (a, b), [a, b], |$rule, $made_of| $test);
+        of_every_kind!(@ (AnyRule::from(a), (b, c)), [a, b, c], |$rule, $made_of| $test);
+    }};
+    (@ $value:expr, $buckets:expr, |$rule:ident, $made_of:ident| $test:block) => {{
+        let ($rule, $made_of) = ($value, $buckets);
+        $test
+    }};
+}
+
+proptest! {
+    /// Lines that fail as they like, of one node and of several. What the store admits keeps the rule, and what a node admits on its
+    /// own keeps its share: so an outage costs a share of the burst at most, and what the share refills while it lasts.
+    #[test]
+    fn each_outage_of_a_node_adds_a_share_of_the_burst_and_of_the_refill_at_most(
+        buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
+    ) {
+        of_every_kind!(buckets, |rule, made_of| {
+            let mut fleet = Fleet::new(rule, &ahead);
+            fleet.run(fill(&made_of[0]), &events);
+            for bucket in &made_of {
+                fleet.keeps(bucket)?;
+            }
+        });
+    }
+
+    /// All nodes lose the store at once and find it again at once. While it is lost, a burst passes above the rule at most, all nodes
+    /// together; and once it is back, what it refilled meanwhile, which is another burst at most.
+    #[test]
+    fn an_outage_of_all_adds_a_burst_and_then_what_the_store_refilled_at_most(
+        buckets in [bucket(), bucket(), bucket()], ahead in clocks(), fault in faults(),
+        [before, during, after] in [events(1), events(1), events(1)].prop_map(|phases| phases.map(calls)),
+    ) {
+        of_every_kind!(buckets, |rule, made_of| {
+            let mut fleet = Fleet::new(rule, &ahead);
+            let fill = fill(&made_of[0]);
+            fleet.run(fill, &before);
+            let (lost, lost_at) = (fleet.log.len(), fleet.clock.now());
+            fleet.set_lines(fault);
+            fleet.run(fill, &during);
+            let (found, lasted) = (fleet.log.len(), fleet.clock.now().saturating_since(lost_at));
+            fleet.set_lines(Fault::None);
+            fleet.run(fill, &after);
+            for bucket in &made_of {
+                let nodes = ahead.len() as u64;
+                let shares = tokens(bucket, bucket.scaled(1, nodes).capacity() * nodes);
+                let refilled = lasted.as_nanos() as i128 * i128::from(bucket.quota().amount());
+                let refilled = refilled.min(tokens(bucket, bucket.capacity()));
+                for first in 0..fleet.log.len() {
+                    let mut sum = 0;
+                    for last in first..fleet.log.len() {
+                        let call = &fleet.log[last];
+                        sum += call.units;
+                        let beyond = beyond(bucket, sum, call.at - fleet.log[first].at);
+                        let price = match (first < lost, first < found, last < lost, last < found) {
+                            // It begins before the outage, and ends in it or after it.
+                            (true, _, false, true) => shares,
+                            (true, _, false, false) => shares + refilled,
+                            // It begins in the outage, and ends after it.
+                            (false, true, _, false) => shares,
+                            _ => 0,
+                        };
+                        prop_assert!(beyond <= price, "{beyond} > {price}, {bucket}: {first}, {last}, {:?}", fleet.log);
+                    }
+                }
+            }
+        });
+    }
+
+    /// A twin of the store that hears of no outage, and one of each node's own store that hears of nothing else: what was charged, settled
+    /// or told by a clock on one side never reaches the other one.
+    #[test]
+    fn the_store_and_each_node_decide_as_if_they_were_alone(
+        buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
+    ) {
+        of_every_kind!(buckets, |rule, made_of| {
+            as_if_alone(rule, fill(&made_of[0]), &ahead, &events)?;
+        });
+    }
+}
+
+fn as_if_alone<R: Rule>(
+    rule: R,
+    fill: Duration,
+    ahead: &[i64],
+    events: &[Event],
+) -> Result<(), TestCaseError> {
+    let fleet = Fleet::new(rule.clone(), ahead);
+    let remote = by::<R>(&fleet.clock);
+    let own: Vec<_> = fleet
+        .nodes
+        .iter()
+        .map(|node| by::<R>(&node.clock))
+        .collect();
+    let share = Asked::of(rule.try_scaled(1, ahead.len() as u64).unwrap());
+    let mut lines = vec![Fault::None; ahead.len()];
+    let mut charges = Vec::new();
+    for event in events {
+        match event {
+            Event::Pass(thousandths) => fleet.advance(fill * *thousandths / 1000),
+            Event::Line { node, fault } => {
+                let node = node.index(lines.len());
+                lines[node] = *fault;
+                fleet.nodes[node].line.usually(*fault);
+            }
+            Event::Call { node, key, units } => {
+                let node = node.index(lines.len());
+                let call = fleet.asked.acquire(&fleet.nodes[node].store, *key, *units);
+                let decision = call.now_or_never().unwrap().unwrap();
+                let there = || remote.decide(&fleet.asked.ask(*key, *units));
+                let here = || own[node].decide(&share.ask(*key, *units));
+                let twin = match lines[node] {
+                    Fault::None => there(),
+                    Fault::Lossy(_) => {
+                        there();
+                        here()
+                    }
+                    _ => here(),
+                };
+                prop_assert_eq!(decision, twin);
+                if { decision }.take_charge().is_some() {
+                    charges.push((node, *key, lines[node] != Fault::None, decision, twin));
+                }
+            }
+            Event::Settle { charge, actual } => {
+                if charges.is_empty() {
+                    continue;
+                }
+                let charge = charges.swap_remove(charge.index(charges.len()));
+                let (node, key, alone, decision, twin) = charge;
+                let store = &fleet.nodes[node].store;
+                let failures = store.failures();
+                let settlement = fleet.asked.settlement(key, &decision, *actual);
+                let settled = store.settle(vec![settlement]);
+                settled.into_future().now_or_never().unwrap().unwrap();
+                let is_lost = !alone && lines[node] != Fault::None;
+                prop_assert_eq!(store.failures() - failures, u64::from(is_lost));
+                if alone {
+                    at_once(Store::settle(
+                        &own[node],
+                        vec![share.settlement(key, &twin, *actual)],
+                    ));
+                } else if matches!(lines[node], Fault::None | Fault::Lossy(_)) {
+                    let settlement = fleet.asked.settlement(key, &twin, *actual);
+                    at_once(Store::settle(&remote, vec![settlement]));
+                }
+            }
+        }
+    }
+    for key in [0, 1_u64].map(Key::from) {
+        let look = |store: &Local<R, ManualClock>| {
+            store.look(&fleet.asked.policy, &fleet.asked.rule, &key)
+        };
+        prop_assert_eq!(look(&fleet.remote.local), look(&remote));
+    }
+    Ok(())
+}
+
+/// Also where charges that were made in the outage are settled in it, or after it.
 #[test]
-fn the_bounds_are_reached() {
+fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says() {
+    let second = Duration::from_secs(1);
+    for ahead in [&[600][..], &[-600], &[600, 0, 86_400]] {
+        for (actual, settled_after) in [(0, false), (0, true), (30, false), (30, true)] {
+            let rule = TokenBucket::per_second(1).burst(12);
+            let mut fleet = Fleet::new(rule, ahead);
+            fleet.set_lines(DOWN);
+            let mut decisions = Vec::new();
+            for node in 0..ahead.len() {
+                decisions.push((node, fleet.call(node, 0, 2)));
+            }
+            assert_eq!(fleet.knock(), 12 - 2 * ahead.len() as u64);
+            if settled_after {
+                fleet.set_lines(Fault::None);
+            }
+            for (node, decision) in &decisions {
+                let settlement = fleet.asked.settlement(0, decision, actual);
+                let settled = fleet.nodes[*node].store.settle(vec![settlement]);
+                settled.into_future().now_or_never().unwrap().unwrap();
+            }
+            fleet.set_lines(Fault::None);
+            let passed = fleet.knock();
+            for node in (0..ahead.len()).cycle().take(20) {
+                let refused = fleet.call(node, 0, 1);
+                assert_eq!(refused.retry_after(), Some(second), "{ahead:?}");
+                fleet.advance(second);
+                assert!(fleet.call(node, 0, 1).is_admitted(), "{ahead:?}");
+            }
+            assert_eq!(passed, 12);
+        }
+    }
+}
+
+/// What the page for operators states is what happens where everybody knocks.
+#[test]
+fn the_price_of_an_outage_is_paid_in_full_and_not_twice() {
     let rule = TokenBucket::per_hour(12);
-    let mut fleet = Fleet::new(rule, 3, 3);
-    let knock =
-        |fleet: &mut Fleet| (0..3).for_each(|node| (0..20).for_each(|_| fleet.call(node, 0, 1)));
-    knock(&mut fleet);
+    let hour = Duration::from_secs(3600);
+    let mut fleet = Fleet::new(rule, &[0, 600, -600]);
+    assert_eq!(fleet.knock(), 12);
+    // Of all: a share of the burst on each node, and as much for an hour as the rule lets pass in it.
     fleet.set_lines(DOWN);
-    knock(&mut fleet);
-    // Twelve above the rule: four for each node.
-    assert_eq!(fleet.most_beyond(), fleet.whole(12));
+    assert_eq!(fleet.knock(), 12);
+    fleet.advance(hour);
+    assert_eq!(fleet.knock(), 12);
+    // And what the store refilled in that hour.
     fleet.set_lines(Fault::None);
-    knock(&mut fleet);
-    assert_eq!(fleet.most_beyond(), fleet.whole(12));
-    assert!(fleet.nodes.iter().all(|node| node.store.settled() == 4));
+    assert_eq!(fleet.knock(), 12);
+    // Another one at once: the shares are spent.
+    fleet.set_lines(DOWN);
+    assert_eq!(fleet.knock(), 0);
+    fleet.set_lines(Fault::None);
+    // Of one node, an hour later: a third of the burst, while the store goes on with the whole for the others.
+    fleet.advance(hour);
+    fleet.nodes[0].line.usually(DOWN);
+    assert_eq!(fleet.knock(), 4 + 12);
+    fleet.advance(hour);
+    assert_eq!(fleet.knock(), 4 + 12);
 }

@@ -10,7 +10,6 @@ mod circuit_breaker;
 mod circuit_breaker_model;
 mod composition;
 mod contention;
-mod debts;
 mod fakes;
 mod fall_back;
 mod fleet;

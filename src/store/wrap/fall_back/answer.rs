@@ -1,21 +1,77 @@
-//! The future of an answer.
+//! The way of a call: to the remote store, and to the local one where that fails.
 
 use std::{
     convert::Infallible,
     fmt,
     future::Future,
+    ops::ControlFlow,
     pin::Pin,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
 };
 
 use pin_project_lite::pin_project;
+use smallvec::SmallVec;
 
-use super::{
-    batch::Batch,
-    call::{Call, Next},
-    shared::Shared,
+use super::Shared;
+use crate::{
+    decision::Cost,
+    key::Key,
+    outcome::Policy,
+    store::{Ask, Check, Decisions, Error, NeverFails, Store, Undecided},
 };
-use crate::store::{Decisions, Error, NeverFails, Store};
+
+/// What is asked of both stores.
+#[derive(Clone, Copy)]
+pub(super) enum Question {
+    Acquire,
+    Look,
+}
+
+impl Question {
+    fn put<Rule, S: Store<Rule>>(self, store: &S, asks: &[Ask<'_, Rule>]) -> Check<S::Answer> {
+        match self {
+            Self::Acquire => store.acquire(asks),
+            Self::Look => store.look(asks),
+        }
+    }
+}
+
+impl<S, L, Rule> Shared<S, L, Rule>
+where
+    S: Store<Rule, Error: Into<Error>>,
+    L: Store<Rule, Error: NeverFails>,
+{
+    /// Goes on with the local store; but where the remote one only lost its races, nothing passes beside it.
+    fn fall_back(
+        &self,
+        error: S::Error,
+        question: Question,
+        asks: &[Ask<'_, Rule>],
+    ) -> ControlFlow<Decisions, L::Answer> {
+        let undecided = |answer: Undecided| ControlFlow::Break(answer.decisions(asks.len()));
+        if let Some(contended) = self.remote.note(error, asks.iter().map(Ask::policy)) {
+            return undecided(contended);
+        }
+        let shares = asks.iter().map(|ask| (self.share_of)(ask.rule()));
+        let Some(shares) = shares.collect::<Option<SmallVec<[Rule; 1]>>>() else {
+            self.turned_away.fetch_add(1, Ordering::Relaxed);
+            return undecided(Undecided::Closed);
+        };
+        let asks = asks.iter().zip(&shares);
+        let asks = asks.map(|(ask, rule)| Ask::new(ask.policy(), rule, *ask.key(), ask.cost()));
+        match question.put(&self.local, &asks.collect::<SmallVec<[_; 1]>>()) {
+            Check::Ready(answer) => ControlFlow::Break(self.decided(answer)),
+            Check::Pending(answer) => ControlFlow::Continue(answer),
+        }
+    }
+
+    /// What the local store answered.
+    fn decided(&self, answer: Result<Decisions, L::Error>) -> Decisions {
+        self.decided.fetch_add(1, Ordering::Relaxed);
+        answer.unwrap_or_else(NeverFails::never).of_fallback()
+    }
+}
 
 pin_project! {
     /// The future of a [`FallBackTo`](super::FallBackTo) store's answer.
@@ -25,54 +81,45 @@ pin_project! {
         L: Store<Rule>,
     {
         #[pin]
-        state: State<S, L, Rule>,
-        call: Call<S, L, Rule>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    pub(super) enum State<S, L, Rule>
-    where
-        S: Store<Rule>,
-        L: Store<Rule>,
-    {
-        // Whether the store is there, before something due is settled: by a question that changes nothing. A store
-        // that hangs would find a settlement of each request when it goes on.
-        Looking { #[pin] look: S::Answer, due: Option<Batch<Rule>> },
-        Settling { #[pin] done: S::Done, due: Option<Batch<Rule>> },
-        Asking { #[pin] answer: S::Answer, told: Option<Decisions>, #[pin] beside: Beside<S::Done, Rule> },
-        Local { #[pin] answer: L::Answer, is_due: bool },
-        Over,
-    }
-}
-
-pin_project! {
-    /// Debts of others that are settled while a call asks for its own.
-    pub(super) struct Beside<D, Rule> {
+        remote: Option<S::Answer>,
         #[pin]
-        done: Option<D>,
-        batch: Option<Batch<Rule>>,
+        local: Option<L::Answer>,
+        question: Question,
+        asks: SmallVec<[(Policy, Rule, Key, Cost); 1]>,
+        shared: Arc<Shared<S, L, Rule>>,
     }
 }
 
 impl<S, L, Rule> FallBackFuture<S, L, Rule>
 where
-    S: Store<Rule>,
-    L: Store<Rule>,
+    S: Store<Rule, Error: Into<Error>>,
+    L: Store<Rule, Error: NeverFails>,
+    Rule: Clone,
 {
-    pub(super) fn new(state: State<S, L, Rule>, call: Call<S, L, Rule>) -> Self {
-        Self { state, call }
-    }
-}
-
-impl<S, L, Rule> fmt::Debug for FallBackFuture<S, L, Rule>
-where
-    S: Store<Rule>,
-    L: Store<Rule>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FallBackFuture").finish_non_exhaustive()
+    pub(super) fn ask(
+        shared: &Arc<Shared<S, L, Rule>>,
+        question: Question,
+        asks: &[Ask<'_, Rule>],
+    ) -> Check<Self> {
+        let (remote, local) = match question.put(shared.remote.store(), asks) {
+            Check::Ready(Ok(decisions)) => return Check::Ready(Ok(decisions)),
+            Check::Ready(Err(error)) => match shared.fall_back(error, question, asks) {
+                ControlFlow::Break(decisions) => return Check::Ready(Ok(decisions)),
+                ControlFlow::Continue(answer) => (None, Some(answer)),
+            },
+            Check::Pending(answer) => (Some(answer), None),
+        };
+        let own = |ask: &Ask<'_, Rule>| {
+            let (policy, rule) = (ask.policy().clone(), ask.rule().clone());
+            (policy, rule, *ask.key(), ask.cost())
+        };
+        Check::Pending(Self {
+            remote,
+            local,
+            question,
+            asks: asks.iter().map(own).collect(),
+            shared: Arc::clone(shared),
+        })
     }
 }
 
@@ -80,7 +127,6 @@ impl<S, L, Rule> Future for FallBackFuture<S, L, Rule>
 where
     S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
-    Rule: Clone,
 {
     type Output = Result<Decisions, Infallible>;
 
@@ -89,98 +135,33 @@ where
     /// When polled again after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let call = this.call;
-        loop {
-            let next = match this.state.as_mut().project() {
-                StateProj::Looking { look, due } => {
-                    let look = ready!(look.poll(cx));
-                    call.looked(look, taken(due))
-                }
-                StateProj::Settling { done, due } => {
-                    let done = ready!(done.poll(cx));
-                    call.settled(done, taken(due))
-                }
-                StateProj::Asking {
-                    answer,
-                    told,
-                    beside,
-                } => {
-                    // First, so that it is on its way first.
-                    let settled = beside.poll(cx, &call.shared);
-                    let answer = match told.take() {
-                        Some(decisions) => Ok(decisions),
-                        None => ready!(answer.poll(cx)),
-                    };
-                    match (answer, settled) {
-                        (Err(error), _) => call.failed(error),
-                        (Ok(decisions), Poll::Ready(())) => {
-                            call.shared.answered();
-                            Next::Answer(decisions)
-                        }
-                        (Ok(decisions), Poll::Pending) => {
-                            *told = Some(decisions);
-                            return Poll::Pending;
-                        }
-                    }
-                }
-                StateProj::Local { answer, is_due } => {
-                    let is_due = *is_due;
-                    let answer = ready!(answer.poll(cx));
-                    call.decided(answer.unwrap_or_else(NeverFails::never), is_due)
-                }
-                StateProj::Over => panic!("`FallBackFuture` polled after it was ready"),
+        if let Some(remote) = this.remote.as_mut().as_pin_mut() {
+            let answer = ready!(remote.poll(cx));
+            // Its future ends here, not when this one is dropped.
+            this.remote.set(None);
+            let error = match answer {
+                Ok(decisions) => return Poll::Ready(Ok(decisions)),
+                Err(error) => error,
             };
-            match next {
-                Next::Answer(decisions) => {
-                    this.state.set(State::Over);
-                    return Poll::Ready(Ok(decisions));
-                }
-                Next::Wait(state) => this.state.set(state),
+            let asks = this.asks.iter();
+            let asks = asks.map(|(policy, rule, key, cost)| Ask::new(policy, rule, *key, *cost));
+            let asks: SmallVec<[_; 1]> = asks.collect();
+            match this.shared.fall_back(error, *this.question, &asks) {
+                ControlFlow::Break(decisions) => return Poll::Ready(Ok(decisions)),
+                ControlFlow::Continue(answer) => this.local.set(Some(answer)),
             }
         }
+        let Some(local) = this.local.as_mut().as_pin_mut() else {
+            panic!("`FallBackFuture` polled after it was ready")
+        };
+        let answer = ready!(local.poll(cx));
+        this.local.set(None);
+        Poll::Ready(Ok(this.shared.decided(answer)))
     }
 }
 
-impl<D, Rule> Beside<D, Rule> {
-    pub(super) fn nothing() -> Self {
-        let (done, batch) = (None, None);
-        Self { done, batch }
-    }
-
-    pub(super) fn new(done: D, batch: Batch<Rule>) -> Self {
-        let (done, batch) = (Some(done), Some(batch));
-        Self { done, batch }
-    }
-
-    fn poll<S, L, E>(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        shared: &Shared<S, L, Rule>,
-    ) -> Poll<()>
-    where
-        D: Future<Output = Result<(), E>>,
-        E: Into<Error>,
-    {
-        let mut this = self.project();
-        if let Some(done) = this.done.as_mut().as_pin_mut() {
-            let result = ready!(done.poll(cx));
-            match (result, this.batch.take()) {
-                (Ok(()), Some(batch)) => batch.settled(),
-                (Ok(()), None) => {}
-                (Err(error), batch) => {
-                    shared.failed(error, batch.iter().flat_map(Batch::policies));
-                }
-            }
-            this.done.set(None);
-        }
-        Poll::Ready(())
-    }
-}
-
-/// What is there to be taken once.
-fn taken<T>(once: &mut Option<T>) -> T {
-    match once.take() {
-        Some(value) => value,
-        None => unreachable!("the state is left when it is taken"),
+impl<S: Store<Rule>, L: Store<Rule>, Rule> fmt::Debug for FallBackFuture<S, L, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallBackFuture").finish_non_exhaustive()
     }
 }

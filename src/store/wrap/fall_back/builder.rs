@@ -1,18 +1,11 @@
 //! How a store with a fallback is set up.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64},
-};
+use std::sync::{Arc, atomic::AtomicU64};
 
-use super::{
-    FallBackTo, Scalable,
-    debts::Debts,
-    shared::{ShareOf, Shared},
-};
+use super::{FallBackTo, Scalable, Shared};
 use crate::{
     error::Error,
-    store::{NeverFails, Store, Undecided, failures::Failures},
+    store::{Backend, NeverFails, OnFailure, Store, Undecided},
 };
 
 /// Sets up a [`FallBackTo`]; it ends with what this node may admit on its own, by [`share`](Self::share) or
@@ -20,47 +13,25 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use = "it becomes a store when it is told what this node may admit on its own, by `.share(1, nodes)`"]
 pub struct FallBackBuilder<S, L> {
-    store: S,
+    remote: OnFailure<S>,
     local: L,
-    capacity: usize,
-    per_call: usize,
-    contended: Undecided,
 }
 
 impl<S, L> FallBackBuilder<S, L> {
-    pub(in crate::store) fn new(store: S, local: L) -> Self {
-        Self {
-            store,
-            local,
-            capacity: 65_536,
-            per_call: 16,
-            contended: Undecided::Closed,
-        }
-    }
-
-    /// The same, remembering what so many keys owe, 65,536 by default; what others owe is lost, and
-    /// [counted](FallBackTo::lost).
-    ///
-    /// Each takes about 350 bytes under a token bucket, as long as it owes.
-    pub fn capacity(self, keys: usize) -> Self {
-        Self {
-            capacity: keys,
-            ..self
-        }
-    }
-
-    /// The same, settling the debts of so many keys with a call, 16 by default; those of the call's own keys in any case.
-    pub fn per_call(self, keys: usize) -> Self {
-        Self {
-            per_call: keys,
-            ..self
-        }
+    pub(in crate::store) fn new(remote: S, local: L) -> Self
+    where
+        S: Backend,
+    {
+        let consequence = "a local store decides, by the share of its `fall_back_to`";
+        let remote = OnFailure::new(remote, Undecided::Closed, consequence);
+        Self { remote, local }
     }
 
     /// The same with another answer than [`Undecided::Closed`] to calls whose
     /// [every attempt lost its race](FallBackTo#contention).
     pub fn when_contended(self, contended: Undecided) -> Self {
-        Self { contended, ..self }
+        let remote = self.remote.when_contended(contended);
+        Self { remote, ..self }
     }
 
     /// The store: this node may admit `numerator / denominator` of each rule on its own.
@@ -129,21 +100,11 @@ impl<S, L> FallBackBuilder<S, L> {
         S: Store<Rule>,
         L: Store<Rule, Error: NeverFails>,
     {
-        let share_of: ShareOf<Rule> = Box::new(share_of);
-        let failures = Failures::new(
-            self.store.address(),
-            "a local store decides, by the share of its `fall_back_to`",
-        );
         FallBackTo {
             shared: Arc::new(Shared {
-                remote: self.store,
+                remote: self.remote,
                 local: self.local,
-                share_of,
-                debts: Arc::new(Debts::new(self.capacity)),
-                per_call: self.per_call,
-                contended: self.contended,
-                answering: AtomicBool::new(false),
-                failures,
+                share_of: Box::new(share_of),
                 decided: AtomicU64::default(),
                 turned_away: AtomicU64::default(),
             }),

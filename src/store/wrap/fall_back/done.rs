@@ -5,90 +5,34 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use pin_project_lite::pin_project;
-use smallvec::SmallVec;
 
-use super::shared::{Correction, Shared};
-use crate::{
-    key::Key,
-    outcome::Policy,
-    store::{Check, Error, NeverFails, Settlement, Store},
-};
+use crate::store::{Check, NeverFails};
 
 pin_project! {
-    /// The future end of a [`FallBackTo`](super::FallBackTo) store's `settle` or `reset`.
-    pub struct FallBackDone<S, L, Rule>
-    where
-        S: Store<Rule>,
-        L: Store<Rule>,
-    {
+    /// The future end of a [`FallBackTo`](super::FallBackTo) store's `settle` or `reset`, in both stores at once.
+    pub struct FallBackDone<R, L> {
         #[pin]
-        remote: Option<S::Done>,
+        remote: Option<R>,
         #[pin]
-        local: Option<L::Done>,
-        // What the local store is told if the remote one fails; nothing by a `reset`.
-        corrections: SmallVec<[Correction<Rule>; 1]>,
-        // Of a `reset`.
-        policy: Option<Policy>,
-        shared: Arc<Shared<S, L, Rule>>,
+        local: Option<L>,
     }
 }
 
-/// Corrects charges on the remote store, or on the local one where that fails.
-pub(super) fn settle<S, L, Rule>(
-    shared: &Arc<Shared<S, L, Rule>>,
-    settlements: Vec<Settlement<'_, Rule>>,
-) -> Check<FallBackDone<S, L, Rule>>
+impl<R, L, E: NeverFails> FallBackDone<R, L>
 where
-    S: Store<Rule, Error: Into<Error>>,
-    L: Store<Rule, Error: NeverFails>,
-    Rule: Clone,
+    R: Future<Output = Result<(), Infallible>>,
+    L: Future<Output = Result<(), E>>,
 {
-    let corrections: SmallVec<[_; 1]> = settlements.iter().map(Correction::of).collect();
-    let remote = shared.remote.settle(settlements);
-    match remote {
-        Check::Ready(Ok(())) => Check::Ready(Ok(())),
-        Check::Ready(Err(error)) => {
-            shared.failed(error, policies(&corrections));
-            let local = shared.correct(&corrections);
-            FallBackDone::new(shared, None, pending(local), SmallVec::new(), None)
+    pub(super) fn of_both(remote: Option<Check<R>>, local: Option<Check<L>>) -> Check<Self> {
+        match (remote.and_then(pending), local.and_then(pending)) {
+            (None, None) => Check::Ready(Ok(())),
+            (remote, local) => Check::Pending(Self { remote, local }),
         }
-        Check::Pending(remote) => FallBackDone::new(shared, Some(remote), None, corrections, None),
     }
-}
-
-/// Forgets a key in both stores, and what it owes.
-pub(super) fn reset<S, L, Rule>(
-    shared: &Arc<Shared<S, L, Rule>>,
-    policy: &Policy,
-    key: &Key,
-) -> Check<FallBackDone<S, L, Rule>>
-where
-    S: Store<Rule, Error: Into<Error>>,
-    L: Store<Rule, Error: NeverFails>,
-    Rule: Clone,
-{
-    shared.debts.forget(policy, key);
-    let local = pending(shared.local.reset(policy, key));
-    let remote = match shared.remote.reset(policy, key) {
-        Check::Ready(result) => {
-            if let Err(error) = result {
-                shared.failed(error, [policy]);
-            }
-            None
-        }
-        Check::Pending(remote) => Some(remote),
-    };
-    let policy = Some(policy.clone());
-    FallBackDone::new(shared, remote, local, SmallVec::new(), policy)
-}
-
-fn policies<Rule>(corrections: &[Correction<Rule>]) -> impl Iterator<Item = &Policy> {
-    corrections.iter().map(|correction| &correction.policy)
 }
 
 /// What is not done at once.
@@ -99,70 +43,34 @@ fn pending<F: Future>(check: Check<F>) -> Option<F> {
     }
 }
 
-impl<S, L, Rule> FallBackDone<S, L, Rule>
+impl<R, L, E: NeverFails> Future for FallBackDone<R, L>
 where
-    S: Store<Rule, Error: Into<Error>>,
-    L: Store<Rule, Error: NeverFails>,
-    Rule: Clone,
-{
-    fn new(
-        shared: &Arc<Shared<S, L, Rule>>,
-        remote: Option<S::Done>,
-        local: Option<L::Done>,
-        corrections: SmallVec<[Correction<Rule>; 1]>,
-        policy: Option<Policy>,
-    ) -> Check<Self> {
-        if remote.is_none() && local.is_none() {
-            return Check::Ready(Ok(()));
-        }
-        let shared = Arc::clone(shared);
-        Check::Pending(Self {
-            remote,
-            local,
-            corrections,
-            policy,
-            shared,
-        })
-    }
-}
-
-impl<S, L, Rule> fmt::Debug for FallBackDone<S, L, Rule>
-where
-    S: Store<Rule>,
-    L: Store<Rule>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FallBackDone").finish_non_exhaustive()
-    }
-}
-
-impl<S, L, Rule> Future for FallBackDone<S, L, Rule>
-where
-    S: Store<Rule, Error: Into<Error>>,
-    L: Store<Rule, Error: NeverFails>,
-    Rule: Clone,
+    R: Future<Output = Result<(), Infallible>>,
+    L: Future<Output = Result<(), E>>,
 {
     type Output = Result<(), Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        if let Some(remote) = this.remote.as_mut().as_pin_mut() {
-            let result = ready!(remote.poll(cx));
-            this.remote.set(None);
-            if let Err(error) = result {
-                let policies = policies(this.corrections).chain(this.policy.as_ref());
-                this.shared.failed(error, policies);
-                if !this.corrections.is_empty() {
-                    let local = this.shared.correct(this.corrections);
-                    this.local.set(pending(local));
-                }
-            }
-        }
-        if let Some(local) = this.local.as_mut().as_pin_mut() {
-            let result = ready!(local.poll(cx));
-            this.local.set(None);
-            result.unwrap_or_else(NeverFails::never);
+        let this = self.project();
+        let are_done = [is_done(this.remote, cx), is_done(this.local, cx)];
+        if are_done.contains(&false) {
+            return Poll::Pending;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+fn is_done<F: Future>(mut future: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> bool {
+    let is_pending = |future: Pin<&mut F>| future.poll(cx).is_pending();
+    if future.as_mut().as_pin_mut().is_some_and(is_pending) {
+        return false;
+    }
+    future.set(None);
+    true
+}
+
+impl<R, L> fmt::Debug for FallBackDone<R, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallBackDone").finish_non_exhaustive()
     }
 }

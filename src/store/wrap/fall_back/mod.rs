@@ -1,86 +1,79 @@
 //! Deciding here while a store elsewhere fails.
 
 mod answer;
-mod batch;
-mod book;
 mod builder;
-mod call;
-mod debts;
 mod done;
 mod share;
-mod shared;
 
 use std::{
     convert::Infallible,
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 pub use self::{
     answer::FallBackFuture, builder::FallBackBuilder, done::FallBackDone, share::Scalable,
 };
 
-use self::{
-    call::{What, ask},
-    done::{reset, settle},
-    shared::Shared,
-};
+use self::answer::Question;
 use crate::{
     key::Key,
     outcome::Policy,
-    store::{Ask, Backend, Check, Error, NeverFails, Settlement, Store},
+    store::{
+        Ask, Backend, Check, Error, NeverFails, OnFailure, OnFailureFuture, Settlement, Store,
+    },
 };
 
 /// A store that is replaced by a local one, call by call, while it fails.
 ///
-/// Made by [`fall_back_to`](super::super::StoreExt::fall_back_to). A call that fails is decided by the local store,
-/// under the [share of its rule](FallBackBuilder::share) that this node may admit on its own. What the local store admits
-/// is owed to the remote one, and settled there when it answers again.
+/// Made by [`fall_back_to`](super::super::StoreExt::fall_back_to). The local store decides a call that fails, under the
+/// [share of its rule](FallBackBuilder::share) that this node may admit on its own. Once the remote store answers again, it
+/// decides, and is not told what was admitted meanwhile.
 ///
-/// # What it guarantees
+/// # What an outage costs
 ///
-/// Under token buckets of burst b and rate r, where each of n nodes has a share of 1/n:
+/// Of each client, under a rule of burst b and rate r of which each of n nodes has a share of 1/n:
 ///
-/// - **While the store is lost, each node admits at most b/n above the rule**, all of them b: the local store's bucket
-///   begins full, whatever the remote one held. Another loss does not fill it again.
-/// - **When the store is back, there is no fresh burst.** What the local store still remembers of a key as spent, at
-///   most b/n, is settled before this node asks the remote store about that key. So a span of time that begins while
-///   the store is lost holds the rule, and for each time that it is lost within the span, b/n may pass above it.
-/// - What a node has not settled yet may come on top, at most b/n: of keys that it is not asked for again, until
-///   [other calls](FallBackBuilder::per_call) take them along; and of calls on a key in the moment in which it is
-///   settled, which are decided locally.
-/// - However often the store fails, no node admits more on its own than its share of the rule.
+/// - What the remote store admits keeps the rule, and what a node admits on its own keeps its share of the rule, however often
+///   the store fails.
+/// - So an outage of length T lets each node that it meets admit up to b/n and r·T/n on its own.
+/// - Where it meets all nodes, that is at most b above the rule while the store is lost. The client's state in the remote
+///   store refills meanwhile, by r·T and b at most, and what it refilled may be spent too once the store is back.
 ///
-/// A settlement of which it is not known whether it was made, because it timed out or was dropped, is made again: its
-/// client may pay twice. A debt for which there is [no room](Self::lost) is forgotten: its key may have a fresh burst.
+/// The local store keeps its states between outages, where they refill at the rate of the share. So a second outage soon
+/// after the first brings no second b/n. A node that restarts in an outage does begin with a full share.
+///
+/// Nothing is carried from one store to the other. So it does not matter how far the node's clock is from that of the remote
+/// store, and nobody is refused after an outage for what was admitted in it.
 ///
 /// # Contention
 ///
 /// A store that [lost every race](Error::is_contended) for a key is there and lets others pass on it. What a local store
 /// admitted beside them would be above the limit, and who wanted more could have it by contending. So such a call is not
-/// decided here: it is undecided, and [turned away](FallBackBuilder::when_contended); also where what was lost is the
-/// settlement that came before its question. A client's own settlement that lost is made in the local store, and owed.
+/// decided here: it is undecided, and [turned away](FallBackBuilder::when_contended).
+///
+/// # Waiting
+///
+/// A call asks the remote store once, and waits for it as long as that store lets it: put a deadline inside, and a
+/// [circuit breaker](super::BehindBreaker) around that.
+///
+/// # Settling and resetting
+///
+/// A charge is settled in the store that made it. Where the remote store fails then, the settlement is not made, and is
+/// counted among the [`failures`](Self::failures) or [`contentions`](Self::contentions). `reset` is carried out in both.
+/// The local store may fall back itself, to a third level; the remote one may not, for its charges could not be told from
+/// those of the local one.
 ///
 /// # Log
 ///
 /// With the feature `tracing`, failures are logged as those of [`OnFailure`](super::super::OnFailure#log) are.
 ///
-/// # What it costs
-///
-/// The first call on a key that owes asks by `look`, which changes nothing, whether the store is there; then it
-/// settles, and then it asks: three round trips. Later calls settle some other debts beside their own question. Nothing
-/// runs in the background: what is owed is settled as calls come. Each of these calls waits as long for a store that is
-/// lost as the store lets it: put a [circuit breaker](super::BehindBreaker) inside, and a deadline into that.
-///
-/// # Settling and resetting
-///
-/// A settlement that the remote store does not take is made in the local one, and changes what is owed. `reset` is
-/// carried out in both.
-///
 /// # Cancellation
 ///
-/// Of a call that is dropped, at most what was asked for is spent, once in each store. The debts that it was settling
-/// are owed again.
+/// Of a call that is dropped, at most what was asked for is spent, once in each store.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -106,25 +99,36 @@ use crate::{
 ///     matches!(store.acquire(&ask), Check::Ready(Ok(decisions)) if decisions.is_admitted())
 /// });
 /// assert_eq!(admitted.count(), 3);
-/// assert_eq!((store.decided(), store.owing()), (9, 1));
+/// assert_eq!((store.failures(), store.decided()), (9, 9));
 /// ```
 pub struct FallBackTo<S, L, Rule> {
     shared: Arc<Shared<S, L, Rule>>,
 }
 
-// Relaxed throughout: counts are read for a report and order nothing.
+/// What all clones share.
+struct Shared<S, L, Rule> {
+    /// Its failures are counted there.
+    remote: OnFailure<S>,
+    local: L,
+    /// What this node may admit on its own under a rule, if anything.
+    share_of: Box<dyn Fn(&Rule) -> Option<Rule> + Send + Sync>,
+    // Relaxed: counts are read for a report and order nothing.
+    decided: AtomicU64,
+    turned_away: AtomicU64,
+}
+
 impl<S, L, Rule> FallBackTo<S, L, Rule> {
     /// How often the remote store could not do what was asked of it, contention aside; all clones together.
     pub fn failures(&self) -> u64 {
-        self.shared.failures.failures()
+        self.shared.remote.failures()
     }
 
     /// How often every attempt of the remote store lost its race; all clones together.
     pub fn contentions(&self) -> u64 {
-        self.shared.failures.contentions()
+        self.shared.remote.contentions()
     }
 
-    /// How many calls the local store decided.
+    /// How many calls the local store decided, `look` included.
     pub fn decided(&self) -> u64 {
         self.shared.decided.load(Ordering::Relaxed)
     }
@@ -132,21 +136,6 @@ impl<S, L, Rule> FallBackTo<S, L, Rule> {
     /// How many calls were turned away because this node has no share of their rule.
     pub fn turned_away(&self) -> u64 {
         self.shared.turned_away.load(Ordering::Relaxed)
-    }
-
-    /// How many keys owe what the local store admitted; at most the [capacity](FallBackBuilder::capacity).
-    pub fn owing(&self) -> usize {
-        self.shared.debts.len()
-    }
-
-    /// The units that were settled on the remote store.
-    pub fn settled(&self) -> u64 {
-        self.shared.debts.settled()
-    }
-
-    /// The units that are never settled, for want of memory.
-    pub fn lost(&self) -> u64 {
-        self.shared.debts.lost()
     }
 }
 
@@ -163,7 +152,7 @@ impl<S: fmt::Debug, L: fmt::Debug, Rule> fmt::Debug for FallBackTo<S, L, Rule> {
             .field("remote", &self.shared.remote)
             .field("local", &self.shared.local)
             .field("failures", &self.failures())
-            .field("owing", &self.owing())
+            .field("decided", &self.decided())
             .finish_non_exhaustive()
     }
 }
@@ -183,21 +172,60 @@ where
     Rule: Clone,
 {
     type Answer = FallBackFuture<S, L, Rule>;
-    type Done = FallBackDone<S, L, Rule>;
+    type Done = FallBackDone<OnFailureFuture<S::Done, ()>, L::Done>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        ask(&self.shared, asks, What::Acquire)
+        FallBackFuture::ask(&self.shared, Question::Acquire, asks)
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        ask(&self.shared, asks, What::Look)
+        FallBackFuture::ask(&self.shared, Question::Look, asks)
     }
 
+    /// Each charge in the store that made it, and under the rule by which that store did.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        settle(&self.shared, settlements)
+        let Shared { remote, local, .. } = &*self.shared;
+        let mut here = Vec::new();
+        let there = settlements.into_iter().filter_map(|settlement| {
+            let Some(charge) = settlement.charge.in_fallback() else {
+                return Some(settlement);
+            };
+            match (self.shared.share_of)(settlement.rule) {
+                Some(rule) => here.push((
+                    rule,
+                    Settlement {
+                        charge,
+                        ..settlement
+                    },
+                )),
+                None => {
+                    remote.note(Error::other(WITHOUT_SHARE), [settlement.policy]);
+                }
+            }
+            None
+        });
+        let there: Vec<_> = there.collect();
+        let here = here.iter().map(|(rule, settlement)| {
+            let charge = settlement.charge.duplicate();
+            Settlement {
+                rule,
+                charge,
+                ..*settlement
+            }
+        });
+        let here: Vec<_> = here.collect();
+        FallBackDone::of_both(
+            (!there.is_empty()).then(|| remote.settle(there)),
+            (!here.is_empty()).then(|| local.settle(here)),
+        )
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        reset(&self.shared, policy, key)
+        let Shared { remote, local, .. } = &*self.shared;
+        let remote = Store::<Rule>::reset(remote, policy, key);
+        FallBackDone::of_both(Some(remote), Some(local.reset(policy, key)))
     }
 }
+
+const WITHOUT_SHARE: &str = "a charge of the local store is settled under a rule that has no share: expected the rule of \
+     the charge, and that `.rule(|rule| …)` says the same of it each time; nothing was settled";
