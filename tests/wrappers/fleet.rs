@@ -10,21 +10,23 @@ use tollgate::{
     algorithm::Algorithm,
     clock::{Clock, ManualClock},
     key::Key,
-    store::{FallBackTo, Local, LocalBuilder, Scalable, Store, StoreExt},
+    store::{FallBackBuilder, FallBackTo, Local, LocalBuilder, Scalable, Store, StoreExt},
 };
 
 use crate::fakes::{Asked, Fault, Kind, Remote, at_once};
 
 type Line<R> = Remote<R, ManualClock>;
 
-trait Rule: Algorithm<State: Send + Sync> + Scalable + fmt::Debug + Send + Sync + 'static {}
-impl<R: Algorithm<State: Send + Sync> + Scalable + fmt::Debug + Send + Sync + 'static> Rule for R {}
+type Falling<R> = FallBackTo<Line<R>, Local<R, ManualClock>, R>;
+
+trait Rule: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static {}
+impl<R: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static> Rule for R {}
 
 /// A node: its clock, its line to the store that all share, and what it wrapped that in.
 struct Node<R: Rule> {
     clock: ManualClock,
     line: Line<R>,
-    store: FallBackTo<Line<R>, Local<R, ManualClock>, R>,
+    store: Falling<R>,
 }
 
 /// A call on the key that matters.
@@ -54,16 +56,28 @@ fn by<R: Rule>(clock: &ManualClock) -> Local<R, ManualClock> {
 
 impl<R: Rule> Fleet<R> {
     /// A node with an equal share for each number of seconds that its clock is ahead.
-    fn new(rule: R, ahead: &[i64]) -> Self {
+    fn new(rule: R, ahead: &[i64]) -> Self
+    where
+        R: Scalable,
+    {
+        let nodes = ahead.len() as u64;
+        Self::with(rule, ahead, |builder| builder.share(1, nodes))
+    }
+
+    /// A node for each number of seconds that its clock is ahead.
+    fn with(
+        rule: R,
+        ahead: &[i64],
+        share: impl Fn(FallBackBuilder<Line<R>, Local<R, ManualClock>>) -> Falling<R>,
+    ) -> Self {
         let clock = ManualClock::default();
         let remote = Line::with_clock(clock.clone());
-        let count = ahead.len() as u64;
         let node = |ahead: &i64| {
             let now = clock.now().as_nanos();
             let now = now.saturating_add_signed(ahead * 1_000_000_000);
             let clock = ManualClock::new(Timestamp::from_nanos(now));
             let line = remote.another_line();
-            let store = line.clone().fall_back_to(by(&clock)).share(1, count);
+            let store = share(line.clone().fall_back_to(by(&clock)));
             Node { clock, line, store }
         };
         Self {
@@ -337,26 +351,72 @@ proptest! {
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
     ) {
         of_every_kind!(buckets, |rule, made_of| {
-            as_if_alone(rule, fill(&made_of[0]), &ahead, &events)?;
+            let share = rule.try_scaled(1, ahead.len() as u64).unwrap();
+            as_if_alone(Fleet::new(rule, &ahead), share, fill(&made_of[0]), &events)?;
         });
+    }
+
+    /// The same under rules of which no share can be taken, but told.
+    #[test]
+    fn under_any_rule_the_store_and_each_node_decide_as_if_they_were_alone(
+        (rule, share) in prop::sample::select(&RULES), ahead in clocks(), events in events(2),
+    ) {
+        let [rule, share] = [rule, share].map(|rule| rule.parse::<AnyRule>().unwrap());
+        let fleet = told(&rule, &share, &ahead);
+        as_if_alone(fleet, share, Duration::from_secs(10), &events)?;
     }
 }
 
+/// A rule of each algorithm, and one that says what a node may admit on its own.
+const RULES: [(&str, &str); 10] = [
+    ("token-bucket 8/10s", "token-bucket 4/10s"),
+    ("leaky-bucket 8/10s queue=6", "leaky-bucket 4/10s queue=3"),
+    ("fixed-window 8/10s", "fixed-window 4/10s"),
+    (
+        "sliding-window 8/10s slices=5",
+        "sliding-window 4/10s slices=5",
+    ),
+    ("sliding-log 8/10s", "sliding-log 4/10s"),
+    (
+        "cascade 5/10s burst=3 > 2/10s burst=4",
+        "cascade 3/10s burst=2 > 1/10s burst=2",
+    ),
+    (
+        "three-color 5/10s burst=3 peak=10/10s peak-burst=6",
+        "three-color 2/10s burst=2 peak=5/10s peak-burst=3",
+    ),
+    ("warm-up 9/1s over=2s", "warm-up 6/1s over=2s"),
+    (
+        "warm-up-spaced 20/1s over=400ms",
+        "warm-up-spaced 10/1s over=400ms",
+    ),
+    (
+        "token-bucket 8/10s & sliding-log 20/1m",
+        "token-bucket 4/10s & sliding-log 10/1m",
+    ),
+];
+
+fn told(rule: &AnyRule, share: &AnyRule, ahead: &[i64]) -> Fleet<AnyRule> {
+    Fleet::with(rule.clone(), ahead, |builder| {
+        let share = share.clone();
+        builder.rule(move |_| Some(share.clone()))
+    })
+}
+
 fn as_if_alone<R: Rule>(
-    rule: R,
+    fleet: Fleet<R>,
+    share: R,
     fill: Duration,
-    ahead: &[i64],
     events: &[Event],
 ) -> Result<(), TestCaseError> {
-    let fleet = Fleet::new(rule.clone(), ahead);
     let remote = by::<R>(&fleet.clock);
     let own: Vec<_> = fleet
         .nodes
         .iter()
         .map(|node| by::<R>(&node.clock))
         .collect();
-    let share = Asked::of(rule.try_scaled(1, ahead.len() as u64).unwrap());
-    let mut lines = vec![Fault::None; ahead.len()];
+    let share = Asked::of(share);
+    let mut lines = vec![Fault::None; own.len()];
     let mut charges = Vec::new();
     for event in events {
         match event {
@@ -419,37 +479,38 @@ fn as_if_alone<R: Rule>(
     Ok(())
 }
 
-/// Also where charges that were made in the outage are settled in it, or after it.
+/// Under every rule, and also where charges that were made in the outage are settled in it or after it: the store decides as one
+/// that never heard of any.
 #[test]
 fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says() {
-    let second = Duration::from_secs(1);
-    for ahead in [&[600][..], &[-600], &[600, 0, 86_400]] {
-        for (actual, settled_after) in [(0, false), (0, true), (30, false), (30, true)] {
-            let rule = TokenBucket::per_second(1).burst(12);
-            let mut fleet = Fleet::new(rule, ahead);
-            fleet.set_lines(DOWN);
-            let mut decisions = Vec::new();
-            for node in 0..ahead.len() {
-                decisions.push((node, fleet.call(node, 0, 2)));
-            }
-            assert_eq!(fleet.knock(), 12 - 2 * ahead.len() as u64);
-            if settled_after {
+    for (rule, share) in RULES {
+        let [rule, share] = [rule, share].map(|rule| rule.parse::<AnyRule>().unwrap());
+        for ahead in [&[600][..], &[-600], &[600, 0, 86_400]] {
+            for (actual, settled_after) in [(0, false), (0, true), (9, false), (9, true)] {
+                let mut fleet = told(&rule, &share, ahead);
+                let alone = by::<AnyRule>(&fleet.clock);
+                fleet.set_lines(DOWN);
+                let calls = 0..ahead.len();
+                let decisions: Vec<_> = calls.map(|node| fleet.call(node, 0, 1)).collect();
+                fleet.knock();
+                if settled_after {
+                    fleet.set_lines(Fault::None);
+                }
+                for (node, decision) in decisions.iter().enumerate() {
+                    let settlement = fleet.asked.settlement(0, decision, actual);
+                    let settled = fleet.nodes[node].store.settle(vec![settlement]);
+                    settled.into_future().now_or_never().unwrap().unwrap();
+                }
                 fleet.set_lines(Fault::None);
+                for node in (0..ahead.len()).cycle().take(60) {
+                    let decision = fleet.call(node, 0, 1);
+                    let expected = alone.decide(&fleet.asked.ask(0, 1));
+                    assert_eq!(decision, expected, "{rule}, {ahead:?}");
+                    if !decision.is_admitted() {
+                        fleet.advance(decision.retry_after().unwrap());
+                    }
+                }
             }
-            for (node, decision) in &decisions {
-                let settlement = fleet.asked.settlement(0, decision, actual);
-                let settled = fleet.nodes[*node].store.settle(vec![settlement]);
-                settled.into_future().now_or_never().unwrap().unwrap();
-            }
-            fleet.set_lines(Fault::None);
-            let passed = fleet.knock();
-            for node in (0..ahead.len()).cycle().take(20) {
-                let refused = fleet.call(node, 0, 1);
-                assert_eq!(refused.retry_after(), Some(second), "{ahead:?}");
-                fleet.advance(second);
-                assert!(fleet.call(node, 0, 1).is_admitted(), "{ahead:?}");
-            }
-            assert_eq!(passed, 12);
         }
     }
 }

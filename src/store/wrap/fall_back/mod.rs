@@ -105,13 +105,15 @@ pub struct FallBackTo<S, L, Rule> {
     shared: Arc<Shared<S, L, Rule>>,
 }
 
+/// What a node may admit on its own under a rule, if anything.
+type ShareOf<Rule> = dyn Fn(&Rule) -> Option<Rule> + Send + Sync;
+
 /// What all clones share.
 struct Shared<S, L, Rule> {
     /// Its failures are counted there.
     remote: OnFailure<S>,
     local: L,
-    /// What this node may admit on its own under a rule, if anything.
-    share_of: Box<dyn Fn(&Rule) -> Option<Rule> + Send + Sync>,
+    share_of: Box<ShareOf<Rule>>,
     // Relaxed: counts are read for a report and order nothing.
     decided: AtomicU64,
     turned_away: AtomicU64,
@@ -151,7 +153,6 @@ impl<S: fmt::Debug, L: fmt::Debug, Rule> fmt::Debug for FallBackTo<S, L, Rule> {
         f.debug_struct("FallBackTo")
             .field("remote", &self.shared.remote)
             .field("local", &self.shared.local)
-            .field("failures", &self.failures())
             .field("decided", &self.decided())
             .finish_non_exhaustive()
     }
@@ -185,35 +186,26 @@ where
     /// Each charge in the store that made it, and under the rule by which that store did.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let Shared { remote, local, .. } = &*self.shared;
-        let mut here = Vec::new();
-        let there = settlements.into_iter().filter_map(|settlement| {
+        let (mut there, mut here, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        for settlement in settlements {
             let Some(charge) = settlement.charge.in_fallback() else {
-                return Some(settlement);
+                there.push(settlement);
+                continue;
             };
-            match (self.shared.share_of)(settlement.rule) {
-                Some(rule) => here.push((
-                    rule,
-                    Settlement {
-                        charge,
-                        ..settlement
-                    },
-                )),
-                None => {
-                    remote.note(Error::other(WITHOUT_SHARE), [settlement.policy]);
-                }
-            }
-            None
-        });
-        let there: Vec<_> = there.collect();
-        let here = here.iter().map(|(rule, settlement)| {
-            let charge = settlement.charge.duplicate();
-            Settlement {
-                rule,
+            let Some(share) = (self.shared.share_of)(settlement.rule) else {
+                remote.note(Error::other(WITHOUT_SHARE), [settlement.policy]);
+                continue;
+            };
+            here.push(Settlement {
                 charge,
-                ..*settlement
-            }
-        });
-        let here: Vec<_> = here.collect();
+                ..settlement
+            });
+            shares.push(share);
+        }
+        let here = here.into_iter().zip(&shares);
+        let here: Vec<_> = here
+            .map(|(here, rule)| Settlement { rule, ..here })
+            .collect();
         FallBackDone::of_both(
             (!there.is_empty()).then(|| remote.settle(there)),
             (!here.is_empty()).then(|| local.settle(here)),
