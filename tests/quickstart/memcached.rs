@@ -185,8 +185,8 @@ fn a_lost_store_is_replaced_by_a_share_of_the_bucket() {
     assert_eq!(statuses(&server, "ann", 4), [200, 200, 429, 429]);
     memcached.restart();
     until_decided(&server);
-    // What was admitted here meanwhile is charged there.
-    assert_eq!(statuses(&server, "ann", 3), [200, 200, 429]);
+    // It begins afresh, and is not told what was admitted meanwhile.
+    assert_eq!(statuses(&server, "ann", 5), [200, 200, 200, 200, 429]);
 }
 
 #[test]
@@ -202,6 +202,7 @@ fn a_silent_store_keeps_no_request_longer_than_told() {
     let ways = [
         (patient(&bucket(60), "open"), 200),
         (patient(&bucket(60), "closed"), 503),
+        (patient(&bucket(60), "local"), 200),
         (patient(&window(60), "open"), 200),
         (patient(&window(60), "closed"), 503),
     ];
