@@ -32,7 +32,8 @@ use crate::{
 /// # Cancellation
 ///
 /// A request that is dropped while a store is asked is charged once at most. One that is dropped
-/// while it is delayed is settled back, as far as the store can without being awaited, and [counted](Self::cancelled).
+/// while it is delayed is [counted](Self::cancelled) and settled back: by the store, which nobody awaits then. Where it cannot, that is
+/// [counted](Self::unsettled) too.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -164,6 +165,18 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// Not 0: the server is set up wrongly. The feature `tracing` logs what to do.
     pub fn misconfigured(&self) -> u64 {
         self.counts.misconfigured.load(Ordering::Relaxed)
+    }
+
+    /// How many settlements its store could not make, or may not have made: of requests that were dropped while they were delayed, and
+    /// of all others that settle there, whether they waited for it or not.
+    ///
+    /// So many charges stand as they were. A store counts for all layers and clones that share it, by
+    /// [`Backend::unsettled`].
+    pub fn unsettled(&self) -> u64
+    where
+        S: Backend,
+    {
+        self.store.unsettled().unwrap_or(0)
     }
 }
 

@@ -43,6 +43,7 @@ type Done<E> = BoxFuture<Result<(), E>>;
 /// [`Store`] with its futures boxed.
 trait Erased<Rule, E>: Send + Sync {
     fn address(&self) -> Option<&str>;
+    fn unsettled(&self) -> Option<u64>;
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>>;
@@ -67,6 +68,10 @@ where
         Backend::address(self)
     }
 
+    fn unsettled(&self) -> Option<u64> {
+        Backend::unsettled(self)
+    }
+
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<S::Error>> {
         boxed(Store::acquire(self, asks))
     }
@@ -89,6 +94,10 @@ impl<Rule, E> Backend for BoxStore<Rule, E> {
 
     fn address(&self) -> Option<&str> {
         self.0.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.0.unsettled()
     }
 }
 

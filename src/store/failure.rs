@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 use super::{
     Ask, Backend, Check, Decisions, Error, Settlement, Store,
     failures::{Failures, Policies, asked, settled},
+    unsettled::{Settling, Unsettled},
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -52,7 +53,7 @@ mod sealed {
 /// A store whose failures are answered: requests pass, or are turned away, as undecided.
 ///
 /// Made by [`fail_open`](super::StoreExt::fail_open) and [`fail_closed`](super::StoreExt::fail_closed). A failed
-/// `settle` or `reset` is counted and dropped.
+/// `settle` or `reset` is counted and dropped; failed settlements are [counted apart](Backend::unsettled) as well.
 ///
 /// # Log
 ///
@@ -72,6 +73,7 @@ pub struct OnFailure<S> {
     failed: Undecided,
     contended: Undecided,
     failures: Arc<Failures>,
+    unsettled: Unsettled,
 }
 
 impl<S> OnFailure<S> {
@@ -86,6 +88,7 @@ impl<S> OnFailure<S> {
             failed,
             contended: failed,
             failures,
+            unsettled: Unsettled::default(),
         }
     }
 
@@ -143,6 +146,7 @@ impl<S> OnFailure<S> {
         &self,
         check: Check<F>,
         answers: [T; 2],
+        settlements: usize,
         policies: impl FnOnce() -> Policies,
     ) -> Check<OnFailureFuture<F, T>>
     where
@@ -155,6 +159,7 @@ impl<S> OnFailure<S> {
             failures: Arc::clone(&self.failures),
             policies: policies(),
             answers,
+            settling: (settlements > 0).then(|| self.unsettled.settling(settlements)),
         };
         match check {
             Check::Ready(Ok(value)) => Check::Ready(Ok(value)),
@@ -201,6 +206,8 @@ struct Fallback<T> {
     failures: Arc<Failures>,
     policies: Policies,
     answers: [T; 2],
+    /// Counted unless the call ends well.
+    settling: Option<Settling>,
 }
 
 /// As many undecided answers as there were asks.
@@ -251,6 +258,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let result = ready!(this.future.poll(cx));
+        let settling = this.fallback.settling.take();
+        if result.is_ok() {
+            settling.into_iter().for_each(Settling::all_made);
+        }
         Poll::Ready(result.or_else(|error| Ok(this.fallback.instead_of(error))))
     }
 }
@@ -261,6 +272,11 @@ impl<S: Backend> Backend for OnFailure<S> {
     fn address(&self) -> Option<&str> {
         self.store.address()
     }
+
+    fn unsettled(&self) -> Option<u64> {
+        let own = || self.unsettled.count();
+        Some(self.store.unsettled().unwrap_or_else(own))
+    }
 }
 
 impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
@@ -269,21 +285,21 @@ impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let answers = self.undecided(asks.len());
-        self.answer(self.store.acquire(asks), answers, || asked(asks))
+        self.answer(self.store.acquire(asks), answers, 0, || asked(asks))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let answers = self.undecided(asks.len());
-        self.answer(self.store.look(asks), answers, || asked(asks))
+        self.answer(self.store.look(asks), answers, 0, || asked(asks))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let policies = settled(&settlements);
-        self.answer(self.store.settle(settlements), [(); 2], || policies)
+        let (count, policies) = (settlements.len(), settled(&settlements));
+        self.answer(self.store.settle(settlements), [(); 2], count, || policies)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let policies = || Policies::from_elem(policy.clone(), 1);
-        self.answer(self.store.reset(policy, key), [(); 2], policies)
+        self.answer(self.store.reset(policy, key), [(); 2], 0, policies)
     }
 }

@@ -47,6 +47,7 @@ mod redis;
 mod script;
 #[cfg(feature = "tokio")]
 mod task;
+mod unsettled;
 mod wrap;
 
 use std::future::Future;
@@ -93,6 +94,14 @@ pub trait Backend {
     ///
     /// As `127.0.0.1:6379`, and several with commas between. Without passwords: it is logged.
     fn address(&self) -> Option<&str> {
+        None
+    }
+
+    /// How many settlements failed, or may have: by its clones too, and whether anybody waited for them or not.
+    ///
+    /// `None`, the default, where none can fail, or nobody counts. [`OnFailure`] then counts those that failed before its eyes, and
+    /// those whose futures were dropped before their end.
+    fn unsettled(&self) -> Option<u64> {
         None
     }
 }
@@ -164,6 +173,11 @@ pub trait Store<Rule>: Backend {
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
     /// Corrects earlier charges to what they really cost.
+    ///
+    /// # Cancellation
+    ///
+    /// A settlement that has begun should go on when its future is dropped: a [layer](crate::RateLimitLayer) drops it, where it gives
+    /// back what a request was charged that was dropped itself. One that is lost is [counted](Backend::unsettled).
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
     /// Forgets a key.
@@ -285,6 +299,10 @@ impl<S: Backend + ?Sized> Backend for std::sync::Arc<S> {
 
     fn address(&self) -> Option<&str> {
         (**self).address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        (**self).unsettled()
     }
 }
 

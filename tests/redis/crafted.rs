@@ -1,6 +1,7 @@
 //! Values under a key that are lists as the programs write them, but with odd numbers: what a bug or somebody left.
 
 mod random;
+mod settle;
 mod value;
 
 use tollgate::{
@@ -62,14 +63,22 @@ impl Place {
     }
 
     fn bytes(&self) -> Vec<u8> {
+        self.bytes_or_none().expect("expected a state, found none")
+    }
+
+    fn bytes_or_none(&self) -> Option<Vec<u8>> {
         match self.server.reply(&[&b"GET"[..], &self.name[..]]) {
-            Reply::Bytes(bytes) => bytes,
-            other => panic!("expected a state, found {other:?}"),
+            Reply::Bytes(bytes) => Some(bytes),
+            _ => None,
         }
     }
 
     async fn acquire(&self, context: &str) -> Decision {
-        let ask = Ask::new(policy(), &self.rule, Key::from(7_u64), Cost::ONE);
+        self.acquire_by(7, context).await
+    }
+
+    async fn acquire_by(&self, key: u64, context: &str) -> Decision {
+        let ask = Ask::new(policy(), &self.rule, Key::from(key), Cost::ONE);
         match self.store.acquire(&[ask]).await {
             Ok(decisions) => only(decisions),
             Err(error) => panic!("{}, {context}: {error:?}", self.rule),

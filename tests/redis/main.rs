@@ -16,6 +16,7 @@ mod kinds;
 mod layout;
 mod lazy;
 mod policies;
+mod settlements;
 mod slow;
 mod tls;
 mod unwritable;

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::store::unsettled::Unsettled;
+
 /// What an [`Optimistic`](super::Optimistic) store did since it was made, all clones together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,7 +35,7 @@ pub(super) struct Counters {
     pub(super) healed: AtomicU64,
     pub(super) newer: AtomicU64,
     pub(super) restarted: AtomicU64,
-    pub(super) unsettled: AtomicU64,
+    pub(super) unsettled: Unsettled,
 }
 
 impl Counters {
@@ -52,7 +54,7 @@ impl Counters {
             healed: read(&self.healed),
             newer: read(&self.newer),
             restarted: read(&self.restarted),
-            unsettled: read(&self.unsettled),
+            unsettled: self.unsettled.count(),
         }
     }
 }

@@ -6,7 +6,6 @@ use super::{
     CasStats, CompareAndSwap, OptimisticBuilder,
     queue::{Answer, Queue},
     several::{Group, all_or_none},
-    stats::Counters,
     work::{Told, Work},
 };
 use crate::{
@@ -153,6 +152,10 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     fn address(&self) -> Option<&str> {
         self.queue.data.address()
     }
+
+    fn unsettled(&self) -> Option<u64> {
+        Some(self.queue.counters.unsettled.count())
+    }
 }
 
 /// What was told, or that nobody is there to tell it.
@@ -228,7 +231,7 @@ where
             self.queue.ask(key_name(&self.prefix, policy, &key), work)
         });
         let answers: Vec<_> = answers.collect();
-        let queue = Arc::clone(&self.queue);
+        let mut settling = self.queue.counters.unsettled.settling(answers.len());
         // Also where nobody waits: what could not be settled is counted.
         on_its_own(async move {
             let mut result = Ok(());
@@ -237,7 +240,9 @@ where
                     Ok(answer) => told(answer).await.map(drop),
                     Err(error) => Err(error),
                 };
-                Counters::add(&queue.counters.unsettled, u64::from(settled.is_err()));
+                if settled.is_ok() {
+                    settling.made();
+                }
                 result = result.and(settled);
             }
             result

@@ -198,12 +198,6 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         }
     }
 
-    /// Counts a settlement that failed.
-    pub(super) fn count_unsettled(&self, settled: &Result<(), Error>) {
-        let failed = u64::from(settled.is_err());
-        self.counts.unsettled.fetch_add(failed, Ordering::Relaxed);
-    }
-
     /// Takes back what was added, if the store can be reached; otherwise it counts for as long as its slice does.
     async fn take_back(&self, counter: &[u8], amount: u64) {
         let done = self.increment.subtract(counter, amount).await;

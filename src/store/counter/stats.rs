@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::store::unsettled::Unsettled;
+
 /// What a [`Counters`](super::Counters) store did since it was made, all clones together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,7 +27,7 @@ pub(super) struct Counts {
     pub(super) readings: AtomicU64,
     pub(super) taken_back: AtomicU64,
     pub(super) left_behind: AtomicU64,
-    pub(super) unsettled: AtomicU64,
+    pub(super) unsettled: Unsettled,
 }
 
 impl Counts {
@@ -36,7 +38,7 @@ impl Counts {
             readings: read(&self.readings),
             taken_back: read(&self.taken_back),
             left_behind: read(&self.left_behind),
-            unsettled: read(&self.unsettled),
+            unsettled: self.unsettled.count(),
         }
     }
 }

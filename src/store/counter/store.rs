@@ -19,6 +19,10 @@ impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
     fn address(&self) -> Option<&str> {
         self.inner.increment.address()
     }
+
+    fn unsettled(&self) -> Option<u64> {
+        Some(self.inner.counts.unsettled.count())
+    }
 }
 
 impl<I, Rule, K> Store<Rule> for Counters<I, Rule, K>
@@ -58,6 +62,7 @@ where
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let inner = Arc::clone(&self.inner);
+        let mut settling = inner.counts.unsettled.settling(settlements.len());
         let owned = |it: Settlement<'_, Rule>| {
             let place = inner.place(it.policy, &it.key, it.rule)?;
             inner.hints.forget(inner.hints.hash(&place));
@@ -73,7 +78,9 @@ where
                 for (place, charge, actual) in owned {
                     // One that fails keeps no other from being made.
                     let one = inner.settle(&place, &charge, actual).await;
-                    inner.count_unsettled(&one);
+                    if one.is_ok() {
+                        settling.made();
+                    }
                     settled = settled.and(one);
                 }
                 settled

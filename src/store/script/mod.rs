@@ -122,7 +122,7 @@ where
             requests: read(&counters.requests),
             calls: read(&counters.calls),
             healed: read(&counters.healed),
-            unsettled: read(&counters.unsettled),
+            unsettled: counters.unsettled.count(),
         }
     }
 
@@ -224,6 +224,10 @@ impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
 
     fn address(&self) -> Option<&str> {
         self.data.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        Some(self.queue.counters.unsettled.count())
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     store::{
         BoxFuture, Check, Decisions, Error,
         task::{gone, no_runtime},
+        unsettled::Unsettled,
     },
 };
 
@@ -136,7 +137,7 @@ pub(super) struct Counters {
     pub(super) requests: AtomicU64,
     pub(super) calls: AtomicU64,
     pub(super) healed: AtomicU64,
-    pub(super) unsettled: AtomicU64,
+    pub(super) unsettled: Unsettled,
 }
 
 impl Counters {
@@ -238,7 +239,7 @@ where
         let mut answers = Vec::new();
         let mut known = Vec::new();
         for correction in corrections {
-            let (settler, answer) = Settler::new(&self.counters);
+            let (settler, answer) = Settler::new(&self.counters.unsettled);
             answers.push(answer);
             match correction {
                 Ok(correction) => known.push((correction, settler)),

@@ -6,13 +6,16 @@ use tokio::sync::oneshot;
 
 use super::{
     pack::{put_array, put_number},
-    queue::Counters,
     request::{Numbers, Rules, put_part},
 };
 use crate::{
     algorithm::Scripted,
     error,
-    store::{Error, Settlement, name::key_name},
+    store::{
+        Error, Settlement,
+        name::key_name,
+        unsettled::{Settling, Unsettled},
+    },
 };
 
 /// A settlement as the program makes it.
@@ -60,36 +63,28 @@ impl Correction {
     }
 }
 
-/// Who waits for a settlement, if anybody does. One that ends in any other way than [well](Self::end) is counted, also where it is
-/// only dropped.
+/// Who waits for a settlement, if anybody does. Dropped without an end, it is counted as one that failed.
 pub(super) struct Settler {
-    counters: Arc<Counters>,
-    reply: Option<oneshot::Sender<Result<(), Error>>>,
+    settling: Settling,
+    reply: oneshot::Sender<Result<(), Error>>,
 }
 
 impl Settler {
-    pub(super) fn new(counters: &Arc<Counters>) -> (Self, oneshot::Receiver<Result<(), Error>>) {
+    pub(super) fn new(unsettled: &Unsettled) -> (Self, oneshot::Receiver<Result<(), Error>>) {
         let (reply, answer) = oneshot::channel();
-        let settler = Self {
-            counters: Arc::clone(counters),
-            reply: Some(reply),
-        };
-        (settler, answer)
+        let settling = unsettled.settling(1);
+        (Self { settling, reply }, answer)
     }
 
-    /// It was made, or it is not known whether it was: none is repeated.
-    pub(super) fn end(mut self, result: Result<(), Error>) {
-        if let Some(reply) = self.reply.take() {
-            Counters::add(&self.counters.unsettled, u64::from(result.is_err()));
-            let _ = reply.send(result);
+    /// It was made; or it may have been, and is not repeated.
+    pub(super) fn end(self, result: Result<(), Error>) {
+        let Self { settling, reply } = self;
+        if result.is_ok() {
+            settling.all_made();
+        } else {
+            // Counted before it is told.
+            drop(settling);
         }
-    }
-}
-
-impl Drop for Settler {
-    fn drop(&mut self) {
-        if self.reply.is_some() {
-            Counters::add(&self.counters.unsettled, 1);
-        }
+        let _ = reply.send(result);
     }
 }

@@ -180,6 +180,10 @@ impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     fn address(&self) -> Option<&str> {
         self.store.address()
     }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {

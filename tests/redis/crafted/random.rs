@@ -10,10 +10,10 @@ use super::{
 };
 
 /// As splitmix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(super) fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -39,7 +39,7 @@ impl Random {
     }
 
     /// What could be a state of these kinds, or several states of which that is one.
-    fn value(&mut self, kinds: &[i64], now: i64) -> Value {
+    pub(super) fn value(&mut self, kinds: &[i64], now: i64) -> Value {
         if self.below(4) > 0 {
             return self.state(1, kinds, now);
         }
@@ -90,31 +90,33 @@ impl Random {
     }
 }
 
+/// The kinds of the parts that a rule writes.
+pub(super) fn kinds(text: &str) -> Vec<i64> {
+    let names = [
+        "token",
+        "fixed",
+        "sliding-window",
+        "sliding-log",
+        "leaky",
+        "cascade",
+        "three",
+        "warm-up ",
+        "warm-up-spaced",
+    ];
+    let own = text.split(" & ").map(|rule| {
+        let place = names.iter().rposition(|name| rule.starts_with(name));
+        place.unwrap() as i64 + 1
+    });
+    if text.contains('&') {
+        [0].into_iter().chain(own).collect()
+    } else {
+        own.collect()
+    }
+}
+
 /// Whatever lies there: no error, no more than a key can ever get at once, and a state afterwards.
 #[tokio::test]
 async fn whatever_lies_there_opens_no_gate() {
-    let kinds = |text: &str| -> Vec<i64> {
-        let names = [
-            "token",
-            "fixed",
-            "sliding-window",
-            "sliding-log",
-            "leaky",
-            "cascade",
-            "three",
-            "warm-up ",
-            "warm-up-spaced",
-        ];
-        let own = text.split(" & ").map(|rule| {
-            let place = names.iter().rposition(|name| rule.starts_with(name));
-            place.unwrap() as i64 + 1
-        });
-        if text.contains('&') {
-            [0].into_iter().chain(own).collect()
-        } else {
-            own.collect()
-        }
-    };
     for text in RULES {
         let place = Place::of(text).await;
         let kinds = kinds(text);

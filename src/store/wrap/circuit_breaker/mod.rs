@@ -21,7 +21,7 @@ use crate::{
     clock::{Clock, SystemClock},
     key::Key,
     outcome::Policy,
-    store::{Ask, Backend, Check, Error, Settlement, Store},
+    store::{Ask, Backend, Check, Error, Settlement, Store, unsettled::Unsettled},
 };
 
 /// A store that is left alone for a while when it fails time after time.
@@ -78,6 +78,8 @@ use crate::{
 pub struct BehindBreaker<S, C = SystemClock> {
     store: S,
     breaker: Arc<Breaker<C>>,
+    /// Settlements that were not made while it was open.
+    unsettled: Unsettled,
 }
 
 /// Whether a circuit breaker lets calls through.
@@ -97,6 +99,7 @@ impl<S: Clone, C> Clone for BehindBreaker<S, C> {
         Self {
             store: self.store.clone(),
             breaker: Arc::clone(&self.breaker),
+            unsettled: self.unsettled.clone(),
         }
     }
 }
@@ -104,7 +107,12 @@ impl<S: Clone, C> Clone for BehindBreaker<S, C> {
 impl<S, C> BehindBreaker<S, C> {
     pub(in crate::store) fn new(store: S, settings: CircuitBreaker<C>) -> Self {
         let breaker = Arc::new(Breaker::new(settings));
-        Self { store, breaker }
+        let unsettled = Unsettled::default();
+        Self {
+            store,
+            breaker,
+            unsettled,
+        }
     }
 
     /// How often it was opened, all clones together.
@@ -186,6 +194,12 @@ impl<S: Backend<Error = Error>, C> Backend for BehindBreaker<S, C> {
     fn address(&self) -> Option<&str> {
         self.store.address()
     }
+
+    /// With those that were not made while it was open.
+    fn unsettled(&self) -> Option<u64> {
+        let made = self.store.unsettled()?;
+        Some(made + self.unsettled.count())
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreaker<S, C> {
@@ -201,7 +215,12 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreake
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        self.call(|store| store.settle(settlements))
+        let settling = self.unsettled.settling(settlements.len());
+        self.call(move |store| {
+            // What becomes of them there, the store counts.
+            settling.all_made();
+            store.settle(settlements)
+        })
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

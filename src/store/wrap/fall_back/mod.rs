@@ -164,6 +164,10 @@ impl<S: Backend, L, Rule> Backend for FallBackTo<S, L, Rule> {
     fn address(&self) -> Option<&str> {
         self.shared.remote.address()
     }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.shared.remote.unsettled()
+    }
 }
 
 impl<S, L, Rule> Store<Rule> for FallBackTo<S, L, Rule>

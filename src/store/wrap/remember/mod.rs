@@ -177,6 +177,10 @@ impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     fn address(&self) -> Option<&str> {
         self.store.address()
     }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>

@@ -1,0 +1,252 @@
+//! Settlements: made however busy a key is, and counted where they are not.
+
+mod counted;
+
+use std::{sync::Arc, time::Duration};
+
+use tollgate::{
+    AnyRule, Cost, Decision, Policy, TokenBucket,
+    key::Key,
+    store::{Ask, Redis, Settlement, Store},
+};
+
+use super::{acquire_many, at_once, look, only, policy, servers, store};
+
+/// Rules under which nothing comes back while a test runs, with what a call leaves of its cost at most: a place in the middle of
+/// a queue is given back as a whole or not at all.
+const SLOW: [(&str, u64); 9] = [
+    ("token-bucket 1/1d burst=100000", 2),
+    ("leaky-bucket 1/1d queue=100", 0),
+    ("fixed-window 100000/365d from=first-call", 2),
+    ("sliding-window 50000/1d", 2),
+    ("sliding-log 2000/365d", 2),
+    ("cascade 1/1d burst=90000 > 1/1d burst=1000", 2),
+    ("three-color 1/1d burst=1000 peak=2/1d peak-burst=90000", 2),
+    (
+        "token-bucket 1/1d burst=100000 & sliding-window 50000/1d",
+        2,
+    ),
+    (
+        "cascade 1/1d burst=90000 & three-color 1/1d burst=90000 peak=2/1d peak-burst=90000",
+        2,
+    ),
+];
+
+/// Callers of each store, and what each of them charges and settles.
+const CALLERS: u64 = 12;
+const CHARGES: u64 = 24;
+
+/// A key, a rule and a store.
+#[derive(Clone)]
+struct Client {
+    store: Redis<AnyRule>,
+    rule: Arc<AnyRule>,
+}
+
+impl Client {
+    async fn decide(&self, cost: u64) -> Decision {
+        let ask = Ask::new(
+            policy(),
+            &*self.rule,
+            Key::from(7_u64),
+            Cost::new(cost).unwrap(),
+        );
+        only(self.store.acquire(&[ask]).await.unwrap())
+    }
+
+    async fn remaining(&self) -> u64 {
+        let ask = Ask::new(policy(), &*self.rule, Key::from(7_u64), Cost::ONE);
+        let look = only(self.store.look(&[ask]).await.unwrap());
+        look.remaining().unwrap()
+    }
+
+    fn settle(
+        &self,
+        mut decision: Decision,
+        actual: u64,
+    ) -> impl Future<Output = Result<(), tollgate::store::Error>> + use<> {
+        let charge = decision.take_charge().unwrap();
+        let key = Key::from(7_u64);
+        let settlement = Settlement::new(policy(), &*self.rule, key, charge, actual).unwrap();
+        self.store.settle(vec![settlement]).into_future()
+    }
+
+    /// Charges two, and settles most of it: waits for every other settlement, and drops the rest. Returns what it really cost.
+    async fn work(self, caller: u64, most: u64) -> u64 {
+        let mut spent = 0;
+        for n in 0..CHARGES {
+            let decision = self.decide(2).await;
+            if !decision.is_admitted() {
+                continue;
+            }
+            let actual = if (n + caller) % 4 == 0 { most / 2 } else { 0 };
+            spent += actual;
+            let done = self.settle(decision, actual);
+            if n % 2 == 0 {
+                done.await.unwrap();
+            } else {
+                drop(done);
+            }
+        }
+        spent
+    }
+}
+
+/// Two processes that do nothing but admit and settle, over a network that takes two milliseconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settlements_on_a_busy_key_are_all_made() {
+    let server = servers::Redis::start();
+    let proxy = servers::Proxy::start(server.address());
+    proxy.delay(Duration::from_millis(1));
+    for (text, most) in SLOW {
+        let rule: Arc<AnyRule> = Arc::new(text.parse().unwrap());
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            let url = format!("redis://{}", proxy.address());
+            let store = Redis::connect(url).await.unwrap();
+            let rule = Arc::clone(&rule);
+            clients.push(Client { store, rule });
+        }
+        // Behind a charge that stays, none of those that are settled has begun to be refilled.
+        assert!(clients[0].decide(9).await.is_admitted(), "{text}");
+        let before = clients[0].remaining().await;
+        let tasks: Vec<_> = (0..2 * CALLERS)
+            .map(|n| tokio::spawn(clients[n as usize % 2].clone().work(n, most)))
+            .collect();
+        let mut spent = 0;
+        for task in tasks {
+            spent += task.await.unwrap();
+        }
+        assert!(spent > 0 || most == 0, "{text}");
+        // Several buckets have no position in a charge: each refund loses what had come in since its charge. All that is less than a
+        // unit.
+        let is_exact = !text.contains("cascade") && !text.contains("three-color");
+        let expected = before - spent;
+        let is_expected = |left| left == expected || !is_exact && left + 1 == expected;
+        for _ in 0..500 {
+            if is_expected(clients[0].remaining().await) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let left = clients[0].remaining().await;
+        assert!(is_expected(left), "{text}: {left} of {expected}");
+        for client in &clients {
+            let stats = client.store.stats();
+            assert_eq!(stats.unsettled, 0, "{text}");
+            // They went out together.
+            assert!(stats.requests < stats.calls, "{text}: {stats:?}");
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+async fn charge_of(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> Decision {
+    acquire_many(store, rule, key, 3).await.unwrap()
+}
+
+fn settlement(rule: &TokenBucket, key: Key, mut decision: Decision) -> Settlement<'_, TokenBucket> {
+    Settlement::new(policy(), rule, key, decision.take_charge().unwrap(), 0).unwrap()
+}
+
+async fn remaining(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> u64 {
+    look(store, rule, key).await.unwrap().remaining().unwrap()
+}
+
+#[tokio::test]
+async fn a_settlement_that_is_dropped_goes_out() {
+    let server = servers::Redis::start();
+    let (store, rule, key) = (store(server.url()).await, at_once(10), Key::from(7_u64));
+    let decision = charge_of(&store, &rule, key).await;
+    drop(store.settle(vec![settlement(&rule, key, decision)]));
+    for _ in 0..500 {
+        if remaining(&store, &rule, key).await == 10 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(remaining(&store, &rule, key).await, 10);
+    assert_eq!(store.stats().unsettled, 0);
+}
+
+/// More than fit into one request, on as many keys; one of them under a rule that fits into no script.
+#[tokio::test]
+async fn a_settlement_that_fails_keeps_no_other_from_being_made() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let (rule, misfit): (AnyRule, AnyRule) = (
+        at_once(10).into(),
+        "token-bucket 99999999/1s".parse().unwrap(),
+    );
+    let ask = |n: u64| Ask::new(policy(), &rule, Key::from(n), Cost::new(3).unwrap());
+    let mut settlements = Vec::new();
+    for n in 0..300 {
+        let mut decision = only(store.acquire(&[ask(n)]).await.unwrap());
+        let rule = if n == 150 { &misfit } else { &rule };
+        let charge = decision.take_charge().unwrap();
+        settlements.push(Settlement::new(policy(), rule, Key::from(n), charge, 0).unwrap());
+    }
+    let before = store.stats().requests;
+    let error = store.settle(settlements).await.unwrap_err();
+    assert!(error.to_string().contains("does not fit"), "{error}");
+    assert_eq!(store.stats().unsettled, 1);
+    let requests = store.stats().requests - before;
+    assert!((5..=6).contains(&requests), "{requests}");
+    for n in 0..300 {
+        let left = only(store.look(&[ask(n)]).await.unwrap()).remaining();
+        assert_eq!(left, Some(if n == 150 { 7 } else { 10 }), "{n}");
+    }
+}
+
+/// One call of `settle`, and keys of all shards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settlements_in_a_cluster_go_to_their_slots() {
+    let cluster = servers::Cluster::start();
+    let address = cluster.nodes()[0].address();
+    let store = store(format!("redis-cluster://{address}")).await;
+    let rule = at_once(10);
+    let mut settlements = Vec::new();
+    for n in 0..40 {
+        let key = Key::from(n as u64);
+        let decision = charge_of(&store, &rule, key).await;
+        settlements.push(settlement(&rule, key, decision));
+    }
+    store.settle(settlements).await.unwrap();
+    for n in 0..40 {
+        assert_eq!(remaining(&store, &rule, Key::from(n as u64)).await, 10);
+    }
+    assert_eq!(store.stats().unsettled, 0);
+}
+
+/// A bucket that is settled is read by the programs for buckets as by the driver, and expires.
+#[tokio::test]
+async fn a_settled_bucket_goes_on_as_it_was() {
+    let server = servers::Redis::start();
+    let (store, rule, key) = (store(server.url()).await, at_once(20), Key::from(7_u64));
+    let first = charge_of(&store, &rule, key).await;
+    for left in [14, 11] {
+        let decision = charge_of(&store, &rule, key).await;
+        assert_eq!(decision.remaining(), Some(left));
+    }
+    store
+        .settle(vec![settlement(&rule, key, first)])
+        .await
+        .unwrap();
+    // What was given back is a day less an instant for each unit, as the other calls came behind it.
+    let decision = charge_of(&store, &rule, key).await;
+    assert!(
+        matches!(decision.remaining(), Some(10 | 11)),
+        "{decision:?}"
+    );
+    store
+        .settle(vec![settlement(&rule, key, decision)])
+        .await
+        .unwrap();
+    let left = remaining(&store, &rule, key).await;
+    assert!(matches!(left, 13 | 14), "{left}");
+    let other = Policy::new("other");
+    store.reset(&other, &key).await.unwrap();
+    assert!(matches!(remaining(&store, &rule, key).await, 13 | 14));
+    store.reset(policy(), &key).await.unwrap();
+    assert_eq!(remaining(&store, &rule, key).await, 20);
+}
