@@ -27,7 +27,7 @@ end
 local function value_of(states, name, now, since)
   local value, last = { SEVERAL }, now
   for _, state in ipairs(states) do
-    local stop = state.stop or now + redis.call('PTTL', name) * 1000
+    local stop = math.min(state.stop or now + redis.call('PTTL', name) * 1000, LIMIT - 1)
     if stop > since then
       last = math.max(last, stop)
       value[#value + 1] = state.parts
