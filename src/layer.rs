@@ -32,7 +32,7 @@ use crate::{
 /// # Cancellation
 ///
 /// A request that is dropped while a store is asked is charged once at most. One that is dropped
-/// while it is delayed is [counted](Self::cancelled) and settled back: by the store, which nobody awaits then. Where it cannot, that is
+/// while it is delayed is [counted](Self::cancelled) and settled back. Nothing awaits that settlement; if it fails, that is
 /// [counted](Self::unsettled) too.
 ///
 /// ```
@@ -167,11 +167,17 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         self.counts.misconfigured.load(Ordering::Relaxed)
     }
 
-    /// How many settlements its store could not make, or may not have made: of requests that were dropped while they were delayed, and
-    /// of all others that settle there, whether they waited for it or not.
+    /// Returns how many charges may not have been corrected because a settlement failed.
     ///
-    /// So many charges stand as they were. A store counts for all layers and clones that share it, by
-    /// [`Backend::unsettled`].
+    /// Counts the settlements of requests that were dropped while they were delayed, and all settlements that handlers made through the
+    /// layer's store. The store [counts](Backend::unsettled) for all layers and clones that share it.
+    ///
+    /// ```
+    /// use tollgate::{LeakyBucket, prelude::*};
+    ///
+    /// let layer = RateLimitLayer::new(LeakyBucket::per_second(10)).store(Local::new().fail_open());
+    /// assert_eq!(layer.unsettled(), 0);
+    /// ```
     pub fn unsettled(&self) -> u64
     where
         S: Backend,

@@ -92,20 +92,20 @@ pub trait Scripted: Algorithm + PartialEq {
     /// Appends the parts of a state, as many as the rule has.
     fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>);
 
-    /// Appends what each part of the rule was charged, as many as the rule has, to be corrected to the `actual` cost.
+    /// Appends the charge of each part of the rule, as many as the rule has, to be corrected to the `actual` cost.
     ///
-    /// The script then leaves of a state what [`Algorithm::settle`] does. By default one part, with the
-    /// class of the charge.
+    /// The script makes of a state what [`Algorithm::settle`] makes of it. The default appends one part.
     fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
         parts.push(charge_part(charge, actual));
     }
 }
 
-/// A charge in numbers: when it was made, its units, the actual cost, and its class; when the call departs and where the charge
-/// ends on the time axis of a bucket, each in microseconds and the nanoseconds beyond them, or -1 where that is not known; and how
-/// many microseconds had been given back to the key before.
+/// A charge in numbers: its time, its units, the actual cost and its class; the call's departure; the end of the charge on the time
+/// axis of a bucket; and the microseconds that had been given back to the key before.
+///
+/// Departure and end are pairs of microseconds and the nanoseconds beyond them, or -1 and 0 if they are not known.
 fn charge_part(charge: &Charge, actual: u64) -> Part {
-    /// A negative number of microseconds stands for nothing.
+    /// An unknown instant.
     const NONE: [i64; 2] = [-1, 0];
     let in_two = |nanos: u128| {
         let micro = u128::from(MICRO);
@@ -397,7 +397,7 @@ impl Scripted for All {
         }
     }
 
-    /// The part in front is charged nothing.
+    /// The part that marks several rules gets an empty charge.
     fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
         parts.push(Vec::new());
         let mut rest = charge.duplicate();

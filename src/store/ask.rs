@@ -94,6 +94,9 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
 
 /// The correction of one earlier charge, made once: a store consumes it.
 ///
+/// A settlement that fails is not repeated, because it may have been made. It is [counted](crate::store::Backend::unsettled), also if
+/// its future was dropped.
+///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
 /// use tollgate::store::{Ask, Check, Local, Settlement, Store};

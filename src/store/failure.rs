@@ -53,7 +53,7 @@ mod sealed {
 /// A store whose failures are answered: requests pass, or are turned away, as undecided.
 ///
 /// Made by [`fail_open`](super::StoreExt::fail_open) and [`fail_closed`](super::StoreExt::fail_closed). A failed
-/// `settle` or `reset` is counted and dropped; failed settlements are [counted apart](Backend::unsettled) as well.
+/// `settle` or `reset` is counted and dropped. Failed settlements are also [counted by themselves](Backend::unsettled).
 ///
 /// # Log
 ///
@@ -206,7 +206,7 @@ struct Fallback<T> {
     failures: Arc<Failures>,
     policies: Policies,
     answers: [T; 2],
-    /// Counted unless the call ends well.
+    /// The settlements of a `settle`, which are counted unless it succeeds.
     settling: Option<Settling>,
 }
 

@@ -97,10 +97,10 @@ pub trait Backend {
         None
     }
 
-    /// How many settlements failed, or may have: by its clones too, and whether anybody waited for them or not.
+    /// Returns how many settlements failed or may have failed, including those that no caller waited for.
     ///
-    /// `None`, the default, where none can fail, or nobody counts. [`OnFailure`] then counts those that failed before its eyes, and
-    /// those whose futures were dropped before their end.
+    /// Clones share the count. `None`, the default, means that the store does not count: [`OnFailure`] then counts the errors that it
+    /// sees, and the settlements whose futures were dropped before they were ready.
     fn unsettled(&self) -> Option<u64> {
         None
     }
@@ -176,8 +176,8 @@ pub trait Store<Rule>: Backend {
     ///
     /// # Cancellation
     ///
-    /// A settlement that has begun should go on when its future is dropped: a [layer](crate::RateLimitLayer) drops it, where it gives
-    /// back what a request was charged that was dropped itself. One that is lost is [counted](Backend::unsettled).
+    /// A settlement should be made even if its future is dropped. A [layer](crate::RateLimitLayer) drops the future when it gives back
+    /// the charge of a cancelled request. A store should [count](Backend::unsettled) the settlements that it loses.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
     /// Forgets a key.

@@ -18,7 +18,7 @@ pub(super) fn on_its_own<T: Send + 'static>(
     }))
 }
 
-/// What is told to who asks outside of a runtime.
+/// The error of a call outside of a runtime.
 pub(super) fn no_runtime(error: &tokio::runtime::TryCurrentError) -> Error {
     Error::other(format!(
         "{error}: expected the store to be asked within a runtime of tokio; ask it from a task"

@@ -1,11 +1,11 @@
-//! Settlements that failed.
+//! The count of settlements that failed.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-/// How many settlements failed; clones share the count.
+/// A count of settlements that failed or may have failed. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unsettled(Arc<AtomicU64>);
 
@@ -15,7 +15,7 @@ impl Unsettled {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many settlements that are under way.
+    /// Returns a guard for a number of settlements that begin now.
     pub(super) fn settling(&self, settlements: usize) -> Settling {
         Settling {
             count: self.clone(),
@@ -24,7 +24,7 @@ impl Unsettled {
     }
 }
 
-/// Settlements that are under way: those that have not been made when it is dropped are counted, whatever kept them from it.
+/// A guard of settlements in flight. On drop it counts those that were not marked as made, so no path can lose one uncounted.
 #[derive(Debug)]
 pub(super) struct Settling {
     count: Unsettled,
@@ -32,13 +32,13 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// One of them has been made.
+    /// Marks one of them as made.
     #[cfg(feature = "tokio")]
     pub(super) fn made(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// All of them have been made, or are counted elsewhere.
+    /// Marks all of them as made, or as counted elsewhere.
     pub(super) fn all_made(mut self) {
         self.left = 0;
     }

@@ -17,6 +17,7 @@ mod remember;
 mod remember_twin;
 mod scaled;
 mod timeout;
+mod unsettled;
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;

@@ -1,11 +1,11 @@
-//! Requests about one key by itself: to look, and to forget it.
+//! Requests about a single key: reading and forgetting it.
 
 use std::borrow::Cow;
 
 use super::{Evaluate, Program, answer::Answer, request::Request};
 use crate::{clock::Timestamp, store::Error};
 
-/// What is remembered of a key, and when it was.
+/// Returns the server's time and the state under a key.
 pub(super) async fn found<E: Evaluate>(
     data: &E,
     key: Box<[u8]>,

@@ -13,8 +13,8 @@
 //! | `answer` | what they answer |
 //! | `replay` | the decisions that follow |
 //! | `settlement` | corrections of earlier charges |
-//! | `queue` | calls and corrections that go out together |
-//! | `key` | requests about one key by itself |
+//! | `queue` | batches of calls and corrections |
+//! | `key` | requests about a single key |
 //! | `pack` | MessagePack |
 //! | `lua/` | the driver, a step for each algorithm, and the programs for buckets |
 
@@ -68,8 +68,8 @@ use self::{
 ///
 /// # Settlements
 ///
-/// A settlement is made by the program, and goes out with the calls that wait: so no other writer can keep it from being made, however busy
-/// its key is. A request makes its settlements first, in the order in which they came. One that fails is
+/// The program makes settlements too, in the same requests as calls. Other writers cannot interfere, however busy the key is. A
+/// request makes its settlements first, in the order of their arrival, and then decides its calls. A settlement that fails is
 /// [counted](ScriptStats::unsettled).
 pub struct Script<E, Rule> {
     prefix: Arc<str>,
@@ -88,8 +88,8 @@ pub struct ScriptStats {
     pub calls: u64,
     /// States that could not be read, and began afresh.
     pub healed: u64,
-    /// Settlements that failed, whether anybody waited for them or not, or whose answer was lost: those may have been made, and none
-    /// is repeated.
+    /// Settlements that failed or whose answer was lost, including those that no caller waited for. They may have been made, so
+    /// none is repeated.
     pub unsettled: u64,
 }
 
@@ -159,7 +159,7 @@ where
         self.settle_and_acquire_each_at(now, Vec::new(), asks).await
     }
 
-    /// As [`acquire_each_at`](Self::acquire_each_at), behind settlements that are made in the same request.
+    /// Makes settlements, and then decides as [`acquire_each_at`](Self::acquire_each_at), in one request.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ macro_rules! algorithm {
 }
 
 /// Each sets `shapes[kind]`, whether numbers are a state; `steps[kind]`; and `ends[kind]`, when one says no more.
-/// Behind it what sets `settles[kind]`, which sees the other's local functions.
+/// The second file of a pair sets `settles[kind]`, and uses the local functions of the first.
 const ALGORITHMS: [[&str; 2]; 9] = [
     algorithm!("token_bucket"),
     algorithm!("leaky_bucket"),
@@ -54,8 +54,10 @@ enum Which {
 impl Program {
     /// Decides calls, and tells what it found.
     pub(super) const DECIDE: Self = Self(Which::Decide);
-    /// Corrects earlier charges, and then does the same. A program of its own: to make the functions that correct takes as long as a
-    /// decision.
+    /// Corrects earlier charges and then decides calls as [`DECIDE`](Self::DECIDE) does.
+    ///
+    /// It is a program of its own because Redis creates a script's functions anew for each call. Calls without corrections should
+    /// not pay for those functions.
     pub(super) const SETTLE: Self = Self(Which::Settle);
     /// Decides calls about token buckets that start full, each about one key.
     pub(super) const BUCKETS: Self = Self(Which::Buckets);
@@ -91,7 +93,7 @@ impl Program {
     }
 }
 
-/// The driver behind all algorithms; with corrections, or without.
+/// Assembles the driver with all algorithms, with or without corrections.
 fn of_all_algorithms(settles: bool) -> String {
     // What the files share; in Redis a script has no variables of its own but local ones.
     let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");

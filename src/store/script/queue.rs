@@ -1,4 +1,4 @@
-//! Calls and corrections that go out together.
+//! Batches of calls and corrections.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,7 +30,7 @@ use crate::{
 
 /// Calls and corrections of one request at most.
 const BATCH: usize = 128;
-/// Corrections among them at most: neither kind keeps the other from going out.
+/// Corrections of one request at most. Half of a batch, so that neither kind starves the other.
 const CORRECTIONS: usize = BATCH / 2;
 /// Requests under way at once, for each group of keys.
 const UNDER_WAY: usize = 2;
@@ -73,7 +73,7 @@ struct Group<Rule> {
     under_way: usize,
 }
 
-/// A correction, and who waits for it.
+/// A correction and where to report its outcome.
 type Settling = (Correction, Settler);
 
 impl<Rule> Default for Group<Rule> {
@@ -220,7 +220,7 @@ where
         Entry::Waiting(answer, self.turn(group, entry))
     }
 
-    /// The right to send for a group, if there is one left.
+    /// Returns the right to send for a group, unless all requests that may be in flight for it are taken.
     fn turn(self: &Arc<Self>, group: u32, entry: &mut Group<Rule>) -> Option<Turn<E, Rule>> {
         let is_worked_for = entry.under_way == UNDER_WAY;
         entry.under_way += usize::from(!is_worked_for);
@@ -231,7 +231,8 @@ where
         })
     }
 
-    /// Sends corrections with the calls that wait, whoever drops what is returned. One that fails keeps no other from being made.
+    /// Queues corrections, to be sent with the calls that wait. They are sent even if the returned future is dropped, and one that
+    /// fails does not keep the others from being made.
     pub(super) fn settle(
         self: &Arc<Self>,
         corrections: impl Iterator<Item = Result<Correction, error::Error>>,
@@ -267,7 +268,7 @@ where
         }))
     }
 
-    /// Takes corrections in, each in the group of its key; returns the turns that are to be worked for.
+    /// Queues each correction in the group of its key. Returns the turns that need a task.
     fn take_in(self: &Arc<Self>, corrections: Vec<Settling>) -> Vec<Turn<E, Rule>> {
         let waiting = &mut *self.waiting();
         let mut turns = Vec::new();
@@ -275,7 +276,7 @@ where
             let group = self.data.group(&settling.0.key);
             let entry = waiting.groups.entry(group).or_default();
             entry.corrections.push_back(settling);
-            // One is enough for those that come together.
+            // One task sends all corrections that are queued together.
             if entry.corrections.len() == 1 {
                 turns.extend(self.turn(group, entry));
             }
@@ -366,7 +367,7 @@ where
         })
     }
 
-    /// Sends corrections and calls as one request. Hands the calls back, and what became of each.
+    /// Sends corrections and calls as one request. Returns the calls, and what became of each.
     async fn send<C: AsRef<Call<Rule>> + AsMut<Call<Rule>>>(
         &self,
         mut calls: VecDeque<C>,
@@ -384,7 +385,7 @@ where
         } = request;
         let count = keys.len();
         let answer = self.data.evaluate(program, keys, argument).await;
-        // An answer that can be read says so, whatever follows from it for the calls.
+        // An answer tells whether the program's writes were taken, and so its corrections.
         let mut settled = Ok(());
         let decided = answer.and_then(|bytes| {
             let answer = Answer::read(program, &bytes, count)?;

@@ -138,7 +138,7 @@ pub(super) fn put_part(bytes: &mut Vec<u8>, part: &Part) {
     part.iter().for_each(|number| put_number(bytes, *number));
 }
 
-/// Corrections and calls as one request: the keys that it is about, in the order of first sight, those of the calls first.
+/// Corrections and calls as one request. Its keys stand in the order of their first use, those of the calls first.
 pub(super) struct Request {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
@@ -232,7 +232,7 @@ impl Request {
     }
 }
 
-/// The place of a rule among those of a request, beginning with 0; it is added if it is not there yet.
+/// Returns the index of a rule among those of a request, adding it if it is new.
 fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
     let is_known = |rule: &&Numbers| ptr::eq(*rule, numbers) || rule.bytes == numbers.bytes;
     rules.iter().position(is_known).unwrap_or_else(|| {
@@ -241,7 +241,7 @@ fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
     })
 }
 
-/// The argument of a request to decide; corrections stand behind the numbers of their rule and key.
+/// The argument of a request to settle and decide.
 fn list(
     now: Option<u64>,
     rules: &[&Numbers],

@@ -1,4 +1,4 @@
-//! Corrections of earlier charges, which the program makes.
+//! Settlements as the program reads them, and the accounting of their outcome.
 
 use std::sync::Arc;
 
@@ -18,20 +18,22 @@ use crate::{
     },
 };
 
-/// A settlement as the program makes it.
+/// A settlement in the form that the program reads.
 pub(super) struct Correction {
     pub(super) key: Box<[u8]>,
     pub(super) rule: Arc<Numbers>,
-    /// What each part of the rule was charged, in MessagePack one behind the other.
+    /// The charge of each part of the rule, as consecutive lists in MessagePack.
     charges: Vec<u8>,
-    /// How many parts that are.
+    /// The number of those lists.
     parts: usize,
 }
 
 impl Correction {
+    /// Converts a settlement.
+    ///
     /// # Errors
     ///
-    /// When the rule does not fit into numbers.
+    /// Fails when the rule does not fit into a script's numbers.
     pub(super) fn of<Rule: Scripted>(
         prefix: &str,
         rules: &Rules<Rule>,
@@ -53,7 +55,7 @@ impl Correction {
         })
     }
 
-    /// Writes it into the argument of a request, with the places of its rule and key, which begin with 0.
+    /// Appends it to the argument of a request. `places` are the indices of its rule and its key.
     pub(super) fn put(&self, bytes: &mut Vec<u8>, places: [usize; 2]) {
         put_array(bytes, places.len() + self.parts);
         for place in places {
@@ -63,7 +65,9 @@ impl Correction {
     }
 }
 
-/// Who waits for a settlement, if anybody does. Dropped without an end, it is counted as one that failed.
+/// The outcome of one settlement: counts a failure, and reports to the caller if it still waits.
+///
+/// Counts a failure as well when it is dropped unused, for example with the runtime.
 pub(super) struct Settler {
     settling: Settling,
     reply: oneshot::Sender<Result<(), Error>>,
@@ -76,13 +80,13 @@ impl Settler {
         (Self { settling, reply }, answer)
     }
 
-    /// It was made; or it may have been, and is not repeated.
+    /// Reports the outcome. A failed settlement may have been made, so it is not repeated.
     pub(super) fn end(self, result: Result<(), Error>) {
         let Self { settling, reply } = self;
         if result.is_ok() {
             settling.all_made();
         } else {
-            // Counted before it is told.
+            // Counted first: a caller that reads the counter after the error must find it.
             drop(settling);
         }
         let _ = reply.send(result);

@@ -35,7 +35,7 @@ ends[CASCADE] = function(rule, state)
   return last
 end
 
--- The state, if it says something, and whether a new key is at rest.
+-- Returns the state unless it is forgotten, and whether a new key is at rest.
 local function remembered(rule, state, now)
   local at_rest = true
   for n = 2, #rule, 5 do
@@ -47,7 +47,7 @@ local function remembered(rule, state, now)
   return state, at_rest
 end
 
--- The state of a key that is new.
+-- Returns the state of a new key.
 local function fresh(rule, now)
   local new = { CASCADE }
   for n = 2, #rule, 5 do

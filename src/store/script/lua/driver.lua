@@ -6,7 +6,7 @@
 -- whole numbers that begins with its kind; and all calls in one list of numbers: how many asks, and
 -- for each of them the rule, the key and the cost.
 --
--- The program for corrections takes those as a fourth, and makes them before any call is decided (`settle/driver.lua`).
+-- The program that settles takes corrections as a fourth element, and makes them before it decides calls (`settle/driver.lua`).
 --
 -- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
 --

@@ -13,7 +13,7 @@ ends[FIXED_WINDOW] = function(_, state)
   return state[4] == 0 and state[2] or state[3]
 end
 
--- The window that holds an instant, where one begins at `anchor`.
+-- Returns begin and end of the window that holds an instant, if one begins at `anchor`.
 local function window_of(at, anchor, period)
   -- Only an offset lies behind the instant.
   local since = at >= anchor and fmod(at - anchor, period) or period - (anchor - at)

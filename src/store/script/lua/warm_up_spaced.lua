@@ -32,7 +32,7 @@ ends[WARM_UP_SPACED] = function(rule, state)
   return state[2] + micros + div_ceil(ticks, 1000 * 2 ^ rule[2])
 end
 
--- The next departure: at an instant that is never before the last write, how long it is until then, and how warm the key is.
+-- Returns an instant that is never before the last write, the wait from then to the next departure, and the warmth at that.
 local function place(rule, state, now)
   if not state then
     return now, 0, 0
@@ -53,13 +53,13 @@ local function place(rule, state, now)
   return at, 0, math.max(0, math.min(warmth, most) - cooled - rounded)
 end
 
--- What a call of some cost takes at the full rate, rounded down and up.
+-- Returns the time that a cost takes at the full rate, rounded down and up.
 local function price(rule, cost)
   local low, rounded = mul_div(math.min(cost, WHOLE - 1), rule[5], rule[6])
   return low, low + rounded
 end
 
--- What those behind a call wait for it, which takes so long at the full rate.
+-- Returns how long later calls wait for a call that takes `high` at the full rate.
 local function wait(rule, warmth, high)
   local climb = rule[11]
   if warmth >= climb then

@@ -78,7 +78,7 @@ use crate::{
 pub struct BehindBreaker<S, C = SystemClock> {
     store: S,
     breaker: Arc<Breaker<C>>,
-    /// Settlements that were not made while it was open.
+    /// Settlements that were rejected while the breaker was open.
     unsettled: Unsettled,
 }
 
@@ -195,7 +195,7 @@ impl<S: Backend<Error = Error>, C> Backend for BehindBreaker<S, C> {
         self.store.address()
     }
 
-    /// With those that were not made while it was open.
+    /// Adds the settlements that were rejected while the breaker was open.
     fn unsettled(&self) -> Option<u64> {
         let made = self.store.unsettled()?;
         Some(made + self.unsettled.count())
@@ -217,7 +217,7 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreake
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let settling = self.unsettled.settling(settlements.len());
         self.call(move |store| {
-            // What becomes of them there, the store counts.
+            // From here on the store counts them.
             settling.all_made();
             store.settle(settlements)
         })

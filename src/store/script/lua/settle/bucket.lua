@@ -1,7 +1,7 @@
--- Corrections of buckets. A charge lies on a time axis, between when its bucket would have been full again before and after it; positions
--- there are whole microseconds, and nanoseconds beyond them.
+-- Corrections of buckets. A charge occupies a span of its bucket's time axis: between when the bucket would have been full again before
+-- it and after it. Positions are whole microseconds, and nanoseconds beyond them.
 
--- Where a charge ends on the time axis at least, rounded down: as if the bucket had been full.
+-- Returns the earliest end that a charge can have on the time axis, rounded down: that of a charge to a full bucket.
 local function least_end(rule, n, charge)
   local gain, price = rule[n], charge.cost * rule[n + 1]
   local micros = div_floor(price, gain)
@@ -9,14 +9,14 @@ local function least_end(rule, n, charge)
 end
 
 -- Corrects a charge to a bucket that was left at `level`, of `from` a microsecond, at `at`; without `at` the bucket is new. The charge
--- ends at `ends` and `nanos` on the time axis, or later; without `ends` it lies behind all others.
+-- ends at `ends` and `nanos` on the time axis, or later. Without `ends`, no other charge lies behind it.
 --
--- Returns when the bucket was left at which level then, and if that is more, by how many microseconds, rounded up. Nil if nothing changes.
+-- Returns when the bucket was left, the level then, and by how many microseconds that is more, rounded up. Nil if nothing changes.
 local function corrected(rule, n, at, level, from, now, charge, ends, nanos)
   local gain, price = rule[n], rule[n + 1]
   local full, change = rule[n + 2] * price, (charge.cost - charge.actual) * price
   local left = at and rescaled(level, from, gain)
-  -- Since the charge nobody has written, and the bucket has not filled up.
+  -- Nothing was written since the charge, and the bucket has not filled up.
   local is_untouched = at == charge.at and now < rests_at(rule, n, at, level, from)
   if change > 0 then
     local elapsed = at and math.max(now, at) - at
@@ -28,7 +28,7 @@ local function corrected(rule, n, at, level, from, now, charge, ends, nanos)
     local gained = math.min(change, most - left)
     local micros = div_ceil(gained, gain)
     if is_bounded then
-      -- Until its last write, refill has restored what lay before that.
+      -- Refill has restored what lies before the last write.
       local ahead = (ends - at) * gain + div_floor(nanos * gain, 1000)
       if ahead < gained then
         gained, micros = ahead, ends - at + (nanos > 0 and 1 or 0)

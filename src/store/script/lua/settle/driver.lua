@@ -1,9 +1,10 @@
--- Corrects earlier charges, in order, before any call is decided: what is told of their keys is what that left.
+-- Corrects earlier charges, in order, before any call is decided. The states that are told of their keys are those after the corrections.
 --
--- `request[4]` has of each correction the rule, the key, and for each part of the rule its charge as numbers: when it was made, the units,
--- the actual cost, and the class; when the call departs, in microseconds and nanoseconds beyond them, or -1; where the charge ends on the
--- time axis of a bucket, in the same two, or -1; and how many microseconds had been given back to the key before.
--- `settles[kind]` returns what a correction leaves of a state; nil if nothing changes, and false if nothing is left.
+-- `request[4]` is a list of corrections: the rule, the key, and for each part of the rule its charge as a list of numbers: the time, the
+-- units, the actual cost and the class; the call's departure and the end of the charge on the time axis of a bucket, each in microseconds
+-- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been given back to the key before.
+--
+-- `settles[kind]` returns the corrected state, nil if it is as it was, or false if nothing is left of it.
 
 local function charge_of(numbers)
   local at, cost, actual, class, departs, departs_nanos, ends, ends_nanos, given_back = unpack(numbers)
@@ -20,7 +21,7 @@ local function charge_of(numbers)
   }
 end
 
--- Whether two states of one kind are the same; either may be none.
+-- Returns whether two states of one kind are equal. Either may be missing.
 local function is_same(one, other)
   if not one or not other then
     return not one and not other
@@ -33,7 +34,7 @@ local function is_same(one, other)
   return true
 end
 
--- What a correction leaves of the parts of a state; nil if that is as it was.
+-- Returns a state after a correction, or nil if it is as it was. Parts of other kinds of rules stay as they are.
 local function settled(rule, state, charges)
   local after, changed = {}, false
   for n, part in ipairs(rule) do
@@ -44,6 +45,7 @@ local function settled(rule, state, charges)
     end
     after[n] = state[n] or false
     if part[1] == ALL then
+      -- The head of several has no charge.
       after[n] = part
     elseif known or not state[n] then
       local new = settles[part[1]](part, known, now, charge_of(charges[n + 2]))

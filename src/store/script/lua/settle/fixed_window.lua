@@ -3,7 +3,7 @@ settles[FIXED_WINDOW] = function(rule, state, now, charge)
   local period, offset = rule[2], rule[3]
   local more = charge.actual - charge.cost
   if state and state[4] > 0 then
-    -- What was charged before the start may not be in the count.
+    -- A charge before the start may not be in the count.
     if charge.at >= state[2] and charge.at < state[3] then
       return { FIXED_WINDOW, state[2], state[3], math.min(math.max(0, state[4] + more), LIMIT - 1) }
     elseif now < state[3] then

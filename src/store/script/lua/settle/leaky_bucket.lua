@@ -1,4 +1,4 @@
--- The places of a state that were given back, each { departs at, nanoseconds beyond it, span in units of this rule }.
+-- Returns the places of a state that were given back, each { departure, nanoseconds beyond it, span in units of this rule }.
 local function places_of(rule, state)
   local places = {}
   for n = 6, #state, 4 do
@@ -7,7 +7,7 @@ local function places_of(rule, state)
   return places
 end
 
--- When a place departs that begins `units` after the last write at `at`: microseconds, and nanoseconds beyond them, rounded up.
+-- Returns the departure of a place that begins `units` after the last write at `at`: microseconds, and nanoseconds beyond them, rounded up.
 local function departure(rule, at, units)
   local gain = rule[2]
   local micros = div_floor(units, gain)
@@ -18,7 +18,7 @@ local function departure(rule, at, units)
   return at + micros, nanos
 end
 
--- Remembers a place before the last one, if it has not departed at `now`. Bounded also where what is settled was never charged.
+-- Remembers a place before the last one, unless it has departed at `now`. The number of places is bounded even if charges are forged.
 local function remember(rule, places, departs, nanos, span, now)
   if departs < now or departs == now and nanos == 0 or #places >= rule[4] then
     return false
@@ -40,7 +40,7 @@ settles[LEAKY_BUCKET] = function(rule, state, now, charge)
   local at = state and math.max(now, state[2]) or now
   local backlog = state and math.max(0, written(rule, state) - (at - state[2]) * gain) or 0
   if charge.actual > charge.cost then
-    -- What is forced is never given back, and so nothing before it.
+    -- Forced units are never given back, and so nothing before them is.
     return { LEAKY_BUCKET, at, math.min(backlog + (charge.actual - charge.cost) * price, LIMIT - 1), gain, 0 }
   elseif charge.actual == charge.cost or not state then
     return nil
@@ -49,17 +49,17 @@ settles[LEAKY_BUCKET] = function(rule, state, now, charge)
     return { unpack(state, 1, 5) }
   end
   local places, left, sole, changed = places_of(rule, state), written(rule, state), state[5], false
-  -- Those that have passed make no difference any more.
+  -- Places that have passed make no difference any more.
   while places[1] and places[1][3] <= (at - places[1][1]) * gain - div_ceil(places[1][2] * gain, 1000) do
     table.remove(places, 1)
     changed = true
   end
-  -- Where the place of the charge begins if it is the last one, counted from the last write; and when that departs.
+  -- The begin of the charge's place if it is the last one, counted from the last write, and its departure.
   local span = charge.cost * price
   local place = left - span
   local departs, nanos = departure(rule, state[2], place)
   local is_sole = sole == 1 and charge.at == state[2]
-  -- Else several depart in a nanosecond.
+  -- Otherwise several places depart within a nanosecond.
   local are_apart = price * 1000 >= gain
   local told, told_nanos = charge.departs, charge.departs_nanos
   local is_last
@@ -70,7 +70,7 @@ settles[LEAKY_BUCKET] = function(rule, state, now, charge)
   end
   if is_last then
     left, sole, changed = place + charge.actual * price, 0, true
-    -- If all of it is given back, so are those before it that were.
+    -- A place that is given back as a whole frees those before it that were given back earlier.
     while charge.actual == 0 and #places > 0 do
       local before = places[#places]
       local begin = left - before[3]

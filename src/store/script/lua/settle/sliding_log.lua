@@ -7,7 +7,7 @@ settles[SLIDING_LOG] = function(rule, state, now, charge)
     return nil
   end
   local log = { SLIDING_LOG }
-  -- The place of the instant, or of the first one after it.
+  -- The index of the charge's entry, or of the first one after it.
   local place = 2
   for n = 2, state and #state or 0, 2 do
     if at - state[n] < period then
@@ -22,7 +22,7 @@ settles[SLIDING_LOG] = function(rule, state, now, charge)
       table.remove(log, place)
     end
   elseif more > 0 and (#log - 1) / 2 >= limit then
-    -- A log that is as long as it may be gets no further entry: there they count as the newest.
+    -- A log of full length gets no further entry: the units count as the newest.
     log[#log - 1] = math.max(log[#log - 1], charge.at)
     log[#log] = math.min(log[#log] + more, LIMIT - 1)
   elseif more > 0 then

@@ -7,7 +7,7 @@ settles[THREE_COLOR] = function(rule, state, now, charge)
   end
   local written = state and state[2]
   local at = state and math.max(now, written) or now
-  -- When a bucket was left at which level of which gain: corrected, or as it was.
+  -- Returns whether a bucket was corrected; and when it was left, its level and its gain, corrected or as they were.
   local function settled(n, place)
     local left_at, left
     if n == PEAK or charge.class == GREEN then
@@ -26,7 +26,7 @@ settles[THREE_COLOR] = function(rule, state, now, charge)
   if not is_green and not is_peak then
     return nil
   end
-  -- One is corrected where it was charged and the other one now, if that has filled up meanwhile.
+  -- If one bucket has filled up meanwhile, it is corrected now and the other one at the charge.
   local last = math.max(green_at or 0, peak_at or 0)
   local function level_of(n, left_at, left, gain)
     return left_at and filled(rule, n, left, gain, last - left_at) or rule[n + 2] * rule[n + 1]

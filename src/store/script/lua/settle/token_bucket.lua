@@ -1,4 +1,4 @@
--- Whether no charge lies behind this one on the time axis of a bucket.
+-- Returns whether no charge lies behind this one on the time axis of a bucket.
 local function is_last(rule, state, charge)
   local gain, price = rule[2], rule[3]
   if not charge.ends or (state[5] or 0) ~= charge.given_back then
@@ -10,7 +10,7 @@ local function is_last(rule, state, charge)
   return before < div_ceil(charge.ends_nanos * gain, 1000)
 end
 
--- Where a charge ends on the time axis, rounded down: it may have been moved by all that was given back since.
+-- Returns where a charge ends on the time axis, rounded down. All that was given back since may have moved it.
 local function end_of(rule, given_back, charge)
   local ends, nanos = least_end(rule, 2, charge)
   if charge.ends then

@@ -1,5 +1,5 @@
--- The place behind the call of a charge as if it had cost less, `actual`: how long it is until then, and how warm the key is. Nil unless that call
--- was the last one that was told its delay.
+-- Returns the backlog and the warmth behind the call of a charge as if it had cost `actual`, which is less. Nil unless no other call was
+-- told a delay since.
 local function behind(rule, state, now, charge)
   local per_nano, most, climb = 2 ^ rule[2], rule[7], rule[11]
   local low, high = price(rule, charge.cost)

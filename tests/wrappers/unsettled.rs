@@ -1,0 +1,147 @@
+//! Settlements that are lost are counted, by the store or by the wrapper before whose eyes they were.
+
+use std::time::Duration;
+
+use tollgate::{
+    TokenBucket,
+    clock::TokioClock,
+    store::{Backend, BoxStore, CircuitBreaker, Error, Local, Store, StoreExt},
+};
+
+use super::fakes::{Asked, Fault, Kind, Op, Remote};
+
+type Faulty = Remote<TokenBucket, TokioClock>;
+
+fn asked() -> Asked<TokenBucket> {
+    Asked::of(TokenBucket::per_minute(10))
+}
+
+/// Settles one charge for each fault, waiting for each; and drops the last one at once.
+async fn settle_each<S>(store: &S, remote: &Faulty, faults: &[Fault])
+where
+    S: Store<TokenBucket>,
+{
+    let asked = asked();
+    for (n, fault) in faults.iter().enumerate() {
+        remote.usually(Fault::AtOnce);
+        let Ok(decision) = asked.acquire(store, n as u64, 2).await else {
+            panic!("not decided")
+        };
+        remote.usually(*fault);
+        let done = store.settle(vec![asked.settlement(n as u64, &decision, 0)]);
+        if n + 1 == faults.len() {
+            drop(done);
+        } else {
+            let _ = done.await;
+        }
+    }
+    remote.usually(Fault::AtOnce);
+}
+
+/// Two are made, the others are not, or nobody knows: each of the last four is lost in another way.
+const FAULTS: [Fault; 6] = [
+    Fault::AtOnce,
+    Fault::None,
+    Fault::FailsAtOnce(Kind::Other),
+    Fault::Fails(Kind::Unavailable),
+    Fault::Lossy(Kind::Contended),
+    Fault::Silent,
+];
+
+#[tokio::test(start_paused = true)]
+async fn what_a_store_does_not_count_is_counted_by_who_swallows_its_errors() {
+    let remote = Faulty::new();
+    let open = remote.clone().fail_open();
+    assert_eq!(remote.unsettled(), None);
+    settle_each(&open, &remote, &FAULTS).await;
+    assert_eq!(open.unsettled(), Some(4));
+    assert_eq!(open.clone().boxed::<TokenBucket>().unsettled(), Some(4));
+
+    let remote = Faulty::new();
+    let wrapped = remote
+        .clone()
+        .timeout(Duration::from_secs(1))
+        .circuit_breaker(CircuitBreaker::new().failures(100))
+        .remember_refusals();
+    let boxed: BoxStore<TokenBucket, Error> = wrapped.boxed();
+    let closed = boxed.fail_closed();
+    settle_each(&closed, &remote, &FAULTS).await;
+    assert_eq!(closed.unsettled(), Some(4));
+
+    let closed = std::sync::Arc::new(Local::new().fail_closed());
+    settle_each(&closed, &remote, &[Fault::AtOnce; 2]).await;
+    assert_eq!(closed.unsettled(), Some(0));
+}
+
+/// A store that counts is believed: what timed out may be made later.
+#[tokio::test(start_paused = true)]
+async fn what_a_store_counts_is_passed_on_with_what_a_breaker_kept_from_it() {
+    let remote = Faulty::new();
+    let open = remote.clone().fail_open();
+    let breaker = CircuitBreaker::new().failures(1);
+    let store = std::sync::Arc::new(open.clone());
+    settle_each(&store, &remote, &FAULTS).await;
+    assert_eq!(store.unsettled(), Some(4));
+
+    /// Counts, and fails.
+    struct Counts(Faulty);
+    impl Backend for Counts {
+        type Error = Error;
+        fn unsettled(&self) -> Option<u64> {
+            Some(40)
+        }
+    }
+    impl Store<TokenBucket> for Counts {
+        type Answer = <Faulty as Store<TokenBucket>>::Answer;
+        type Done = <Faulty as Store<TokenBucket>>::Done;
+        fn acquire(
+            &self,
+            asks: &[tollgate::store::Ask<'_, TokenBucket>],
+        ) -> tollgate::store::Check<Self::Answer> {
+            self.0.acquire(asks)
+        }
+        fn look(
+            &self,
+            asks: &[tollgate::store::Ask<'_, TokenBucket>],
+        ) -> tollgate::store::Check<Self::Answer> {
+            self.0.look(asks)
+        }
+        fn settle(
+            &self,
+            settlements: Vec<tollgate::store::Settlement<'_, TokenBucket>>,
+        ) -> tollgate::store::Check<Self::Done> {
+            self.0.settle(settlements)
+        }
+        fn reset(
+            &self,
+            policy: &tollgate::Policy,
+            key: &tollgate::key::Key,
+        ) -> tollgate::store::Check<Self::Done> {
+            self.0.reset(policy, key)
+        }
+    }
+    let counting = std::sync::Arc::new(Counts(remote.clone()));
+    let behind = counting
+        .timeout(Duration::from_secs(1))
+        .circuit_breaker(breaker)
+        .fall_back_to(Local::new())
+        .share::<TokenBucket>(1, 1);
+    assert_eq!(behind.unsettled(), Some(40));
+    let asked = asked();
+    let mut charged = Vec::new();
+    for n in 0..4_u64 {
+        charged.push(asked.acquire(&behind, n, 2).await.unwrap());
+    }
+    remote.usually(Fault::FailsAtOnce(Kind::Unavailable));
+    let settlements = |from: usize| {
+        let each = charged.iter().enumerate().skip(from).take(2);
+        each.map(|(n, decision)| asked.settlement(n as u64, decision, 0))
+            .collect()
+    };
+    // The first call opens the breaker, and is counted by the store; the two of the second one are not made.
+    behind.settle(settlements(0)).await.unwrap();
+    assert_eq!(behind.unsettled(), Some(40));
+    behind.settle(settlements(2)).await.unwrap();
+    assert_eq!(behind.unsettled(), Some(42));
+    assert!(remote.count(Op::Settle) > 0);
+}
