@@ -99,6 +99,8 @@ enum Kind {
     LetThrough,
     /// Undecided, and the request does not go on.
     TurnedAway,
+    /// The same, for the store cannot decide such a call.
+    Unsupported,
 }
 
 /// The width of a class.
@@ -167,6 +169,14 @@ impl Decision {
     pub const fn undecided(admitted: bool, at: Timestamp, retry_after: Option<Duration>) -> Self {
         let mut decision = Self::new(Verdict::Undecided { admitted }, at, 0);
         decision.wait = retry_after;
+        decision
+    }
+
+    /// What is answered where a store [does not support](crate::store::Error::unsupported) the call: undecided, and refused as
+    /// the server's fault.
+    pub const fn unsupported(at: Timestamp) -> Self {
+        let mut decision = Self::undecided(false, at, None);
+        decision.kind = Kind::Unsupported;
         decision
     }
 
@@ -266,7 +276,7 @@ impl Decision {
             (Kind::Delay, Some(wait)) => Verdict::Delay(wait),
             (Kind::Refuse, _) => Verdict::Refuse,
             (Kind::LetThrough, _) => Verdict::Undecided { admitted: true },
-            (Kind::TurnedAway, _) => Verdict::Undecided { admitted: false },
+            (Kind::TurnedAway | Kind::Unsupported, _) => Verdict::Undecided { admitted: false },
         }
     }
 
@@ -294,7 +304,16 @@ impl Decision {
     /// Whether the store could not tell.
     #[inline]
     pub const fn is_undecided(&self) -> bool {
-        matches!(self.kind, Kind::LetThrough | Kind::TurnedAway)
+        matches!(
+            self.kind,
+            Kind::LetThrough | Kind::TurnedAway | Kind::Unsupported
+        )
+    }
+
+    /// Whether the store could not tell because it [does not support](crate::store::Error::unsupported) the call.
+    #[inline]
+    pub const fn is_unsupported(&self) -> bool {
+        matches!(self.kind, Kind::Unsupported)
     }
 
     /// The capacity in units: the greatest cost that could ever pass. `None` when undecided.

@@ -231,7 +231,7 @@ where
                     req, config, bill, ..
                 } = self.open();
                 let refusal = Refusal::new(bill.outcome(&decisions));
-                ResponseFuture::answered(config.respond.refuse(req, refusal))
+                ResponseFuture::answered(config.refuse(req, refusal))
             }
             Way::Wait => {
                 let mut parked = self;

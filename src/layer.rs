@@ -9,11 +9,11 @@ use tower_layer::Layer;
 
 use crate::{
     error::Error,
-    limit::{And, Limit, Named},
+    limit::{And, Limit, Named, fit},
     missing::OneLimit,
     outcome::Policy,
     service::{Config, Counts, RateLimit},
-    store::{Backend, NeverFails},
+    store::{Backend, NeverFails, Store},
 };
 
 /// Limits the rate of requests in front of any tower service.
@@ -76,21 +76,58 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// The store runs the rule's type, and can be cloned cheaply (an [`Arc`] of a store is one). One that can fail
     /// must say what happens then: [`fail_open`](crate::store::StoreExt::fail_open) or
     /// [`fail_closed`](crate::store::StoreExt::fail_closed).
+    ///
+    /// # Panics
+    ///
+    /// When the rule of a limit does not [fit](Store::fits) the store; see [`try_store`](Self::try_store). Rules made
+    /// [per request](Self::rule) are known only then.
     #[must_use]
+    #[track_caller]
     // The bound stands here rather than on `Layer` alone, so that the sentence about it points at this call.
-    pub fn store<T: Backend<Error: NeverFails>>(self, store: T) -> RateLimitLayer<L, T, R> {
+    pub fn store<Rule, T>(self, store: T) -> RateLimitLayer<L, T, R>
+    where
+        T: Backend<Error: NeverFails> + Store<Rule>,
+        L: Named<Rule>,
+    {
+        match self.try_store(store) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The same layer with its state in another store, for rules that configuration chose.
+    ///
+    /// ```
+    /// use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::{BoxStore, Error}};
+    ///
+    /// fn layer(rule: AnyRule, remote: BoxStore<AnyRule, Error>) -> Result<impl Sized, tollgate::Error> {
+    ///     // Such as a token bucket whose burst has more units than a script of Redis can count.
+    ///     RateLimitLayer::try_new(rule)?.try_store(remote.fail_closed())
+    /// }
+    /// # let _: fn(_, _) -> _ = layer;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the rule of a limit does not [fit](Store::fits) the store.
+    pub fn try_store<Rule, T>(self, store: T) -> Result<RateLimitLayer<L, T, R>, Error>
+    where
+        T: Backend<Error: NeverFails> + Store<Rule>,
+        L: Named<Rule>,
+    {
         let Self {
             limits,
             respond,
             counts,
             ..
         } = self;
-        RateLimitLayer {
+        fit(&limits, &store)?;
+        Ok(RateLimitLayer {
             limits,
             store,
             respond,
             counts,
-        }
+        })
     }
 
     /// The same layer, answering otherwise.
@@ -114,13 +151,15 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ///
     /// # Panics
     ///
-    /// When another limit of the layer has the same name; see [`try_also`](Self::try_also).
+    /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store; see
+    /// [`try_also`](Self::try_also).
     #[must_use]
     #[track_caller]
     pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<And<L, M>, S, R>
     where
         L: Named<Rule>,
         M: Named<Rule>,
+        S: Store<Rule>,
     {
         match self.try_also(limit) {
             Ok(layer) => layer,
@@ -132,11 +171,12 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ///
     /// # Errors
     ///
-    /// When another limit of the layer has the same name.
+    /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store.
     pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<And<L, M>, S, R>, Error>
     where
         L: Named<Rule>,
         M: Named<Rule>,
+        S: Store<Rule>,
     {
         let Self {
             limits,
@@ -144,6 +184,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             respond,
             counts,
         } = self;
+        fit(&limit, &store)?;
         let limits = And::try_new(limits, limit)?;
         Ok(RateLimitLayer {
             limits,
@@ -159,8 +200,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     }
 
     /// How many requests were refused because [the server lacks](crate::key::MissingKey::is_server_fault) what their key is made
-    /// of, whatever the status, or because a rule delayed them where nothing can hold a request; all clones and services
-    /// together.
+    /// of, whatever the status, because the store [does not support](crate::store::Error::unsupported) their rule or state, or because
+    /// a rule delayed them where nothing can hold a request; all clones and services together.
     ///
     /// Not 0: the server is set up wrongly. The feature `tracing` logs what to do.
     pub fn misconfigured(&self) -> u64 {
@@ -212,7 +253,8 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     /// The same layer with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
     /// `None` is the layer's own rule.
     ///
-    /// A rule that delays a request needs tokio to hold it; [`Limit::rule`](crate::Limit::rule) tells what happens without.
+    /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits) the store;
+    /// [`Limit::rule`](crate::Limit::rule) tells what happens otherwise.
     #[must_use]
     pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R> {
         self.map(|limit| limit.rule(per_request))

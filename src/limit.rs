@@ -9,7 +9,7 @@ use crate::{
     error::Error,
     key::{Extracted, Global, KeyExtractor, MissingKey},
     outcome::Policy,
-    store::Ask,
+    store::{Ask, Store},
 };
 
 /// One limit: a rule, whom it limits, what a request costs, and what it is called.
@@ -98,6 +98,9 @@ impl<Rule, P, K, C> Limit<Rule, P, K, C> {
     ///
     /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside of a runtime of tokio, the
     /// request is refused instead, its charge is given back, and `Retry-After` is the delay.
+    ///
+    /// A rule that does not fit the layer's store is known only when it is used: its request is refused as the server's fault
+    /// (500; gRPC: `INTERNAL`), [counted](crate::RateLimitLayer::misconfigured), and logged once for each policy and cause.
     #[must_use]
     pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C> {
         let Self {
@@ -299,7 +302,7 @@ where
     }
 }
 
-/// The policies of a layer's limits, which all have rules of the type `Rule`.
+/// The policies and rules of a layer's limits, which all have rules of the type `Rule`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no limit by a `{Rule}`, as the others of this layer are",
     label = "expected a limit by a `{Rule}`",
@@ -307,21 +310,21 @@ where
             `\"token-bucket 100/1m\".parse::<AnyRule>()?`"
 )]
 pub trait Named<Rule> {
-    /// Adds them to a list.
-    fn policies(&self, list: &mut Vec<Policy>);
+    /// Adds them to a list, each policy with the limit's own rule.
+    fn limits<'a>(&'a self, list: &mut Vec<(&'a Policy, &'a Rule)>);
 }
 
 impl<Rule, P, K, C> Named<Rule> for Limit<Rule, P, K, C> {
-    fn policies(&self, list: &mut Vec<Policy>) {
-        list.push(self.policy.clone());
+    fn limits<'a>(&'a self, list: &mut Vec<(&'a Policy, &'a Rule)>) {
+        list.push((&self.policy, &self.rule));
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<Rule, L: Named<Rule>, M: Named<Rule>> Named<Rule> for And<L, M> {
-    fn policies(&self, list: &mut Vec<Policy>) {
-        self.0.policies(list);
-        self.1.policies(list);
+    fn limits<'a>(&'a self, list: &mut Vec<(&'a Policy, &'a Rule)>) {
+        self.0.limits(list);
+        self.1.limits(list);
     }
 }
 
@@ -333,17 +336,35 @@ impl<L, M> And<L, M> {
         M: Named<Rule>,
     {
         let (mut known, mut added) = (Vec::new(), Vec::new());
-        first.policies(&mut known);
-        second.policies(&mut added);
-        for policy in added {
-            if known.iter().any(|other| other.name() == policy.name()) {
+        first.limits(&mut known);
+        second.limits(&mut added);
+        for (policy, rule) in added {
+            if known.iter().any(|(other, _)| other.name() == policy.name()) {
                 return Err(Error::new(format!(
                     "two limits of one layer are named `{policy}`: expected different names, because a store \
                      knows a limit by its name; name one of them with `.named(…)`"
                 )));
             }
-            known.push(policy);
+            known.push((policy, rule));
         }
         Ok(Self(first, second))
     }
+}
+
+/// Checks that a store can run the rules of these limits.
+///
+/// # Errors
+///
+/// What is wrong with the first one that it cannot run.
+pub(crate) fn fit<Rule>(limits: &impl Named<Rule>, store: &impl Store<Rule>) -> Result<(), Error> {
+    let mut list = Vec::new();
+    limits.limits(&mut list);
+    list.into_iter().try_for_each(|(policy, rule)| {
+        let fits = store.fits(rule);
+        fits.map_err(|error| {
+            Error::new(format!(
+                "the store cannot run the rule of the limit `{policy}`: {error}"
+            ))
+        })
+    })
 }

@@ -77,6 +77,20 @@ pub(crate) fn nothing_can_wait(policy: &Policy) {
     });
 }
 
+/// Logs that requests are answered as the server's fault because a store cannot decide them: once for each policy and cause.
+#[cold]
+pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) {
+    once(policies, &OperatorHelp::new(cause), |cause| {
+        tracing::error!(
+            policy = policies,
+            cause,
+            address,
+            "a rate limit store cannot decide these requests: they are answered as the server's fault, whatever the policy for \
+             failures (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
+        );
+    });
+}
+
 /// Logs a mistake of the program in one place: a policy, or a route. `log` writes the line, with the help that it is given.
 pub(crate) fn once(place: &str, help: &OperatorHelp, log: impl FnOnce(&str)) {
     let cause = help.expose_to_operator();

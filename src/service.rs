@@ -102,12 +102,8 @@ where
             Ok(asks) => asks,
             Err(missing) => {
                 drop(take_ready(inner));
-                if missing.is_server_fault() {
-                    // A count that is read for a report orders nothing.
-                    config.counts.misconfigured.fetch_add(1, Ordering::Relaxed);
-                }
                 let refusal = Refusal::missing(missing);
-                return ResponseFuture::answered(config.respond.refuse(req, refusal));
+                return ResponseFuture::answered(config.refuse(req, refusal));
             }
         };
         if asks.is_empty() {
@@ -130,7 +126,7 @@ where
             Way::Refuse => {
                 drop(take_ready(inner));
                 let refusal = Refusal::new(outcome(&asks, decisions));
-                ResponseFuture::answered(config.respond.refuse(req, refusal))
+                ResponseFuture::answered(config.refuse(req, refusal))
             }
             Way::Wait => {
                 drop(take_ready(inner));
@@ -202,5 +198,18 @@ impl<L, S, R> Config<L, S, R> {
     {
         let wanted = self.respond.wants_outcome();
         wanted.then(|| self.respond.admit(req, outcome()))
+    }
+
+    /// Answers a request that does not go on, and counts it where that is the server's fault.
+    #[inline]
+    pub(crate) fn refuse<Req, Res, Err>(&self, req: Req, refusal: Refusal) -> Result<Res, Err>
+    where
+        R: Respond<Req, Res, Err>,
+    {
+        if refusal.help().is_some() {
+            // A count that is read for a report orders nothing.
+            self.counts.misconfigured.fetch_add(1, Ordering::Relaxed);
+        }
+        self.respond.refuse(req, refusal)
     }
 }

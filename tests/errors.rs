@@ -323,6 +323,10 @@ fn an_error_of_a_store_tells_each_of_its_causes_once() {
         for (error, kind) in [
             (Error::unavailable(caused(texts)), "cannot be reached"),
             (Error::other(caused(texts)), "could not decide"),
+            (
+                Error::unsupported(caused(texts)),
+                "does not support this call",
+            ),
         ] {
             assert_eq!(
                 chain(&error),
@@ -484,6 +488,7 @@ fn errors_in(source: &str) -> Vec<String> {
     for call in [
         "Error::new(",
         "Error::other(",
+        "Error::unsupported(",
         "Error::unavailable(",
         "Self::unavailable(",
         "ended(",

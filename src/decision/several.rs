@@ -20,7 +20,7 @@ impl Decision {
     pub(crate) fn nearness(&self, other: &Self) -> Ordering {
         let rank = |decision: &Self| match decision.kind {
             Kind::Refuse => 0,
-            Kind::TurnedAway => 1,
+            Kind::TurnedAway | Kind::Unsupported => 1,
             Kind::Allow | Kind::Delay => 2,
             Kind::LetThrough => 3,
         };

@@ -30,6 +30,11 @@ impl OperatorHelp {
         Self(Text::new(text))
     }
 
+    /// The same as [`new`](Self::new), where it must be constant.
+    pub(crate) const fn of_static(text: &'static str) -> Self {
+        Self(Text::Static(text))
+    }
+
     /// The text, for a log, a terminal or a dashboard, and no answer.
     pub fn expose_to_operator(&self) -> &str {
         self.0.as_str()

@@ -80,6 +80,11 @@ impl Refused {
         matches!(self.refusal.cause(), Cause::Undecided)
     }
 
+    /// Whether the store [does not support](crate::store::Error::unsupported) the call: the server's fault.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.refusal.cause(), Cause::Unsupported)
+    }
+
     /// Whether the request does not hold what its key is made of.
     pub fn is_missing_key(&self) -> bool {
         matches!(self.refusal.cause(), Cause::MissingKey(_))

@@ -189,6 +189,7 @@ fn code_of(refusal: &Refusal) -> u32 {
     match refusal.cause() {
         Cause::Limit => 8,
         Cause::Undecided => 14,
+        Cause::Unsupported => 13,
         Cause::MissingKey(missing) => match missing.status() {
             StatusCode::UNAUTHORIZED => 16,
             StatusCode::FORBIDDEN => 7,

@@ -25,8 +25,8 @@ use crate::outcome::Outcome;
 /// Answers `http` requests: the default.
 ///
 /// A refusal is 429 (RFC 6585 §4) with, unless it is for ever,
-/// `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up. A store that could not tell is 503, a missing key what
-/// [it says](crate::key::MissingKey::status). HEAD gets the same fields without the body. Every refusal carries
+/// `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up. A store that could not tell is 503, a call that it
+/// [does not support](crate::store::Error::unsupported) 500, a missing key what [it says](crate::key::MissingKey::status). HEAD gets the same fields without the body. Every refusal carries
 /// `Cache-Control: no-store`.
 ///
 /// POST requests whose content type is gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) answers them, so that one
@@ -150,6 +150,7 @@ fn write(settings: &Settings, refusal: &Refusal, answer: &mut Response<()>) {
             StatusCode::TOO_MANY_REQUESTS
         }
         Cause::Undecided => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::Unsupported => StatusCode::INTERNAL_SERVER_ERROR,
         Cause::MissingKey(missing) => {
             let challenge = missing.challenge().map(HeaderValue::from_str);
             if let Some(Ok(challenge)) = challenge {

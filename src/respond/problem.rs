@@ -17,6 +17,7 @@ use super::refusal::{Cause, Form, Refusal};
 /// | a limit was reached | 429 | `…#quota-exceeded` |
 /// | … one whose policy [marks abnormal usage](crate::Policy::marking_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
 /// | the store could not tell | 503 | `…#temporary-reduced-capacity` |
+/// | the store [does not support](crate::store::Error::unsupported) the call | 500 | `about:blank` |
 /// | no key | that of the [`MissingKey`](crate::key::MissingKey) | `about:blank` |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemBody;
@@ -71,7 +72,7 @@ fn document(refusal: &Refusal, parts: &Parts) -> String {
         Cause::Limit if abnormal() => ABNORMAL_USAGE,
         Cause::Limit => QUOTA_EXCEEDED,
         Cause::Undecided => REDUCED_CAPACITY,
-        Cause::MissingKey(_) => Kind {
+        Cause::Unsupported | Cause::MissingKey(_) => Kind {
             uri: "about:blank",
             title: parts.status.canonical_reason().unwrap_or("Request refused"),
         },
@@ -99,7 +100,7 @@ fn document(refusal: &Refusal, parts: &Parts) -> String {
             json.push_str(",\"detail\":");
             push_string(&mut json, missing.what());
         }
-        Cause::MissingKey(_) | Cause::Undecided => {}
+        Cause::MissingKey(_) | Cause::Undecided | Cause::Unsupported => {}
     }
     json.push('}');
     json

@@ -38,15 +38,30 @@ pub enum Cause {
     Limit,
     /// The store could not tell, and its user chose to refuse then.
     Undecided,
+    /// The store [does not support](crate::store::Error::unsupported) the call: the server's fault, whatever was chosen for a store
+    /// that could not tell.
+    Unsupported,
     /// The request does not hold what its key is made of.
     MissingKey(MissingKey),
 }
 
+/// What an operator reads of a call that the store does not support. The store's own words are in its error.
+static UNSUPPORTED: OperatorHelp = OperatorHelp::of_static(
+    "the store of a rate limit does not support this call: expected a rule, and a state, that fit the store; read its error in the log \
+     (feature `tracing`), and take another rule or store",
+);
+
 impl Refusal {
-    /// A refusal by the limits of `outcome`; [undecided](Cause::Undecided) if none of them says so itself.
+    /// A refusal by the limits of `outcome`: [unsupported](Cause::Unsupported) if one of them is, and
+    /// [undecided](Cause::Undecided) if none of them refuses.
     #[inline]
     pub fn new(outcome: Outcome) -> Self {
-        let cause = if outcome.refusals().next().is_some() {
+        let cause = if outcome
+            .iter()
+            .any(|(_, decision)| decision.is_unsupported())
+        {
+            Cause::Unsupported
+        } else if outcome.refusals().next().is_some() {
             Cause::Limit
         } else {
             Cause::Undecided
@@ -77,6 +92,7 @@ impl Refusal {
     pub fn help(&self) -> Option<&OperatorHelp> {
         match &self.cause {
             Cause::MissingKey(missing) => missing.help(),
+            Cause::Unsupported => Some(&UNSUPPORTED),
             Cause::Limit | Cause::Undecided => None,
         }
     }
@@ -119,9 +135,11 @@ impl Refusal {
 
     /// Whether the same request can never pass, however long its client waits.
     pub(super) fn is_forever(&self) -> bool {
-        self.outcome
-            .refusals()
-            .any(|(_, decision)| decision.retry_after().is_none())
+        matches!(self.cause, Cause::Limit)
+            && self
+                .outcome
+                .refusals()
+                .any(|(_, decision)| decision.retry_after().is_none())
     }
 
     /// The least wait after which the same request may pass: the longest that a limit told.
@@ -129,6 +147,9 @@ impl Refusal {
     /// `None` when one of them never lets it pass, or nobody can tell.
     #[inline]
     pub fn retry_after(&self) -> Option<Duration> {
+        if matches!(self.cause, Cause::Unsupported) {
+            return None;
+        }
         // Who cannot tell its wait does not make that of the others unknown.
         let mut longest = None;
         for (_, decision) in self.outcome.iter() {
@@ -159,6 +180,7 @@ impl fmt::Display for Refusal {
                 }
             }
             Cause::Undecided => f.write_str("the rate limit could not be checked"),
+            Cause::Unsupported => f.write_str("internal error"),
             Cause::MissingKey(missing) => missing.fmt(f),
         }
     }

@@ -9,9 +9,12 @@ use std::{
     },
 };
 
-use tokio::{runtime::Handle, sync::Mutex, task::JoinError};
+use tokio::{sync::Mutex, task::JoinError};
 
-use super::{Error, task::gone};
+use super::{
+    Error,
+    task::{gone, runtime},
+};
 
 /// Attempts to make something that can be lost, such as a connection: one at a time.
 #[derive(Default)]
@@ -36,7 +39,7 @@ impl Attempts {
         there: impl Fn() -> Option<T>,
         attempt: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let runtime = Handle::try_current().map_err(Error::other)?;
+        let runtime = runtime()?;
         let before = self.failures.load(Ordering::Acquire);
         let mut last = Arc::clone(&self.turn).lock_owned().await;
         if let Some(there) = there() {

@@ -48,6 +48,7 @@ trait Erased<Rule, E>: Send + Sync {
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>>;
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<E>>;
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error>;
 }
 
 fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
@@ -87,6 +88,10 @@ where
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<S::Error>> {
         boxed(Store::reset(self, policy, key))
     }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        Store::fits(self, rule)
+    }
 }
 
 impl<Rule, E> Backend for BoxStore<Rule, E> {
@@ -119,5 +124,9 @@ impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<E>> {
         self.0.reset(policy, key)
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.0.fits(rule)
     }
 }

@@ -10,9 +10,13 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// [`source`](std::error::Error::source), which whoever prints the whole chain would print again; [`get_ref`](Self::get_ref)
 /// is the cause itself.
 ///
-/// Opaque; ask it [`is_timeout`](Self::is_timeout), [`is_contended`](Self::is_contended) or
-/// [`is_unavailable`](Self::is_unavailable). Wrappers ask, too: for a [circuit breaker](super::BehindBreaker) and a
-/// [fallback](super::FallBackTo) all but contention are failures, and it has [a choice of its own](super::OnFailure::when_contended).
+/// Opaque; ask it what it is. Wrappers ask, too:
+///
+/// | made by | what is wrong | a [circuit breaker](super::BehindBreaker) | the request |
+/// |---|---|---|---|
+/// | [`timeout`](Self::timeout), [`unavailable`](Self::unavailable), [`other`](Self::other) | the server | counts a failure | as the [policy](super::OnFailure) or the [fallback](super::FallBackTo) says |
+/// | [`contended`](Self::contended) | nothing: others were first | counts an answer | as [chosen for contention](super::OnFailure::when_contended) |
+/// | [`unsupported`](Self::unsupported) | this call alone | counts neither | is refused as the server's fault (500), whatever the policy |
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -25,6 +29,7 @@ enum Kind {
     Timeout,
     Contended,
     Unavailable,
+    Unsupported,
     Other,
 }
 
@@ -53,10 +58,29 @@ impl Error {
         }
     }
 
-    /// Anything else that kept the store from deciding.
+    /// The store cannot decide this call, though its server is well: it concerns the call, or the key, and nobody else.
     ///
-    /// Told at once, as a [ready](super::Check::Ready) answer, it is about the call, such as a rule that does not fit: a circuit
-    /// breaker does not count it.
+    /// A rule that does not fit the store's numbers, a state too large for an item, a state that a newer release wrote. Such an
+    /// error opens no circuit breaker, and no `fail_open` lets its request pass: otherwise one client could open the gate for
+    /// itself, or close it for all. The cause should be the same text each time, because it is logged once for each text.
+    ///
+    /// ```
+    /// use tollgate::store::Error;
+    ///
+    /// let error = Error::unsupported("values of this store have at most 4096 bytes; choose a smaller limit");
+    /// assert!(error.is_unsupported());
+    /// assert!(error.to_string().starts_with("the rate limit store does not support this call: values"));
+    /// ```
+    pub fn unsupported(source: impl Into<Source>) -> Self {
+        Self {
+            kind: Kind::Unsupported,
+            source: Some(source.into()),
+        }
+    }
+
+    /// Anything else that kept the store from deciding, such as a server that lacks a right or has no memory left.
+    ///
+    /// It concerns the server, and so other calls as well. What concerns one call alone is [`unsupported`](Self::unsupported).
     pub fn other(source: impl Into<Source>) -> Self {
         Self {
             kind: Kind::Other,
@@ -106,9 +130,9 @@ impl Error {
         self.kind == Kind::Unavailable
     }
 
-    /// Whether it is none of the others.
-    pub(super) fn is_other(&self) -> bool {
-        self.kind == Kind::Other
+    /// Whether the store cannot decide this call, though its server is well.
+    pub fn is_unsupported(&self) -> bool {
+        self.kind == Kind::Unsupported
     }
 }
 
@@ -130,6 +154,7 @@ impl fmt::Display for Error {
                  attempt; allow more attempts, or spread the load over more keys"
             }
             Kind::Unavailable => "the rate limit store cannot be reached",
+            Kind::Unsupported => "the rate limit store does not support this call",
             Kind::Other => "the rate limit store could not decide",
         })?;
         if self.source.is_some() {

@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 
 use super::{
     Ask, Backend, Check, Decisions, Error, Settlement, Store,
-    failures::{Failures, Policies, asked, settled},
+    failures::{Failures, Noted, Policies, asked, settled},
     unsettled::{Settling, Unsettled},
 };
 use crate::{
@@ -55,12 +55,21 @@ mod sealed {
 /// Made by [`fail_open`](super::StoreExt::fail_open) and [`fail_closed`](super::StoreExt::fail_closed). A failed
 /// `settle` or `reset` is counted and dropped. Failed settlements are also [counted by themselves](Backend::unsettled).
 ///
+/// | the store | the request | counted in |
+/// |---|---|---|
+/// | failed | passes, or is turned away with 503 | [`failures`](Self::failures) |
+/// | lost every race for a key | the same, or as [told otherwise](Self::when_contended) | [`contentions`](Self::contentions) |
+/// | [does not support](Error::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), also by `fail_open` | [`unsupported`](Self::unsupported), and by the layer in [`misconfigured`](crate::RateLimitLayer::misconfigured) |
+///
+/// The last is a choice that nobody has: a client whose requests the store cannot decide would have no limit.
+///
 /// # Log
 ///
 /// With the feature `tracing`, a failure is an event of level `ERROR` with the fields `policy`, `cause`, `address` (of the
 /// server, where its [store knows it](super::Backend::address)), `failures` (all so far) and `unlogged` (how many like it were not
 /// logged since the last such event). The first of each policy and cause is logged at once, and then one a minute at most; 32 of
-/// them in a minute for each store. Contention is counted and not logged.
+/// them in a minute for each store. Contention is counted and not logged. What the store does not support is logged once for each
+/// policy and cause, with the fields `policy`, `cause` and `address`.
 ///
 /// # Contention
 ///
@@ -111,7 +120,8 @@ impl<S> OnFailure<S> {
         Self { contended, ..self }
     }
 
-    /// How often the store could not do what was asked of it, contention aside; all clones together.
+    /// How often the store failed, but for [contention](Self::contentions) and what it does not [support](Self::unsupported);
+    /// all clones together.
     pub fn failures(&self) -> u64 {
         self.failures.failures()
     }
@@ -121,31 +131,44 @@ impl<S> OnFailure<S> {
         self.failures.contentions()
     }
 
+    /// How often the store did not [support](Error::unsupported) what was asked of it; all clones together.
+    ///
+    /// Not 0: some requests have no limit that this store can keep, and are refused.
+    pub fn unsupported(&self) -> u64 {
+        self.failures.unsupported()
+    }
+
     /// The store itself; whoever asks it [notes](Self::note) its failures.
     pub(super) fn store(&self) -> &S {
         &self.store
     }
 
-    /// Notes why a call was not answered; tells what was chosen for contention, if it was that.
+    /// Notes why a call with `count` asks was not answered; tells what is answered instead, unless the store failed.
     pub(super) fn note<'a>(
         &self,
         error: impl Into<Error>,
         policies: impl IntoIterator<Item = &'a Policy>,
-    ) -> Option<Undecided> {
-        let is_contention = self.failures.note(&error.into(), policies);
-        is_contention.then_some(self.contended)
+        count: usize,
+    ) -> Option<Decisions> {
+        match self.failures.note(&error.into(), policies) {
+            Noted::Failed => None,
+            Noted::Contended => Some(self.contended.decisions(count)),
+            Noted::Unsupported => Some(unsupported(count)),
+        }
     }
 
     /// The answers in place of `count` decisions.
-    fn undecided(&self, count: usize) -> [Repeated; 2] {
-        [self.failed, self.contended].map(|answer| Repeated { answer, count })
+    fn instead(&self, count: usize) -> [Repeated; 3] {
+        let chosen = [Some(self.failed), Some(self.contended), None];
+        chosen.map(|answer| Repeated { answer, count })
     }
 
-    /// Answers by the first of `answers` where the call failed, and by the second one where it lost its races.
+    /// Answers by the first of `answers` where the call failed, by the second one where it lost its races, and by the third one
+    /// where the store does not support it.
     fn answer<F, V, E, T>(
         &self,
         check: Check<F>,
-        answers: [T; 2],
+        answers: [T; 3],
         settlements: usize,
         policies: impl FnOnce() -> Policies,
     ) -> Check<OnFailureFuture<F, T>>
@@ -201,11 +224,17 @@ impl Undecided {
     }
 }
 
+/// As many decisions as there were asks of a call that the store does not support.
+pub(super) fn unsupported(count: usize) -> Decisions {
+    let now = SystemClock::default().now();
+    Decisions::repeat(Decision::unsupported(now), count)
+}
+
 /// Notes a failure, or contention, and says something else instead.
 struct Fallback<T> {
     failures: Arc<Failures>,
     policies: Policies,
-    answers: [T; 2],
+    answers: [T; 3],
     /// The settlements of a `settle`, which are counted unless it succeeds.
     settling: Option<Settling>,
 }
@@ -213,21 +242,26 @@ struct Fallback<T> {
 /// As many undecided answers as there were asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Repeated {
-    answer: Undecided,
+    /// `None` where the store does not support the call.
+    answer: Option<Undecided>,
     count: usize,
 }
 
 impl From<Repeated> for Decisions {
     fn from(repeated: Repeated) -> Self {
-        repeated.answer.decisions(repeated.count)
+        let Repeated { answer, count } = repeated;
+        answer.map_or_else(|| unsupported(count), |answer| answer.decisions(count))
     }
 }
 
 impl<T: Copy> Fallback<T> {
     fn instead_of<V: From<T>>(&self, error: impl Into<Error>) -> V {
-        let [failed, contended] = self.answers;
-        let is_contention = self.failures.note(&error.into(), &self.policies);
-        if is_contention { contended } else { failed }.into()
+        let [failed, contended, unsupported] = self.answers;
+        match self.failures.note(&error.into(), &self.policies) {
+            Noted::Failed => failed.into(),
+            Noted::Contended => contended.into(),
+            Noted::Unsupported => unsupported.into(),
+        }
     }
 }
 
@@ -284,22 +318,26 @@ impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
     type Done = OnFailureFuture<S::Done, ()>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let answers = self.undecided(asks.len());
+        let answers = self.instead(asks.len());
         self.answer(self.store.acquire(asks), answers, 0, || asked(asks))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let answers = self.undecided(asks.len());
+        let answers = self.instead(asks.len());
         self.answer(self.store.look(asks), answers, 0, || asked(asks))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let (count, policies) = (settlements.len(), settled(&settlements));
-        self.answer(self.store.settle(settlements), [(); 2], count, || policies)
+        self.answer(self.store.settle(settlements), [(); 3], count, || policies)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let policies = || Policies::from_elem(policy.clone(), 1);
-        self.answer(self.store.reset(policy, key), [(); 2], 0, policies)
+        self.answer(self.store.reset(policy, key), [(); 3], 0, policies)
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
     }
 }

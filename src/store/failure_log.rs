@@ -53,9 +53,7 @@ impl FailureLog {
         policies: impl IntoIterator<Item = &'a Policy>,
         failures: u64,
     ) {
-        let mut names: Vec<&str> = policies.into_iter().map(Policy::name).collect();
-        names.dedup();
-        let (policies, cause) = (names.join(", "), cause(error));
+        let (policies, cause) = (names(policies), cause(error));
         let now = SystemClock::default().now();
         if let Some(unlogged) = self.due(&policies, &cause, now) {
             tracing::error!(
@@ -68,6 +66,17 @@ impl FailureLog {
                 self.consequence
             );
         }
+    }
+
+    /// Logs an error of one call alone, once for each policy and cause.
+    #[cold]
+    pub(super) fn tell_unsupported<'a>(
+        &self,
+        error: &Error,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) {
+        let address = self.address.as_deref();
+        crate::log::unsupported(&names(policies), cause(error), address);
     }
 
     /// How many failures like this one were not logged before it; `None` if it is not to be logged either.
@@ -106,6 +115,13 @@ impl FailureLog {
         line.due = now.saturating_add(INTERVAL);
         Some(std::mem::take(&mut line.unlogged))
     }
+}
+
+/// The names of the policies of one call.
+fn names<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> String {
+    let mut names: Vec<&str> = policies.into_iter().map(Policy::name).collect();
+    names.dedup();
+    names.join(", ")
 }
 
 /// All that an error says: of itself, and of its sources where it does not repeat them.

@@ -19,11 +19,23 @@ pub(super) fn settled<Rule>(settlements: &[Settlement<'_, Rule>]) -> Policies {
     policies.cloned().collect()
 }
 
+/// Why a call was not answered, as far as that decides what is answered instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// The store failed.
+    Failed,
+    /// It lost every race: the store is there.
+    Contended,
+    /// The store cannot decide this call, and may decide any other.
+    Unsupported,
+}
+
 /// Counts of one store, and the log of its failures (feature `tracing`).
 #[derive(Debug)]
 pub(super) struct Failures {
     failures: AtomicU64,
     contentions: AtomicU64,
+    unsupported: AtomicU64,
     #[cfg(feature = "tracing")]
     log: super::failure_log::FailureLog,
 }
@@ -36,6 +48,7 @@ impl Failures {
         Self {
             failures: AtomicU64::default(),
             contentions: AtomicU64::default(),
+            unsupported: AtomicU64::default(),
             #[cfg(feature = "tracing")]
             log: super::failure_log::FailureLog::new(address, consequence),
         }
@@ -50,21 +63,31 @@ impl Failures {
         self.contentions.load(Ordering::Relaxed)
     }
 
-    /// Notes why a call was not answered; returns whether it was contention, which is no failure: the store is there.
+    pub(super) fn unsupported(&self) -> u64 {
+        self.unsupported.load(Ordering::Relaxed)
+    }
+
+    /// Counts and logs why a call was not answered.
     pub(super) fn note<'a>(
         &self,
         error: &Error,
         policies: impl IntoIterator<Item = &'a Policy>,
-    ) -> bool {
+    ) -> Noted {
         if error.is_contended() {
             self.contentions.fetch_add(1, Ordering::Relaxed);
-            return true;
+            return Noted::Contended;
+        }
+        if error.is_unsupported() {
+            self.unsupported.fetch_add(1, Ordering::Relaxed);
+            #[cfg(feature = "tracing")]
+            self.log.tell_unsupported(error, policies);
+            return Noted::Unsupported;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         #[cfg(feature = "tracing")]
         self.log.tell(error, policies, failures);
         #[cfg(not(feature = "tracing"))]
         let _ = (failures, policies);
-        false
+        Noted::Failed
     }
 }

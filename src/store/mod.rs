@@ -19,6 +19,8 @@
 //! decision says that it is undecided, and no header carries an invented number. With
 //! [`fall_back_to`](StoreExt::fall_back_to), a local store decides instead.
 //!
+//! A call that the store [does not support](Error::is_unsupported) is refused as the server's fault, whatever was chosen.
+//!
 //! A store that [lost every race](Error::is_contended) for a key has not failed: what happens then is a
 //! [choice of its own](OnFailure::when_contended).
 
@@ -182,6 +184,19 @@ pub trait Store<Rule>: Backend {
 
     /// Forgets a key.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
+
+    /// Checks that this store can run a rule, without asking a server. The default is that it runs every rule of its type.
+    ///
+    /// Layers check their rules when they are [given a store](crate::RateLimitLayer::store). A store that does not run them all
+    /// overrides it, and answers calls under the others by [`Error::unsupported`]. Wrappers forward it.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the store from running the rule, and what to choose instead.
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        let _ = rule;
+        Ok(())
+    }
 }
 
 /// What every store can be wrapped in.
@@ -217,6 +232,9 @@ pub trait Store<Rule>: Backend {
 /// }
 /// # let _: fn(_, _) = limited;
 /// ```
+///
+/// A call that the store [does not support](Error::is_unsupported) is refused with 500 by `fall_back_to`, `fail_open` and
+/// `fail_closed` alike, and is no failure to a circuit breaker.
 ///
 /// To read the counters of a wrapper that lies inside, keep a clone of it: clones share them.
 pub trait StoreExt: Backend + Sized {
@@ -324,5 +342,9 @@ impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for std::sync::Arc<S> {
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         (**self).reset(policy, key)
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        (**self).fits(rule)
     }
 }

@@ -107,7 +107,7 @@ impl Set {
 
 #[tokio::test]
 async fn it_opens_after_so_many_failures_in_a_row_and_asks_nobody_then() {
-    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Other] {
+    for kind in Kind::FAILURES {
         let set = set(3);
         for fault in [Fault::Fails(kind), Fault::FailsAtOnce(kind)] {
             assert!(set.call_with(fault).await.is_err());
@@ -154,28 +154,31 @@ async fn contention_is_an_answer() {
     assert_eq!(set.store.state(), CircuitState::Closed);
 }
 
+/// At once or later: what concerns one call alone says nothing of the server.
 #[tokio::test]
-async fn what_is_told_at_once_of_the_call_alone_is_neither_an_answer_nor_a_failure() {
-    let set = set(2);
-    let misfit = Fault::FailsAtOnce(Kind::Other);
-    for _ in 0..5 {
-        assert!(set.call_with(misfit).await.is_err());
-    }
-    assert_eq!(set.store.state(), CircuitState::Closed);
+async fn an_error_of_the_call_alone_is_neither_an_answer_nor_a_failure() {
     let down = Fault::Fails(Kind::Unavailable);
-    for fault in [down, misfit, down] {
+    for misfit in [Fault::Fails, Fault::FailsAtOnce].map(|when| when(Kind::Unsupported)) {
+        let set = set(2);
+        for _ in 0..5 {
+            assert!(set.call_with(misfit).await.unwrap_err().is_unsupported());
+        }
         assert_eq!(set.store.state(), CircuitState::Closed);
-        assert!(set.call_with(fault).await.is_err());
+        for fault in [down, misfit, down] {
+            assert_eq!(set.store.state(), CircuitState::Closed);
+            assert!(set.call_with(fault).await.is_err());
+        }
+        assert_eq!(set.store.state(), CircuitState::Open);
+        set.wait_until_half_open();
+        // Its place is the next one's.
+        for probes in 1..4 {
+            assert!(set.call_with(misfit).await.unwrap_err().is_unsupported());
+            assert_eq!(set.store.state(), CircuitState::HalfOpen);
+            assert_eq!(set.store.probes(), probes);
+        }
+        assert!(set.call_with(Fault::None).await.is_ok());
+        assert_eq!(set.store.state(), CircuitState::Closed);
     }
-    assert_eq!(set.store.state(), CircuitState::Open);
-    set.wait_until_half_open();
-    // Its place is the next one's.
-    for _ in 0..3 {
-        assert!(set.call_with(misfit).await.is_err());
-        assert_eq!(set.store.state(), CircuitState::HalfOpen);
-    }
-    assert!(set.call_with(Fault::None).await.is_ok());
-    assert_eq!(set.store.state(), CircuitState::Closed);
 }
 
 #[tokio::test]

@@ -91,10 +91,7 @@ async fn contention_is_answered_as_chosen_and_failures_as_before() {
                 );
                 assert_eq!((store.failures(), store.contentions()), (0, 2));
             }
-            for kind in Kind::ALL
-                .into_iter()
-                .filter(|kind| *kind != Kind::Contended)
-            {
+            for kind in Kind::FAILURES {
                 remote.usually(Fault::Fails(kind));
                 check(&asked.acquire(&open, "a", 1).await.unwrap(), true, None);
                 check(&asked.acquire(&closed, "a", 1).await.unwrap(), false, None);

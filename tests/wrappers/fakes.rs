@@ -47,22 +47,27 @@ pub enum Kind {
     Timeout,
     Unavailable,
     Contended,
+    Unsupported,
     Other,
 }
 
 impl Kind {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Timeout,
         Self::Unavailable,
         Self::Contended,
+        Self::Unsupported,
         Self::Other,
     ];
+    /// Those that concern the server.
+    pub const FAILURES: [Self; 3] = [Self::Timeout, Self::Unavailable, Self::Other];
 
     pub fn error(self) -> Error {
         match self {
             Self::Timeout => Error::timeout(),
             Self::Unavailable => Error::unavailable("connection refused"),
             Self::Contended => Error::contended(),
+            Self::Unsupported => Error::unsupported("no such rule in this store"),
             Self::Other => Error::other("what it said makes no sense"),
         }
     }

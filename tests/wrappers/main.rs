@@ -18,6 +18,7 @@ mod remember_twin;
 mod scaled;
 mod timeout;
 mod unsettled;
+mod unsupported;
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use tokio::{runtime::Handle, sync::oneshot, time::sleep};
+use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     CompareAndSwap,
@@ -22,7 +22,7 @@ use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
     clock::Clock,
-    store::Error,
+    store::{Error, task::runtime},
 };
 
 /// Calls that one swap serves at most.
@@ -131,7 +131,7 @@ where
     ///
     /// When there is no runtime that could do it.
     pub(super) fn ask(self: &Arc<Self>, key: Box<[u8]>, work: Work<Rule>) -> Result<Answer, Error> {
-        let runtime = Handle::try_current().map_err(Error::other)?;
+        let runtime = runtime()?;
         let (reply, answer) = oneshot::channel();
         let job = Job::new(work, reply);
         if !self.settings.combining {

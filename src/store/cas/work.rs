@@ -114,7 +114,7 @@ impl<'a, Rule: Algorithm> Draft<'a, Rule> {
     /// When the state is one that a newer program wrote.
     pub(super) fn apply(&mut self, work: &'a Work<Rule>) -> Result<Told, Error> {
         if self.is_newer && !matches!(work, Work::Reset) {
-            return Err(Error::other(crate::Error::newer_state()));
+            return Err(Error::unsupported(crate::Error::newer_state()));
         }
         let decisions = match work {
             Work::Spend(asks) => match &asks[..] {

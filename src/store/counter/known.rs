@@ -13,6 +13,17 @@ use crate::{
 /// As many are remembered at most.
 const MOST: usize = 64;
 
+/// How a rule cuts time as keys meet it.
+///
+/// # Errors
+///
+/// When counters cannot run the rule.
+pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Error> {
+    // Spread windows are those of a key: any key tells them from those of another length.
+    let of_a_key = rule.for_key(&|| u64::MAX / 2);
+    of_a_key.as_ref().unwrap_or(rule).slicing()
+}
+
 /// A rule of each slicing that was asked for.
 pub(super) struct Known<Rule> {
     rules: RwLock<Vec<(Slicing, Rule)>>,
@@ -33,9 +44,7 @@ impl<Rule: Counted> Known<Rule> {
     ///
     /// When counters cannot run the rule.
     pub(super) fn learn(&self, rule: &Rule) -> Result<(), Error> {
-        // Spread windows are those of a key: any key tells them from those of another length.
-        let of_a_key = rule.for_key(&|| u64::MAX / 2);
-        let slicing = of_a_key.as_ref().unwrap_or(rule).slicing()?;
+        let slicing = slicing_for_keys(rule)?;
         let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
         // Under the lock nothing is left half done.
         let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Counters, CountersFuture, Increment};
+use super::{Counters, CountersFuture, Increment, known::slicing_for_keys};
 use crate::{
     algorithm::Counted,
     clock::Clock,
@@ -45,7 +45,7 @@ where
                 };
                 Check::Pending(CountersFuture::new(true, work))
             }
-            Err(error) => Check::Ready(Err(Error::other(error))),
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }
 
@@ -56,7 +56,7 @@ where
                 let work = async move { inner.look(&asked).await };
                 Check::Pending(CountersFuture::new(false, work))
             }
-            Err(error) => Check::Ready(Err(Error::other(error))),
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }
 
@@ -85,7 +85,7 @@ where
                 }
                 settled
             }),
-            Err(error) => Check::Ready(Err(Error::other(error))),
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }
 
@@ -99,7 +99,11 @@ where
                 }
                 inner.reset(&places).await
             }),
-            Err(error) => Check::Ready(Err(Error::other(error))),
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        slicing_for_keys(rule).map(drop)
     }
 }

@@ -63,7 +63,7 @@ impl Increment for MemcachedConnection {
             }
             return Ok(totals);
         }
-        Err(Error::other(
+        Err(Error::unsupported(
             "somebody else writes what is no number under a counter's key: expected counters of this crate alone; \
              choose another prefix",
         ))
@@ -93,7 +93,7 @@ impl Increment for MemcachedConnection {
         let mut answers = answers.into_iter();
         let read = keys.iter().map(|_| {
             read(answers.next())?.ok_or_else(|| {
-                Error::other(
+                Error::unsupported(
                     "what lies under a counter's key is no number: expected one; the next addition replaces it",
                 )
             })

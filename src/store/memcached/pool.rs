@@ -135,12 +135,14 @@ impl Pool {
     /// where the swap is lost.
     pub(super) async fn fits(&self, value: &[u8]) -> Result<(), Error> {
         let needed = value.len() as u64 + BESIDE;
-        if needed <= self.link().await?.1.largest {
+        let largest = self.link().await?.1.largest;
+        if needed <= largest {
             return Ok(());
         }
-        Err(Error::other(format!(
-            "the state of this key takes {needed} bytes, more than an item of the memcached server may have: expected at \
-             most its `item_size_max`; start it with a larger -I, or take a rule whose states are small"
+        // Without the number of bytes: the same text for all keys, which is logged once.
+        Err(Error::unsupported(format!(
+            "the state of this key does not fit into an item of the memcached server: expected at most its `item_size_max` of \
+             {largest} bytes, of which {BESIDE} are kept free; start it with a larger -I, or take a rule whose states are small"
         )))
     }
 }
@@ -201,7 +203,10 @@ pub(super) fn unexpected(answer: Option<&Answer>) -> Error {
         ));
     };
     let help = if line.starts_with(driver::TOO_LARGE) {
-        "; start it with a larger -I, or take a rule whose states are small"
+        return Error::unsupported(format!(
+            "memcached answered {line:?}: expected a state that fits into an item; start it with a larger -I, or take a rule whose \
+             states are small"
+        ));
     } else if driver::is_no_memory(line) {
         "; give it more memory (-m), or let it evict (without -M)"
     } else if line.starts_with("ERROR Too many open connections") {

@@ -33,11 +33,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use tokio::runtime::Handle;
-
 use super::{
-    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store, ask::policies,
-    name::key_name, task::on_its_own,
+    Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
+    ask::policies,
+    name::key_name,
+    task::{on_its_own, runtime},
 };
 #[cfg(feature = "test-util")]
 use crate::clock::Timestamp;
@@ -52,7 +52,7 @@ use self::{
     key::{found, reset},
     queue::Queue,
     replay::decided,
-    request::{Call, Question, Rules},
+    request::{Call, Question, Rules, rule_in_script},
     settlement::Correction,
 };
 
@@ -139,7 +139,7 @@ where
         now: Timestamp,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Decisions, Error> {
-        let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::other)?;
+        let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::unsupported)?;
         let decided = self.decide_at(now, Vec::new(), vec![call]).await?;
         let only = decided.into_iter().next();
         only.unwrap_or_else(|| Ok(Decisions::default()))
@@ -175,8 +175,8 @@ where
         let corrections: Result<_, _> = settlements.iter().map(correction).collect();
         let call = |ask| Call::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
         let calls: Result<_, _> = asks.iter().map(call).collect();
-        let corrections = corrections.map_err(Error::other)?;
-        let calls = calls.map_err(Error::other)?;
+        let corrections = corrections.map_err(Error::unsupported)?;
+        let calls = calls.map_err(Error::unsupported)?;
         let decided = self.decide_at(now, corrections, calls).await?;
         decided.into_iter().collect()
     }
@@ -242,9 +242,9 @@ where
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let call = match Call::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
-            Err(error) => return Check::Ready(Err(Error::other(error))),
+            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
         };
-        match Handle::try_current() {
+        match runtime() {
             Ok(runtime) => {
                 let (policies, queue) = (policies(asks), Arc::clone(&self.queue));
                 Check::Pending(Box::pin(async move {
@@ -252,14 +252,14 @@ where
                     Ok(decisions.of_policies(policies))
                 }))
             }
-            Err(error) => Check::Ready(Err(Error::other(error))),
+            Err(error) => Check::Ready(Err(error)),
         }
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let call = match Call::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
-            Err(error) => return Check::Ready(Err(Error::other(error))),
+            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
         };
         let data = Arc::clone(&self.data);
         Check::Pending(Box::pin(async move {
@@ -282,5 +282,10 @@ where
         let data = Arc::clone(&self.data);
         let key = key_name(&self.prefix, policy, key);
         on_its_own(async move { reset(&*data, key).await })
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        // What differs from key to key is within what the rule says.
+        rule_in_script(rule, || 0).rule_parts(&mut Vec::new())
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     error,
     store::{
         BoxFuture, Check, Decisions, Error,
-        task::{gone, no_runtime},
+        task::{gone, runtime},
         unsettled::Unsettled,
     },
 };
@@ -185,7 +185,7 @@ where
         let group = groups.next().unwrap_or(0);
         // Else it would spoil the whole request.
         if groups.any(|other| other != group) {
-            return Err(Error::other(
+            return Err(Error::unsupported(
                 "one call asks about clients whose states lie apart, where they cannot be spent together: expected one \
                  client with all its limits; ask about each client by itself",
             ));
@@ -244,19 +244,16 @@ where
             answers.push(answer);
             match correction {
                 Ok(correction) => known.push((correction, settler)),
-                Err(error) => settler.end(Err(Error::other(error))),
+                Err(error) => settler.end(Err(Error::unsupported(error))),
             }
         }
-        match Handle::try_current() {
+        match runtime() {
             Ok(runtime) => self.take_in(known).into_iter().for_each(|turn| {
                 runtime.spawn(Self::work(turn));
             }),
-            Err(error) => {
-                let error = no_runtime(&error);
-                known
-                    .into_iter()
-                    .for_each(|(_, settler)| settler.end(Err(error.again())));
-            }
+            Err(error) => known
+                .into_iter()
+                .for_each(|(_, settler)| settler.end(Err(error.again()))),
         }
         Check::Pending(Box::pin(async move {
             let mut settled = Ok(());

@@ -57,6 +57,12 @@ impl<Rule> AsMut<Self> for Call<Rule> {
     }
 }
 
+/// A rule as the programs run it, for the key of this digest.
+pub(super) fn rule_in_script<Rule: Scripted>(rule: &Rule, digest: impl Fn() -> u64) -> Rule {
+    let own = rule.for_key(&digest).unwrap_or_else(|| rule.clone());
+    own.in_script().unwrap_or(own)
+}
+
 impl<Rule: Scripted> Call<Rule> {
     /// # Errors
     ///
@@ -67,8 +73,7 @@ impl<Rule: Scripted> Call<Rule> {
         asks: &[Ask<'_, Rule>],
     ) -> Result<Self, Error> {
         let question = |ask: &Ask<'_, Rule>| {
-            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
-            let rule = rule.in_script().unwrap_or(rule);
+            let rule = rule_in_script(ask.rule(), || ask.key().digest());
             Ok(Question {
                 key: key_name(prefix, ask.policy(), ask.key()),
                 numbers: rules.in_numbers(&rule)?,

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     pack::{put_array, put_number},
-    request::{Numbers, Rules, put_part},
+    request::{Numbers, Rules, put_part, rule_in_script},
 };
 use crate::{
     algorithm::Scripted,
@@ -39,10 +39,8 @@ impl Correction {
         rules: &Rules<Rule>,
         settlement: &Settlement<'_, Rule>,
     ) -> Result<Self, error::Error> {
-        let (rule, key) = (settlement.rule, &settlement.key);
-        let own = rule.for_key(&|| key.digest());
-        let own = own.unwrap_or_else(|| rule.clone());
-        let own = own.in_script().unwrap_or(own);
+        let key = &settlement.key;
+        let own = rule_in_script(settlement.rule, || key.digest());
         let mut parts = Vec::new();
         own.charge_parts(&settlement.charge, settlement.actual, &mut parts);
         let mut charges = Vec::with_capacity(64 * parts.len());

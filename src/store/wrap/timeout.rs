@@ -205,4 +205,8 @@ impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.limit(self.store.reset(policy, key))
     }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
 }

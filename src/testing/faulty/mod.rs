@@ -142,6 +142,10 @@ where
         self.meet(|| self.store.settle(settlements))
     }
 
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
+
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.meet(|| self.store.reset(policy, key))
     }

@@ -140,6 +140,7 @@ impl<C: Clock> Call<C> {
             return;
         };
         let fate = match result {
+            Err(error) if error.is_unsupported() => Fate::Unknown,
             Err(error) if !error.is_contended() => Fate::Failed(self.breaker.clock.now()),
             _ => Fate::Answered,
         };

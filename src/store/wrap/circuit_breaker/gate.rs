@@ -43,7 +43,7 @@ pub(super) struct Ticket {
 pub(super) enum Fate {
     Answered,
     Failed(Timestamp),
-    /// Dropped before it was known.
+    /// Dropped before it was known, or an error of the call alone: neither an answer nor a failure.
     Unknown,
 }
 

@@ -34,10 +34,10 @@ use crate::{
 /// | [open](CircuitState::Open) | fails at once, as [unavailable](Error::is_unavailable) | a [pause](CircuitBreaker::open_for) is over |
 /// | [half-open](CircuitState::HalfOpen) | is the one probe, or fails at once | the probe is answered: closed; or fails: open for twice as long |
 ///
-/// Every error is a failure, except [contention](Error::is_contended): a store that lost a race is there; and what is told
-/// at once, without waiting, and is neither a timeout nor [unavailable](Error::is_unavailable): a rule that does not fit into
-/// the store, say, which must not open it for those whose rules do. Refusals are answers. A result counts only in the state
-/// in which its call began. `look`, `settle` and `reset` take part as `acquire` does.
+/// Every error is a failure, except two. [Contention](Error::is_contended) is an answer: a store that lost a race is there. An error
+/// of the [call alone](Error::is_unsupported), such as a rule that does not fit the store, is neither an answer nor a failure, so that
+/// no client opens the breaker for the others; a probe that ends so gives its place to the next call. Refusals are answers. A result
+/// counts only in the state in which its call began. `look`, `settle` and `reset` take part as `acquire` does.
 ///
 /// # Order
 ///
@@ -148,10 +148,7 @@ impl<S, C> BehindBreaker<S, C> {
         };
         match ask(&self.store) {
             Check::Ready(result) => {
-                // Neither an answer nor a failure where the store was not asked: the call is dropped.
-                if !result.as_ref().is_err_and(Error::is_other) {
-                    call.ended(&result);
-                }
+                call.ended(&result);
                 Check::Ready(result)
             }
             Check::Pending(answer) => Check::Pending(BreakerFuture { answer, call }),
@@ -225,5 +222,9 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreake
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.call(|store| store.reset(policy, key))
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
     }
 }

@@ -42,21 +42,22 @@ where
     S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
 {
-    /// Goes on with the local store; but where the remote one only lost its races, nothing passes beside it.
+    /// Goes on with the local store; but where the remote one only lost its races, or does not support the call, nothing passes
+    /// beside it.
     fn fall_back(
         &self,
         error: S::Error,
         question: Question,
         asks: &[Ask<'_, Rule>],
     ) -> ControlFlow<Decisions, L::Answer> {
-        let undecided = |answer: Undecided| ControlFlow::Break(answer.decisions(asks.len()));
-        if let Some(contended) = self.remote.note(error, asks.iter().map(Ask::policy)) {
-            return undecided(contended);
+        let policies = asks.iter().map(Ask::policy);
+        if let Some(decisions) = self.remote.note(error, policies, asks.len()) {
+            return ControlFlow::Break(decisions);
         }
         let shares = asks.iter().map(|ask| (self.share_of)(ask.rule()));
         let Some(shares) = shares.collect::<Option<SmallVec<[Rule; 1]>>>() else {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
-            return undecided(Undecided::Closed);
+            return ControlFlow::Break(Undecided::Closed.decisions(asks.len()));
         };
         let asks = asks.iter().zip(&shares);
         let asks = asks.map(|(ask, rule)| Ask::new(ask.policy(), rule, *ask.key(), ask.cost()));

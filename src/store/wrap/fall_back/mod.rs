@@ -67,6 +67,11 @@ use crate::{
 /// The local store may fall back itself, to a third level; the remote one may not, for its charges could not be told from
 /// those of the local one.
 ///
+/// # Calls that the store does not support
+///
+/// What the remote store [does not support](Error::unsupported), such as a rule that does not fit it, is not decided here either:
+/// it is [refused as the server's fault](super::OnFailure), logged and [counted](Self::unsupported) as there.
+///
 /// # Log
 ///
 /// With the feature `tracing`, failures are logged as those of [`OnFailure`](super::super::OnFailure#log) are.
@@ -120,7 +125,8 @@ struct Shared<S, L, Rule> {
 }
 
 impl<S, L, Rule> FallBackTo<S, L, Rule> {
-    /// How often the remote store could not do what was asked of it, contention aside; all clones together.
+    /// How often the remote store failed, but for [contention](Self::contentions) and what it does not
+    /// [support](Self::unsupported); all clones together.
     pub fn failures(&self) -> u64 {
         self.shared.remote.failures()
     }
@@ -128,6 +134,11 @@ impl<S, L, Rule> FallBackTo<S, L, Rule> {
     /// How often every attempt of the remote store lost its race; all clones together.
     pub fn contentions(&self) -> u64 {
         self.shared.remote.contentions()
+    }
+
+    /// How often the remote store did not [support](Error::unsupported) what was asked of it; all clones together.
+    pub fn unsupported(&self) -> u64 {
+        self.shared.remote.unsupported()
     }
 
     /// How many calls the local store decided, `look` included.
@@ -197,7 +208,7 @@ where
                 continue;
             };
             let Some(share) = (self.shared.share_of)(settlement.rule) else {
-                remote.note(Error::other(WITHOUT_SHARE), [settlement.policy]);
+                remote.note(Error::other(WITHOUT_SHARE), [settlement.policy], 0);
                 continue;
             };
             here.push(Settlement {
@@ -220,6 +231,12 @@ where
         let Shared { remote, local, .. } = &*self.shared;
         let remote = Store::<Rule>::reset(remote, policy, key);
         FallBackDone::of_both(Some(remote), Some(local.reset(policy, key)))
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        let share = (self.shared.share_of)(rule);
+        self.shared.remote.fits(rule)?;
+        share.map_or(Ok(()), |share| self.shared.local.fits(&share))
     }
 }
 

@@ -234,6 +234,10 @@ where
         let hash = self.memory.hash(policy, key);
         self.forget([hash], |store| store.reset(policy, key))
     }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
 }
 
 /// An answer of which nothing is remembered.
