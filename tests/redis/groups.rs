@@ -149,6 +149,7 @@ async fn a_cluster() {
         .unwrap_err();
     let why = error.to_string();
     assert!(why.contains("ask about each client by itself"), "{why}");
+    assert!(error.is_unsupported(), "{error:?}");
     assert_eq!(
         look(&store, &rule, client).await.unwrap().remaining(),
         Some(4)

@@ -19,6 +19,7 @@ mod policies;
 mod settlements;
 mod slow;
 mod tls;
+mod unsupported;
 mod unwritable;
 mod version;
 

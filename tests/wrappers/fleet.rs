@@ -286,6 +286,9 @@ macro_rules! of_every_kind {
 }
 
 proptest! {
+    // Each case is one of every kind of rule.
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
     /// Lines that fail as they like, of one node and of several. What the store admits keeps the rule, and what a node admits on its
     /// own keeps its share: so an outage costs a share of the burst at most, and what the share refills while it lasts.
     #[test]
@@ -356,6 +359,9 @@ proptest! {
         });
     }
 
+}
+
+proptest! {
     /// The same under rules of which no share can be taken, but told.
     #[test]
     fn under_any_rule_the_store_and_each_node_decide_as_if_they_were_alone(

@@ -52,7 +52,7 @@ use self::{
     key::{found, reset},
     queue::Queue,
     replay::decided,
-    request::{Call, Question, Rules, rule_in_script},
+    request::{Call, Question, Rules, fits},
     settlement::Correction,
 };
 
@@ -285,7 +285,6 @@ where
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        // What differs from key to key is within what the rule says.
-        rule_in_script(rule, || 0).rule_parts(&mut Vec::new())
+        fits(rule)
     }
 }

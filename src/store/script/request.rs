@@ -63,6 +63,15 @@ pub(super) fn rule_in_script<Rule: Scripted>(rule: &Rule, digest: impl Fn() -> u
     own.in_script().unwrap_or(own)
 }
 
+/// Whether calls under a rule can be decided: what differs from key to key lies within what the rule says.
+///
+/// # Errors
+///
+/// When the rule does not fit into numbers.
+pub(super) fn fits<Rule: Scripted>(rule: &Rule) -> Result<(), Error> {
+    rule_in_script(rule, || 0).rule_parts(&mut Vec::new())
+}
+
 impl<Rule: Scripted> Call<Rule> {
     /// # Errors
     ///
@@ -76,7 +85,9 @@ impl<Rule: Scripted> Call<Rule> {
             let rule = rule_in_script(ask.rule(), || ask.key().digest());
             Ok(Question {
                 key: key_name(prefix, ask.policy(), ask.key()),
-                numbers: rules.in_numbers(&rule)?,
+                numbers: rules
+                    .in_numbers(&rule)
+                    .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?,
                 rule,
                 cost: ask.cost(),
             })
