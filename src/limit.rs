@@ -363,7 +363,8 @@ pub(crate) fn fit<Rule>(limits: &impl Named<Rule>, store: &impl Store<Rule>) -> 
         let fits = store.fits(rule);
         fits.map_err(|error| {
             Error::new(format!(
-                "the store cannot run the rule of the limit `{policy}`: {error}"
+                "the store cannot run the rule of the limit `{policy}`, where a rule was expected that fits it: {error}; or take \
+                 another store"
             ))
         })
     })

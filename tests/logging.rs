@@ -367,6 +367,43 @@ async fn contention_is_counted_and_not_logged() {
     assert!(log.take().is_empty());
 }
 
+/// Once for each policy and cause, whatever is asked, and whichever wrapper answers.
+#[tokio::test(flavor = "current_thread")]
+async fn what_a_store_does_not_support_is_logged_once_by_its_own_words_and_counted() {
+    type Logged = (&'static str, Make, u64);
+    const ROUNDS: [Logged; 3] = [
+        ("one", || Error::unsupported("no rule of that kind"), 4),
+        ("another", || Error::unsupported("no state of that size"), 4),
+        // Said already.
+        (
+            "the first again",
+            || Error::unsupported("no rule of that kind"),
+            0,
+        ),
+    ];
+    for (what, error, lines) in ROUNDS {
+        for at_once in [true, false] {
+            let (log, _guard) = Log::hear();
+            let open = Down { error, at_once }.fail_open();
+            ask_all(&open, 50).await;
+            let local = Down { error, at_once }.fall_back_to(Local::new());
+            let local = local.rule(|_| None);
+            ask_all(&local, 50).await;
+            assert_eq!((open.failures(), open.unsupported()), (0, 200));
+            assert_eq!((local.failures(), local.unsupported()), (0, 200));
+            let events = log.take();
+            let expected = if at_once { lines } else { 0 };
+            assert_eq!(events.len() as u64, expected, "{what}: {events:?}");
+            for (event, policy) in events.iter().zip(POLICIES) {
+                assert_eq!(event["policy"], policy);
+                assert_eq!(event["cause"], error().to_string());
+                assert_eq!(event["address"], "192.0.2.1:6379");
+                assert!(event["message"].contains("misconfigured"), "{event:?}");
+            }
+        }
+    }
+}
+
 /// One store, asked all that can be asked of it.
 #[cfg(all(feature = "redis", feature = "memcached"))]
 type Asked = std::pin::Pin<Box<dyn Future<Output = ()>>>;

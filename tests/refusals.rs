@@ -52,6 +52,17 @@ fn undecided(wait: Option<Duration>) -> Decision {
     Decision::undecided(false, Timestamp::default(), wait)
 }
 
+fn unsupported() -> Decision {
+    Decision::unsupported(Timestamp::default())
+}
+
+fn two(first: Decision, second: Decision) -> Refusal {
+    let mut outcome = Outcome::new();
+    outcome.push(Policy::new("api"), first);
+    outcome.push(Policy::new("daily"), second);
+    Refusal::new(outcome)
+}
+
 /// The kinds of refusals, each with its status over HTTP and its code over gRPC.
 fn kinds() -> Vec<(Refusal, u16, &'static str)> {
     let wait = Some(Duration::from_secs(60));
@@ -65,6 +76,9 @@ fn kinds() -> Vec<(Refusal, u16, &'static str)> {
         (of(refused(None)), 429, "8"),
         (of(undecided(wait)), 503, "14"),
         (of(undecided(None)), 503, "14"),
+        (of(unsupported()), 500, "13"),
+        (two(refused(wait), unsupported()), 500, "13"),
+        (two(unsupported(), refused(None)), 500, "13"),
         (Refusal::missing(MissingKey::new("no key")), 400, "3"),
         (Refusal::missing(bearer), 401, "16"),
         (
@@ -174,6 +188,36 @@ fn every_refusal_forbids_storing_it() {
     });
 }
 
+/// Nobody knows when a call passes that the store does not support, nor how its limits stand.
+#[test]
+fn what_a_store_does_not_support_tells_no_number() {
+    for (name, respond, _) in responders() {
+        for (content_type, _) in CONTENT_TYPES {
+            for refusal in [
+                of(unsupported()),
+                two(refused(Some(Duration::from_secs(60))), unsupported()),
+                two(unsupported(), refused(None)),
+            ] {
+                assert_eq!(refusal.retry_after(), None);
+                let answer = respond(request("POST", content_type), refusal);
+                for field in [
+                    "retry-after",
+                    "ratelimit",
+                    "ratelimit-policy",
+                    "grpc-retry-pushback-ms",
+                    "grpc-status-details-bin",
+                ] {
+                    let told = answer.headers().get(field);
+                    assert!(
+                        told.is_none(),
+                        "{name}, {content_type:?}: {field}: {told:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn only_what_is_posted_is_answered_as_grpc() {
     all(|what, speaks, status, code, answer| {
@@ -250,9 +294,14 @@ fn faults_of_the_server() -> Vec<(String, Refusal)> {
         secret().with_challenge("Bearer"),
         secret().with_status(StatusCode::BAD_REQUEST),
     ];
-    let faults = missing.into_iter().map(|missing| {
-        let help = missing.help().unwrap().expose_to_operator().to_owned();
-        (help, Refusal::missing(missing))
+    let mut refusals: Vec<_> = missing.into_iter().map(Refusal::missing).collect();
+    refusals.extend([
+        two(undecided(None), unsupported()),
+        two(unsupported(), undecided(None)),
+    ]);
+    let faults = refusals.into_iter().map(|refusal| {
+        let help = refusal.help().unwrap().expose_to_operator().to_owned();
+        (help, refusal)
     });
     faults.collect()
 }

@@ -168,7 +168,11 @@ pub(super) fn write(
         None if refusal.is_forever() => Some(HeaderValue::from_static("-1")),
         None => None,
     };
-    let details = status_details::header(code, &message, wait, refusal.outcome());
+    let details = match refusal.cause() {
+        // How the other limits stand is no reason for this answer.
+        Cause::Unsupported => None,
+        _ => status_details::header(code, &message, wait, refusal.outcome()),
+    };
     for (name, value) in [
         (STATUS, number::value(code.into())),
         (MESSAGE, percent_encoded(&message)),

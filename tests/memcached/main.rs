@@ -14,6 +14,7 @@ mod greeting;
 mod layout;
 mod lazy;
 mod silence;
+mod unsupported;
 
 use std::{
     sync::LazyLock,

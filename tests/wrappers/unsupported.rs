@@ -307,7 +307,10 @@ where
     let large = || Limit::new(bucket(101)).named("daily");
     let fine = || Limit::new(bucket(100)).named("hourly");
     let told = |error: tollgate::Error, limit: &str| {
-        let expected = format!("the store cannot run the rule of the limit `{limit}`: {LARGE}");
+        let expected = format!(
+            "the store cannot run the rule of the limit `{limit}`, where a rule was expected that fits it: {LARGE}; or take \
+             another store"
+        );
         assert_eq!(error.to_string(), expected, "{name}");
     };
     // The store last, first, in the middle, and twice.
@@ -346,13 +349,17 @@ async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built_whatever_is
 }
 
 #[test]
-#[should_panic(expected = "of the limit `default`: buckets of this store have 100 tokens at most")]
+#[should_panic(
+    expected = "of the limit `default`, where a rule was expected that fits it: buckets of this store have 100 tokens at most"
+)]
 fn a_store_panics_with_what_is_wrong() {
     let _ = RateLimitLayer::new(bucket(101)).store(small().fail_open());
 }
 
 #[test]
-#[should_panic(expected = "of the limit `daily`: buckets of this store have 100 tokens at most")]
+#[should_panic(
+    expected = "of the limit `daily`, where a rule was expected that fits it: buckets of this store have 100 tokens at most"
+)]
 fn a_further_limit_panics_with_what_is_wrong() {
     let layer = RateLimitLayer::new(bucket(1)).store(small().fail_open());
     let _ = layer.also(Limit::new(bucket(101)).named("daily"));
