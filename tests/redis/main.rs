@@ -6,6 +6,7 @@
 #[path = "../servers/mod.rs"]
 mod servers;
 
+mod clock;
 mod conformance;
 mod crafted;
 mod exact;

@@ -290,6 +290,40 @@ async fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_
     }
 }
 
+/// With the threshold that servers have unless told otherwise, five seconds: until then nobody is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_busy_with_a_script_for_longer_than_its_threshold() {
+    let server = servers::Redis::start();
+    let threshold = server.command(&["CONFIG", "GET", "busy-reply-threshold"]);
+    assert!(threshold.contains("5000"), "{threshold}");
+    let store = connect(&server.url()).await.timeout(DEADLINE);
+    let rule = at_once(LIMIT);
+    let call = async || {
+        let ask = Ask::new(policy(), &rule, Key::from(1_u64), Cost::ONE);
+        store.acquire(&[ask]).await
+    };
+    assert!(call().await.is_ok());
+    let policies = Policies::start(&server.url(), clients()).await;
+    let mut other = server.connect().unwrap();
+    other.send(&["EVAL", "while true do end", "0"]).unwrap();
+    let begun = async { while call().await.is_ok() {} };
+    tokio::time::timeout(SOON, begun).await.unwrap();
+    assert!(call().await.unwrap_err().is_timeout());
+    // Each request is measured: it waits for its deadline, until the breaker opens.
+    policies.wait_for_failures();
+    servers::wait_until("a server that says so", SOON, || {
+        match server.ask(&["PING"]) {
+            Ok(servers::Reply::Error(busy)) if busy.starts_with("BUSY") => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
+    });
+    policies.wait_for_failures();
+    assert!(call().await.unwrap_err().is_unavailable());
+    server.command(&["SCRIPT", "KILL"]);
+    policies.wait_for_the_server();
+    policies.end(0).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_and_comes_back() {
     // What is on its disk, it still knows.
