@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Algorithm, AnyRule, AnyState, Step,
+    Algorithm, AnyRule, AnyState, StateKind, Step,
     both::{join, passes, shared, step_if},
     codec::{Codec, damaged, put_number, tag, take_number, take_tag},
 };
@@ -165,6 +165,14 @@ impl Algorithm for All {
             .filter_map(|(rule, state)| Some(rule.forgettable_at(state.as_ref()?)))
             .max()
             .unwrap_or_default()
+    }
+
+    /// That of a list of the members' kinds, in order.
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        let list = const { StateKind::named("all") };
+        let members = self.0.iter().map(AnyRule::state_kind);
+        members.fold(list, StateKind::with)
     }
 
     fn class_bits(&self) -> u32 {

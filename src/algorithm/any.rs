@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Algorithm, Mark, Meter, Moment, Step,
+    Algorithm, Mark, Meter, Moment, StateKind, Step,
     all::All,
     cascade::{Cascade, CascadeState},
     codec::{Codec, damaged, tag},
@@ -185,6 +185,12 @@ impl Algorithm for AnyRule {
     #[inline]
     fn forgettable_at(&self, state: &AnyState) -> Timestamp {
         each!(self, rule => Own::in_any(state).map_or_else(Timestamp::default, |own| rule.forgettable_at(own)))
+    }
+
+    /// That of the rule that it is.
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        each!(self, rule => rule.state_kind())
     }
 
     fn class_bits(&self) -> u32 {

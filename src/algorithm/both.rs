@@ -1,6 +1,6 @@
 //! Several limits on one key, spent together or not at all.
 
-use super::{Algorithm, Step};
+use super::{Algorithm, StateKind, Step};
 use crate::{
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
@@ -87,6 +87,14 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
             .as_ref()
             .map_or(Timestamp::default(), |b| self.1.forgettable_at(b));
         a.max(b)
+    }
+
+    /// That of a pair of the members' kinds, in order.
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("pair") }
+            .with(self.0.state_kind())
+            .with(self.1.state_kind())
     }
 
     fn class_bits(&self) -> u32 {

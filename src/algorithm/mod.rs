@@ -21,6 +21,7 @@ mod shape;
 mod sliding_log;
 mod sliding_window;
 mod span;
+mod state_kind;
 mod text;
 mod three_color;
 mod token_bucket;
@@ -51,6 +52,7 @@ pub use self::{
     shape::Shape,
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
+    state_kind::StateKind,
     three_color::{ThreeColor, ThreeColorState},
     token_bucket::{TokenBucket, TokenBucketState},
     warm_up::{WarmUp, WarmUpState},
@@ -163,6 +165,20 @@ pub trait Algorithm: Clone {
     ///
     /// Stores derive expiry and eviction from it.
     fn forgettable_at(&self, state: &Self::State) -> Timestamp;
+
+    /// Returns the kind of state that this rule keeps.
+    ///
+    /// Two rules of one kind read each other's states, so a change of numbers carries a client's usage over. States of
+    /// different kinds lie side by side under a key, and neither rule sees what the other one charged: while two
+    /// releases or tenants use rules of different kinds, a key gets at most the limit of each. A rule
+    /// [for one key](Self::for_key) has the kind of the rule that it was made of.
+    ///
+    /// By default all rules have one common kind. A rule of your own that other rules may meet under one policy returns a
+    /// [kind of its own](StateKind::named).
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        StateKind::default()
+    }
 
     /// How many bits of [`Charge::class`] this rule's classes take; 0, the default, for one class alone.
     fn class_bits(&self) -> u32 {

@@ -3,6 +3,7 @@
 
 mod cascade;
 mod fixed_window;
+mod kinds;
 mod laws;
 mod leaky_bucket;
 mod several;

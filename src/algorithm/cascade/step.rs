@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Algorithm, Step,
+        Algorithm, StateKind, Step,
         token_bucket::{BucketLevel, TokenBucket, since},
     },
     clock::Timestamp,
@@ -190,6 +190,11 @@ impl Algorithm for Cascade {
             let known = known.is_some();
             self.places(state, now, known)[class] = corrected;
         }
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("cascade") }
     }
 
     #[inline]

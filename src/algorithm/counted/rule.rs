@@ -4,7 +4,9 @@ use std::{fmt, str::FromStr};
 
 use super::{Counted, Slicing};
 use crate::{
-    algorithm::{Algorithm, AnyRule, AnyState, FixedWindow, SlidingWindow, Step, any::Own},
+    algorithm::{
+        Algorithm, AnyRule, AnyState, FixedWindow, SlidingWindow, StateKind, Step, any::Own,
+    },
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
     error::Error,
@@ -105,6 +107,11 @@ impl Algorithm for CountedRule {
 
     fn forgettable_at(&self, state: &AnyState) -> Timestamp {
         self.0.forgettable_at(state)
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        self.0.state_kind()
     }
 
     #[inline]

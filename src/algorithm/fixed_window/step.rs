@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
-    algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
+    algorithm::{Algorithm, Mark, Meter, Moment, Shape, StateKind, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Told, Verdict},
 };
@@ -138,6 +138,11 @@ impl Algorithm for FixedWindow {
             let count = actual - charge.cost;
             *state = Some(FixedWindowState { count, ..window });
         }
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("fixed-window") }
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::{num::NonZeroU64, time::Duration};
 use super::{LeakyBucket, LeakyBucketState};
 use crate::{
     algorithm::{
-        Algorithm, Step,
+        Algorithm, StateKind, Step,
         credit::{Credit, div_floor, duration},
         mark::{Mark, Moment},
         meter::Meter,
@@ -205,6 +205,11 @@ impl Algorithm for LeakyBucket {
         } else if let Some(state) = state {
             self.give_back(state, charge, now, actual);
         }
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("leaky-bucket") }
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{SlidingLog, SlidingLogState};
 use crate::{
-    algorithm::{Algorithm, Step},
+    algorithm::{Algorithm, StateKind, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Told, Verdict},
 };
@@ -153,6 +153,11 @@ impl Algorithm for SlidingLog {
             None => log.force(charge.at, actual - charge.cost, self.limit().get()),
         }
         *state = (!log.is_empty()).then_some(log);
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("sliding-log") }
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use super::{
     slices::{Place, until_inside},
 };
 use crate::{
-    algorithm::{Algorithm, Step},
+    algorithm::{Algorithm, StateKind, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Told, Verdict},
 };
@@ -255,6 +255,11 @@ impl Algorithm for SlidingWindow {
         } else {
             counter.saturating_add(actual - charge.cost)
         };
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("sliding-window") }
     }
 
     #[inline]

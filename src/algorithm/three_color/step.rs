@@ -3,7 +3,7 @@
 use super::{Color, ThreeColor, ThreeColorState};
 use crate::{
     algorithm::{
-        Algorithm, Step,
+        Algorithm, StateKind, Step,
         credit::Credit,
         token_bucket::{BucketLevel, TokenBucket, since},
     },
@@ -236,6 +236,11 @@ impl Algorithm for ThreeColor {
             peak: level(&self.peak, peak),
             at,
         }));
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("three-color") }
     }
 
     #[inline]

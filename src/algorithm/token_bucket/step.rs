@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Algorithm, Step,
+        Algorithm, StateKind, Step,
         mark::{Mark, Moment},
         meter::Meter,
         shape::Shape,
@@ -128,6 +128,11 @@ impl Algorithm for TokenBucket {
         if let Some(corrected) = self.settled(state.as_ref(), charge, now, actual) {
             *state = Some(corrected);
         }
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("token-bucket") }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use super::{SECOND, WarmUp, WarmUpState};
 use crate::{
     algorithm::{
-        Algorithm, Step,
+        Algorithm, StateKind, Step,
         credit::{div_ceil, div_floor, duration},
         span::{Span, mul_div},
         warm_curve::Curve,
@@ -246,6 +246,11 @@ impl Algorithm for WarmUp {
     #[inline]
     fn wanes(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("warm-up") }
     }
 
     #[inline]

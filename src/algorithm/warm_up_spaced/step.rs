@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{WarmUpSpaced, WarmUpSpacedState, place::Place};
 use crate::{
-    algorithm::{Algorithm, Step, credit::duration},
+    algorithm::{Algorithm, StateKind, Step, credit::duration},
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Told, Verdict},
 };
@@ -112,6 +112,11 @@ impl Algorithm for WarmUpSpaced {
 
     fn may_delay(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named("warm-up-spaced") }
     }
 
     #[inline]
