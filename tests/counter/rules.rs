@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRule, FixedWindow, Quota, SlidingWindow,
+    AnyRule, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Counted, CountedRule, Slicing},
     clock::ManualClock,
     key::Key,
@@ -172,7 +172,7 @@ async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
     assert!(error.to_string().contains("more than 64"));
 }
 
-/// Another limit meets the counters as they are, and so does another algorithm of the same windows.
+/// Another limit meets the counters as they are; other windows, and another algorithm, have counters of their own.
 #[tokio::test]
 async fn counters_outlast_a_change_of_the_limit() {
     let clock = ManualClock::default();
@@ -185,13 +185,44 @@ async fn counters_outlast_a_change_of_the_limit() {
         ("fixed-window 8/1h", 0),
         ("fixed-window 5/1h", 0),
         ("fixed-window 20/1h", 12),
-        ("sliding-window 20/1h", 12),
-        // Counters of their own.
         ("fixed-window 20/2h", 20),
+        ("sliding-window 20/1h", 20),
         ("sliding-window 20/1h slices=2", 20),
     ] {
         let told = look(&store, &rule(text)).await.unwrap();
         assert_eq!(told.remaining(), Some(left), "{text}");
+    }
+}
+
+/// How many calls each of two rules admits around the end of a window, where rule `turns[n % 4]` has call `n`.
+async fn around_a_boundary(rules: &[CountedRule; 2], turns: &[usize]) -> [u64; 2] {
+    // The last 20 minutes of an hour, and the first 20 of the next one.
+    let clock = ManualClock::new(Timestamp::from_nanos((3_600_000 + 40 * 60) * 1_000_000_000));
+    let cache = Cache::new(&clock);
+    // Two releases.
+    let nodes: [Node<CountedRule>; 2] = [node(&cache, &clock), node(&cache, &clock)];
+    let mut admitted = [0; 2];
+    for _ in 0..40 {
+        for turn in turns {
+            let decision = acquire(&nodes[*turn], &rules[*turn], 1).await.unwrap();
+            admitted[*turn] += u64::from(decision.is_admitted());
+        }
+        clock.advance(Duration::from_secs(60));
+    }
+    admitted
+}
+
+/// A window that does not slide forgets its counters sooner than one that does: they share none.
+#[tokio::test]
+async fn windows_that_slide_and_that_do_not_have_the_limit_of_each_in_any_order() {
+    for sliding in ["sliding-window 6/1h", "sliding-window 6/1h slices=4"] {
+        let rules = ["fixed-window 3/1h", sliding].map(|text| text.parse().unwrap());
+        let [fixed, _] = around_a_boundary(&rules, &[0, 0]).await;
+        let [_, slides] = around_a_boundary(&rules, &[1, 1]).await;
+        for turns in [[0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 0, 0, 1]] {
+            let both = around_a_boundary(&rules, &turns).await;
+            assert_eq!(both, [fixed, slides], "{sliding} by {turns:?}");
+        }
     }
 }
 

@@ -120,11 +120,11 @@ fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
 }
 
 impl fmt::Display for Slicing {
-    /// Writes what tells it from any other: the window, into how many slices it is cut if that is not one, and how long
-    /// before the epoch the first one began if it did: `1m`, `1m/4`, `1m+50s`.
+    /// Writes what tells it from any other: the window, the number of slices if it slides, and how long before the epoch the
+    /// first one began if it did: `1m`, `1m/1`, `1m/4`, `1m+50s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt_duration(self.window.get(), f)?;
-        if self.count.get() > 1 {
+        if self.older > 0 {
             write!(f, "/{}", self.count)?;
         }
         if self.ahead > 0 {

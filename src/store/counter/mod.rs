@@ -127,10 +127,10 @@ use self::inner::Inner;
 ///
 /// # When the rule changes
 ///
-/// A counter holds what was admitted in a slice of time, whichever rule admitted it. Another limit meets the counters as they are, and
-/// so does a fixed window that becomes a sliding one of one slice. Windows of another length, offset or number of slices have
-/// counters of their own, which begin at 0: at such a change, at most what the new rule admits to a key that was never seen passes
-/// once more. (In memory it would be counted on.)
+/// A counter holds what was admitted in a slice of time, whichever rule admitted it: another limit meets the counters as they are.
+/// Windows of another length, offset or number of slices, and sliding windows beside fixed ones, have counters of their own, which begin at
+/// 0. So at such a change, and while rules of both forms run, a key gets at most the limit of each. (In memory, windows of other lengths
+/// would be counted on.)
 ///
 /// # What lies in the store
 ///
@@ -138,7 +138,7 @@ use self::inner::Inner;
 /// `tollgate:1:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
 ///
 /// `reset` is not told a rule. It removes the counters of all windows that this store, or a clone, was asked for, or was
-/// [told](Counters::learn) of; without any it is an error.
+/// [told](Counters::learn) of; without any it is an error. Tell it the windows of the other release where two of them run.
 ///
 /// # A store of one's own
 ///
