@@ -7,7 +7,11 @@ mod calls;
 #[path = "common/plain.rs"]
 mod plain;
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use tollgate::{
@@ -37,6 +41,8 @@ struct Run<A: Algorithm> {
     rules: Vec<A>,
     policies: [Policy; 2],
     charges: HashMap<Who, Charged<A>>,
+    /// As many states as there can be.
+    all: usize,
     capacity: usize,
     at_capacity: AtCapacity,
     /// Keys that resets and clears took out.
@@ -44,7 +50,10 @@ struct Run<A: Algorithm> {
 }
 
 impl<A: Algorithm + Clone> Run<A> {
+    /// With so much room for each kind of state that the rules keep.
     fn new(rules: Vec<A>, start: u64, capacity: usize, at_capacity: AtCapacity) -> Self {
+        let kinds: HashSet<_> = rules.iter().map(A::state_kind).collect();
+        let (all, capacity) = (ALL * kinds.len(), capacity * kinds.len());
         let clock = ManualClock::new(Timestamp::from_nanos(start));
         let store = LocalBuilder::new()
             .capacity(capacity)
@@ -58,6 +67,7 @@ impl<A: Algorithm + Clone> Run<A> {
             rules,
             policies: ["fast", "slow"].map(Policy::new),
             charges: HashMap::new(),
+            all,
             capacity,
             at_capacity,
             removed: 0,
@@ -65,7 +75,7 @@ impl<A: Algorithm + Clone> Run<A> {
     }
 
     fn has_room_for_all(&self) -> bool {
-        self.capacity >= ALL
+        self.capacity >= self.all
     }
 
     fn rule(&self, call: Call) -> A {
@@ -86,13 +96,13 @@ impl<A: Algorithm + Clone> Run<A> {
                     let before = self.store.len();
                     self.store.reset(&self.policies[who.0], &who.1.into());
                     self.removed += before - self.store.len();
-                    self.plain.keys.remove(&who);
+                    self.plain.reset(who);
                 }
                 Op::Clear => {
                     self.removed += self.store.len();
                     self.store.clear();
                     prop_assert!(self.store.is_empty());
-                    self.plain.keys.clear();
+                    self.plain.clear();
                 }
                 Op::Advance(nanos) => {
                     // Past 2^64 - 2^58 there is no time left for anything to refill.

@@ -140,21 +140,6 @@ fn one_key_asked_twice_is_charged_twice_or_not() {
     assert_eq!(store.look(&policy, &rule, &"a".into()).remaining(), Some(3));
 }
 
-/// Another algorithm begins afresh, documented and counted.
-#[test]
-fn a_change_of_algorithm_is_counted() {
-    let store: Local<AnyRule, _> = store(&ManualClock::default(), 10);
-    let policy = Policy::default();
-    let one: AnyRule = "token-bucket 1/1m".parse().unwrap();
-    let both: AnyRule = "token-bucket 1/1m & token-bucket 2/1h".parse().unwrap();
-    let spend = |rule: &AnyRule| store.decide(&Ask::new(&policy, rule, "a".into(), Cost::ONE));
-    assert!(spend(&one).is_admitted());
-    assert!(!spend(&one).is_admitted());
-    assert!(spend(&both).is_admitted());
-    assert!(!spend(&both).is_admitted());
-    assert_eq!(store.stats().restarted, 1);
-}
-
 /// A rule that keys meet differently is bound to each of them, whatever is asked of the store.
 #[test]
 fn spread_windows_end_when_each_key_s_own_does() {

@@ -119,7 +119,7 @@ impl Algorithm for All {
         // A refusal leaves the state alone, also that of a rule which is none of these.
         states.truncate(match step {
             Step::Kept(_) => found,
-            Step::Wrote(_) | Step::Restarted(_) => self.0.len(),
+            Step::Wrote(_) => self.0.len(),
         });
         if states.iter().any(Option::is_some) {
             *state = Some(states.into_boxed_slice());

@@ -27,8 +27,9 @@ use crate::{
 /// A rule chosen at run time, by configuration or per tenant.
 ///
 /// Parses from text, prints what parses back, and reads from serde as a
-/// string (feature `serde`). A rule of another algorithm than the one that wrote a key's state
-/// begins afresh ([`Step::Restarted`]); within an algorithm a change mints nothing.
+/// string (feature `serde`). Within an algorithm, a change of the rule carries a client's usage over. A rule of another
+/// algorithm has a [state of its own](Algorithm::state_kind): stores keep both, so a client gets at most the limit of each
+/// while rules take turns. A state of another algorithm counts as none.
 ///
 /// | text | rule |
 /// |---|---|
@@ -229,7 +230,6 @@ impl Algorithm for AnyRule {
         }
     }
 
-    /// A state of the algorithm whose mark it is; a debt is read by the rule's own.
     fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<AnyState> {
         fn own<R: Algorithm<State: Own>>(
             rule: &R,
@@ -243,14 +243,7 @@ impl Algorithm for AnyRule {
             (Self::TokenBucket(rule), Says::Debt | Says::Bucket) => own(rule, mark, shape, now),
             (Self::LeakyBucket(rule), Says::Debt | Says::Queue) => own(rule, mark, shape, now),
             (Self::FixedWindow(rule), Says::Debt | Says::Window(_)) => own(rule, mark, shape, now),
-            (_, Says::Bucket) => {
-                Some(TokenBucketState::of_thirds(now.mark().since(mark), now.at()).into_any())
-            }
-            (_, Says::Queue) => Some(LeakyBucketState::idle_at(mark, now).into_any()),
-            (_, Says::Window(thirds)) => {
-                FixedWindowState::of_mark(mark, thirds, now).map(Own::into_any)
-            }
-            (_, Says::Debt) => None,
+            _ => None,
         }
     }
 }
@@ -275,19 +268,8 @@ fn step_own<R: Algorithm<State: Own>>(
 ) -> Step {
     let (mut own, foreign) = split(state);
     let step = rule.step(&mut own, now, cost);
-    match (own, foreign) {
-        (Some(own), foreign) => {
-            *state = Some(own.into_any());
-            match foreign {
-                None => step,
-                Some(_) => Step::Restarted(step.decision()),
-            }
-        }
-        (None, foreign) => {
-            *state = foreign;
-            step
-        }
-    }
+    *state = own.map(Own::into_any).or(foreign);
+    step
 }
 
 fn settle_own<R: Algorithm<State: Own>>(

@@ -166,7 +166,6 @@ pub(super) fn step_if<R: Algorithm>(
 pub(super) fn join(a: Step, b: Step, class_bits: u32) -> Step {
     let decision = a.decision().and(b.decision(), class_bits);
     match (a, b) {
-        (Step::Restarted(_), _) | (_, Step::Restarted(_)) => Step::Restarted(decision),
         (Step::Wrote(_), _) | (_, Step::Wrote(_)) => Step::Wrote(decision),
         (Step::Kept(_), Step::Kept(_)) => Step::Kept(decision),
     }

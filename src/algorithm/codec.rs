@@ -60,6 +60,8 @@ pub trait Codec: Sized {
 
 /// The first bytes of states: the algorithm in the upper four or five bits, the version in the lower three.
 pub(super) mod tag {
+    /// Of a value that holds states of several kinds.
+    pub(crate) const FRAME: u8 = 0xf1;
     pub(in crate::algorithm) const PAIR: u8 = 0x01;
     pub(in crate::algorithm) const ALL: u8 = 0x09;
     pub(in crate::algorithm) const TOKEN_BUCKET: u8 = 0x11;
@@ -100,7 +102,7 @@ pub(super) fn take_byte(bytes: &mut &[u8]) -> Result<u8, Error> {
 }
 
 /// Takes the first byte, which must be `tag`.
-pub(super) fn take_tag(bytes: &mut &[u8], tag: u8) -> Result<(), Error> {
+pub(crate) fn take_tag(bytes: &mut &[u8], tag: u8) -> Result<(), Error> {
     match take_byte(bytes)? {
         byte if byte == tag => Ok(()),
         byte if byte > tag && tag::of_any_version(byte) == tag => Err(Error::newer_state()),
@@ -108,7 +110,7 @@ pub(super) fn take_tag(bytes: &mut &[u8], tag: u8) -> Result<(), Error> {
     }
 }
 
-pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -116,7 +118,7 @@ pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, Error> {
+pub(crate) fn take_number(bytes: &mut &[u8]) -> Result<u64, Error> {
     let mut number = 0_u64;
     for shift in (0..u64::BITS).step_by(7) {
         let byte = take_byte(bytes)?;

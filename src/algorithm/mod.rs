@@ -29,9 +29,11 @@ mod warm_curve;
 mod warm_up;
 mod warm_up_spaced;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::codec::{put_number, tag::FRAME, take_number, take_tag};
 pub(crate) use self::meter::{Kind, Metering};
 #[cfg(feature = "redis")]
-pub(crate) use self::scripted::{lone_bucket, state_kind};
+pub(crate) use self::scripted::{kind_in_script, lone_bucket};
 
 use crate::{
     clock::Timestamp,
@@ -64,7 +66,8 @@ pub use self::{
 /// A value of this type is small and travels along with each call; a
 /// [store](crate::store::Store) remembers only the [`State`](Self::State). So a rule can be swapped while
 /// running. Within one algorithm and for a remembered key that mints nothing: an
-/// exhausted client stays exhausted, and what exceeds a new capacity is cut.
+/// exhausted client stays exhausted, and what exceeds a new capacity is cut. A rule of another algorithm has a state of its
+/// own beside it ([`state_kind`](Self::state_kind)).
 ///
 /// # Laws
 ///
@@ -78,6 +81,7 @@ pub use self::{
 /// - From [`forgettable_at`](Self::forgettable_at) on, no state at all gives the same decisions.
 /// - Where `now` lies before the state's last write, time stands still at that write.
 /// - A rule that can delay a call says so ([`may_delay`](Self::may_delay)).
+/// - Rules of one [kind](Self::state_kind) read each other's states, and a rule [for one key](Self::for_key) keeps the kind.
 /// - The numbers of decisions come out the same on every machine: no floats.
 ///
 /// # A rule of one's own
@@ -244,8 +248,6 @@ pub enum Step {
     Kept(Decision),
     /// The state has changed.
     Wrote(Decision),
-    /// The state was of another algorithm: it was dropped, and the key begins afresh.
-    Restarted(Decision),
 }
 
 impl Step {
@@ -253,7 +255,7 @@ impl Step {
     #[inline]
     pub fn decision(self) -> Decision {
         match self {
-            Self::Kept(decision) | Self::Wrote(decision) | Self::Restarted(decision) => decision,
+            Self::Kept(decision) | Self::Wrote(decision) => decision,
         }
     }
 
@@ -262,7 +264,6 @@ impl Step {
         match self {
             Self::Kept(decision) => Self::Kept(change(decision)),
             Self::Wrote(decision) => Self::Wrote(change(decision)),
-            Self::Restarted(decision) => Self::Restarted(change(decision)),
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
 
 /// What the states of a rule with these parts begin with, and no state of another kind.
 #[cfg(feature = "redis")]
-pub(crate) fn state_kind(parts: &[Part]) -> Part {
+pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
     match parts.first().map(Vec::as_slice) {
         Some(all @ [kind::ALL, ..]) => all.to_vec(),
         Some([kind, ..]) => vec![*kind],

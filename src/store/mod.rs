@@ -112,7 +112,7 @@ pub trait Backend {
 ///
 /// The rule comes with every call and the store remembers only state. Its key is the pair
 /// (policy name, client key), so two layers on one store do not meet unless they bear
-/// the same name.
+/// the same name. Under a key lies a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it.
 ///
 /// # Writing one
 ///
@@ -182,7 +182,7 @@ pub trait Store<Rule>: Backend {
     /// the charge of a cancelled request. A store should [count](Backend::unsettled) the settlements that it loses.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
-    /// Forgets a key.
+    /// Forgets a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of rules that charged it.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
 
     /// Checks that this store can run a rule, without asking a server. The default is that it runs every rule of its type.

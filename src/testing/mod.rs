@@ -13,12 +13,17 @@
 //!
 //! ```
 //! use std::{collections::HashMap, convert::Infallible, sync::{Arc, Mutex}};
-//! use tollgate::{AnyRule, Decision, Policy, algorithm::Algorithm, clock::{Clock, ManualClock}, key::Key};
+//! use tollgate::{AnyRule, Decision, Policy, clock::{Clock, ManualClock}, key::Key};
+//! use tollgate::algorithm::{Algorithm, StateKind};
 //! use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 //! use tollgate::testing::conformance::{Law, Suite};
 //!
-//! /// A store's key is the name of the policy, and the client's key.
-//! type Place = (String, Key);
+//! /// A store's key is the name of the policy and the client's key; under it lies a state of each kind of rule.
+//! type Place = (String, Key, StateKind);
+//!
+//! fn place<A: Algorithm>(policy: &Policy, key: &Key, rule: &A) -> Place {
+//!     (policy.name().to_owned(), *key, rule.state_kind())
+//! }
 //!
 //! #[derive(Clone)]
 //! struct Book<A: Algorithm> {
@@ -47,7 +52,7 @@
 //!         for ask in asks {
 //!             // A rule may be another one for each key, as windows that begin at their own time.
 //!             let rule = ask.rule_for_key().unwrap_or(ask.rule().clone());
-//!             let place = (ask.policy().name().to_owned(), *ask.key());
+//!             let place = place(ask.policy(), ask.key(), &rule);
 //!             let mut state = states.get(&place).cloned();
 //!             before.push((place.clone(), rule.clone(), state.clone()));
 //!             decisions.push(rule.step(&mut state, now, ask.cost()).decision());
@@ -69,7 +74,7 @@
 //!         let (states, now) = (self.states.lock().unwrap(), self.clock.now());
 //!         let look = |ask: &Ask<'_, A>| {
 //!             let rule = ask.rule_for_key().unwrap_or(ask.rule().clone());
-//!             rule.look(states.get(&(ask.policy().name().to_owned(), *ask.key())), now)
+//!             rule.look(states.get(&place(ask.policy(), ask.key(), &rule)), now)
 //!         };
 //!         Check::Ready(Ok(asks.iter().map(look).collect()))
 //!     }
@@ -78,7 +83,7 @@
 //!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
 //!         for it in settlements {
 //!             let rule = it.rule().for_key(&|| it.key().digest()).unwrap_or(it.rule().clone());
-//!             let place = (it.policy().name().to_owned(), *it.key());
+//!             let place = place(it.policy(), it.key(), &rule);
 //!             let mut state = states.remove(&place);
 //!             rule.settle(&mut state, it.charge(), now, it.actual());
 //!             keep(&mut states, place, state);
@@ -87,7 +92,9 @@
 //!     }
 //!
 //!     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-//!         self.states.lock().unwrap().remove(&(policy.name().to_owned(), *key));
+//!         // It names no rule: the states of all kinds go.
+//!         let is_other = |place: &Place| (&*place.0, place.1) != (policy.name(), *key);
+//!         self.states.lock().unwrap().retain(|place, _| is_other(place));
 //!         Check::Ready(Ok(()))
 //!     }
 //! }

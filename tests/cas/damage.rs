@@ -3,13 +3,16 @@
 use std::fmt::Debug;
 
 use tollgate::{
-    AnyRule, Cost, Decision, FixedWindow, Policy, TokenBucket,
+    AnyRule, Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
     clock::ManualClock,
     store::{Ask, CasStats, Error, Optimistic, Settlement, Store},
 };
 
-use crate::memory::{Memory, Ways, driver};
+use crate::{
+    memory::{Memory, Ways, driver},
+    value::{State, states, value_of},
+};
 
 type Driver<R> = Optimistic<Memory, R, ManualClock>;
 
@@ -85,35 +88,65 @@ async fn foreign_and_truncated_values_count_as_no_state_and_are_replaced() {
     }
 }
 
+/// A whole value around it does not make a state of what is none.
 #[tokio::test]
-async fn a_typed_rule_replaces_the_state_of_another_algorithm() {
-    let store = a_store();
-    let window: FixedWindow = "fixed-window 4/1d".parse().unwrap();
-    let (_, of_a_window, _) = written(&store, &window).await;
-    is_healed(&TokenBucket::per_hour(5), |_| vec![of_a_window.clone()]).await;
+async fn a_damaged_state_in_a_value_counts_as_none_and_is_replaced() {
+    for text in RULES {
+        let rule: AnyRule = text.parse().unwrap();
+        is_healed(&rule, |value| {
+            let [state] = &states(&value)[..] else {
+                panic!("expected one state in {value:?}")
+            };
+            let with = |bytes: &[u8]| {
+                value_of(&[State {
+                    bytes: bytes.to_vec(),
+                    ..state.clone()
+                }])
+            };
+            let truncated = (0..state.bytes.len()).map(|end| with(&state.bytes[..end]));
+            let longer = with(&[&state.bytes[..], &[0]].concat());
+            truncated.chain([longer, with(b"hello")]).collect()
+        })
+        .await;
+    }
 }
 
+/// Neither more states than there can be, nor two of one kind, nor none.
 #[tokio::test]
-async fn a_rule_that_may_be_any_begins_afresh_after_another_algorithm() {
-    let store = a_store::<AnyRule>();
-    let [bucket, window] =
-        ["token-bucket 5/1h", "fixed-window 4/1d"].map(|text| text.parse().unwrap());
-    let (_, _, first) = written(&store, &window).await;
-    acquire(&store, &bucket).await.unwrap();
-    assert_eq!(acquire(&store, &window).await.unwrap(), first);
-    let stats = store.stats();
-    assert_eq!((stats.restarted, stats.healed), (2, 0));
+async fn a_value_that_no_program_writes_counts_as_no_state() {
+    is_healed(&TokenBucket::per_hour(5), |value| {
+        let [state] = &states(&value)[..] else {
+            panic!("expected one state in {value:?}")
+        };
+        let others = (0..16).map(|kind| State {
+            kind,
+            ..state.clone()
+        });
+        let many: Vec<_> = others.chain([state.clone()]).collect();
+        let twice = [state.clone(), state.clone()];
+        let none = value[..1].to_vec();
+        // As it lay there before there were several kinds.
+        let alone = state.bytes.clone();
+        vec![value_of(&many), value_of(&twice), none, alone]
+    })
+    .await;
 }
 
 /// The old release fails, and says why, until the key is reset or has expired; what the new one wrote stays.
 #[tokio::test]
 async fn a_newer_version_is_reported_and_not_replaced() {
-    for text in RULES {
+    for (text, is_value) in RULES.iter().flat_map(|text| [(text, true), (text, false)]) {
         let rule: AnyRule = text.parse().unwrap();
         let store = a_store();
         let (key, mut value, first) = written(&store, &rule).await;
-        // Of a token bucket there are two versions.
-        value[0] += 2;
+        if is_value {
+            value[0] += 1;
+        } else {
+            let mut states = states(&value);
+            // Of a token bucket there are two versions.
+            states[0].bytes[0] += 2;
+            value = value_of(&states);
+        }
         store.data().put(&key, &value);
         let (policy, charge) = (Policy::new("api"), { first }.take_charge().unwrap());
         let settlement = Settlement::new(&policy, &rule, "alice".into(), charge, 0).unwrap();
@@ -140,9 +173,10 @@ async fn a_newer_version_is_reported_and_not_replaced() {
 async fn a_newer_version_inside_is_reported() {
     let store = a_store();
     let rule = (TokenBucket::per_hour(5), TokenBucket::per_hour(6));
-    let (key, mut value, _) = written(&store, &rule).await;
-    value[1] += 2;
-    store.data().put(&key, &value);
+    let (key, value, _) = written(&store, &rule).await;
+    let mut states = states(&value);
+    states[0].bytes[1] += 2;
+    store.data().put(&key, &value_of(&states));
     acquire(&store, &rule).await.unwrap_err();
     assert_eq!(store.stats().newer, 1);
 }

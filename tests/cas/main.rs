@@ -8,5 +8,8 @@ mod contenders;
 mod count;
 mod damage;
 mod differential;
+mod kinds;
 mod memory;
 mod race;
+#[path = "../common/value.rs"]
+mod value;

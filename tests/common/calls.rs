@@ -9,7 +9,7 @@ use super::plain::Who;
 
 /// Keys under each of two policies.
 pub const KEYS: u64 = 12;
-/// As many as there can be at once.
+/// As many as there can be at once, of each kind of state.
 pub const ALL: usize = 2 * KEYS as usize;
 pub const DAY: u64 = 86_400_000_000_000;
 

@@ -17,7 +17,7 @@ use std::{
 
 use tollgate::{
     Charge, Cost, Decision, Outcome, Policy, Quota, Timestamp, Verdict,
-    algorithm::{Algorithm, Step},
+    algorithm::{Algorithm, StateKind, Step},
     key::Key,
     respond::{Cause, Refusal, Respond},
     store::{self, Ask, Backend, Check, Decisions, Settlement, Store},
@@ -170,7 +170,8 @@ impl<A: Algorithm> Remote<A> {
     }
 }
 
-type States<A> = HashMap<(String, Key), <A as Algorithm>::State>;
+/// A key has a state of each kind of rule.
+type States<A> = HashMap<(String, Key, StateKind), <A as Algorithm>::State>;
 
 type Later<T> = Pin<Box<dyn Future<Output = Result<T, store::Error>> + Send>>;
 
@@ -206,7 +207,7 @@ where
             let now = Timestamp::from_nanos(store.now.load(Ordering::SeqCst));
             let mut states = store.states.lock().unwrap();
             let step = |(policy, key, rule, cost): &(String, Key, A, Cost)| {
-                let place = (policy.clone(), *key);
+                let place = (policy.clone(), *key, rule.state_kind());
                 let mut state = states.remove(&place);
                 let decision = rule.step(&mut state, now, *cost).decision();
                 if let Some(state) = state {
@@ -222,10 +223,9 @@ where
         let now = Timestamp::from_nanos(self.now.load(Ordering::SeqCst));
         let states = self.states.lock().unwrap();
         let look = |ask: &Ask<'_, A>| {
-            ask.rule().look(
-                states.get(&(ask.policy().name().to_owned(), *ask.key())),
-                now,
-            )
+            let kind = ask.rule().state_kind();
+            let place = (ask.policy().name().to_owned(), *ask.key(), kind);
+            ask.rule().look(states.get(&place), now)
         };
         Check::Ready(Ok(asks.iter().map(look).collect()))
     }
@@ -237,10 +237,8 @@ where
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.states
-            .lock()
-            .unwrap()
-            .remove(&(policy.name().to_owned(), *key));
+        let mut states = self.states.lock().unwrap();
+        states.retain(|(of, one, _), _| (of.as_str(), *one) != (policy.name(), *key));
         Check::Ready(Ok(()))
     }
 }

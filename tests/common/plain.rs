@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
-    algorithm::{Algorithm, Moment, Step},
+    algorithm::{Algorithm, Moment, StateKind, Step},
 };
 
 /// A key under one of some policies.
@@ -23,7 +23,8 @@ pub struct Known<A: Algorithm> {
 /// can be forgotten, the store may have done so, and both are possible until an answer tells
 /// which it was. (Under one rule no answer ever does; a longer rule's answer may.)
 pub struct Plain<A: Algorithm> {
-    pub keys: HashMap<Who, Vec<Known<A>>>,
+    /// Of each kind of state that a key has.
+    keys: HashMap<(Who, StateKind), Vec<Known<A>>>,
     /// The latest time that the store was told.
     pub now: Timestamp,
 }
@@ -34,9 +35,18 @@ impl<A: Algorithm + Clone> Plain<A> {
         Self { keys, now }
     }
 
+    /// Forgets a key, whatever kinds of rules have charged it.
+    pub fn reset(&mut self, who: Who) {
+        self.keys.retain(|(known, _), _| *known != who);
+    }
+
+    pub fn clear(&mut self) {
+        self.keys.clear();
+    }
+
     fn possible(&mut self, who: Who, rule: &A) -> &mut Vec<Known<A>> {
         let now = self.now;
-        let known = self.keys.entry(who).or_default();
+        let known = self.keys.entry((who, rule.state_kind())).or_default();
         let never_seen = known.is_empty();
         let forgettable = known.iter().any(|known| {
             let state = known.state.as_ref();

@@ -14,6 +14,7 @@ use tollgate::{
 
 use super::{
     acquire, admitted, at_once, connect, counters, items, key, look, policy, servers, swaps, url,
+    value::{states, value_of},
     window,
 };
 
@@ -203,10 +204,12 @@ async fn a_state_over_the_item_size_opens_no_gate() {
         bytes = Codec::to_bytes(state.as_ref().unwrap());
     }
     let loaded = store.data().load(name.as_bytes()).await.unwrap();
-    let (version, _) = loaded.value.unwrap();
+    let (version, value) = loaded.value.unwrap();
+    let mut states = states(&value);
+    states[0].bytes = bytes;
     let swap = Swap {
         expected: Some(&version),
-        value: Some(&bytes),
+        value: Some(&value_of(&states)),
         keep: Duration::from_secs(60),
     };
     let put = store.data().swap(name.as_bytes(), swap).await.unwrap();

@@ -11,10 +11,13 @@ mod connection;
 mod exact;
 mod faults;
 mod greeting;
+mod kinds;
 mod layout;
 mod lazy;
 mod silence;
 mod unsupported;
+#[path = "../common/value.rs"]
+mod value;
 
 use std::{
     sync::LazyLock,

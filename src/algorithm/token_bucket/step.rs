@@ -173,11 +173,6 @@ impl Algorithm for TokenBucket {
 }
 
 impl TokenBucketState {
-    /// The state of a bucket that holds what comes in so many thirds of a nanosecond.
-    pub(in crate::algorithm) fn of_thirds(thirds: i64, at: Timestamp) -> Self {
-        BucketLevel::of_thirds(thirds, at).into()
-    }
-
     #[inline]
     pub(super) fn level(&self) -> &BucketLevel {
         &self.level

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Loaded, work::Change};
-use crate::{
-    algorithm::Codec,
-    clock::{Clock, Timestamp},
-};
+use super::{Loaded, draft::Change, frame::Frame};
+use crate::clock::{Clock, Timestamp};
 
 /// How long the store's clock is reckoned from this process's, before it is asked again.
 const RECKONED: Duration = Duration::from_secs(1);
@@ -14,8 +11,7 @@ const RECKONED: Duration = Duration::from_secs(1);
 /// What is kept under a key, as far as is known.
 pub(super) struct Known<V, S> {
     pub(super) version: Option<V>,
-    pub(super) bytes: Vec<u8>,
-    pub(super) state: Option<S>,
+    pub(super) frame: Frame<S>,
     pub(super) form: Form,
     pub(super) source: Source,
     /// The store's clock, and this process's at the same instant or later.
@@ -33,30 +29,29 @@ pub(super) enum Source {
     Before,
 }
 
-/// What the bytes are.
+/// The form of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A state of this program's, or none at all.
+    /// States that a program of this version wrote, or nothing at all.
     Known,
-    /// No state that this program can read; it counts as none.
+    /// No value of this program; it counts as none.
     Damaged,
-    /// A state that a newer program wrote.
+    /// A value that a newer program wrote.
     Newer,
 }
 
-impl<V, S: Codec> Known<V, S> {
+impl<V, S> Known<V, S> {
     pub(super) fn read(loaded: Loaded<V>, source: Source, clock: &impl Clock) -> Self {
         let (version, bytes) = loaded.value.unzip();
-        let (state, form) = match bytes.as_deref().map(S::from_bytes) {
-            None => (None, Form::Known),
-            Some(Ok(state)) => (Some(state), Form::Known),
-            Some(Err(error)) if error.is_newer_state() => (None, Form::Newer),
-            Some(Err(_)) => (None, Form::Damaged),
+        let (frame, read) = bytes.map_or_else(|| (Frame::default(), Ok(())), Frame::read);
+        let form = match read {
+            Ok(()) => Form::Known,
+            Err(error) if error.is_newer_state() => Form::Newer,
+            Err(_) => Form::Damaged,
         };
         Self {
             version,
-            bytes: bytes.unwrap_or_default(),
-            state,
+            frame,
             form,
             source,
             clocks: loaded.now.map(|now| [now, clock.now()]),
@@ -91,19 +86,14 @@ impl<V, S: Codec> Known<V, S> {
 
     /// What is there after a swap; `None` where the store did not tell its version.
     pub(super) fn replaced(self, change: Change<S>, version: Option<V>) -> Option<Self> {
-        let is_told = version.is_some() || change.state.is_none();
-        let version = version.filter(|_| change.state.is_some());
+        let is_kept = change.value().is_some();
+        let is_told = version.is_some() || !is_kept;
+        let version = version.filter(|_| is_kept);
         is_told.then_some(Self {
             version,
-            bytes: change.bytes,
-            state: change.state,
+            frame: change.frame,
             form: Form::Known,
             ..self
         })
-    }
-
-    /// The bytes, where there are any.
-    pub(super) fn bytes(&self) -> Option<&[u8]> {
-        self.version.as_ref().map(|_| &self.bytes[..])
     }
 }

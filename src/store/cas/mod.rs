@@ -7,10 +7,14 @@
 //! | `queue` | calls that wait for their turn, by key |
 //! | `worker` | load, decide, swap; and once more after a lost race |
 //! | `work` | what is done about a key |
+//! | `draft` | what that makes of its states |
+//! | `frame` | the value: a state of each kind of rule |
 //! | `known` | what is known of a key |
 //! | `several` | several keys in one call |
 
 mod builder;
+mod draft;
+mod frame;
 mod known;
 mod queue;
 mod several;

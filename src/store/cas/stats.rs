@@ -16,12 +16,10 @@ pub struct CasStats {
     pub lost: u64,
     /// Calls, settlements and resets that were given up as [contended](crate::store::Error::is_contended).
     pub contended: u64,
-    /// Values that could not be read, and counted as no state, each time that they were read.
+    /// Values, and states in them, that could not be read and counted as no state, each time that they were read.
     pub healed: u64,
-    /// Values that a newer version of the program wrote, each time that they were read.
+    /// Values, and states in them, that a newer version of the program wrote, each time that they were read.
     pub newer: u64,
-    /// States of another algorithm, which a rule dropped to begin afresh.
-    pub restarted: u64,
     /// Settlements that failed, or whose answer was lost: those may have been made, and none is repeated.
     pub unsettled: u64,
 }
@@ -34,7 +32,6 @@ pub(super) struct Counters {
     pub(super) contended: AtomicU64,
     pub(super) healed: AtomicU64,
     pub(super) newer: AtomicU64,
-    pub(super) restarted: AtomicU64,
     pub(super) unsettled: Unsettled,
 }
 
@@ -53,7 +50,6 @@ impl Counters {
             contended: read(&self.contended),
             healed: read(&self.healed),
             newer: read(&self.newer),
-            restarted: read(&self.restarted),
             unsettled: self.unsettled.count(),
         }
     }

@@ -83,17 +83,32 @@ use crate::{
 /// # What lies in the store
 ///
 /// `prefix:1:{client}:policy`, the client being a digest of 128 bits unless its key is
-/// [labelled](crate::key::Key::labelled); the value is what [`Codec`](crate::algorithm::Codec) makes of the state, and expires when the
-/// rule says that it no longer matters. A state that does not matter is removed instead.
+/// [labelled](crate::key::Key::labelled). The value holds a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that
+/// charges the key:
+///
+/// | bytes | of a value |
+/// |---|---|
+/// | 1 | 0xf1, the version of this form |
+/// | for each state 8 | its kind, the lowest byte first |
+/// | up to 10 | until when it matters, in nanoseconds of Unix time, as LEB128 |
+/// | up to 10 | its length, as LEB128 |
+/// | so many | the state, as [`Codec`](crate::algorithm::Codec) writes it |
+///
+/// So a key that one rule charges takes about 20 bytes more than its state. A rule reads and replaces the state of its own kind, and leaves the
+/// others as they are. Each state is dropped 15 minutes after its rule says that it no longer matters, at the next write, so that hosts whose clocks
+/// differ by less forget nothing of each other. There are at most 16 states: of more, those go that matter least long. The value
+/// expires with the last of its states; one without a state that matters is removed. `reset` removes the value, and so clears all kinds.
 ///
 /// | under a key lies | what calls get |
 /// |---|---|
-/// | what another program wrote, or a part of a state | what a fresh key gets; it is replaced by the next admission and counted in [`healed`](CasStats::healed) |
-/// | the state of another algorithm | the same; under an [`AnyRule`](crate::AnyRule) it is counted in [`restarted`](CasStats::restarted) |
-/// | a state that a newer version of this program wrote | an error, counted in [`newer`](CasStats::newer), until the key is reset or expires |
+/// | what another program wrote, or a part of a value | what a fresh key gets; it is replaced by the next admission and counted in [`healed`](CasStats::healed) |
+/// | a state of the rule's kind that cannot be read | the same; states of other kinds stay |
+/// | a state of another kind | what the rule admits by its own state: no more than one limit for each kind, in whatever order the rules come |
+/// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error, counted in [`newer`](CasStats::newer), until the key is reset or expires |
 ///
 /// The last is no damage: while two versions share a store, each of them would begin afresh where the other one had
-/// written, and mint a limit each time. So roll out the version that can read the new form first.
+/// written, and mint a limit each time. So roll out the version that can read the new form first. What two releases with different rules
+/// admit together, [the operators' page](crate::operations#roll-outs) says.
 ///
 /// # Cancellation
 ///

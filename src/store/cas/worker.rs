@@ -15,10 +15,11 @@ use tokio::{
 
 use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
+    draft::Draft,
     known::{Form, Known, Source},
     queue::Queue,
     stats::Counters,
-    work::{Draft, Job, Told},
+    work::{Job, Told},
 };
 use crate::{
     algorithm::{Algorithm, Codec},
@@ -98,19 +99,17 @@ where
 
     async fn load_and_swap(&mut self) -> Result<Ended<C::Version>, Error> {
         loop {
-            let known = match self.recall() {
+            let mut known = match self.recall() {
                 Some(known) => known,
                 None => self.load().await?,
             };
-            let mut draft = Draft::new(
-                known.state.clone(),
-                known.form == Form::Newer,
-                known.now(&self.queue.clock),
-            );
+            let now = known.now(&self.queue.clock);
+            let mut draft = Draft::new(&mut known.frame, known.form == Form::Newer, now);
             let jobs = self.batch.iter();
             let answers = jobs.map(|job| draft.apply(&job.work)).collect();
-            let restarted = draft.restarted;
-            let Some(change) = draft.change(known.bytes()) else {
+            Counters::add(&self.queue.counters.healed, draft.healed);
+            Counters::add(&self.queue.counters.newer, draft.newer);
+            let Some(change) = draft.change() else {
                 if known.source == Source::Load {
                     self.known = Some(known);
                     return Ok(Ended::Answered(answers));
@@ -120,12 +119,11 @@ where
             };
             let swap = Swap {
                 expected: known.version.as_ref(),
-                value: change.state.as_ref().map(|_| &change.bytes[..]),
+                value: change.value(),
                 keep: change.keep,
             };
             return Ok(match self.swap(swap).await? {
                 Swapped::Done(version) => {
-                    Counters::add(&self.queue.counters.restarted, restarted);
                     if known.source == Source::Before {
                         self.doubt = Doubt::default();
                     }

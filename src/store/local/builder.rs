@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use super::{Inner, Local, map::Map, room::Room, seed::Seed, stats::Counters, table::Table};
+use super::{
+    Inner, Local, kinds::Kinds, map::Map, room::Room, seed::Seed, stats::Counters, table::Table,
+};
 use crate::{
     algorithm::Algorithm,
     clock::{Clock, SystemClock},
@@ -130,6 +132,7 @@ impl<C> LocalBuilder<C> {
                 table: Table::new(self.capacity),
                 map: Map::new(),
                 room: Room::new(self.capacity),
+                kinds: Kinds::default(),
                 made: now,
                 newest: AtomicU64::new(now.as_nanos()),
                 clock: self.clock,

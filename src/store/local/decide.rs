@@ -26,7 +26,9 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     #[inline(always)]
     fn decide_one(&self, ask: &Ask<'_, A>) -> Decision {
         let inner = &*self.inner;
-        let fingerprint = inner.seed.fingerprint(ask.policy(), ask.key());
+        let fingerprint = inner
+            .seed
+            .fingerprint(ask.policy(), ask.key(), ask.rule().state_kind());
         // Chosen here, not at each turn of a loop: of a rule whose kind is known nothing else is left.
         match ask.rule().meter().map(Meter::kind) {
             Some(Kind::Bucket(meter)) => {
@@ -57,7 +59,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let inner = &*self.inner;
         let own = rule.for_key(&|| key.digest());
         let rule = own.as_ref().unwrap_or(rule);
-        let place = inner.place(policy, key);
+        let place = inner.place(policy, key, rule.state_kind());
         let mut shard = inner.map.lock(place);
         let now = inner.moment();
         inner.look_at(&mut shard, place, rule, now, |state| {
@@ -114,7 +116,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return self.step_claimed(claim, shard, place, rule, cost, now);
         }
         if let Some(slot) = shard.get_mut(place) {
-            return self.counted(slot.step(rule, now.at(), cost)).decision();
+            return slot.step(rule, now.at(), cost).decision();
         }
         match metered {
             Some(metered) => self.newcomer(shard, place, rule, metered, cost),
@@ -133,7 +135,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: Moment,
     ) -> Decision {
         let mut held = self.held(rule, claim.word(), now);
-        let step = self.counted(held.step(rule, now.at(), cost));
+        let step = held.step(rule, now.at(), cost);
         if !matches!(step, Step::Kept(_)) {
             self.replace(claim, shard, place, rule, held, now);
         }

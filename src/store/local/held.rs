@@ -1,6 +1,6 @@
 //! A state on its way to a place: what it is, until when it matters, and which marks can say it.
 
-use super::{Inner, slot::Slot, stats::Counters, table::Word};
+use super::{Inner, slot::Slot, table::Word};
 use crate::{
     algorithm::{Algorithm, Moment, Shape, Step},
     clock::{Clock, Timestamp},
@@ -39,11 +39,6 @@ impl<S> Held<S> {
         let step = self.slot.step(rule, now, cost);
         if !matches!(step, Step::Kept(_)) {
             self.written_by(rule);
-        }
-        if let Step::Restarted(_) = step {
-            // Nothing is left of what another algorithm wrote.
-            let state = self.slot.state.take();
-            self.slot = state.map_or(Slot::until(None, now), |state| Slot::of(state, rule));
         }
         step
     }
@@ -92,11 +87,5 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Option<Word> {
         let mark = rule.mark_of(held.slot.state.as_ref()?, now)?;
         self.table.word(mark, held.shape?)
-    }
-
-    pub(super) fn counted(&self, step: Step) -> Step {
-        let restarted = matches!(step, Step::Restarted(_));
-        Counters::add(&self.counters.restarted, u64::from(restarted));
-        step
     }
 }

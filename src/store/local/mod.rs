@@ -3,6 +3,7 @@
 mod builder;
 mod decide;
 mod held;
+mod kinds;
 mod map;
 mod newcomer;
 mod place;
@@ -22,7 +23,7 @@ use std::{
 
 use super::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, StateKind},
     clock::{Clock, SystemClock, Timestamp},
     key::Key,
     outcome::Policy,
@@ -34,6 +35,7 @@ pub use self::{
 };
 
 use self::{
+    kinds::Kinds,
     map::{Map, Place, Shard},
     room::Room,
     seed::Seed,
@@ -79,6 +81,12 @@ use self::{
 /// above its limit by the first two. [`stats`](Self::stats) tells how often it came to that, and
 /// [the benchmarks](crate::benchmarks) whom a flood slows, and by how much.
 ///
+/// # Rules of several kinds on one key
+///
+/// A key has a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it, and each takes a place of the
+/// capacity. So an [`AnyRule`](crate::AnyRule) chosen per request may be of any algorithm: a client gets at most the limit of
+/// each, in whatever order the rules come. [`reset`](Self::reset) forgets the states of all kinds.
+///
 /// # Several asks at once
 ///
 /// They are decided where their states lie, under the locks of all their keys: a request costs about what its asks cost one by one. A
@@ -117,6 +125,7 @@ struct Inner<S, C> {
     /// All others.
     map: Map<S>,
     room: Room,
+    kinds: Kinds,
     clock: C,
     seed: Seed,
     at_capacity: AtCapacity,
@@ -156,7 +165,8 @@ impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
 }
 
 impl<A: Algorithm, C> Local<A, C> {
-    /// The number of keys that are remembered; some of them may say nothing any more.
+    /// The number of keys that are remembered, each counted once for each kind of rule that charged it; some of them may say
+    /// nothing any more.
     pub fn len(&self) -> usize {
         self.inner.room.keys()
     }
@@ -172,11 +182,14 @@ impl<A: Algorithm, C> Local<A, C> {
         counters.read(room.keys(), room.capacity())
     }
 
-    /// Forgets a key: it is like one that was never seen, and inherits what newcomers inherit.
+    /// Forgets a key, whatever kinds of rules have charged it: it is like one that was never seen, and inherits what
+    /// newcomers inherit.
     pub fn reset(&self, policy: &Policy, key: &Key) {
         let inner = &*self.inner;
-        let place = inner.place(policy, key);
-        inner.remove(&mut inner.map.lock(place), place);
+        for kind in inner.kinds.iter() {
+            let place = inner.place(policy, key, kind);
+            inner.remove(&mut inner.map.lock(place), place);
+        }
     }
 
     /// Forgets all keys, and all debts.
@@ -187,10 +200,10 @@ impl<A: Algorithm, C> Local<A, C> {
 }
 
 impl<S, C> Inner<S, C> {
-    /// Where a key is kept.
+    /// The place of a key's state of a kind.
     #[inline]
-    fn place(&self, policy: &Policy, key: &Key) -> Place {
-        self.map.place(self.seed.fingerprint(policy, key))
+    fn place(&self, policy: &Policy, key: &Key, kind: StateKind) -> Place {
+        self.map.place(self.seed.fingerprint(policy, key, kind))
     }
 
     /// Forgets a key whose shard is locked; tells whether it was there.

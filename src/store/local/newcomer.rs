@@ -37,6 +37,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if !self.table.has_shape(meter) {
             return self.newcomer_without_mark(shard, place, rule, cost);
         }
+        self.kinds.note(rule.state_kind());
         // Where no slot can be had, what it would owe in one.
         let mut owes = None;
         for _ in 0..TRIES {
@@ -103,7 +104,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let owed = self.table.owed(place.fingerprint);
         let mut held = Held::new(self.debtor(rule, owed, now));
         let inherits = held.slot.state.is_some();
-        let step = self.counted(held.step(rule, now.at(), cost));
+        let step = held.step(rule, now.at(), cost);
         if let Step::Kept(_) = step {
             Counters::add(&self.counters.held_back, u64::from(inherits));
         } else if let Err(Full) = self.insert(shard, place, rule, held, now) {

@@ -106,6 +106,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         held: Held<S>,
         now: Moment,
     ) -> Result<Home<'a>, Full> {
+        self.kinds.note(rule.state_kind());
         if self.room.is_full() {
             self.make_room(now);
         }

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use foldhash::{SharedSeed, quality::FoldHasher};
 
-use crate::{key::Key, outcome::Policy};
+use crate::{algorithm::StateKind, key::Key, outcome::Policy};
 
 /// The seed of a store's fingerprints.
 ///
@@ -28,8 +28,10 @@ impl Seed {
     }
 
     #[inline]
-    pub(super) fn fingerprint(self, policy: &Policy, key: &Key) -> u64 {
-        let mut hasher = FoldHasher::with_seed(self.own ^ policy.digest(), self.process);
+    pub(super) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
+        // Of a typed rule the kind is a constant.
+        let seed = self.own ^ policy.digest() ^ kind.as_u64();
+        let mut hasher = FoldHasher::with_seed(seed, self.process);
         key.hash(&mut hasher);
         // No key's fingerprint is 0, which marks a slot that is nobody's.
         hasher.finish().max(1)

@@ -8,7 +8,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let own = settlement.rule.for_key(&|| settlement.key.digest());
         let rule = own.as_ref().unwrap_or(settlement.rule);
         let settlement = &Settlement { rule, ..settlement };
-        let place = self.place(settlement.policy, &settlement.key);
+        let place = self.place(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(place);
         let now = self.moment();
         if let Some(claim) = self.table.claim(place.fingerprint) {

@@ -61,7 +61,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let inner = &*self.inner;
         let places: Few<Place> = asks
             .iter()
-            .map(|ask| inner.place(ask.policy(), ask.key()))
+            .map(|ask| inner.place(ask.policy(), ask.key(), ask.rule().state_kind()))
             .collect();
         let mut shards = Shards::lock(inner, &places);
         let earlier = inner.moment();
@@ -230,7 +230,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if !matches!(step, Step::Kept(_)) {
             part.written_by = Some(n);
         }
-        self.counted(step).decision()
+        step.decision()
     }
 
     /// Remembers the newcomers among what was written.

@@ -45,11 +45,8 @@ impl<S> Slot<S> {
     ) -> Step {
         let before = self.matters_to(rule);
         let step = rule.step(&mut self.state, now, cost);
-        match step {
-            Step::Kept(_) => {}
-            Step::Wrote(_) => self.date(before, self.matters_to(rule), now),
-            // What it said before is no measure of how much longer others see it.
-            Step::Restarted(_) => self.until = self.until.max(self.matters_to(rule)),
+        if let Step::Wrote(_) = step {
+            self.date(before, self.matters_to(rule), now);
         }
         step
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys that are remembered.
+    /// Keys that are remembered, each once for each kind of rule that charged it.
     pub keys: usize,
     /// The most keys that may be.
     pub capacity: usize,
@@ -25,8 +25,6 @@ pub struct Stats {
     pub turned_away: u64,
     /// Newcomers that passed uncounted at the capacity.
     pub let_through: u64,
-    /// Keys that began afresh because another algorithm had written their state.
-    pub restarted: u64,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +35,6 @@ pub(super) struct Counters {
     pub(super) forgotten: AtomicU64,
     pub(super) turned_away: AtomicU64,
     pub(super) let_through: AtomicU64,
-    pub(super) restarted: AtomicU64,
 }
 
 impl Counters {
@@ -59,7 +56,6 @@ impl Counters {
             held_back: read(&self.held_back),
             turned_away: read(&self.turned_away),
             let_through: read(&self.let_through),
-            restarted: read(&self.restarted),
         }
     }
 }

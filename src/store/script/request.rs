@@ -15,7 +15,7 @@ use super::{
     settlement::Correction,
 };
 use crate::{
-    algorithm::{Part, Scripted, lone_bucket, state_kind},
+    algorithm::{Part, Scripted, kind_in_script, lone_bucket},
     clock::Timestamp,
     error::Error,
     store::{Ask, name::key_name},
@@ -141,7 +141,7 @@ impl<Rule: Scripted> Rules<Rule> {
         parts.iter().for_each(|part| put_part(&mut bytes, part));
         let numbers = Arc::new(Numbers {
             bytes,
-            kind: state_kind(&parts),
+            kind: kind_in_script(&parts),
             bucket: lone_bucket(&parts),
         });
         *last() = Some((rule.clone(), Arc::clone(&numbers)));

@@ -27,6 +27,9 @@ pub enum Law {
     Reset,
     /// A rule that changes on the way mints nothing.
     Change,
+    /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit each, in whatever order they
+    /// come, and a reset clears the states of all kinds.
+    Kinds,
     /// Callers at once share one limit.
     Race,
     /// A dropped call is charged once at most, and blocks nobody.
@@ -40,7 +43,7 @@ pub enum Law {
 
 impl Law {
     /// All laws, in the order in which they are checked.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Limit,
         Self::Refusal,
         Self::Never,
@@ -51,6 +54,7 @@ impl Law {
         Self::Settle,
         Self::Reset,
         Self::Change,
+        Self::Kinds,
         Self::Race,
         Self::Cancel,
         Self::Fault,
@@ -70,6 +74,7 @@ impl Law {
             Self::Settle => "settle",
             Self::Reset => "reset",
             Self::Change => "change",
+            Self::Kinds => "kinds",
             Self::Race => "race",
             Self::Cancel => "cancel",
             Self::Fault => "fault",
@@ -94,6 +99,9 @@ impl Law {
             Self::Settle => "a settled charge is what it really cost",
             Self::Reset => "a reset key begins afresh, and no other one does",
             Self::Change => "a rule that changes on the way mints nothing",
+            Self::Kinds => {
+                "rules of several kinds have one limit each, and a reset clears all of them"
+            }
             Self::Race => "callers at once share one limit",
             Self::Cancel => "a dropped call is charged once at most, and blocks nobody",
             Self::Fault => {

@@ -3,7 +3,7 @@
 
 use super::{answer::Closely, place::Place};
 use crate::{
-    algorithm::{Algorithm, Moment, Step},
+    algorithm::{Algorithm, Moment, StateKind, Step},
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
 };
@@ -23,6 +23,8 @@ pub(super) struct Model<R: Algorithm> {
 /// knows at which instant it settled.
 struct Known<R: Algorithm> {
     place: Place,
+    /// A key has a state of each kind of rule that charged it.
+    kind: StateKind,
     possible: Vec<Possible<R>>,
     /// Since something happened at an instant that nobody knows, waits are not compared.
     is_loose: bool,
@@ -58,10 +60,13 @@ impl<R: Algorithm> Model<R> {
     }
 
     fn known(&mut self, place: &Place, by: &R) -> &mut Known<R> {
-        let index = self.known.iter().position(|known| known.place == *place);
+        let kind = by.state_kind();
+        let is_it = |known: &Known<R>| known.place == *place && known.kind == kind;
+        let index = self.known.iter().position(is_it);
         let index = index.unwrap_or_else(|| {
             self.known.push(Known {
                 place: place.clone(),
+                kind,
                 possible: Vec::new(),
                 is_loose: false,
             });

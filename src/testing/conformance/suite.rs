@@ -70,7 +70,7 @@ impl<S> Suite<AnyRule, S> {
 impl<R, S> Suite<R, S> {
     /// Checks a store under rules of one's own choice.
     ///
-    /// Give it two rules or more, for [`Law::Change`]. Where time cannot be moved, one of them should give its units back
+    /// Give it two rules or more, for [`Law::Change`], and of several kinds where the store runs them, for [`Law::Kinds`]. Where time cannot be moved, one of them should give its units back
     /// within half a second, as `20/1s`, and one only after 20 s, as `5/1h`.
     pub fn with_rules(store: S, rules: impl IntoIterator<Item = R>) -> Self {
         Self {
@@ -237,6 +237,7 @@ where
                 Law::Settle => bench.settles().await,
                 Law::Reset => bench.resets().await,
                 Law::Change => bench.change().await,
+                Law::Kinds => bench.kinds().await,
                 Law::Race => bench.race().await,
                 Law::Cancel => bench.cancel().await,
                 Law::Fault => bench.faults().await,

@@ -55,7 +55,7 @@ impl Flawed {
         let mut before: Vec<(Place, Option<AnyState>)> = Vec::new();
         let mut decisions = Vec::new();
         for ask in asks {
-            let place = self.place(&ask.policy, &ask.key);
+            let place = self.place(&ask.policy, &ask.key, &ask.rule);
             let known = self.recall(&place, &ask.rule);
             let earlier = before.iter().find(|(other, _)| *other == place);
             let mut state = match earlier {
@@ -87,7 +87,7 @@ impl Flawed {
     fn tell_how_others_stand(&self, asks: &[Owned], decisions: &mut [Decision]) {
         for (ask, decision) in asks.iter().zip(decisions) {
             if decision.is_admitted() {
-                let state = self.recall(&self.place(&ask.policy, &ask.key), &ask.rule);
+                let state = self.recall(&self.place(&ask.policy, &ask.key, &ask.rule), &ask.rule);
                 let rule = self.own(&ask.rule, &ask.key);
                 *decision = self.told(rule.look(state.as_ref(), self.now()));
             }
@@ -109,7 +109,7 @@ impl Flawed {
                     continue;
                 };
                 let (place, rule) = (
-                    self.place(&ask.policy, &ask.key),
+                    self.place(&ask.policy, &ask.key, &ask.rule),
                     self.own(&ask.rule, &ask.key),
                 );
                 let state = self.recall(&place, &rule);
@@ -124,7 +124,7 @@ impl Flawed {
     async fn read_and_write(&self, asks: &[Owned]) -> Decisions {
         let mut decisions = Vec::new();
         for ask in asks {
-            let place = self.place(&ask.policy, &ask.key);
+            let place = self.place(&ask.policy, &ask.key, &ask.rule);
             let mut state = self.recall(&place, &ask.rule);
             yield_now().await;
             decisions.push(self.step(&mut state, ask));
@@ -140,7 +140,7 @@ impl Flawed {
             Flaw::ForgetsCost => Cost::ONE,
             Flaw::AdmitsOneLess if left == ask.cost.get() => Cost::new(left + 1).unwrap(),
             Flaw::AdmitsOneMore if left == 0 && ask.cost == Cost::ONE => {
-                let place = self.place(&ask.policy, &ask.key);
+                let place = self.place(&ask.policy, &ask.key, &ask.rule);
                 if self.favoured.lock().unwrap().insert(place) {
                     return allowed(&rule, now);
                 }

@@ -45,6 +45,10 @@ pub(crate) enum Flaw {
     ResetDoesNothing,
     ResetsAllPolicies,
     MintsOnChange,
+    /// One state for each key: a rule of another kind finds none, and replaces it.
+    OneKindAtATime,
+    /// A reset clears the state of the kind that wrote last.
+    ResetsOneKind,
     LosesUpdates,
     LosesRefunds,
     ChargesDroppedTwice,

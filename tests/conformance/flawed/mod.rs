@@ -14,7 +14,7 @@ use std::{
 use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
-    algorithm::{Algorithm, AnyState},
+    algorithm::{Algorithm, AnyState, StateKind},
     clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store},
@@ -22,7 +22,8 @@ use tollgate::{
 
 pub(super) use self::flaw::Flaw;
 
-type Place = (String, String);
+/// Policy, key, and kind of state.
+type Place = (String, String, StateKind);
 
 /// What is remembered of a key.
 #[derive(Clone)]
@@ -84,7 +85,16 @@ impl Flawed {
         }
     }
 
-    fn place(&self, policy: &Policy, key: &Key) -> Place {
+    fn place(&self, policy: &Policy, key: &Key, rule: &AnyRule) -> Place {
+        let (policy, key) = self.names(policy, key);
+        let kind = match self.flaw {
+            Flaw::OneKindAtATime => StateKind::default(),
+            _ => rule.state_kind(),
+        };
+        (policy, key, kind)
+    }
+
+    fn names(&self, policy: &Policy, key: &Key) -> (String, String) {
         // `Key(text 7)`: kind and content.
         let content = format!("{:?}", key.labelled());
         let content = match self.flaw {
@@ -120,6 +130,9 @@ impl Flawed {
             }
             Flaw::MintsAsTheClockStepsBack => now < known.written_at,
             Flaw::MintsOnChange => known.by.as_ref() != Some(rule),
+            Flaw::OneKindAtATime => known
+                .by
+                .is_some_and(|by| by.state_kind() != rule.state_kind()),
             _ => false,
         };
         (!is_lost).then_some(known.state)
@@ -225,7 +238,7 @@ impl Store<AnyRule> for Flawed {
         }
         let look = |ask: Owned| {
             let rule = self.own(&ask.rule, &ask.key);
-            let place = self.place(&ask.policy, &ask.key);
+            let place = self.place(&ask.policy, &ask.key, &rule);
             let mut state = self.recall(&place, &rule);
             if self.has(Flaw::LookSpends) {
                 rule.step(&mut state, self.now(), Cost::ONE);
@@ -248,7 +261,7 @@ impl Store<AnyRule> for Flawed {
             .into_iter()
             .map(|it| {
                 let rule = self.own(it.rule(), it.key());
-                let (place, actual) = (self.place(it.policy(), it.key()), it.actual());
+                let (place, actual) = (self.place(it.policy(), it.key(), &rule), it.actual());
                 (place, rule, it.into_charge(), actual)
             })
             .collect();
@@ -269,14 +282,20 @@ impl Store<AnyRule> for Flawed {
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let place = self.place(policy, key);
+        let names = self.names(policy, key);
         let mut states = self.states.lock().unwrap();
+        let is_of = |place: &Place| (&place.0, &place.1) == (&names.0, &names.1);
         match self.flaw {
             Flaw::ResetDoesNothing => {}
-            Flaw::ResetsAllPolicies => states.retain(|(_, other), _| *other != place.1),
-            _ => {
-                states.remove(&place);
+            Flaw::ResetsAllPolicies => states.retain(|(_, other, _), _| *other != names.1),
+            Flaw::ResetsOneKind => {
+                let of_it = states.iter().filter(|(place, _)| is_of(place));
+                let last = of_it.max_by_key(|(place, known)| (known.written_at, place.2));
+                if let Some(last) = last.map(|(place, _)| place.clone()) {
+                    states.remove(&last);
+                }
             }
+            _ => states.retain(|place, _| !is_of(place)),
         }
         Check::Ready(Ok(()))
     }

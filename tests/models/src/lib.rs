@@ -69,6 +69,7 @@ pub mod store {
     pub mod local {
         mod decide;
         mod held;
+        mod kinds;
         mod newcomer;
         mod place;
         mod room;

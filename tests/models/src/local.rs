@@ -5,13 +5,14 @@ use std::sync::{Arc, atomic::AtomicU64};
 use loom::sync::Mutex;
 
 use super::{
+    kinds::Kinds,
     map::{Map, Place, Shard},
     room::Room,
     stats::Counters,
     table,
 };
 use crate::{
-    algorithm::{Algorithm, Kind, Mark, Moment, Shape},
+    algorithm::{Algorithm, Kind, Mark, Moment, Shape, StateKind},
     clock::{Clock, TestClock, Timestamp},
     decision::{Charge, Cost, Decision},
     key::Key,
@@ -37,6 +38,7 @@ pub(super) struct Inner<S, C> {
     pub(super) table: table::Table,
     pub(super) map: Map<S>,
     pub(super) room: Room,
+    pub(super) kinds: Kinds,
     pub(super) clock: C,
     pub(super) seed: Seed,
     pub(super) at_capacity: AtCapacity,
@@ -48,8 +50,9 @@ pub(super) struct Inner<S, C> {
 pub(super) struct Seed;
 
 impl Seed {
-    pub(super) fn fingerprint(&self, _: &Policy, key: &Key) -> u64 {
-        key.0
+    /// Differs by the kind in bits that choose neither a set nor a lock.
+    pub(super) fn fingerprint(&self, _: &Policy, key: &Key, kind: StateKind) -> u64 {
+        key.0 ^ (kind.as_u64() & 0xff) << 8
     }
 }
 
@@ -67,6 +70,7 @@ impl<A: Algorithm> Local<A, TestClock> {
             table: table::Table::new(capacity),
             map: Map::new(),
             room: Room::new(capacity),
+            kinds: Kinds::default(),
             clock: clock.clone(),
             seed: Seed,
             at_capacity,
@@ -140,14 +144,16 @@ impl<A: Algorithm> Local<A, TestClock> {
     }
 
     pub fn reset(&self, key: u64) {
-        let place = self.inner.map.place(key);
-        self.inner.remove(&mut self.inner.map.lock(place), place);
+        for kind in self.inner.kinds.iter() {
+            let place = self.inner.place(&Policy, &Key(key), kind);
+            self.inner.remove(&mut self.inner.map.lock(place), place);
+        }
     }
 }
 
 impl<S, C> Inner<S, C> {
-    pub(super) fn place(&self, _: &Policy, key: &Key) -> Place {
-        self.map.place(key.0)
+    pub(super) fn place(&self, policy: &Policy, key: &Key, kind: StateKind) -> Place {
+        self.map.place(self.seed.fingerprint(policy, key, kind))
     }
 
     /// Forgets a key whose shard is locked; tells whether it was there.

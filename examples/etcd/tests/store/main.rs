@@ -8,4 +8,6 @@ mod common;
 mod conformance;
 mod exact;
 mod swap;
+#[path = "../../../../tests/common/value.rs"]
+mod value;
 mod values;

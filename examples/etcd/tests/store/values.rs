@@ -9,7 +9,10 @@ use tollgate::{
     store::{Ask, Store},
 };
 
-use crate::common::{acquire, admitted, at_once, client, keys, look, node, policy, servers, why};
+use crate::{
+    common::{acquire, admitted, at_once, client, keys, look, node, policy, servers, why},
+    value::{states, value_of},
+};
 
 /// The one key that there is.
 async fn name(server: &servers::Etcd) -> String {
@@ -62,10 +65,10 @@ async fn what_a_newer_program_wrote_is_left_to_it() {
     acquire(&store, &rule, key).await.unwrap();
     let (mut client, name) = (client(&server).await, name(&server).await);
     let ours = client.get(name.clone(), None).await.unwrap();
-    // The lower bits of the first byte are the version.
-    let mut newer = ours.kvs()[0].value().to_vec();
-    // Of a token bucket there are two versions.
-    newer[0] += 2;
+    let mut states = states(ours.kvs()[0].value());
+    // The lower bits of the first byte are the version; of a token bucket there are two.
+    states[0].bytes[0] += 2;
+    let newer = value_of(&states);
     client.put(name.clone(), newer.clone(), None).await.unwrap();
     let error = acquire(&store, &rule, key).await.unwrap_err();
     assert!(why(&error).contains("newer"), "{}", why(&error));
@@ -112,8 +115,11 @@ async fn a_state_beyond_the_request_size_is_an_error_that_says_so() {
     let ask = [Ask::new(policy(), &rule, Key::from(7_u64), Cost::ONE)];
     assert!(store.acquire(&ask).await.unwrap().is_admitted());
     // As long as can be: the key is written along with it, and in a swap it stands three times.
-    let long = log(&rule, REQUEST - 200);
     let (mut client, name) = (client(&server).await, name(&server).await);
+    let ours = client.get(name.clone(), None).await.unwrap();
+    let mut states = states(ours.kvs()[0].value());
+    states[0].bytes = log(&rule, REQUEST - 220);
+    let long = value_of(&states);
     client.put(name.clone(), long.clone(), None).await.unwrap();
     let left = store.look(&ask).await.unwrap().as_slice()[0].remaining();
     assert!(left.is_some_and(|left| left < 700_000), "{left:?}");

@@ -4,6 +4,7 @@ mod cancel;
 mod change;
 mod fault;
 mod keys;
+mod kinds;
 mod limit;
 mod race;
 mod reset;
