@@ -15,7 +15,7 @@ exec </dev/null
 say() { printf '\n== %s\n' "$*"; }
 
 if ! command -v cargo >/dev/null; then
-  echo "test.sh: no cargo found; install a Rust toolchain (1.85 or later) first" >&2
+  echo "test.sh: no cargo found; install a Rust toolchain (1.88 or later) first" >&2
   exit 1
 fi
 

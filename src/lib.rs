@@ -99,7 +99,7 @@
 //!
 //! # Minimum supported Rust version
 //!
-//! 1.85 with the default features. Newer versions of the optional frameworks may ask for more.
+//! 1.88 with the default features. Newer versions of the optional frameworks may ask for more.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Of the crate itself, not of its tests and examples.
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
