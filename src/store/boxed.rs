@@ -44,6 +44,7 @@ type Done<E> = BoxFuture<Result<(), E>>;
 trait Erased<Rule, E>: Send + Sync {
     fn address(&self) -> Option<&str>;
     fn unsettled(&self) -> Option<u64>;
+    fn shard(&self, policy: &Policy, key: &Key) -> u32;
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>>;
@@ -71,6 +72,10 @@ where
 
     fn unsettled(&self) -> Option<u64> {
         Backend::unsettled(self)
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        Backend::shard(self, policy, key)
     }
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<S::Error>> {
@@ -103,6 +108,10 @@ impl<Rule, E> Backend for BoxStore<Rule, E> {
 
     fn unsettled(&self) -> Option<u64> {
         self.0.unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.0.shard(policy, key)
     }
 }
 

@@ -311,6 +311,10 @@ impl<S: Backend> Backend for OnFailure<S> {
         let own = || self.unsettled.count();
         Some(self.store.unsettled().unwrap_or_else(own))
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
 }
 
 impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {

@@ -106,6 +106,16 @@ pub trait Backend {
     fn unsettled(&self) -> Option<u64> {
         None
     }
+
+    /// The part of the store in which the state of a key lies and which fails by itself: a shard of a cluster; 0, the default,
+    /// where the store has no parts.
+    ///
+    /// A [circuit breaker](StoreExt::circuit_breaker) leaves alone only the part that fails. Numbers stay the same over calls as
+    /// long as the parts do; 0 also stands for parts that are not known yet.
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        let _ = (policy, key);
+        0
+    }
 }
 
 /// Answers whether keys may spend now, and spends if so.
@@ -321,6 +331,10 @@ impl<S: Backend + ?Sized> Backend for std::sync::Arc<S> {
 
     fn unsettled(&self) -> Option<u64> {
         (**self).unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        (**self).shard(policy, key)
     }
 }
 

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
+#[path = "../crowd/mod.rs"]
+mod crowd;
 #[path = "../servers/mod.rs"]
 mod servers;
 
+mod callers;
 mod clock;
 mod conformance;
 mod crafted;

@@ -18,10 +18,13 @@ use tollgate::{
     store::{Ask, CircuitBreaker, Local, LocalBuilder, Redis, Settlement, Store, StoreExt},
 };
 
-use super::{acquire, at_once, groups::replicated, in_time, look, only, policy, servers};
+use super::{
+    acquire, at_once,
+    crowd::{Crowd, DEADLINE, RESPONSE},
+    groups::replicated,
+    in_time, look, only, policy, servers,
+};
 
-/// Of a request, under each policy.
-pub(super) const DEADLINE: Duration = Duration::from_millis(150);
 pub(super) const LIMIT: u64 = 100_000;
 /// Of each policy.
 pub(super) const TASKS: u64 = 2;
@@ -52,10 +55,12 @@ pub(super) struct Policies {
     tallies: [Arc<Tally>; 3],
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
+    /// Of the same clients, in whatever happens.
+    crowd: Crowd,
 }
 
-async fn connect(url: &str) -> Redis<TokenBucket> {
-    let builder = Redis::<TokenBucket>::builder(url).response_timeout(4 * DEADLINE);
+pub(super) async fn connect(url: &str) -> Redis<TokenBucket> {
+    let builder = Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE);
     builder.connect().await.unwrap()
 }
 
@@ -68,6 +73,7 @@ impl Policies {
             tallies: Default::default(),
             stop: Arc::default(),
             tasks: Vec::new(),
+            crowd: Crowd::start(&keys, at_once(LIMIT), async || connect(url).await).await,
         };
         let guarded = async || {
             let breaker = CircuitBreaker::new();
@@ -136,6 +142,7 @@ impl Policies {
         self.wait("requests without the server", |tally| {
             tally.without.load(SeqCst)
         });
+        self.crowd.has_failed();
     }
 
     /// Lets requests under each policy be decided by the server.
@@ -143,11 +150,13 @@ impl Policies {
         self.wait("requests by the server", |tally| {
             tally.by_server.load(SeqCst)
         });
+        self.crowd.is_answered();
     }
 
     /// What the server admitted and did not charge is `unknown` at most in all; a node on its own admits its share at most.
     pub(super) async fn end(self, unknown: u64) {
         self.stop.store(true, SeqCst);
+        self.crowd.end().await;
         for task in self.tasks {
             task.await.unwrap();
         }
@@ -197,6 +206,23 @@ where
         (true, Way::Local) => tally.here.fetch_add(1, SeqCst),
         (true, _) => 0,
     };
+}
+
+/// Three clients of a master in a cluster, and the name of a key of one of its clients.
+pub(super) async fn clients_of(url: &str, master: &servers::Redis) -> ([Key; 3], String) {
+    let store = connect(url).await;
+    let client = |n: u32| Key::from(format!("client-{n:02}").as_str()).labelled();
+    for n in 0..40 {
+        acquire(&store, &at_once(LIMIT), client(n)).await.unwrap();
+    }
+    let names = master.keys().into_iter();
+    let names: Vec<_> = names.map(|name| String::from_utf8(name).unwrap()).collect();
+    let of_master = (0..40).filter(|n| {
+        let part = format!("client-{n:02}");
+        names.iter().any(|name| name.contains(&part))
+    });
+    let clients: Vec<_> = of_master.take(3).map(client).collect();
+    (clients.try_into().unwrap(), names[0].clone())
 }
 
 /// A client for each policy.
@@ -386,29 +412,13 @@ async fn a_master_that_its_cluster_replaces() {
         .map(|node| node.address().to_string())
         .collect();
     let url = format!("redis-cluster://{}", hosts.join(","));
-    // Three clients of the master that will die.
-    let store = connect(&url).await;
-    let client = |n: u32| Key::from(format!("client-{n:02}").as_str()).labelled();
-    for n in 0..40 {
-        acquire(&store, &at_once(LIMIT), client(n)).await.unwrap();
-    }
     let [master, ..] = nodes else {
         panic!("expected three masters");
     };
-    let names: Vec<_> = master
-        .keys()
-        .into_iter()
-        .map(|name| String::from_utf8(name).unwrap())
-        .collect();
-    let of_master = (0..40).filter(|n| {
-        names
-            .iter()
-            .any(|name| name.contains(&format!("client-{n:02}")))
-    });
-    let clients: Vec<_> = of_master.take(3).map(client).collect();
-    let policies = Policies::start(&url, clients.try_into().unwrap()).await;
+    let (clients, name) = clients_of(&url, master).await;
+    let policies = Policies::start(&url, clients).await;
     let sure = policies.admitted();
-    replicated(master, &names[0].replace(":api", ":probe"));
+    replicated(master, &name.replace(":api", ":probe"));
     master.kill();
     // What the replica may not have heard of: what was admitted since, and what is under way.
     let unknown = policies.admitted() - sure + 3 * TASKS;

@@ -1,4 +1,4 @@
-//! A circuit breaker against its table, written down a second time.
+//! A circuit breaker against its table, written down a second time: one for each shard of a store.
 
 use std::{
     future::Future,
@@ -29,7 +29,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 enum Event {
     /// In thousandths of the first pause.
     Pass(u64),
-    Begin,
+    /// A call about the client of a shard.
+    Begin(prop::sample::Index),
     /// Ends one of the calls under way, by its place among them.
     End(prop::sample::Index, End),
 }
@@ -51,7 +52,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     ];
     let event = prop_oneof![
         3 => (1..3000_u64).prop_map(Event::Pass),
-        6 => Just(Event::Begin),
+        6 => any::<prop::sample::Index>().prop_map(Event::Begin),
         6 => (any::<prop::sample::Index>(), end).prop_map(|(which, end)| Event::End(which, end)),
     ];
     prop::collection::vec(event, 1..200)
@@ -121,8 +122,18 @@ type Answer = Pin<Box<dyn Future<Output = Result<Decisions, Error>> + Send>>;
 #[derive(Clone, Default)]
 struct ByHand(Arc<Mutex<Vec<oneshot::Sender<End>>>>);
 
+/// Clients, and the shards that they lie in.
+const CLIENTS: [(&str, u32); 3] = [("a", 0), ("b", 5461), ("c", 10_923)];
+
 impl Backend for ByHand {
     type Error = Error;
+
+    fn shard(&self, _: &Policy, key: &Key) -> u32 {
+        let found = CLIENTS
+            .iter()
+            .find(|(client, _)| Key::from(*client) == *key);
+        found.map_or(0, |(_, shard)| *shard)
+    }
 }
 
 impl Store<TokenBucket> for ByHand {
@@ -153,20 +164,28 @@ impl Store<TokenBucket> for ByHand {
 
 proptest! {
     #[test]
-    fn it_does_what_its_table_says(failures in 1..5_u32, seed: u64, events in events()) {
+    fn it_does_what_its_table_says(
+        failures in 1..5_u32,
+        shards in 1..=CLIENTS.len(),
+        seed: u64,
+        events in events(),
+    ) {
         let (clock, by_hand) = (ManualClock::default(), ByHand::default());
         let settings = CircuitBreaker::new().failures(failures).open_for(FIRST, LONGEST).seed(seed);
         let store = by_hand.clone().circuit_breaker(settings.clock(clock.clone()));
-        let mut model = Model { failures, in_a_row: 0, opened: None, period: FIRST, probing: false, era: 0 };
+        let model = || Model { failures, in_a_row: 0, opened: None, period: FIRST, probing: false, era: 0 };
+        let mut models: Vec<_> = (0..shards).map(|_| model()).collect();
         let mut calls = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
         let asked = Asked::of(TokenBucket::per_hour(1));
         for event in events {
             match event {
                 Event::Pass(thousandths) => clock.advance(FIRST * thousandths as u32 / 1000),
-                Event::Begin => {
+                Event::Begin(which) => {
+                    let shard = which.index(shards);
+                    let model = &mut models[shard];
                     let (may_pass, may_not) = model.may(clock.now());
-                    match store.acquire(&[asked.ask("a", 1)]) {
+                    match store.acquire(&[asked.ask(CLIENTS[shard].0, 1)]) {
                         Check::Ready(result) => {
                             prop_assert!(may_not);
                             prop_assert!(result.unwrap_err().is_unavailable());
@@ -175,24 +194,26 @@ proptest! {
                             prop_assert!(may_pass);
                             model.probing = model.opened.is_some();
                             let end_it = by_hand.0.lock().unwrap().pop().unwrap();
-                            calls.push((model.era, Box::pin(call), end_it));
+                            calls.push((shard, model.era, Box::pin(call), end_it));
                         }
                     }
                 }
                 Event::End(which, end) if !calls.is_empty() => {
-                    let (era, mut call, end_it) = calls.swap_remove(which.index(calls.len()));
+                    let (shard, era, mut call, end_it) = calls.swap_remove(which.index(calls.len()));
                     if end != End::Drop {
                         end_it.send(end).unwrap();
                         prop_assert!(call.as_mut().poll(&mut cx).is_ready());
                     }
                     drop(call);
-                    model.end(era, end, clock.now());
+                    models[shard].end(era, end, clock.now());
                 }
                 Event::End(..) => {}
             }
+            // The one that is worst off.
             let state = store.state();
-            prop_assert_eq!(state == CircuitState::Closed, model.opened.is_none());
-            if model.probing {
+            let mut open = models.iter().filter(|model| model.opened.is_some()).peekable();
+            prop_assert_eq!(state == CircuitState::Closed, open.peek().is_none());
+            if open.peek().is_some() && open.all(|model| model.probing) {
                 prop_assert_eq!(state, CircuitState::HalfOpen);
             }
         }

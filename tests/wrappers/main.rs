@@ -16,6 +16,7 @@ mod fleet;
 mod remember;
 mod remember_twin;
 mod scaled;
+mod shards;
 mod timeout;
 mod unsettled;
 mod unsupported;

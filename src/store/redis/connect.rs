@@ -118,8 +118,9 @@ impl RedisBuilder {
     /// How long a server may take, to connect and to answer; a second by default.
     ///
     /// Afterwards the connection is given up, and with it every call that waits. It should be longer than the
-    /// deadline of a decision, which is the user's to set. In a cluster it bounds the call with all its
-    /// redirections.
+    /// deadline of a decision, which is the user's to set. A call that its deadline drops is watched until then all the same, so
+    /// a connection is given up however rarely it is used. In a cluster a call that is sent on to other nodes may take twice
+    /// as long again.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
@@ -167,8 +168,6 @@ impl RedisBuilder {
     /// from succeeding is an error of each of them, the one that [`connect`](Self::connect) tells: of a server that is gone
     /// as in any outage, by policy. The next call tries again. So a wrong password, or a server that is too old, does not end
     /// the program: watch [`failures`](crate::store::OnFailure::failures).
-    ///
-    /// The connection to a cluster lives on the runtime of the call that made it, and ends with that.
     ///
     /// ```
     /// use tollgate::prelude::*;

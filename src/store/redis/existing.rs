@@ -17,9 +17,11 @@ where
 {
     /// Shares a connection that is there, and sees that its server can do what is asked of it.
     ///
-    /// Of version 1 of the crate `redis`: a `ConnectionManager`, a `MultiplexedConnection`, or a `ClusterConnection`. How long
+    /// Of version 1 of the crate `redis`, from 1.2.4 on: a `ConnectionManager`, a `MultiplexedConnection`, or a `ClusterConnection`. How long
     /// it waits, and whether it comes back after it broke, is its own affair: a manager and a cluster's do, a multiplexed one
-    /// does not. For keys with another prefix, give a [`RedisConnection`] to [`Script::with_prefix`].
+    /// does not. None of them leaves a connection that is merely silent, a half-open one or that to a frozen master, before the operating
+    /// system does; a store that [connects by itself](Self::builder) does. A cluster's counts as one shard for a
+    /// [circuit breaker](crate::store::CircuitBreaker). For keys with another prefix, give a [`RedisConnection`] to [`Script::with_prefix`].
     ///
     /// # Errors
     ///

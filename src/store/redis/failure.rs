@@ -101,7 +101,7 @@ fn advice(error: &RedisError) -> Option<&'static str> {
 }
 
 const MISSING: &str = "the user needs `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del` \
-     on keys that begin with the prefix";
+     on keys that begin with the prefix, and in a cluster `+cluster|slots +asking`";
 const AUTHORITY: &str = "give the certificate of the authority that vouches for the server to `RedisBuilder::root_certificate`";
 
 const TLS_ADVICE: [(&str, &str); 6] = [

@@ -2,27 +2,31 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use redis::{
-    Cmd, FromRedisValue, RedisResult,
-    aio::{ConnectionManager, MultiplexedConnection},
-    cluster::ClusterClient,
+    Client, Cmd,
+    aio::{ConnectionLike, ConnectionManager, MultiplexedConnection},
     cluster_async::ClusterConnection,
 };
 
-use super::{Program, check, failure::is_over, shared::Shared, source::Server};
+use super::{
+    Program, check,
+    cluster::Cluster,
+    shared::{Answer, Query, Shared},
+    source::{Address, Server},
+    watch::watched,
+};
 use crate::store::Error;
 
 pub(super) enum Link {
     /// One server; the connection is made anew after it has failed.
-    One(Arc<Shared<Server>>),
-    /// The connection of a cluster comes back by itself, once it is made.
+    One(Arc<Shared>),
+    /// Such a connection to each node.
     Cluster(Arc<Cluster>),
-    /// What somebody else has made: so does that of a cluster,
+    /// What somebody else has made: the connection of a cluster comes back by itself,
     MadeCluster(ClusterConnection),
     /// and so does a manager.
     Managed(ConnectionManager),
@@ -30,110 +34,75 @@ pub(super) enum Link {
     Multiplexed(MultiplexedConnection),
 }
 
-pub(super) struct Cluster {
-    made: OnceLock<ClusterConnection>,
-    shared: Arc<Shared<ClusterClient>>,
-}
-
 impl Link {
     pub(super) fn one(server: Server) -> Self {
-        Self::One(Shared::new(server))
+        Self::One(Shared::new(server, Box::new(|| ())))
     }
 
-    pub(super) fn cluster(client: ClusterClient) -> Self {
-        Self::Cluster(Arc::new(Cluster {
-            made: OnceLock::new(),
-            shared: Shared::new(client),
-        }))
+    pub(super) fn cluster(seeds: Vec<(Address, Client)>, response_timeout: Duration) -> Self {
+        Self::Cluster(Cluster::new(seeds, response_timeout))
     }
 
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_) | Self::MadeCluster(_))
     }
 
+    /// The shard of a slot; 0 where there are none, or nobody has told.
+    pub(super) fn shard(&self, slot: impl FnOnce() -> u16) -> u32 {
+        match self {
+            Self::Cluster(cluster) => cluster.shard(slot()),
+            // How that of somebody else has its slots, it does not tell.
+            Self::One(_) | Self::MadeCluster(_) | Self::Managed(_) | Self::Multiplexed(_) => 0,
+        }
+    }
+
     /// Connects where nobody has yet, and sees that the server can do what is asked of it.
     pub(super) async fn check(&self) -> Result<(), Error> {
         match self {
             Self::One(one) => one.connected().await.map(drop),
-            Self::Cluster(cluster) => cluster.connection().await.map(drop),
+            Self::Cluster(cluster) => cluster.check().await,
             Self::MadeCluster(connection) => check::cluster(&mut connection.clone()).await,
             Self::Managed(connection) => check::server(&mut connection.clone()).await,
             Self::Multiplexed(connection) => check::server(&mut connection.clone()).await,
         }
     }
 
-    /// Has the next call connect anew, where this side makes connections: to a server that is no master any more.
+    /// Has the next call find another master, where this side makes connections: this server is none any more.
     pub(super) fn leave(&self) {
-        if let Self::One(one) = self {
-            one.give_up_current();
+        match self {
+            Self::One(one) => one.give_up_current(),
+            Self::Cluster(cluster) => cluster.renew(),
+            Self::MadeCluster(_) | Self::Managed(_) | Self::Multiplexed(_) => {}
         }
     }
 
-    /// Asks, and tells what the server answered.
+    /// Sends a command about keys of that slot, and tells what the server answered.
     ///
     /// # Errors
     ///
     /// When there is no connection, and none can be made.
-    pub(super) async fn query<T: FromRedisValue>(
-        &self,
-        command: &Cmd,
-    ) -> Result<RedisResult<T>, Error> {
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is sent before there is a connection. What was sent is watched to its end, whoever drops the call.
+    pub(super) async fn query(&self, slot: u16, command: Cmd) -> Result<Answer, Error> {
+        let command = Arc::new(command);
         Ok(match self {
-            Self::One(one) => return query(one, command).await,
-            Self::Cluster(cluster) => command.query_async(&mut cluster.connection().await?).await,
-            Self::MadeCluster(connection) => command.query_async(&mut connection.clone()).await,
-            Self::Managed(connection) => command.query_async(&mut connection.clone()).await,
-            Self::Multiplexed(connection) => command.query_async(&mut connection.clone()).await,
+            Self::One(one) => {
+                let is_asking = false;
+                return one.query(Query { command, is_asking }).await;
+            }
+            Self::Cluster(cluster) => return cluster.query(slot, command).await,
+            Self::MadeCluster(connection) => ask(connection.clone(), command).await,
+            Self::Managed(connection) => ask(connection.clone(), command).await,
+            Self::Multiplexed(connection) => ask(connection.clone(), command).await,
         })
     }
 }
 
-impl Cluster {
-    /// The connection, without a lock once there is one.
-    async fn connection(&self) -> Result<ClusterConnection, Error> {
-        if let Some(connection) = self.made.get() {
-            return Ok(connection.clone());
-        }
-        let (connection, _) = self.shared.connected().await?;
-        Ok(self.made.get_or_init(|| connection).clone())
-    }
-}
-
-/// Asks one server.
-async fn query<T: FromRedisValue>(
-    one: &Arc<Shared<Server>>,
-    command: &Cmd,
-) -> Result<RedisResult<T>, Error> {
-    match send(one, command).await? {
-        // The server had closed the connection while nobody used it: no second attempt, but the first.
-        (Err(error), false) if error.is_connection_dropped() => {
-            Ok(Box::pin(send(one, command)).await?.0)
-        }
-        (answer, _) => Ok(answer),
-    }
-}
-
-/// Sends a command to one server; the answer, and whether it may have been sent.
-async fn send<T: FromRedisValue>(
-    one: &Arc<Shared<Server>>,
-    command: &Cmd,
-) -> Result<(RedisResult<T>, bool), Error> {
-    let (mut connection, number) = one.connected().await?;
-    let mut was_sent = false;
-    let answer = {
-        let mut query = pin!(command.query_async(&mut connection));
-        poll_fn(|cx| {
-            let polled = query.as_mut().poll(cx);
-            // A closed connection tells so at once; whatever was sent takes a while to be answered.
-            was_sent |= polled.is_pending();
-            polled
-        })
-        .await
-    };
-    if answer.as_ref().is_err_and(is_over) {
-        one.give_up(number);
-    }
-    Ok((answer, was_sent))
+/// Asks over a connection that looks after itself: it, too, learns only from the answers to what was sent.
+async fn ask(mut connection: impl ConnectionLike + Send + 'static, command: Arc<Cmd>) -> Answer {
+    watched(async move { command.query_async(&mut connection).await }).await
 }
 
 /// The digest by which a server knows a program.

@@ -5,11 +5,14 @@
 //! | `connect`, `url`, `tls`, `existing` | how to connect, and to what |
 //! | `source`, `sentinel` | how a connection is made |
 //! | `shared` | one for all calls, made by whoever finds none |
+//! | `watch` | queries that are watched to their end |
+//! | `cluster`, `topology` | which node has a key |
 //! | `check` | what a server is asked first |
 //! | `link` | questions and answers |
 //! | `failure` | what an error means |
 
 mod check;
+mod cluster;
 mod connect;
 mod existing;
 mod failure;
@@ -21,7 +24,9 @@ mod shared;
 mod source;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod topology;
 mod url;
+mod watch;
 
 use redis::Cmd;
 
@@ -48,21 +53,29 @@ use self::link::Link;
 /// |---|---|---|
 /// | cannot be reached, shuts down, loads its data, is busy with a script | an error that [`is_unavailable`](Error::is_unavailable), at once | the next call asks anew |
 /// | is gone when the program starts | the same after [`connect_lazy`](RedisBuilder::connect_lazy); `connect` fails | the first call after it came is decided |
-/// | is silent | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the same; what was sent may still be charged |
+/// | is silent, or its connection is half-open | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the connection is given up, also where the call was dropped before, and the next call makes another; what was sent may still be charged |
 /// | closed an idle connection | nothing: the call goes out on a new one | |
 /// | a connection breaks with a call under way | an error that is unavailable; the call may be charged | the next call connects anew |
 /// | has become a replica | the same, as an error that is unavailable | each call connects anew, and sentinels or the name service tell where |
 /// | is out of memory (`noeviction`), cannot save, or misses replicas (`min-replicas-to-write`) | an error for who would be admitted, and nothing is charged; refusals and looks are still answered | |
 /// | has lost its scripts | nothing: they are sent again | |
 /// | restarts without persistence | as above | every limit begins afresh |
-/// | a master is replaced (cluster, sentinels) | errors until the successor is known | what the successor never heard of is as if it had not been charged |
+/// | a master is replaced (cluster, sentinels), also a silent one | errors until the successor is known | what the successor never heard of is as if it had not been charged |
+/// | a failover is planned (cluster) | nothing: the call is sent on to the successor | |
+/// | one shard is dead (cluster) | errors for keys in that shard, and nothing for others | a [circuit breaker](super::CircuitBreaker) leaves that shard alone |
 /// | evicts keys (any other policy) | nothing | an evicted client begins afresh |
 ///
 /// Replication is asynchronous. After a failover a client may be admitted once more for what was charged and not yet
 /// copied: the admissions of the last moments before, usually milliseconds, at most one limit more if the
-/// replica knew nothing of the client. No call is sent a second time where it may have been charged, with one
-/// exception: the nodes of a cluster are asked again when a connection breaks, so that such a call may be charged
-/// more than once, to the disadvantage of the client.
+/// replica knew nothing of the client. No call is sent a second time where it may have been charged. Only a
+/// [`ClusterConnection` of the application](Script::over) does that: it sends a call again when a connection breaks, so that
+/// such a call may be charged more than once, to the disadvantage of the client.
+///
+/// # In a cluster
+///
+/// Each master has a connection of its own, so one that is silent keeps no call to another waiting. When a call fails, or a node
+/// does not have its slot any more, all known nodes are asked which node has which slots, at once and in the background; what most of them
+/// tell is followed. That happens once in a `response_timeout` at most, and only while there are calls.
 ///
 /// What another program left under a key, or another version of this one, counts as no state, and so do numbers that
 /// no rule writes: it is replaced by the next admission and counted in
@@ -72,7 +85,7 @@ use self::link::Link;
 /// # What it may
 ///
 /// A user of an access list (`ACL SETUSER`) needs `~tollgate:*`, or what else the prefix is, and
-/// `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del`; in a cluster `+cluster|slots` too.
+/// `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del`; in a cluster `+cluster|slots +asking` too.
 ///
 /// # Precision
 ///
@@ -108,13 +121,24 @@ pub struct RedisConnection {
     address: Option<Box<str>>,
 }
 
-impl Evaluate for RedisConnection {
-    fn group(&self, key: &[u8]) -> u32 {
+impl RedisConnection {
+    /// The slot of a key; 0 where there are none.
+    fn slot(&self, key: &[u8]) -> u16 {
         if self.link.is_cluster() {
-            u32::from(link::slot(key))
+            link::slot(key)
         } else {
             0
         }
+    }
+}
+
+impl Evaluate for RedisConnection {
+    fn group(&self, key: &[u8]) -> u32 {
+        u32::from(self.slot(key))
+    }
+
+    fn shard(&self, key: &dyn Fn() -> Box<[u8]>) -> u32 {
+        self.link.shard(|| link::slot(&key()))
     }
 
     async fn evaluate(
@@ -133,11 +157,13 @@ impl Evaluate for RedisConnection {
             command.arg(&argument[..]);
             command
         };
+        let slot = keys.first().map_or(0, |key| self.slot(key));
         let by_digest = command("EVALSHA", link::digest(program));
-        match self.link.query(&by_digest).await? {
+        match self.link.query(slot, by_digest).await? {
             // A server that was restarted, or flushed: this loads the program as well.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                Box::pin(self.link.query(&command("EVAL", program.source()))).await?
+                let with_source = command("EVAL", program.source());
+                Box::pin(self.link.query(slot, with_source)).await?
             }
             answer => answer,
         }

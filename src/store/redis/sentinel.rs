@@ -9,11 +9,13 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError, RedisResult,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection,
 };
 
-use super::failure::is_login;
+use super::{
+    failure::is_login,
+    source::{Address, at},
+};
 
 /// Whom to ask for a master, and how it is reached.
 pub(super) struct Sentinels {
@@ -23,8 +25,6 @@ pub(super) struct Sentinels {
     /// A client of any server, which logs in as with the master, and reaches it in the same way.
     pub(super) master: Client,
 }
-
-type Address = (String, u16);
 
 /// Why one sentinel led to no master, and whether it was reached.
 struct Failure(RedisError, bool);
@@ -92,24 +92,10 @@ impl Sentinels {
     /// A connection to that server, if it is a master.
     async fn master_at(
         &self,
-        (host, port): Address,
+        address: Address,
         config: &AsyncConnectionConfig,
     ) -> RedisResult<MultiplexedConnection> {
-        let info = self.master.get_connection_info().clone();
-        let there = match info.addr().clone() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host: host.clone(),
-                port,
-                insecure,
-                tls_params,
-            },
-            _ => ConnectionAddr::Tcp(host.clone(), port),
-        };
-        let client = Client::open(info.set_addr(there))?;
+        let client = at(&self.master, address)?;
         let connecting = client.get_multiplexed_async_connection_with_config(config);
         let mut connection = connecting.await?;
         // Not `ROLE`: who connects may use `INFO` anyway.
@@ -126,7 +112,7 @@ impl Sentinels {
         Err((
             ErrorKind::MasterNameNotFoundBySentinel,
             "what the sentinels take for the master is none yet",
-            format!("{host}:{port} is a {role}"),
+            format!("{} is a {role}", client.get_connection_info().addr()),
         )
             .into())
     }
@@ -175,7 +161,7 @@ fn refused(error: RedisError) -> RedisError {
 }
 
 /// What the first of the futures to be done has come to; nothing once there is none.
-async fn next<T>(futures: &mut Vec<Pin<Box<impl Future<Output = T>>>>) -> Option<T> {
+pub(super) async fn next<T>(futures: &mut Vec<Pin<Box<impl Future<Output = T>>>>) -> Option<T> {
     poll_fn(|cx| {
         for n in 0..futures.len() {
             if let Poll::Ready(value) = futures[n].as_mut().poll(cx) {

@@ -1,15 +1,16 @@
-//! How a server, the master that sentinels name, or a cluster is reached.
+//! How a server, or the master that sentinels name, is reached.
 
 use std::{io, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection, cluster::ClusterClient,
-    cluster_async::ClusterConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, RedisResult, aio::MultiplexedConnection,
 };
 use tokio::time::timeout;
 
-use super::{check, sentinel::Sentinels, shared::Source};
-use crate::store::Error;
+use super::sentinel::Sentinels;
+
+/// A host and a port.
+pub(super) type Address = (String, u16);
 
 /// One server.
 pub(super) struct Server {
@@ -23,13 +24,10 @@ pub(super) enum By {
     Sentinels(Box<Sentinels>),
 }
 
-impl Source for Server {
-    type Connection = MultiplexedConnection;
-
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.response_timeout))
-            .set_response_timeout(Some(self.response_timeout));
+impl Server {
+    /// Makes a connection, or gives up by itself.
+    pub(super) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let config = config(self.response_timeout);
         let connecting = async {
             match &self.by {
                 By::Address(client) => {
@@ -45,31 +43,37 @@ impl Source for Server {
         connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
-    fn place(&self) -> String {
+    /// What should be where, in words.
+    pub(super) fn place(&self) -> String {
         match &self.by {
             By::Address(client) => format!("Redis at {}", client.get_connection_info().addr()),
             By::Sentinels(sentinels) => sentinels.place(),
         }
     }
-
-    async fn check(&self, connection: &mut MultiplexedConnection) -> Result<(), Error> {
-        check::server(connection).await
-    }
 }
 
-/// A cluster, by some of its nodes.
-impl Source for ClusterClient {
-    type Connection = ClusterConnection;
+/// The time limits of a connection.
+pub(super) fn config(response_timeout: Duration) -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(response_timeout))
+        .set_response_timeout(Some(response_timeout))
+}
 
-    async fn connect(&self) -> RedisResult<ClusterConnection> {
-        self.get_async_connection().await
-    }
-
-    fn place(&self) -> String {
-        "a cluster by one of the nodes in the URL".to_owned()
-    }
-
-    async fn check(&self, connection: &mut ClusterConnection) -> Result<(), Error> {
-        check::cluster(connection).await
-    }
+/// A client that logs in as `like` does, and by TLS if that does, at another address.
+pub(super) fn at(like: &Client, (host, port): Address) -> RedisResult<Client> {
+    let info = like.get_connection_info().clone();
+    let there = match info.addr().clone() {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure,
+            tls_params,
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    Client::open(info.set_addr(there))
 }

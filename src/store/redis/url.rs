@@ -1,6 +1,6 @@
 //! What a URL names.
 
-use redis::{Client, IntoConnectionInfo, RedisError, cluster::ClusterClientBuilder};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisError};
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
@@ -18,32 +18,32 @@ impl RedisBuilder {
         let response_timeout = self.response_timeout;
         let behind = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
         let either = |plain, tls| behind(plain).or_else(|| behind(tls));
+        let address = |client: &Client| client.get_connection_info().addr().to_string();
         if let Some((scheme, rest)) = either("redis-cluster://", "rediss-cluster://") {
             let (user, hosts) = credentials(rest);
             let scheme = scheme.replace("-cluster", "");
-            let nodes = hosts.split(',').map(|host| format!("{scheme}{user}{host}"));
-            let nodes: Vec<String> = nodes.collect();
-            // As it is parsed, for a URL may hold passwords elsewhere, too.
-            let parsed = nodes
-                .iter()
-                .map(|node| node.as_str().into_connection_info());
-            let address = addresses(parsed.flatten().map(|info| info.addr().to_string()));
-            let builder = ClusterClientBuilder::new(nodes)
-                .connection_timeout(response_timeout)
-                .response_timeout(response_timeout)
-                .retries(RETRIES)
-                .min_retry_wait(RETRY_WAIT)
-                .max_retry_wait(10 * RETRY_WAIT);
-            let builder = if scheme == "rediss://" {
-                self.by_tls(builder)?
-            } else {
-                builder
-            };
-            let client = builder.build().map_err(|error| wrong(&self.url, &error))?;
-            let link = Link::cluster(client);
+            if scheme == "rediss://" {
+                // Once for all nodes: that there is cryptography, and that certificates are fit.
+                self.server("rediss://localhost")?;
+            }
+            let mut seeds = Vec::new();
+            for host in hosts.split(',') {
+                let node = format!("{scheme}{user}{host}");
+                let info = node.as_str().into_connection_info();
+                let info = info.map_err(|error| wrong(&self.url, &error))?;
+                let client = self.client(&node)?;
+                match info.addr().clone() {
+                    ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                        seeds.push(((host, port), client));
+                    }
+                    // No other is written like that.
+                    _ => {}
+                }
+            }
+            let address = addresses(seeds.iter().map(|(_, client)| address(client)));
+            let link = Link::cluster(seeds, response_timeout);
             return Ok(RedisConnection { link, address });
         }
-        let address = |client: &Client| client.get_connection_info().addr().to_string();
         let (by, address) =
             if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
                 let sentinels = self.sentinels(scheme, rest)?;
@@ -59,14 +59,6 @@ impl RedisBuilder {
             response_timeout,
         });
         Ok(RedisConnection { link, address })
-    }
-
-    /// A cluster whose nodes are reached by TLS.
-    fn by_tls(&self, builder: ClusterClientBuilder) -> Result<ClusterClientBuilder, Error> {
-        self.server("rediss://localhost")?;
-        #[cfg(feature = "redis-tls")]
-        let builder = builder.certs(self.certificates.clone());
-        Ok(builder)
     }
 
     /// The sentinels of a URL, and the master that they shall name.
@@ -149,11 +141,6 @@ pub(super) fn wrong(url: &str, error: &RedisError) -> Error {
          `redis-sentinel://host:26379/name`; `Redis::builder` lists all"
     ))
 }
-
-/// How often a cluster is asked again: where a slot has moved, is on its way, or has no master yet.
-const RETRIES: u32 = 4;
-/// Milliseconds before a cluster is asked again that could not say, at least.
-const RETRY_WAIT: u64 = 20;
 
 /// The address of several servers.
 fn addresses(each: impl IntoIterator<Item = String>) -> Option<Box<str>> {

@@ -37,6 +37,15 @@ pub trait Evaluate: Send + Sync + 'static {
         Error::other(why)
     }
 
+    /// The part of the store in which a key lies and which fails by itself, as
+    /// [`Backend::shard`](crate::store::Backend::shard): in a cluster, the shard. 0, by default.
+    ///
+    /// `key` writes the key, which takes an allocation: do not call it where there is but one part.
+    fn shard(&self, key: &dyn Fn() -> Box<[u8]>) -> u32 {
+        let _ = key;
+        0
+    }
+
     /// The address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {
         None

@@ -229,6 +229,10 @@ impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
     fn unsettled(&self) -> Option<u64> {
         Some(self.queue.counters.unsettled.count())
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.data.shard(&|| key_name(&self.prefix, policy, key))
+    }
 }
 
 impl<E, Rule> Store<Rule> for Script<E, Rule>

@@ -184,6 +184,10 @@ impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     fn unsettled(&self) -> Option<u64> {
         self.store.unsettled()
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {

@@ -121,6 +121,10 @@ impl<S: Backend> Backend for Faulty<S> {
     fn address(&self) -> Option<&str> {
         self.store.address()
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
 }
 
 impl<Rule, S> Store<Rule> for Faulty<S>

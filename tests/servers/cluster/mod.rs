@@ -150,6 +150,35 @@ impl Cluster {
         owner.ok_or_else(|| format!("nobody has slot {slot}: {seen:?}"))
     }
 
+    /// The other node of the pair that this one was started in: a master, or its replica.
+    pub fn partner_of(&self, node: &Redis) -> &Redis {
+        let at = self.nodes.iter().position(|one| one.port() == node.port());
+        let at = at.expect("a node of this cluster");
+        &self.nodes[(at + MASTERS) % (2 * MASTERS)]
+    }
+
+    /// Waits until a node has slots as a master, in its own view; other nodes may be paused.
+    pub fn wait_for_master(&self, node: &Redis) {
+        wait_until("a replica in its master's place", LIMIT, || {
+            let seen = seen::by(node)?;
+            let itself = seen.iter().find(|seen| seen.port == node.port());
+            match itself {
+                Some(itself) if !itself.slots.is_empty() => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+    }
+
+    /// Lets the replica of a master take its place as planned (`CLUSTER FAILOVER`): nothing that was written is lost, and the
+    /// master goes on as a replica. Returns the successor.
+    pub fn hand_over(&self, master: &Redis) -> &Redis {
+        let replica = self.partner_of(master);
+        replica.command(&["CLUSTER", "FAILOVER"]);
+        self.wait_for_master(replica);
+        self.settle();
+        replica
+    }
+
     /// Kills `master` and waits until its replica has taken its place, which it returns.
     ///
     /// What was written just before may be lost, unless `WAIT` said that it had arrived.

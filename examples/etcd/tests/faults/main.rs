@@ -4,6 +4,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../../tests/crowd/mod.rs"]
+mod crowd;
 
+mod callers;
 mod members;
 mod server;
+
+use common::servers;

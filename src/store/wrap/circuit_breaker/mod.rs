@@ -39,6 +39,12 @@ use crate::{
 /// no client opens the breaker for the others; a probe that ends so gives its place to the next call. Refusals are answers. A result
 /// counts only in the state in which its call began. `look`, `settle` and `reset` take part as `acquire` does.
 ///
+/// # Shards
+///
+/// A store whose parts fail by themselves, such as a cluster, has a breaker for each of them, as it tells by
+/// [`Backend::shard`]: a shard that is dead keeps no call to another one away. A call about several keys counts for the shard of
+/// the first. More than 1024 shards share that of shard 0.
+///
 /// # Order
 ///
 /// A deadline belongs inside: `.timeout(…).circuit_breaker(…)`. Only then is a store that never answers a failure, and
@@ -115,7 +121,7 @@ impl<S, C> BehindBreaker<S, C> {
         }
     }
 
-    /// How often it was opened, all clones together.
+    /// How often it was opened, all clones and shards together.
     pub fn opened(&self) -> u64 {
         self.breaker.opened()
     }
@@ -130,7 +136,8 @@ impl<S, C> BehindBreaker<S, C> {
         self.breaker.probes()
     }
 
-    /// Whether calls pass now.
+    /// Whether calls pass now. Where the store has several [shards](#shards), this is the state of the one that is worst off:
+    /// open where calls to any of them are rejected.
     pub fn state(&self) -> CircuitState
     where
         C: Clock,
@@ -138,12 +145,21 @@ impl<S, C> BehindBreaker<S, C> {
         self.breaker.state()
     }
 
-    fn call<F, T>(&self, ask: impl FnOnce(&S) -> Check<F>) -> Check<BreakerFuture<F, C>>
+    /// The shard of a call: that of its first ask.
+    fn shard_of<Rule>(&self, asks: &[Ask<'_, Rule>]) -> u32
+    where
+        S: Backend,
+    {
+        let first = asks.first();
+        first.map_or(0, |ask| self.store.shard(ask.policy(), ask.key()))
+    }
+
+    fn call<F, T>(&self, shard: u32, ask: impl FnOnce(&S) -> Check<F>) -> Check<BreakerFuture<F, C>>
     where
         F: Future<Output = Result<T, Error>>,
         C: Clock,
     {
-        let Some(mut call) = self.breaker.enter() else {
+        let Some(mut call) = self.breaker.enter(shard) else {
             return Check::Ready(Err(Error::unavailable(IsOpen)));
         };
         match ask(&self.store) {
@@ -197,6 +213,10 @@ impl<S: Backend<Error = Error>, C> Backend for BehindBreaker<S, C> {
         let made = self.store.unsettled()?;
         Some(made + self.unsettled.count())
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreaker<S, C> {
@@ -204,16 +224,18 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreake
     type Done = BreakerFuture<S::Done, C>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.call(|store| store.acquire(asks))
+        self.call(self.shard_of(asks), |store| store.acquire(asks))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.call(|store| store.look(asks))
+        self.call(self.shard_of(asks), |store| store.look(asks))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let settling = self.unsettled.settling(settlements.len());
-        self.call(move |store| {
+        let first = settlements.first();
+        let shard = first.map_or(0, |one| self.store.shard(one.policy, &one.key));
+        self.call(shard, move |store| {
             // From here on the store counts them.
             settling.all_made();
             store.settle(settlements)
@@ -221,7 +243,9 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for BehindBreake
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.call(|store| store.reset(policy, key))
+        self.call(self.store.shard(policy, key), |store| {
+            store.reset(policy, key)
+        })
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {

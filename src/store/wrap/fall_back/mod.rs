@@ -179,6 +179,10 @@ impl<S: Backend, L, Rule> Backend for FallBackTo<S, L, Rule> {
     fn unsettled(&self) -> Option<u64> {
         self.shared.remote.unsettled()
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.shared.remote.shard(policy, key)
+    }
 }
 
 impl<S, L, Rule> Store<Rule> for FallBackTo<S, L, Rule>

@@ -181,6 +181,10 @@ impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     fn unsettled(&self) -> Option<u64> {
         self.store.unsettled()
     }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>

@@ -1,0 +1,26 @@
+//! Faults that must be noticed whoever calls, and however often: by one caller at several paces, by four and by 64.
+
+use tollgate::{key::Key, store::Optimistic};
+
+use crate::{
+    common::{at_once, connect, servers},
+    crowd::{Crowd, RESPONSE},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_connection_is_given_up_whoever_calls() {
+    let server = servers::Etcd::start();
+    let proxy = servers::Proxy::start(server.address());
+    let clients: Vec<_> = (0..10_u64).map(Key::from).collect();
+    let url = format!("http://{}", proxy.address());
+    let connect = async || {
+        let etcd = connect(&[url.clone()]).await.response_timeout(RESPONSE);
+        Optimistic::new(etcd)
+    };
+    let crowd = Crowd::start(&clients, at_once(1_000_000), connect).await;
+    // Half-open: nobody says that they are gone. A ping finds it after ten seconds, the first one that meets a call.
+    proxy.abandon();
+    crowd.has_failed();
+    crowd.is_answered();
+    crowd.end().await;
+}

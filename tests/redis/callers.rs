@@ -1,0 +1,268 @@
+//! Faults that must be noticed whoever calls, and however often: by one caller at several paces, by four and by 64.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use tollgate::{
+    Cost, TokenBucket,
+    key::Key,
+    store::{Ask, CircuitBreaker, Error, Redis, Settlement, Store, StoreExt},
+};
+
+use super::{
+    acquire, at_once,
+    crowd::{Crowd, DEADLINE, RESPONSE},
+    look,
+    policies::{LIMIT, clients, clients_of, connect},
+    policy, servers, until_answered,
+};
+
+fn url_of(cluster: &servers::Cluster) -> String {
+    let nodes = cluster.nodes()[..3].iter();
+    let hosts: Vec<_> = nodes.map(|node| node.address().to_string()).collect();
+    format!("redis-cluster://{}", hosts.join(","))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_connection_is_given_up_whoever_calls() {
+    let server = servers::Redis::start();
+    let proxy = servers::Proxy::start(server.address());
+    let url = format!("redis://{}", proxy.address());
+    let crowd = Crowd::start(&clients(), at_once(LIMIT), async || connect(&url).await).await;
+    for _ in 0..2 {
+        // Half-open: nobody says that they are gone.
+        proxy.abandon();
+        crowd.has_failed();
+        crowd.is_answered();
+    }
+    crowd.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_connection_is_given_up_by_calls_of_each_kind() {
+    let server = servers::Redis::start();
+    let proxy = servers::Proxy::start(server.address());
+    let url = format!("redis://{}", proxy.address());
+    let rule = at_once(5);
+    for kind in ["acquire", "look", "settle", "reset"] {
+        let store = connect(&url).await;
+        let key = Key::from(kind);
+        let call = async || {
+            let call = async {
+                match kind {
+                    "acquire" => acquire(&store, &rule, key).await.map(drop),
+                    "look" => look(&store, &rule, key).await.map(drop),
+                    // That of a charge of another store, which has a connection of its own.
+                    "settle" => {
+                        let other = connect(&server.url()).await;
+                        let mut charged = acquire(&other, &rule, key).await.unwrap();
+                        let charge = charged.take_charge().unwrap();
+                        let settlement = Settlement::new(policy(), &rule, key, charge, 0);
+                        store.settle(vec![settlement.unwrap()]).await
+                    }
+                    _ => store.reset(policy(), &key).await,
+                }
+            };
+            timeout(DEADLINE, call).await.is_ok_and(|done| done.is_ok())
+        };
+        while !call().await {}
+        proxy.abandon();
+        let start = Instant::now();
+        while !call().await {
+            assert!(start.elapsed() < 20 * RESPONSE, "{kind}");
+            // Alone each time.
+            sleep(DEADLINE).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_before_there_is_a_connection_spends_nothing() {
+    let server = servers::Redis::start();
+    let proxy = servers::Proxy::start(server.address());
+    let builder = Redis::<TokenBucket>::builder(format!("redis://{}", proxy.address()));
+    let store: Redis<TokenBucket> = builder.connect_lazy().unwrap();
+    proxy.set_answers(servers::Flow::Hold);
+    let (rule, key) = (at_once(5), Key::from(7_u64));
+    for _ in 0..3 {
+        let call = timeout(Duration::from_millis(50), acquire(&store, &rule, key)).await;
+        assert!(call.is_err());
+    }
+    proxy.set_answers(servers::Flow::Forward);
+    until_answered(&store, &rule, key).await;
+    // The call just now, and no other.
+    assert_eq!(look(&store, &rule, key).await.unwrap().remaining(), Some(4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_in_a_cluster() {
+    let cluster = servers::Cluster::start();
+    let url = url_of(&cluster);
+    let mut master = &cluster.nodes()[0];
+    let (clients, _) = clients_of(&url, master).await;
+    let crowd = Crowd::start(&clients, at_once(LIMIT), async || connect(&url).await).await;
+    let store = connect(&url).await;
+    // There, and back.
+    for round in 0..2_u64 {
+        master = cluster.hand_over(master);
+        crowd.is_answered();
+        // Every key, by a store that was idle meanwhile: not even one call fails.
+        for n in 0..60_u64 {
+            let decision = acquire(&store, &at_once(5), Key::from(n)).await.unwrap();
+            assert_eq!(decision.remaining(), Some(4 - round));
+        }
+    }
+    crowd.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_in_a_cluster_that_falls_silent_is_left_for_its_successor() {
+    let cluster = servers::Cluster::start();
+    let url = url_of(&cluster);
+    // The first of the URL.
+    let master = &cluster.nodes()[0];
+    let (clients, _) = clients_of(&url, master).await;
+    let crowd = Crowd::start(&clients, at_once(LIMIT), async || connect(&url).await).await;
+    master.pause();
+    crowd.has_failed();
+    cluster.wait_for_master(cluster.partner_of(master));
+    crowd.is_answered();
+    // A program that starts now finds its way, too.
+    let store = connect(&url).await;
+    acquire(&store, &at_once(5), clients[0]).await.unwrap();
+    master.resume();
+    cluster.settle();
+    crowd.is_answered();
+    crowd.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_surveyed_only_while_calls_fail_and_no_connection_is_left_behind() {
+    let cluster = servers::Cluster::start();
+    let url = url_of(&cluster);
+    let [master, other, ..] = cluster.nodes() else {
+        panic!("expected six nodes");
+    };
+    let ([client, ..], _) = clients_of(&url, master).await;
+    let store = connect(&url).await;
+    acquire(&store, &at_once(5), client).await.unwrap();
+    let accepted = || other.info("stats", "total_connections_received");
+    let counted =
+        |before: String| accepted().parse::<u64>().unwrap() - before.parse::<u64>().unwrap();
+    master.pause();
+    let before = accepted();
+    let end = Instant::now() + 6 * RESPONSE;
+    while Instant::now() < end {
+        let _ = timeout(DEADLINE, acquire(&store, &at_once(5), client)).await;
+    }
+    // One in each response timeout, which takes at least as long, and the question of this test.
+    let surveys = counted(before) - 1;
+    assert!((1..=7).contains(&surveys), "{surveys}");
+    // What the last call began ends.
+    sleep(6 * RESPONSE).await;
+    let before = accepted();
+    sleep(4 * RESPONSE).await;
+    assert_eq!(counted(before), 1);
+    master.resume();
+    cluster.settle();
+    until_answered(&store, &at_once(5), client).await;
+    drop(store);
+    for node in cluster.nodes() {
+        servers::wait_until("nobody but this test", 20 * RESPONSE, || {
+            let clients = node.command(&["CLIENT", "LIST", "TYPE", "normal"]);
+            match clients.lines().count() {
+                1 => Ok(()),
+                _ => Err(clients),
+            }
+        });
+    }
+}
+
+/// One shard has no replica left, and its master dies or falls silent. Who asks the other shards does not notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_dead_shard_of_a_cluster_keeps_no_call_to_another_away() {
+    servers::watch_this_runtime();
+    let options = servers::Redis::options().set("cluster-require-full-coverage", "no");
+    let cluster = servers::Cluster::start_of(options);
+    let url = url_of(&cluster);
+    let [dead, living @ ..] = &cluster.nodes()[..3] else {
+        panic!("expected three masters");
+    };
+    let mut of_living = Vec::new();
+    for node in living {
+        of_living.push(clients_of(&url, node).await.0[0]);
+    }
+    let of_dead = clients_of(&url, dead).await.0[0];
+    cluster.partner_of(dead).kill();
+    let rule = at_once(LIMIT);
+    for is_killed in [false, true] {
+        let mut stores = Vec::new();
+        for count in [1, 4, 64] {
+            let pauses = [100, 500].map(Duration::from_millis);
+            let breaker = CircuitBreaker::new().open_for(pauses[0], pauses[1]);
+            let store = connect(&url)
+                .await
+                .timeout(DEADLINE)
+                .circuit_breaker(breaker);
+            for key in of_living.iter().chain([&of_dead]) {
+                let ask = Ask::new(policy(), &rule, *key, Cost::ONE);
+                store.acquire(&[ask]).await.unwrap();
+            }
+            stores.push((count, store));
+        }
+        if is_killed {
+            dead.kill();
+        } else {
+            dead.pause();
+        }
+        let mut tasks = Vec::new();
+        for (count, store) in &stores {
+            for key in of_living.iter().chain([&of_dead]) {
+                for _ in 0..*count {
+                    let calls = calls(store.clone(), *key, *count, *key == of_dead);
+                    tasks.push(tokio::spawn(calls));
+                }
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        if is_killed {
+            dead.restart();
+        } else {
+            dead.resume();
+        }
+        for (count, store) in stores {
+            assert!(store.opened() > 0 && store.rejected() > 0, "{count}");
+            // The dead shard, too, comes back.
+            let start = Instant::now();
+            let ask = || Ask::new(policy(), &rule, of_dead, Cost::ONE);
+            while let Err(error) = store.acquire(&[ask()]).await {
+                assert!(start.elapsed() < 50 * RESPONSE, "{count}: {error:?}");
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+/// Calls for as long as several renewals take. All fail where the shard is dead, and none elsewhere.
+async fn calls<S>(store: S, key: Key, pause: u64, is_dead: bool)
+where
+    S: Store<TokenBucket, Error = Error>,
+{
+    let (rule, begun) = (at_once(LIMIT), Instant::now());
+    while begun.elapsed() < 5 * RESPONSE {
+        let start = Instant::now();
+        let ask = Ask::new(policy(), &rule, key, Cost::ONE);
+        match store.acquire(&[ask]).await {
+            Ok(_) => assert!(!is_dead),
+            Err(_) if is_dead => {}
+            // A machine that stands still is late for everybody.
+            Err(error) => assert!(
+                error.is_timeout() && servers::slack_since(start) > DEADLINE,
+                "{error:?}"
+            ),
+        }
+        sleep(Duration::from_millis(pause)).await;
+    }
+}
