@@ -112,10 +112,10 @@ where
                 StateProj::Calling { future, mark } => {
                     // One variable from end to end: a response is long to move.
                     let mut polled = future.poll(cx);
-                    if let Poll::Ready(Ok(response)) = &mut polled {
-                        if let Some(mark) = mark.take() {
-                            R::annotate(mark, response);
-                        }
+                    if let Poll::Ready(Ok(response)) = &mut polled
+                        && let Some(mark) = mark.take()
+                    {
+                        R::annotate(mark, response);
                     }
                     return polled;
                 }

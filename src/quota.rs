@@ -312,7 +312,7 @@ pub(crate) fn fmt_duration(nanos: u64, f: &mut fmt::Formatter<'_>) -> fmt::Resul
     }
     let (unit, length) = UNITS
         .iter()
-        .find(|(_, length)| nanos % length == 0)
+        .find(|(_, length)| nanos.is_multiple_of(*length))
         .unwrap_or(&("ns", 1));
     write!(f, "{}{unit}", nanos / length)
 }

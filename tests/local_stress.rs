@@ -194,11 +194,12 @@ impl Shop {
             }
             _ => self.spend(&[call], charged),
         }
-        if dice.below(6) == 0 && !self.is_still {
-            if let Some(last) = charged.pop() {
-                let actual = dice.below(last.0.cost + 2);
-                self.settle(last, actual);
-            }
+        if dice.below(6) == 0
+            && !self.is_still
+            && let Some(last) = charged.pop()
+        {
+            let actual = dice.below(last.0.cost + 2);
+            self.settle(last, actual);
         }
         charged.truncate(3);
         assert!(self.store.len() <= self.store.stats().capacity);

@@ -130,11 +130,11 @@ fn anything(shop: &Shop, rule: &AnyRule, thread: u64, dice: &mut Dice) {
         1 if key % THREADS == thread => shop.reset(key),
         cost => {
             let cost = cost % 3 + 1;
-            if let Some(charge) = shop.spend(rule, key, cost) {
-                if dice.below(4) == 0 {
-                    // From all back to more than was asked for.
-                    shop.settle(rule, key, charge, dice.below(cost + 3));
-                }
+            if let Some(charge) = shop.spend(rule, key, cost)
+                && dice.below(4) == 0
+            {
+                // From all back to more than was asked for.
+                shop.settle(rule, key, charge, dice.below(cost + 3));
             }
         }
     }
@@ -207,10 +207,10 @@ fn what_is_refunded_meanwhile_is_spent_once() {
         shop.run(|shop, _, dice| {
             for _ in 0..40_000 {
                 let (key, cost) = (dice.below(keys), 1 + dice.below(3));
-                if let Some(charge) = shop.spend(&rule, key, cost) {
-                    if dice.below(3) > 0 {
-                        shop.settle(&rule, key, charge, dice.below(cost));
-                    }
+                if let Some(charge) = shop.spend(&rule, key, cost)
+                    && dice.below(3) > 0
+                {
+                    shop.settle(&rule, key, charge, dice.below(cost));
                 }
             }
         });

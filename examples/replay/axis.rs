@@ -62,7 +62,7 @@ impl Axis {
         match self.tick {
             DAY.. => text[..10].to_owned(),
             // Midnight tells the day that begins.
-            SECOND.. if nanos % DAY == 0 => {
+            SECOND.. if nanos.is_multiple_of(DAY) => {
                 let (_, month, day) = at(nanos).date();
                 format!("{day} {}", MONTHS[(month - 1) as usize])
             }
@@ -84,7 +84,9 @@ fn at(nanos: u64) -> Utc {
 /// The largest part of a second that a tick is a multiple of.
 fn unit(tick: u64) -> (u64, &'static str) {
     let units = [(1_000_000, "milliseconds"), (1_000, "microseconds")];
-    let unit = units.into_iter().find(|(unit, _)| tick % unit == 0);
+    let unit = units
+        .into_iter()
+        .find(|(unit, _)| tick.is_multiple_of(*unit));
     unit.unwrap_or((1, "nanoseconds"))
 }
 

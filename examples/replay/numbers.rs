@@ -16,7 +16,7 @@ impl fmt::Display for Grouped {
         let digits = self.0.to_string();
         let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
         for (index, digit) in digits.char_indices() {
-            if index > 0 && (digits.len() - index) % 3 == 0 {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
                 text.push(',');
             }
             text.push(digit);

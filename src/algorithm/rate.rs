@@ -44,7 +44,7 @@ impl Rate {
     /// What a token takes to come, and what so many take, in thirds of a nanosecond: where both are whole numbers above
     /// zero, of two years at most.
     pub(super) const fn in_thirds(self, tokens: NonZeroU64) -> Option<(NonZeroU64, u64)> {
-        if Mark::PER_NANO % self.per_nano != 0 {
+        if !Mark::PER_NANO.is_multiple_of(self.per_nano) {
             return None;
         }
         let Some(thirds) = self.per_token.checked_mul(Mark::PER_NANO / self.per_nano) else {

@@ -153,7 +153,7 @@ pub(super) fn fitting(number: u128, rule: &impl Display) -> Result<i64, Error> {
 
 /// Nanoseconds as whole microseconds, or the error of a rule that has others.
 pub(super) fn micros(nanos: u64, rule: &impl Display) -> Result<i64, Error> {
-    if nanos % MICRO == 0 {
+    if nanos.is_multiple_of(MICRO) {
         return fitting((nanos / MICRO).into(), rule);
     }
     Err(Error::new(format!(

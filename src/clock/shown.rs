@@ -129,10 +129,11 @@ impl<C: Clock> Shown<C> {
     /// Wakes the updater, or keeps it awake.
     fn wish(&self) {
         // Looked at first, so that the line is written at most once in a span.
-        if !self.wished.load(Relaxed) && !self.wished.swap(true, Relaxed) {
-            if let Some(updater) = self.updater.get() {
-                updater.unpark();
-            }
+        if !self.wished.load(Relaxed)
+            && !self.wished.swap(true, Relaxed)
+            && let Some(updater) = self.updater.get()
+        {
+            updater.unpark();
         }
     }
 

@@ -100,10 +100,10 @@ impl Fields {
         // Most requests have one limit, whose line is the same for all keys.
         if let (Headers::Draft, Some(only)) = (headers, outcome.only()) {
             let entry = Entry::of(only).filter(|entry| entry.policy.partition().is_none());
-            if let Some(entry) = entry {
-                if let Some(line) = cache.line(&entry) {
-                    return Self(Shape::Draft(One::new(line, &entry)));
-                }
+            if let Some(entry) = entry
+                && let Some(line) = cache.line(&entry)
+            {
+                return Self(Shape::Draft(One::new(line, &entry)));
             }
         }
         Self(Shape::of(outcome, headers).unwrap_or(Shape::Nothing))

@@ -51,11 +51,11 @@ impl Settings {
         let fields = self.fields(&outcome);
         if !self.untold {
             // Stacked layers are rare: one look-up for all others.
-            if let Some(outer) = extensions.insert(outcome) {
-                if let Some(all) = extensions.get_mut::<Outcome>() {
-                    let inner = mem::replace(all, outer);
-                    all.append(inner);
-                }
+            if let Some(outer) = extensions.insert(outcome)
+                && let Some(all) = extensions.get_mut::<Outcome>()
+            {
+                let inner = mem::replace(all, outer);
+                all.append(inner);
             }
         }
         fields

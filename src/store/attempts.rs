@@ -45,10 +45,10 @@ impl Attempts {
         if let Some(there) = there() {
             return Ok(there);
         }
-        if let Some(failure) = &*last {
-            if self.failures.load(Ordering::Acquire) != before {
-                return Err(failure.again());
-            }
+        if let Some(failure) = &*last
+            && self.failures.load(Ordering::Acquire) != before
+        {
+            return Err(failure.again());
         }
         let failures = Arc::clone(&self.failures);
         let making = runtime.spawn(async move {

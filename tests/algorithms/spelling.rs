@@ -43,7 +43,10 @@ impl Pen {
     }
 
     fn duration(&mut self, nanos: u64) -> String {
-        let units: Vec<_> = UNITS.iter().filter(|(_, unit)| nanos % unit == 0).collect();
+        let units: Vec<_> = UNITS
+            .iter()
+            .filter(|(_, unit)| nanos.is_multiple_of(*unit))
+            .collect();
         let (name, unit) = units[self.below(units.len())];
         match nanos / unit {
             1 if self.below(2) == 0 => (*name).to_owned(),

@@ -67,10 +67,10 @@ impl Cascade {
         let mut paid = None;
         for (n, held) in held.iter_mut().enumerate() {
             let (meter, mut level) = buckets[n].metered(&places[n], now)?;
-            if paid.is_none() {
-                if let Some(left) = meter.pay(level, cost.get()) {
-                    (paid, level) = (Some((n, left)), left);
-                }
+            if paid.is_none()
+                && let Some(left) = meter.pay(level, cost.get())
+            {
+                (paid, level) = (Some((n, left)), left);
             }
             *held = (meter, level);
         }

@@ -174,7 +174,11 @@ impl Algorithm for FixedWindow {
         const MICRO: u64 = 1000;
         self.is_spread().then(|| {
             let period = self.quota.period_nanos();
-            let unit = if period % MICRO == 0 { MICRO } else { 1 };
+            let unit = if period.is_multiple_of(MICRO) {
+                MICRO
+            } else {
+                1
+            };
             let share = u128::from(digest()) * u128::from(period / unit);
             let begin = Begin::Offset((share >> u64::BITS) as u64 * unit);
             Self { begin, ..*self }

@@ -96,11 +96,12 @@ impl LeakyBucket {
         let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
         let places = &mut state.freed.get_or_insert_default().0;
         // Bounded also where what is settled was never charged.
-        if departs > now && (places.len() as u64) < self.capacity.get() {
-            if let Err(index) = places.binary_search_by_key(&departs, |place| place.departs) {
-                let span = self.span(price);
-                places.insert(index, Place { departs, span });
-            }
+        if departs > now
+            && (places.len() as u64) < self.capacity.get()
+            && let Err(index) = places.binary_search_by_key(&departs, |place| place.departs)
+        {
+            let span = self.span(price);
+            places.insert(index, Place { departs, span });
         }
     }
 

@@ -220,7 +220,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// time otherwise.
     pub(super) fn make_some_room(&self, now: Moment) {
         let in_vain = self.room.searched_in_vain();
-        if in_vain % 8 == 0 {
+        if in_vain.is_multiple_of(8) {
             let found = self.table.sweep(now) + self.map.make_room(now.at());
             self.forgotten(found);
             self.room.searched(if found > 0 { 0 } else { 1 });

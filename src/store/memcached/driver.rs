@@ -99,11 +99,10 @@ impl Driver {
                 return Err(ended(format!("memcached answered unasked: {answer:?}, where nothing was expected; see that a memcached of version 1.6 or later listens at that port")));
             };
             waiter.answers.push(answer);
-            if waiter.answers.len() == waiter.expects || over.is_some() {
-                if let Some(waiter) = self.sent.pop_front() {
+            if (waiter.answers.len() == waiter.expects || over.is_some())
+                && let Some(waiter) = self.sent.pop_front() {
                     let _ = waiter.done.send(Ok(waiter.answers));
                 }
-            }
             if let Some(why) = over {
                 return Err(ended(why));
             }
@@ -157,10 +156,10 @@ impl Driver {
     /// Whether the server has been silent for too long.
     fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         loop {
-            if let Some(deadline) = &mut self.deadline {
-                if deadline.as_mut().poll(cx).is_pending() {
-                    return Ok(());
-                }
+            if let Some(deadline) = &mut self.deadline
+                && deadline.as_mut().poll(cx).is_pending()
+            {
+                return Ok(());
             }
             let Some(oldest) = self.sent.front() else {
                 self.deadline = None;

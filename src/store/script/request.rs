@@ -129,10 +129,10 @@ impl<Rule: Scripted> Rules<Rule> {
     /// When it does not fit into numbers.
     pub(super) fn in_numbers(&self, rule: &Rule) -> Result<Arc<Numbers>, Error> {
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, numbers)) = &*last() {
-            if known == rule {
-                return Ok(Arc::clone(numbers));
-            }
+        if let Some((known, numbers)) = &*last()
+            && known == rule
+        {
+            return Ok(Arc::clone(numbers));
         }
         let mut parts = Vec::new();
         rule.rule_parts(&mut parts)?;

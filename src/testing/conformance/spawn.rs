@@ -65,10 +65,10 @@ impl<R: Clone> Task<R> {
             answers.push(check.await.map_err(|error| format!("{error:?}")));
         }
         for (asks, answer) in self.calls.iter().zip(&mut answers) {
-            if let (Ok(decisions), true) = (&*answer, self.settle) {
-                if let Err(error) = give_back(store, asks, decisions).await {
-                    *answer = Err(error);
-                }
+            if let (Ok(decisions), true) = (&*answer, self.settle)
+                && let Err(error) = give_back(store, asks, decisions).await
+            {
+                *answer = Err(error);
             }
         }
         answers

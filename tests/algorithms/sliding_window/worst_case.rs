@@ -57,11 +57,10 @@ proptest! {
                 slice += 1;
             }
             let units = units.unwrap_or_else(|| remaining(&rule, &state, now));
-            if let Some(cost) = Cost::new(units) {
-                if rule.step(&mut state, at(now), cost).decision().is_admitted() {
+            if let Some(cost) = Cost::new(units)
+                && rule.step(&mut state, at(now), cost).decision().is_admitted() {
                     admitted.push((now, units));
                 }
-            }
         }
         prop_assert!(most_within(MINUTE, &admitted) < 2 * amount);
         for windows in 2..5 {

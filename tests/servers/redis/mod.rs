@@ -163,10 +163,10 @@ fn keys(connection: &mut Resp) -> Vec<Vec<u8>> {
 
 fn connect(address: SocketAddr, password: Option<&str>, limit: Duration) -> io::Result<Resp> {
     let mut connection = Resp::connect(address, limit)?;
-    if let Some(password) = password {
-        if let Reply::Error(error) = connection.call(&["AUTH", password])? {
-            return Err(io::Error::other(error));
-        }
+    if let Some(password) = password
+        && let Reply::Error(error) = connection.call(&["AUTH", password])?
+    {
+        return Err(io::Error::other(error));
     }
     Ok(connection)
 }

@@ -76,7 +76,7 @@ where
     async fn for_two_keys(&mut self, rule: &R, lot: &Lot) -> Kept {
         let (alice, bob) = (self.place("alice"), self.place("bob"));
         let ask = |n: usize| {
-            let (first, second) = if n % 2 == 0 {
+            let (first, second) = if n.is_multiple_of(2) {
                 (&alice, &bob)
             } else {
                 (&bob, &alice)
