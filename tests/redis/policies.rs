@@ -20,6 +20,7 @@ use tollgate::{
 
 use super::{
     acquire, at_once,
+    callers::url_of,
     crowd::{Crowd, DEADLINE, RESPONSE},
     groups::replicated,
     in_time, look, only, policy, servers,
@@ -406,15 +407,8 @@ async fn a_server_that_becomes_a_replica() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_its_cluster_replaces() {
     let cluster = servers::Cluster::start();
-    let nodes = &cluster.nodes()[..3];
-    let hosts: Vec<_> = nodes
-        .iter()
-        .map(|node| node.address().to_string())
-        .collect();
-    let url = format!("redis-cluster://{}", hosts.join(","));
-    let [master, ..] = nodes else {
-        panic!("expected three masters");
-    };
+    let master = &cluster.nodes()[0];
+    let url = url_of(&cluster);
     let (clients, name) = clients_of(&url, master).await;
     let policies = Policies::start(&url, clients).await;
     let sure = policies.admitted();

@@ -1,15 +1,17 @@
 //! Faults that take their time: `./test.sh slow`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tokio::time::{sleep, timeout};
 use tollgate::{TokenBucket, key::Key, store::Redis};
 
 use super::{
     acquire, at_once,
-    crowd::DEADLINE,
+    callers::url_of,
+    crowd::{DEADLINE, RESPONSE},
     groups::replicated,
-    policies::{Policies, TASKS, clients},
-    servers,
+    policies::{Policies, TASKS, clients, clients_of, connect},
+    servers, until_answered,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -17,11 +19,7 @@ use super::{
 async fn slots_that_move() {
     let cluster = servers::Cluster::start();
     let nodes: Vec<_> = cluster.nodes()[..3].iter().collect();
-    let hosts: Vec<_> = nodes
-        .iter()
-        .map(|node| node.address().to_string())
-        .collect();
-    let url = format!("redis-cluster://{}", hosts.join(","));
+    let url = url_of(&cluster);
     let policies = Policies::start(&url, clients()).await;
     let names = nodes.iter().flat_map(|node| node.keys());
     // The other key of each client lies in the same slot.
@@ -35,7 +33,7 @@ async fn slots_that_move() {
             let migration = cluster.begin_migration(slot, to.unwrap());
             migration.move_keys();
             // Neither here nor there for a while.
-            tokio::time::sleep(2 * DEADLINE).await;
+            sleep(2 * DEADLINE).await;
             migration.finish();
         }
         policies.wait_for_the_server();
@@ -72,7 +70,7 @@ async fn a_network_that_takes_half_a_second() {
     proxy.delay(Duration::from_millis(500));
     policies.wait_for_failures();
     // Some of the calls that were given up arrive.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    sleep(Duration::from_secs(3)).await;
     proxy.delay(Duration::ZERO);
     policies.wait_for_the_server();
     policies.end(0).await;
@@ -81,7 +79,7 @@ async fn a_network_that_takes_half_a_second() {
     let patient = Redis::<TokenBucket>::builder(url).response_timeout(Duration::from_secs(20));
     let patient: Redis<TokenBucket> = patient.connect().await.unwrap();
     proxy.delay(Duration::from_millis(500));
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let decision = acquire(&patient, &at_once(5), Key::from(7_u64))
         .await
         .unwrap();
@@ -104,4 +102,47 @@ async fn connections_that_are_half_open() {
         assert!(proxy.accepted() >= before + 3);
     }
     policies.end(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "slow: ./test.sh slow"]
+async fn a_cluster_is_surveyed_only_while_calls_fail_and_no_connection_is_left_behind() {
+    let cluster = servers::Cluster::start();
+    let url = url_of(&cluster);
+    let [master, other, ..] = cluster.nodes() else {
+        panic!("expected six nodes");
+    };
+    let ([client, ..], _) = clients_of(&url, master).await;
+    let store = connect(&url).await;
+    acquire(&store, &at_once(5), client).await.unwrap();
+    let accepted = || other.info("stats", "total_connections_received");
+    let counted =
+        |before: String| accepted().parse::<u64>().unwrap() - before.parse::<u64>().unwrap();
+    master.pause();
+    let before = accepted();
+    let end = Instant::now() + 6 * RESPONSE;
+    while Instant::now() < end {
+        let _ = timeout(DEADLINE, acquire(&store, &at_once(5), client)).await;
+    }
+    // One in each response timeout, which takes at least as long, and the question of this test.
+    let surveys = counted(before) - 1;
+    assert!((1..=7).contains(&surveys), "{surveys}");
+    // What the last call began ends.
+    sleep(6 * RESPONSE).await;
+    let before = accepted();
+    sleep(4 * RESPONSE).await;
+    assert_eq!(counted(before), 1);
+    master.resume();
+    cluster.settle();
+    until_answered(&store, &at_once(5), client).await;
+    drop(store);
+    for node in cluster.nodes() {
+        servers::wait_until("nobody but this test", 20 * RESPONSE, || {
+            let clients = node.command(&["CLIENT", "LIST", "TYPE", "normal"]);
+            match clients.lines().count() {
+                1 => Ok(()),
+                _ => Err(clients),
+            }
+        });
+    }
 }
