@@ -79,7 +79,7 @@ impl Client {
             if !decision.is_admitted() {
                 continue;
             }
-            let actual = if (n + caller) % 4 == 0 { most / 2 } else { 0 };
+            let actual = if (n + caller).is_multiple_of(4) { most / 2 } else { 0 };
             spent += actual;
             let done = self.settle(decision, actual);
             if n % 2 == 0 {
