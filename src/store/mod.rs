@@ -107,11 +107,11 @@ pub trait Backend {
         None
     }
 
-    /// The part of the store in which the state of a key lies and which fails by itself: a shard of a cluster; 0, the default,
-    /// where the store has no parts.
+    /// Returns the part of the store that holds the state of a key and can fail by itself, such as a shard of a cluster. 0, the
+    /// default, for a store without such parts, and while they are not known yet.
     ///
-    /// A [circuit breaker](StoreExt::circuit_breaker) leaves alone only the part that fails. Numbers stay the same over calls as
-    /// long as the parts do; 0 also stands for parts that are not known yet.
+    /// A [circuit breaker](StoreExt::circuit_breaker) has a state for each part. It asks before each call, so this must be fast and
+    /// must not block.
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         let _ = (policy, key);
         0

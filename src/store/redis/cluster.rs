@@ -74,7 +74,7 @@ impl Current {
 }
 
 impl Cluster {
-    /// Of which nobody is asked before the first call. `seeds` is not empty.
+    /// Creates a cluster that is connected to with the first call. `seeds` must not be empty.
     pub(super) fn new(seeds: Vec<(Address, Client)>, response_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             seeds,
@@ -90,12 +90,12 @@ impl Cluster {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shard of a slot; 0 while nobody has told.
+    /// Returns the shard of a slot; 0 before the first survey.
     pub(super) fn shard(&self, slot: u16) -> u32 {
         self.current().of(slot).map_or(0, |slots| slots.shard)
     }
 
-    /// Sees that there is a cluster, and that one of its masters can do what is asked of it.
+    /// Checks that there is a cluster, and that one of its masters can run the programs.
     pub(super) async fn check(self: &Arc<Self>) -> Result<(), Error> {
         self.surveyed().await?;
         let masters: Vec<_> = {
@@ -117,7 +117,7 @@ impl Cluster {
         why.map_or(Ok(()), Err)
     }
 
-    /// Asks the node that has the slot, and those that it names instead.
+    /// Sends a command to the node that has the slot, and follows redirections.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl Cluster {
         })
     }
 
-    /// The node at an address, which becomes known if it is not.
+    /// Returns the node at an address, and remembers it.
     fn node_at(self: &Arc<Self>, address: Address) -> Result<Node, Error> {
         if let Some(node) = self.current().nodes.get(&address) {
             return Ok(node.clone());
@@ -225,7 +225,7 @@ impl Cluster {
         }
     }
 
-    /// Learns which node has which slots, where nobody has yet; whether somebody had.
+    /// Fetches the slots unless they are known; returns whether they were.
     async fn surveyed(self: &Arc<Self>) -> Result<bool, Error> {
         let there = || (!self.current().slots.is_empty()).then_some(());
         if there().is_some() {
@@ -237,8 +237,8 @@ impl Cluster {
         Ok(false)
     }
 
-    /// Learns it anew, in the background: after a connection was lost, or a node did not have what it should have. Calls go on
-    /// by what is known meanwhile.
+    /// Fetches the slots again in the background, after a connection was lost or a node redirected a call. Calls use the known
+    /// slots meanwhile.
     ///
     /// One renewal at a time, and no other for `response_timeout` after it. Only calls begin one, so it ends when nobody calls.
     pub(super) fn renew(self: &Arc<Self>) {
@@ -263,7 +263,7 @@ impl Cluster {
         });
     }
 
-    /// Asks all nodes that are known at once. Ends as soon as half of them agree, so that one that is silent delays nobody.
+    /// Fetches the slots from all known nodes at once. Ends as soon as half of them agree, so a silent node causes no delay.
     async fn survey(self: &Arc<Self>) -> Result<(), Error> {
         let mut addresses: Vec<Address> = self.current().nodes.keys().cloned().collect();
         for (seed, _) in &self.seeds {
@@ -296,7 +296,7 @@ impl Cluster {
         }
     }
 
-    /// What one node tells, over a connection of its own: the one that calls share may be what is broken.
+    /// Fetches the slots from one node, over a new connection: the one that calls share may be broken.
     async fn topology_by(&self, address: &Address) -> RedisResult<Topology> {
         let asking = async {
             let client = self.client(address)?;
@@ -313,7 +313,7 @@ impl Cluster {
         told.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
-    /// Sends calls by that from now on. Nodes that are not in it any more are forgotten, with their connections.
+    /// Routes calls by a topology from now on, and drops nodes that are not in it, with their connections.
     fn follow(self: &Arc<Self>, topology: &Topology) -> Result<(), Error> {
         let mut slots = Vec::with_capacity(topology.ranges.len());
         for range in &topology.ranges {
@@ -348,7 +348,7 @@ impl Cluster {
 const PLACE: &str = "a cluster by one of the nodes in the URL";
 const NO_SEED: &str = "the URL of the cluster names no node: expected `redis-cluster://host:7000`";
 
-/// Whether another node is to be asked, or this one later.
+/// Returns `true` if the call belongs at another node, or must be sent again later.
 fn is_misdirected(error: &RedisError) -> bool {
     matches!(
         error.code(),

@@ -4,7 +4,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::source::Address;
 
-/// Slots that follow each other, and their master.
+/// A range of slots, and its master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
@@ -58,7 +58,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The number of the shard that a master's slots are: the lowest of them, which stays when a replica takes over.
+    /// Returns the shard of a master: its lowest slot, which stays the same when a replica takes over.
     pub(super) fn shard(&self, master: &Address) -> u32 {
         let first = self.ranges.iter().find(|range| range.master == *master);
         first.map_or(0, |range| u32::from(range.first))
@@ -91,7 +91,7 @@ fn address(node: &Value, asked: &str) -> Option<Address> {
     Some((host.to_owned(), u16::try_from(*port).ok()?))
 }
 
-/// Where `MOVED` and `ASK` send a call that the node at `asked` got.
+/// Returns the node that `MOVED` or `ASK` names; without a host, it is at the host that was `asked`.
 pub(super) fn redirection(error: &RedisError, asked: &str) -> Option<Address> {
     let (address, _) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
@@ -100,7 +100,7 @@ pub(super) fn redirection(error: &RedisError, asked: &str) -> Option<Address> {
     Some((host.to_owned(), port.parse().ok()?))
 }
 
-/// What is believed of several answers.
+/// The answers of several nodes, counted.
 #[derive(Default)]
 pub(super) struct Votes {
     answers: Vec<(Topology, usize)>,
@@ -118,7 +118,7 @@ impl Votes {
         1
     }
 
-    /// The answer of most nodes: one that is cut off from the others, or was stopped, tells what was.
+    /// Returns the answer that most nodes gave. One that is cut off, or was just resumed, reports an old topology.
     pub(super) fn believed(self) -> Option<Topology> {
         let most = self.answers.into_iter().max_by_key(|(_, count)| *count);
         most.map(|(topology, _)| topology)

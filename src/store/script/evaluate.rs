@@ -31,16 +31,16 @@ pub trait Evaluate: Send + Sync + 'static {
         argument: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
 
-    /// What kept the server from taking a program's first write, by the text of the error that the program met: it is full, or
-    /// takes no writes. Nothing was written then.
+    /// Returns the error of a program's first write that the server did not take, by its text: the server is full, or takes no
+    /// writes. Nothing was written then.
     fn unwritten(&self, why: &str) -> Error {
         Error::other(why)
     }
 
-    /// The part of the store in which a key lies and which fails by itself, as
-    /// [`Backend::shard`](crate::store::Backend::shard): in a cluster, the shard. 0, by default.
+    /// Returns the part of the store that holds a key and can fail by itself, such as a shard of a cluster, for
+    /// [`Backend::shard`](crate::store::Backend::shard). 0 by default.
     ///
-    /// `key` writes the key, which takes an allocation: do not call it where there is but one part.
+    /// `key` builds the key, which allocates: call it only if there are several parts.
     fn shard(&self, key: &dyn Fn() -> Box<[u8]>) -> u32 {
         let _ = key;
         0
