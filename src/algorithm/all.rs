@@ -168,7 +168,6 @@ impl Algorithm for All {
     }
 
     /// That of a list of the members' kinds, in order.
-    #[inline]
     fn state_kind(&self) -> StateKind {
         let list = const { StateKind::named("all") };
         let members = self.0.iter().map(AnyRule::state_kind);

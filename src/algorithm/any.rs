@@ -191,6 +191,10 @@ impl Algorithm for AnyRule {
     /// That of the rule that it is.
     #[inline]
     fn state_kind(&self) -> StateKind {
+        // First, so that all others are looked up in a table.
+        if let Self::All(rule) = self {
+            return rule.state_kind();
+        }
         each!(self, rule => rule.state_kind())
     }
 
