@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Policy, TokenBucket,
     clock::ManualClock,
-    store::{Ask, CasStats, Optimistic, OptimisticBuilder, Store},
+    store::{Ask, Backend, CasStats, Optimistic, OptimisticBuilder, Store},
 };
 
 use crate::memory::{Memory, Ways, driver};
@@ -118,4 +118,27 @@ async fn combining_and_backing_off_is_ten_times_as_fast_as_neither() {
     let (combined, fast) = many(a_store(WAYS), 64, 20).await;
     assert!(fast * 10 <= slow, "{fast:?} and {slow:?}");
     assert!(combined * 10 <= plainly, "{combined} and {plainly}");
+}
+
+/// One that its runtime leaves behind, and one outside of any.
+#[test]
+fn settlements_without_a_runtime_are_counted() {
+    let (rule, policy) = (TokenBucket::per_hour(10), Policy::new("api"));
+    let store = a_store(Ways {
+        delay: Some(Duration::from_millis(20)),
+        ..WAYS
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let settlement = || {
+        let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+        let answer = runtime.block_on(async { store.acquire(&ask).await.unwrap() });
+        let charge = { answer.as_slice()[0] }.take_charge().unwrap();
+        tollgate::store::Settlement::new(&policy, &rule, "alice".into(), charge, 0).unwrap()
+    };
+    let [left_behind, outside] = [settlement(), settlement()];
+    runtime.block_on(async { drop(store.settle(vec![left_behind])) });
+    drop(runtime);
+    assert_eq!(store.stats().unsettled, 1);
+    drop(store.settle(vec![outside]));
+    assert_eq!((store.stats().unsettled, store.unsettled()), (2, Some(2)));
 }

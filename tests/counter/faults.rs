@@ -5,13 +5,14 @@ use std::time::Duration;
 use tollgate::{
     Cost, FixedWindow, SlidingWindow,
     clock::ManualClock,
-    store::{Counters, CountersBuilder, Error, Increment, Totals},
+    key::Key,
+    store::{Backend, Counters, CountersBuilder, Error, Increment, Settlement, Store, Totals},
 };
 
 use super::{
     Node, acquire,
     cache::{Cache, Fault},
-    look, node, settle,
+    look, node, policy, settle,
 };
 
 /// What fails is undecided, never let through; and what it charged is at most what it asked for.
@@ -236,4 +237,17 @@ async fn totals_that_cannot_be_are_errors() {
     let cost = Cost::new(1 << 40).unwrap();
     let told = acquire(&store(u64::MAX, &[u64::MAX]), &rule, cost.get()).await;
     assert!(told.is_err(), "one total for two counters: {told:?}");
+}
+
+#[test]
+fn settlements_outside_of_a_runtime_are_counted() {
+    let clock = ManualClock::default();
+    let (cache, rule) = (Cache::new(&clock), FixedWindow::per_hour(3));
+    let store = node(&cache, &clock);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut decision = runtime.block_on(acquire(&store, &rule, 1)).unwrap();
+    let charge = decision.take_charge().unwrap();
+    let settlement = Settlement::new(policy(), &rule, Key::GLOBAL, charge, 0).unwrap();
+    drop(store.settle(vec![settlement]));
+    assert_eq!((store.stats().unsettled, store.unsettled()), (1, Some(1)));
 }

@@ -79,7 +79,11 @@ impl Client {
             if !decision.is_admitted() {
                 continue;
             }
-            let actual = if (n + caller).is_multiple_of(4) { most / 2 } else { 0 };
+            let actual = if (n + caller).is_multiple_of(4) {
+                most / 2
+            } else {
+                0
+            };
             spent += actual;
             let done = self.settle(decision, actual);
             if n % 2 == 0 {
@@ -167,6 +171,33 @@ async fn a_settlement_that_is_dropped_goes_out() {
     }
     assert_eq!(remaining(&store, &rule, key).await, 10);
     assert_eq!(store.stats().unsettled, 0);
+}
+
+/// What a settlement leaves as it was is not written, and its expiry stays; what it forgets does not stay.
+#[tokio::test]
+async fn a_settlement_that_changes_nothing_writes_nothing() {
+    let server = servers::Redis::start();
+    let writes = || server.info("persistence", "rdb_changes_since_last_save");
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    for (text, _) in SLOW {
+        let rule = Arc::new(text.parse().unwrap());
+        let client = Client {
+            store: store.clone(),
+            rule,
+        };
+        let decisions = [client.decide(2).await, client.decide(2).await];
+        let before = writes();
+        client.settle(decisions[0], 2).await.unwrap();
+        assert_eq!(writes(), before, "{text}");
+        client.settle(decisions[1], 0).await.unwrap();
+        assert_ne!(writes(), before, "{text}");
+        store.reset(policy(), &Key::from(7_u64)).await.unwrap();
+        let before = writes();
+        // Nothing is known of the key any more.
+        client.settle(decisions[0], 0).await.unwrap();
+        assert_eq!(writes(), before, "{text}");
+        assert!(server.keys().is_empty(), "{text}");
+    }
 }
 
 /// More than fit into one request, on as many keys; one of them under a rule that fits into no script.

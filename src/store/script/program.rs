@@ -25,17 +25,28 @@ const ALGORITHMS: [[&str; 2]; 9] = [
     algorithm!("warm_up_spaced"),
 ];
 
-/// Pieces that several programs have in common.
-const PIECES: [(&str, &str); 9] = [
-    ("bounds", include_str!("lua/bounds.lua")),
-    ("shape", include_str!("lua/shape.lua")),
-    ("kinds", include_str!("lua/kinds.lua")),
-    ("readable", include_str!("lua/readable.lua")),
-    ("buckets/clock", include_str!("lua/buckets/clock.lua")),
-    ("buckets/form", include_str!("lua/buckets/form.lua")),
-    ("buckets/read", include_str!("lua/buckets/read.lua")),
-    ("buckets/step", include_str!("lua/buckets/step.lua")),
-    ("buckets/write", include_str!("lua/buckets/write.lua")),
+macro_rules! piece {
+    ($name:literal) => {
+        ($name, include_str!(concat!("lua/", $name, ".lua")))
+    };
+}
+
+/// Pieces that several programs or functions have in common.
+const PIECES: [(&str, &str); 14] = [
+    piece!("bounds"),
+    piece!("kinds"),
+    piece!("shape"),
+    piece!("readable"),
+    piece!("buckets/clock"),
+    piece!("buckets/form"),
+    piece!("buckets/read"),
+    piece!("buckets/step"),
+    piece!("buckets/write"),
+    piece!("cascade/known"),
+    piece!("fixed_window/holding"),
+    piece!("warm_up_spaced/place"),
+    piece!("warm_up_spaced/price"),
+    piece!("warm_up_spaced/wait"),
 ];
 
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.

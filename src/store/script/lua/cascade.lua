@@ -35,42 +35,13 @@ ends[CASCADE] = function(rule, state)
   return last
 end
 
--- Returns the state unless it is forgotten, and whether a new key is at rest.
-local function remembered(rule, state, now)
-  local at_rest = true
-  for n = 2, #rule, 5 do
-    at_rest = at_rest and starts_full(rule, n)
-  end
-  if state and not at_rest and now >= ends[CASCADE](rule, state) then
-    state = nil
-  end
-  return state, at_rest
-end
-
--- Returns the state of a new key.
-local function fresh(rule, now)
-  local new = { CASCADE }
-  for n = 2, #rule, 5 do
-    local last = #new
-    new[last + 1], new[last + 2], new[last + 3] = now, rule[n + 3] * rule[n + 1], rule[n]
-  end
-  return new
-end
-
 steps[CASCADE] = function(rule, state, now, cost)
   local buckets = (#rule - 1) / 5
-  local at_rest, capacity = nil, 0
+  local capacity = 0
   for n = 2, #rule, 5 do
     capacity = math.max(capacity, rule[n + 2])
   end
-  state, at_rest = remembered(rule, state, now)
-  local new, at
-  if state then
-    new, at = first(rule, state)
-    at = math.max(now, at)
-  else
-    new, at = fresh(rule, now), now
-  end
+  -- include cascade/known
   for bucket = 0, buckets - 1 do
     local n, own = 2 + 3 * bucket, 2 + 5 * bucket
     local level = new[n + 1]

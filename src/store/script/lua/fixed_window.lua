@@ -13,13 +13,6 @@ ends[FIXED_WINDOW] = function(_, state)
   return state[4] == 0 and state[2] or state[3]
 end
 
--- Returns begin and end of the window that holds an instant, if one begins at `anchor`.
-local function window_of(at, anchor, period)
-  -- Only an offset lies behind the instant.
-  local since = at >= anchor and fmod(at - anchor, period) or period - (anchor - at)
-  return math.max(0, at - since), math.min(at - since + period, LAST)
-end
-
 steps[FIXED_WINDOW] = function(rule, state, now, cost)
   local period, offset, limit = rule[2], rule[3], rule[4]
   local at, first, count = now, now, 0
@@ -30,7 +23,8 @@ steps[FIXED_WINDOW] = function(rule, state, now, cost)
       first, count = state[2], state[4]
     end
   end
-  local start, stop = window_of(at, offset < 0 and first or offset, period)
+  local anchor = offset < 0 and first or offset
+  -- include fixed_window/holding
   if count > 0 then
     start = math.max(start, state[2])
   end

@@ -4,13 +4,10 @@ settles[CASCADE] = function(rule, state, now, charge)
   if not rule[own] then
     return nil
   end
-  state = remembered(rule, state, now)
-  local new, at, paid, level, from
+  -- include cascade/known
+  local paid, level, from
   if state then
-    new, at = first(rule, state)
-    at, paid, level, from = math.max(now, at), new[n], new[n + 1], new[n + 2]
-  else
-    new, at = fresh(rule, now), now
+    paid, level, from = new[n], new[n + 1], new[n + 2]
   end
   local left_at, left = corrected(rule, own, paid, level, from, at, charge, least_end(rule, own, charge))
   if not left_at then

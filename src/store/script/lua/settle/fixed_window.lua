@@ -13,7 +13,8 @@ settles[FIXED_WINDOW] = function(rule, state, now, charge)
   if more <= 0 or offset < 0 then
     return nil
   end
-  local start, stop = window_of(charge.at, offset, period)
+  local at, anchor = charge.at, offset
+  -- include fixed_window/holding
   if (state and math.max(now, state[2]) or now) < stop then
     return { FIXED_WINDOW, start, stop, more }
   end

@@ -1,8 +1,18 @@
+local function price_of(rule, cost)
+  -- include warm_up_spaced/price
+  return low, high
+end
+
+local function wait_for(rule, warmth, high)
+  -- include warm_up_spaced/wait
+  return wait
+end
+
 -- Returns the backlog and the warmth behind the call of a charge as if it had cost `actual`, which is less. Nil unless no other call was
 -- told a delay since.
 local function behind(rule, state, now, charge)
   local per_nano, most, climb = 2 ^ rule[2], rule[7], rule[11]
-  local low, high = price(rule, charge.cost)
+  local low, high = price_of(rule, charge.cost)
   local micros, ticks, warmth = left(rule, state)
   local backlog = micros * 1000 * per_nano + ticks
   -- Or colder than it was, where the warmth was cut.
@@ -12,7 +22,7 @@ local function behind(rule, state, now, charge)
     return nil
   end
   -- If the key was idle since, its departure lies before the last write.
-  backlog = backlog - wait(rule, before, high)
+  backlog = backlog - wait_for(rule, before, high)
   local nanos = math.ceil(backlog / per_nano)
   local departs = state[2] + div_floor(nanos, 1000)
   if backlog < 0 or departs ~= charge.departs or nanos % 1000 ~= charge.departs_nanos then
@@ -28,21 +38,17 @@ local function behind(rule, state, now, charge)
   elseif actual == 0 then
     return backlog, before
   end
-  low, high = price(rule, actual)
-  return backlog + wait(rule, before, high), math.min(before + low, most + 1)
+  low, high = price_of(rule, actual)
+  return backlog + wait_for(rule, before, high), math.min(before + low, most + 1)
 end
 
 settles[WARM_UP_SPACED] = function(rule, state, now, charge)
-  local at, backlog, warmth
   if charge.actual > charge.cost then
-    local _, high = price(rule, charge.actual - charge.cost)
-    at, backlog, warmth = place(rule, state, now)
-    backlog = backlog + high
+    local _, high = price_of(rule, charge.actual - charge.cost)
+    -- include warm_up_spaced/place
+    return { WARM_UP_SPACED, at, math.min(backlog + high, LIMIT - 1), warmth, rule[2] }
   elseif charge.actual < charge.cost and state then
-    at = state[2]
-    backlog, warmth = behind(rule, state, now, charge)
-  end
-  if backlog then
-    return { WARM_UP_SPACED, at, math.min(backlog, LIMIT - 1), warmth, rule[2] }
+    local backlog, warmth = behind(rule, state, now, charge)
+    return backlog and { WARM_UP_SPACED, state[2], backlog, warmth, rule[2] }
   end
 end
