@@ -69,7 +69,8 @@ use self::link::Link;
 /// copied: the admissions of the last moments before, usually milliseconds, at most one limit more if the
 /// replica knew nothing of the client. No call is sent a second time where it may have been charged. Only a
 /// [`ClusterConnection` of the application](Script::over) does that: it sends a call again when a connection breaks, so that
-/// such a call may be charged more than once, to the disadvantage of the client.
+/// such a call may be charged more than once, to the disadvantage of the client. A settlement in such a request may be made more than
+/// once too: at most 64 refunds for each connection that breaks then count twice, to the advantage of their clients.
 ///
 /// # In a cluster
 ///

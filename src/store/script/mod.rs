@@ -1,8 +1,8 @@
 //! Stores that run a program beside their data.
 //!
 //! One program in Lua serves all rules: a driver, and a step for each algorithm; two more decide the same where
-//! there are token buckets alone, many or one. Each takes the server's time, reads the states of all keys that it is asked
-//! for, decides, and writes what has changed, with an expiry. What it answers is what it found: this side makes the decisions anew from that, by the same
+//! there are token buckets alone, many or one. A fourth makes settlements before it decides, with a correction for each algorithm. Each takes the server's time, reads the states of all keys that it is asked
+//! for, decides, and writes what has changed, with an expiry. What it answers is what it found, or what settlements left of that: this side makes the decisions anew from that, by the same
 //! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so that every number is the same.
 //!
 //! | file | |
@@ -16,7 +16,7 @@
 //! | `queue` | batches of calls and corrections |
 //! | `key` | requests about a single key |
 //! | `pack` | MessagePack |
-//! | `lua/` | the driver, a step for each algorithm, and the programs for buckets |
+//! | `lua/` | the driver, a step and a correction for each algorithm, and the programs for buckets |
 
 mod answer;
 mod evaluate;

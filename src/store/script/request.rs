@@ -192,13 +192,12 @@ impl Request {
             let cost = question.cost();
             items.push(Item { rule, key, cost });
         }
-        let of_calls = known.len();
         let corrected: Vec<_> = corrections
             .iter()
             .map(|correction| {
                 let next = known.len();
                 let key = *known.entry(&correction.key).or_insert(next);
-                (number_of(&mut rules, &correction.rule), key, correction)
+                [number_of(&mut rules, &correction.rule), key]
             })
             .collect();
         let mut keys = Vec::with_capacity(known.len());
@@ -217,19 +216,18 @@ impl Request {
                 } else {
                     Program::SETTLE
                 };
-                (program, list(now, &rules, asks, &items, &corrected))
+                let corrected = corrections.iter().zip(&corrected);
+                (program, list(now, &rules, asks, &items, corrected))
             }
         };
-        let numbers: Vec<_> = corrected.iter().map(|(_, key, _)| *key).collect();
         let questions = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
         for (question, place) in questions.zip(&places) {
             if *place == keys.len() {
                 keys.push(mem::take(&mut question.key));
             }
         }
-        debug_assert_eq!(keys.len(), of_calls);
-        for (correction, number) in corrections.into_iter().zip(numbers) {
-            if number == keys.len() {
+        for (correction, [_, place]) in corrections.into_iter().zip(corrected) {
+            if place == keys.len() {
                 keys.push(correction.key);
             }
         }
@@ -258,12 +256,12 @@ fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
 }
 
 /// The argument of a request to settle and decide.
-fn list(
+fn list<'c>(
     now: Option<u64>,
     rules: &[&Numbers],
     asks: impl Iterator<Item = usize>,
     mut items: &[Item],
-    corrections: &[(usize, usize, &Correction)],
+    corrections: impl ExactSizeIterator<Item = (&'c Correction, &'c [usize; 2])>,
 ) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(4 * items.len());
     for count in asks {
@@ -274,7 +272,8 @@ fn list(
         numbers.extend(own.flat_map(|item| [item.rule as i64 + 1, item.key as i64 + 1, item.cost]));
     }
     let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
-    put_array(&mut bytes, 3 + usize::from(!corrections.is_empty()));
+    let settles = corrections.len() > 0;
+    put_array(&mut bytes, 3 + usize::from(settles));
     put_number(&mut bytes, now.unwrap_or(0) as i64);
     put_array(&mut bytes, rules.len());
     rules
@@ -284,11 +283,11 @@ fn list(
     numbers
         .iter()
         .for_each(|number| put_number(&mut bytes, *number));
-    if !corrections.is_empty() {
+    if settles {
         put_array(&mut bytes, corrections.len());
     }
-    for (rule, key, correction) in corrections {
-        correction.put(&mut bytes, [*rule, *key]);
+    for (correction, places) in corrections {
+        correction.put(&mut bytes, *places);
     }
     bytes
 }
