@@ -216,7 +216,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// ```
     /// use tollgate::{LeakyBucket, prelude::*};
     ///
-    /// let layer = RateLimitLayer::new(LeakyBucket::per_second(10)).store(Local::new().fail_open());
+    /// let store = Local::<LeakyBucket>::new().fail_open();
+    /// let layer = RateLimitLayer::new(LeakyBucket::per_second(10)).store(store);
     /// assert_eq!(layer.unsettled(), 0);
     /// ```
     pub fn unsettled(&self) -> u64
