@@ -104,7 +104,7 @@ use crate::{
 /// | what another program wrote, or a part of a value | what a fresh key gets; it is replaced by the next admission and counted in [`healed`](CasStats::healed) |
 /// | a state of the rule's kind that cannot be read | the same; states of other kinds stay |
 /// | a state of another kind | what the rule admits by its own state: no more than one limit for each kind, in whatever order the rules come |
-/// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error, counted in [`newer`](CasStats::newer), until the key is reset or expires |
+/// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error of that call [alone](crate::store::Error::is_unsupported), counted in [`newer`](CasStats::newer), until the key is reset or expires |
 ///
 /// The last is no damage: while two versions share a store, each of them would begin afresh where the other one had
 /// written, and mint a limit each time. So roll out the version that can read the new form first. What two releases with different rules

@@ -73,7 +73,11 @@ use self::pool::Pool;
 /// | restarts, or is flushed | nothing, or one of the above | every limit begins afresh: a flush is a fresh start |
 /// | evicts keys (its memory is full) | nothing | an evicted client begins afresh: watch `evictions` in `stats` |
 /// | is full and may not evict (`-M`) | an error; refusals and looks are still answered | the server forgets the key that it could not write: its client begins afresh |
-/// | a state is larger than an item may be (`-I`, 1 MB by default) | an error that says so; what was there stays | refused until it has become smaller |
+/// | a state is larger than an item may be (`-I`, 1 MB by default) | an error that [`is_unsupported`](super::Error::is_unsupported): that client is refused with 500, and nobody else; what was there stays | refused until it has become smaller |
+///
+/// Only a [`SlidingLog`](crate::SlidingLog) grows so large: it takes 3 to 7 bytes for each admitted call of its period, more the further calls lie
+/// apart. So some 140,000 calls fit into 1 MB. How many there will be is not known when a layer is built, so a larger limit
+/// is not refused then.
 ///
 /// There is no cluster: all nodes of an application must name the same server. Where a proxy spreads keys, each key
 /// must always lie on one server.

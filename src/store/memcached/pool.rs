@@ -220,3 +220,24 @@ pub(super) fn unexpected(answer: Option<&Answer>) -> Error {
         "memcached answered {line:?} where no error was expected{help}"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the server says of one value does not concern the others.
+    #[test]
+    fn only_a_value_that_is_too_large_concerns_its_key_alone() {
+        for (line, is_unsupported) in [
+            ("SERVER_ERROR object too large for cache", true),
+            ("SERVER_ERROR out of memory storing object", false),
+            ("ERROR Too many open connections", false),
+            ("CLIENT_ERROR bad data chunk", false),
+        ] {
+            let error = unexpected(Some(&Answer::Error(line.to_owned())));
+            assert_eq!(error.is_unsupported(), is_unsupported, "{line}");
+            assert!(error.to_string().contains(line), "{error}");
+        }
+        assert!(!unexpected(None).is_unsupported());
+    }
+}

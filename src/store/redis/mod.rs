@@ -51,9 +51,9 @@ use self::link::Link;
 ///
 /// | fault | what calls get | afterwards |
 /// |---|---|---|
-/// | cannot be reached, shuts down, loads its data, is busy with a script | an error that [`is_unavailable`](Error::is_unavailable), at once | the next call asks anew |
+/// | cannot be reached, shuts down, loads its data, is busy with a script for longer than its `busy-reply-threshold` | an error that [`is_unavailable`](Error::is_unavailable), at once | the next call asks anew |
 /// | is gone when the program starts | the same after [`connect_lazy`](RedisBuilder::connect_lazy); `connect` fails | the first call after it came is decided |
-/// | is silent, or its connection is half-open | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the connection is given up, also where the call was dropped before, and the next call makes another; what was sent may still be charged |
+/// | is silent, its connection is half-open, or it is busy with a script for less than that | an error that [`is_timeout`](Error::is_timeout), after [`response_timeout`](RedisBuilder::response_timeout), or twice that while a connection is being made | the connection is given up, also where the call was dropped before, and the next call makes another; what was sent may still be charged |
 /// | closed an idle connection | nothing: the call goes out on a new one | |
 /// | a connection breaks with a call under way | an error that is unavailable; the call may be charged | the next call connects anew |
 /// | has become a replica | the same, as an error that is unavailable | each call connects anew, and sentinels or the name service tell where |
@@ -64,6 +64,7 @@ use self::link::Link;
 /// | a failover is planned (cluster) | nothing: the call is sent on to the successor | |
 /// | one shard is dead (cluster) | errors for keys in that shard, and nothing for others | a [circuit breaker](super::CircuitBreaker) leaves that shard alone |
 /// | evicts keys (any other policy) | nothing | an evicted client begins afresh |
+/// | a rule does not [fit](#precision), or one call in a cluster is about several clients | an error that [`is_unsupported`](Error::is_unsupported), of this call alone | the same |
 ///
 /// Replication is asynchronous. After a failover a client may be admitted once more for what was charged and not yet
 /// copied: the admissions of the last moments before, usually milliseconds, at most one limit more if the
@@ -91,7 +92,8 @@ use self::link::Link;
 /// # Precision
 ///
 /// Microseconds, as whole numbers up to 2⁵³. A rule whose limit times its period, after reducing the quota,
-/// lies beyond that, or whose amount a microsecond lies beyond 2²⁶ after it, is an error; so is one with a period, offset,
+/// lies beyond that, or whose amount a microsecond lies beyond 2²⁶ after it, is an error, told when its
+/// [layer is built](crate::RateLimitLayer::try_store); so is one with a period, offset,
 /// `keep` or `max-wait` of no whole microseconds. A spaced warm-up counts in the finest ticks that fit, 2⁻¹⁵ ns for one over
 /// 10 s, and is an error where they were longer than a nanosecond: where its times come to more than about 26 days.
 ///
