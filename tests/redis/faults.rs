@@ -383,14 +383,28 @@ async fn who_may_not_is_told_what_is_missing() {
     assert!(why.contains("password of the server into the URL"), "{why}");
 }
 
+/// No call fails, and whoever is evicted begins afresh.
 #[tokio::test]
 async fn a_server_that_evicts_forgets() {
     let server = servers::Redis::start();
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    let used: u64 = server.info("memory", "used_memory").parse().unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let room = (used + (1 << 20)).to_string();
+    server.command(&["CONFIG", "SET", "maxmemory", &room]);
+    let name = server.keys().pop().unwrap();
+    for client in 1000_u64.. {
+        let decision = acquire(&store, &rule, Key::from(client)).await.unwrap();
+        assert_eq!(decision.remaining(), Some(4));
+        if client % 500 == 0 && !server.keys().contains(&name) {
+            break;
+        }
+        assert!(client < 100_000, "nobody was evicted");
+    }
+    assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
+    // One that has no room for anybody at all.
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    // Whatever it evicts, this is not enough.
     assert!(acquire(&store, &rule, Key::from(8_u64)).await.is_err());
     assert!(server.keys().is_empty());
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
