@@ -138,6 +138,65 @@ mod with_it {
         assert!(!format!("{:?}", builder(&tls).client_certificate("a", "b")).contains("key"));
     }
 
+    /// Of an authority, which vouches for it until the end of that year.
+    fn certificate(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, until: i32) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(until, 12, 31);
+        let certificate = params.signed_by(&key, issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// Connections that are there go on; the next one is not made, and its calls meet the policy.
+    #[tokio::test]
+    async fn a_certificate_that_expires_is_noticed_when_a_connection_is_made() {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let own = rcgen::KeyPair::generate().unwrap();
+        let root = params.self_signed(&own).unwrap().pem();
+        let issuer = rcgen::Issuer::new(params, own);
+        let (valid, expired) = (certificate(&issuer, 4000), certificate(&issuer, 2020));
+        let shown = servers::Tls {
+            certificate: valid.0,
+            key: valid.1,
+            ..super::server::tls(false)
+        };
+        let tls = TlsRedis::start_with(servers::Redis::options(), shown);
+        let trusting = builder(&tls).root_certificate(root.as_str());
+        let store: Redis<TokenBucket> = trusting.clone().connect().await.unwrap();
+        let (rule, key) = (at_once(9), Key::from(7_u64));
+        assert_eq!(admitted(&store, &rule, key, 1).await, 1);
+
+        let folder = tls.server.command(&["CONFIG", "GET", "dir"]);
+        let folder = std::path::Path::new(folder.lines().last().unwrap());
+        let file = |name: &str, text: &str| {
+            std::fs::write(folder.join(name), text).unwrap();
+            folder.join(name).to_str().unwrap().to_owned()
+        };
+        let (cert, private) = (file("old.pem", &expired.0), file("old-key.pem", &expired.1));
+        let set = [
+            "CONFIG",
+            "SET",
+            "tls-cert-file",
+            &cert,
+            "tls-key-file",
+            &private,
+        ];
+        tls.server.command(&set);
+        assert_eq!(admitted(&store, &rule, key, 3).await, 3);
+        tls.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        // The first ones may still go out on the connection that is closed.
+        while acquire(&store, &rule, key).await.is_ok() {}
+        for _ in 0..3 {
+            let error = acquire(&store, &rule, key).await.unwrap_err();
+            assert!(error.is_unavailable(), "{error:?}");
+            assert!(error.to_string().contains("expired"), "{error}");
+            assert!(error.to_string().contains("renew"), "{error}");
+        }
+        let told = trusting.connect::<TokenBucket>().await.unwrap_err();
+        assert!(told.to_string().contains("expired"), "{told}");
+    }
+
     #[tokio::test]
     async fn a_server_that_asks_who_is_there() {
         let tls = TlsRedis::start(true);

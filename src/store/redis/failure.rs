@@ -104,10 +104,14 @@ const MISSING: &str = "the user needs `+info +script|load +evalsha +eval +time +
      on keys that begin with the prefix, and in a cluster `+cluster|slots +asking`";
 const AUTHORITY: &str = "give the certificate of the authority that vouches for the server to `RedisBuilder::root_certificate`";
 
-const TLS_ADVICE: [(&str, &str); 6] = [
+const TLS_ADVICE: [(&str, &str); 7] = [
     ("UnknownIssuer", AUTHORITY),
     // Another authority of the same name.
     ("BadSignature", AUTHORITY),
+    (
+        "certificate expired",
+        "renew the server's certificate, or see that the clock of this host is right",
+    ),
     (
         "certificate not valid for name",
         "the server's certificate must name the host in the URL, or the one that sentinels or a cluster tell: \

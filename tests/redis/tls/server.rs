@@ -55,7 +55,11 @@ impl TlsRedis {
     }
 
     fn start_of(options: RedisOptions, asks_clients: bool) -> Self {
-        let tls = tls(asks_clients);
+        Self::start_with(options, tls(asks_clients))
+    }
+
+    /// A server that shows this certificate.
+    pub(crate) fn start_with(options: RedisOptions, tls: Tls) -> Self {
         let server = options.start_as(|folder| tls.arguments(folder));
         Self { server, tls }
     }
