@@ -83,9 +83,9 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
     })?;
     let address = listener.local_addr()?;
     let app = match store {
-        Opened::Any(rule, store) => routes::app(args, rule, store),
+        Opened::Any(rule, store) => routes::app(args, rule, store)?,
         #[cfg(feature = "memcached")]
-        Opened::Counted(rule, store) => routes::app(args, rule, store),
+        Opened::Counted(rule, store) => routes::app(args, rule, store)?,
     };
     // Without the connect info the limit could not tell clients apart, and would say so.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();

@@ -18,19 +18,26 @@ use crate::{args::Args, store::AnyStore};
 /// The longest `/slow`, in milliseconds.
 const SLOWEST: u64 = 10_000;
 
-pub(crate) fn app<Rule>(args: &Args, rule: Rule, store: AnyStore<Rule>) -> Router
+/// # Errors
+///
+/// When the store cannot run the rule.
+pub(crate) fn app<Rule>(
+    args: &Args,
+    rule: Rule,
+    store: AnyStore<Rule>,
+) -> Result<Router, tollgate::Error>
 where
     Rule: Algorithm + Send + Sync + 'static,
 {
-    let limit = RateLimitLayer::new(rule)
+    let limit = RateLimitLayer::try_new(rule)?
         .key(args.key.clone())
-        .store(store)
+        .try_store(store)?
         .respond(Http::new().headers(args.headers));
-    Router::new()
+    Ok(Router::new()
         .route("/", get(hello))
         .route("/slow", get(slow))
         .route("/decision", get(decision))
-        .layer(limit)
+        .layer(limit))
 }
 
 async fn hello(outcome: Outcome) -> String {
