@@ -166,9 +166,9 @@ async fn run(
             };
             settled.push((client, rule, charged, actual));
         }
-        let rule = random.below(rules.len() as u64) as usize;
         let asked: Vec<_> = (0..random.below(4))
             .map(|_| {
+                let rule = random.below(rules.len() as u64) as usize;
                 let client = random.below(KEYS as u64) as usize;
                 (client, rule, Cost::new(1 + random.below(3)).unwrap())
             })

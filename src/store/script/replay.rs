@@ -101,14 +101,20 @@ fn disagreement() -> Error {
     )
 }
 
-/// The state of a kind of rules, and one of these rules.
-type ByKind<Rule> = (Arc<Numbers>, Option<<Rule as Algorithm>::State>);
+/// The state of a kind of rules.
+struct ByKind<Rule: Algorithm> {
+    /// The rule that read it.
+    numbers: Arc<Numbers>,
+    state: Option<Rule::State>,
+    /// Whether a call has changed it. Until then each rule reads for itself what was found: it may leave some of that out.
+    is_written: bool,
+}
 
 /// Makes the decisions of calls anew, as the program made them.
 struct Replay<'a, Rule: Scripted> {
     now: Timestamp,
     found: &'a [Option<Cow<'a, [u8]>>],
-    /// What the states of a key have become, by the kinds of rules that asked; the `None` within is no state.
+    /// What the states of a key have become, by the kinds of rules that asked.
     states: Vec<SmallVec<[ByKind<Rule>; 1]>>,
     /// As [`Answer::admitted`].
     admitted: Vec<u64>,
@@ -125,18 +131,35 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
         }
     }
 
-    fn state(&mut self, place: usize, question: &Question<Rule>) -> &mut Option<Rule::State> {
-        let states = &mut self.states[place];
+    fn state(&mut self, place: usize, question: &Question<Rule>) -> &mut ByKind<Rule> {
+        let (states, numbers) = (&mut self.states[place], &question.numbers);
+        let read = || ByKind {
+            numbers: Arc::clone(numbers),
+            state: self.found[place]
+                .as_deref()
+                .and_then(|found| state_of(&question.rule, found)),
+            is_written: false,
+        };
         let known = states
             .iter()
-            .position(|(numbers, _)| numbers.is_of_kind(&question.numbers));
+            .position(|known| known.numbers.is_of_kind(numbers));
         let known = known.unwrap_or_else(|| {
-            let found = self.found[place].as_deref();
-            let state = found.and_then(|found| state_of(&question.rule, found));
-            states.push((Arc::clone(&question.numbers), state));
+            states.push(read());
             states.len() - 1
         });
-        &mut states[known].1
+        let known = &mut states[known];
+        if !known.is_written && !Arc::ptr_eq(&known.numbers, numbers) {
+            *known = read();
+        }
+        known
+    }
+
+    fn step(&mut self, place: usize, question: &Question<Rule>) -> Step {
+        let now = self.now;
+        let known = self.state(place, question);
+        let step = question.rule.step(&mut known.state, now, question.cost);
+        known.is_written |= !matches!(step, Step::Kept(_));
+        step
     }
 
     /// The decisions of a call whose asks are about the keys of these places.
@@ -155,35 +178,32 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
     }
 
     fn decide_exactly(&mut self, Call(questions): &Call<Rule>, places: &[usize]) -> Decisions {
-        let now = self.now;
         if let ([question], [place]) = (&questions[..], places) {
-            let state = self.state(*place, question);
-            return question
-                .rule
-                .step(state, now, question.cost)
-                .decision()
-                .into();
+            return self.step(*place, question).decision().into();
         }
         let asks = || questions.iter().zip(places);
         // Of these keys alone: a request may be about many more.
         let before: Vec<_> = asks()
-            .map(|(question, place)| self.state(*place, question).clone())
+            .map(|(question, place)| {
+                let known = self.state(*place, question);
+                (known.state.clone(), known.is_written)
+            })
             .collect();
-        let look = |((question, _), before): (_, &Option<_>)| {
-            let question: &Question<Rule> = question;
-            question.rule.look(before.as_ref(), now)
+        let look = |((question, _), (before, _)): ((&Question<Rule>, _), &(Option<_>, bool))| {
+            question.rule.look(before.as_ref(), self.now)
         };
         let looks: Vec<Decision> = asks().zip(&before).map(look).collect();
         let mut steps = Vec::with_capacity(questions.len());
         // What is left of each write if the call is refused: only what a refusal wrote.
         let mut left = Vec::new();
         for (n, (question, place)) in asks().enumerate() {
-            let state = self.state(*place, question);
-            let step = question.rule.step(state, now, question.cost);
-            if !matches!(step, Step::Kept(_)) && !step.decision().is_admitted() {
-                left.push((n, state.clone()));
-            } else if !matches!(step, Step::Kept(_)) {
-                left.push((n, before[n].clone()));
+            let step = self.step(*place, question);
+            if !matches!(step, Step::Kept(_)) {
+                let state = match step.decision().is_admitted() {
+                    true => before[n].clone(),
+                    false => (self.state(*place, question).state.clone(), true),
+                };
+                left.push((n, state));
             }
             steps.push(step);
         }
@@ -191,8 +211,9 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
             return steps.into_iter().map(Step::decision).collect();
         }
         // In order, as the program: of a state that was asked for twice, the last write says.
-        for (n, state) in before.into_iter().enumerate().chain(left) {
-            *self.state(places[n], &questions[n]) = state;
+        for (n, (state, is_written)) in before.into_iter().enumerate().chain(left) {
+            let known = self.state(places[n], &questions[n]);
+            (known.state, known.is_written) = (state, is_written);
         }
         let decision = |(step, look): (Step, Decision)| match step.decision() {
             refusal if !refusal.is_admitted() => refusal,
