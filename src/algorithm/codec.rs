@@ -61,6 +61,7 @@ pub trait Codec: Sized {
 /// The first bytes of states: the algorithm in the upper four or five bits, the version in the lower three.
 pub(super) mod tag {
     /// Of a value that holds states of several kinds.
+    #[cfg(feature = "tokio")]
     pub(crate) const FRAME: u8 = 0xf1;
     pub(in crate::algorithm) const PAIR: u8 = 0x01;
     pub(in crate::algorithm) const ALL: u8 = 0x09;

@@ -46,12 +46,11 @@ use crate::{algorithm::Scripted, key::Key, outcome::Policy};
 pub use self::{evaluate::Evaluate, program::Program};
 
 #[cfg(feature = "test-util")]
-use self::{answer::Answer, request::Request};
+use self::{answer::Answer, replay::decided, request::Request};
 use self::{
     answer::state_of,
     key::{found, reset},
     queue::Queue,
-    replay::decided,
     request::{Call, Question, Rules, fits},
     settlement::Correction,
 };
