@@ -110,6 +110,9 @@ fi
 say "clippy, warnings denied by all but the oldest compiler"
 cargo clippy --locked --all-features --all-targets -- "${deny[@]}"
 cargo clippy --locked --no-default-features -- "${deny[@]}"
+for feature in redis memcached; do
+  cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
+done
 # As the README's first command builds it.
 cargo clippy --locked --features axum --example quickstart -- "${deny[@]}"
 

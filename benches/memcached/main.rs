@@ -59,7 +59,7 @@ impl Bench {
 
     /// `incr`, and nothing else: its keys are there already, and named beforehand.
     fn floor(&self, load: Load) -> Contender<'_> {
-        let names = (0..load.keys).map(|key| format!("floor:1:{{{key:032x}}}:bench:0123456789"));
+        let names = (0..load.keys).map(|key| format!("floor:2:{{{key:032x}}}:bench:0123456789"));
         let names: std::sync::Arc<[String]> = names.collect();
         self.contender("floor", load, move |connection, key| {
             let names = std::sync::Arc::clone(&names);

@@ -39,9 +39,9 @@ impl StateKind {
         Self(hash)
     }
 
-    /// Returns the kind of a composition of this kind and another one, in this order.
+    /// Returns the kind of a composition of this kind and one more member.
     ///
-    /// It is one more round of FNV-1a, with the other kind as one word of 64 bits in the place of a byte.
+    /// Begin with the name of the composition: then the order of the members counts. It is one more round of FNV-1a, with the other kind as one word of 64 bits in the place of a byte.
     #[must_use]
     pub const fn with(self, member: Self) -> Self {
         Self((self.0 ^ member.0).wrapping_mul(PRIME))
@@ -74,6 +74,7 @@ mod tests {
             a.with(b).as_u64(),
             (a.0 ^ b.0).wrapping_mul(0x0100_0000_01b3)
         );
-        assert_ne!(a.with(b), b.with(a));
+        let all = StateKind::named("all");
+        assert_ne!(all.with(a).with(b), all.with(b).with(a));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::{key::Key, outcome::Policy};
 
 /// The version of names.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// The name under which the state of a client lies: prefix, version, client and policy.
 ///

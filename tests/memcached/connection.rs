@@ -9,7 +9,7 @@ use tollgate::store::{
 use super::{connect, items, servers, stat};
 
 const KEEP: Duration = Duration::from_secs(60);
-const KEY: &[u8] = b"tollgate:1:{a}:api";
+const KEY: &[u8] = b"tollgate:2:{a}:api";
 
 type Version = <MemcachedConnection as CompareAndSwap>::Version;
 
@@ -91,7 +91,7 @@ async fn a_version_from_before_a_restart_is_none() {
     server.restart();
     let other = connect(&server).await;
     assert!(is_done(&put(&other, KEY, None, Some(b"after")).await));
-    let answer = server.command("mg tollgate:1:{a}:api c");
+    let answer = server.command("mg tollgate:2:{a}:api c");
     assert!(
         format!("{before:?}").contains("cas: 1 ") && answer == "HD c1",
         "{before:?}, {answer}"
@@ -146,7 +146,7 @@ async fn keys_that_memcached_does_not_take_lie_under_a_digest() {
 
 /// The seconds that the server says are left; −1 for ever.
 fn left(server: &servers::Memcached) -> i64 {
-    let answer = server.command("mg tollgate:1:{a}:api t");
+    let answer = server.command("mg tollgate:2:{a}:api t");
     answer
         .strip_prefix("HD t")
         .unwrap_or_else(|| panic!("{answer}"))
@@ -200,7 +200,7 @@ async fn it_expires_after_its_time() {
         .add(KEY, 1, Duration::from_nanos(1), &[])
         .await
         .unwrap();
-    let total = || match server.command("mg tollgate:1:{a}:api v").as_str() {
+    let total = || match server.command("mg tollgate:2:{a}:api v").as_str() {
         "EN" => Ok(()),
         other => Err(other.to_owned()),
     };
@@ -213,7 +213,7 @@ async fn of_two_that_make_a_counter_neither_is_lost() {
     let server = servers::Memcached::start();
     let (first, second) = (connect(&server).await, connect(&server).await);
     for n in 0..200 {
-        let key = format!("tollgate:1:{{{n}}}:api");
+        let key = format!("tollgate:2:{{{n}}}:api");
         let add = |connection: &MemcachedConnection| {
             let (connection, key) = (connection.clone(), key.clone());
             tokio::spawn(async move {
@@ -240,14 +240,14 @@ async fn counters_neither_wrap_nor_fall_below_zero() {
     let keys = [KEY.into()];
     connection.subtract(KEY, 5).await.unwrap();
     assert_eq!(
-        server.command("mg tollgate:1:{a}:api v"),
+        server.command("mg tollgate:2:{a}:api v"),
         "EN",
         "made by a subtraction"
     );
     assert_eq!(add(100).await, 100);
     connection.subtract(KEY, 91).await.unwrap();
     // The server leaves spaces behind the shorter number.
-    assert_eq!(server.command("mg tollgate:1:{a}:api v"), "VA 3\r\n9  ");
+    assert_eq!(server.command("mg tollgate:2:{a}:api v"), "VA 3\r\n9  ");
     assert_eq!(connection.read(&keys).await.unwrap(), [9]);
     connection.subtract(KEY, 10).await.unwrap();
     assert_eq!(connection.read(&keys).await.unwrap(), [0]);
@@ -258,7 +258,7 @@ async fn counters_neither_wrap_nor_fall_below_zero() {
         assert!(left(&server) > 0);
     }
     // What somebody else left there.
-    server.command("ms tollgate:1:{a}:api 20 T60\r\n18446744073709551615");
+    server.command("ms tollgate:2:{a}:api 20 T60\r\n18446744073709551615");
     assert_eq!(add(3).await, u64::MAX);
     assert_eq!(add(3).await, u64::MAX);
     connection.remove(&keys).await.unwrap();
@@ -301,7 +301,7 @@ async fn what_is_no_number_is_replaced_and_counted() {
         .enumerate()
     {
         server.command(&format!(
-            "ms tollgate:1:{{a}}:api {} T60\r\n{foreign}",
+            "ms tollgate:2:{{a}}:api {} T60\r\n{foreign}",
             foreign.len()
         ));
         let error = connection.read(&keys).await.unwrap_err();
@@ -320,7 +320,7 @@ async fn what_is_no_number_is_replaced_and_counted() {
         assert_eq!(connection.healed(), 2 * n as u64 + 1);
         // Also where it lies beside.
         server.command(&format!(
-            "ms tollgate:1:{{a}}:api {} T60\r\n{foreign}",
+            "ms tollgate:2:{{a}}:api {} T60\r\n{foreign}",
             foreign.len()
         ));
         let totals = connection.add(b"other", 1, KEEP, &keys).await.unwrap();

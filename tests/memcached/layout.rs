@@ -33,7 +33,7 @@ async fn names_hold_no_client_unless_it_is_labelled() {
     assert_eq!(names.len(), 2, "{names:?}");
     for (name, _) in names {
         let digest = name
-            .strip_prefix("tollgate:1:{")
+            .strip_prefix("tollgate:2:{")
             .unwrap()
             .split('}')
             .next()

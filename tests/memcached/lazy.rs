@@ -102,7 +102,7 @@ async fn many_first_calls_make_no_more_connections_than_there_shall_be() {
 
 #[tokio::test]
 async fn first_calls_that_are_dropped_hinder_nobody() {
-    const KEY: &[u8] = b"tollgate:1:{a}:api";
+    const KEY: &[u8] = b"tollgate:2:{a}:api";
     let server = servers::Memcached::start();
     let proxy = servers::Proxy::start(server.address());
     let builder = of(proxy.address()).response_timeout(40 * RESPONSE);

@@ -130,7 +130,7 @@ async fn cancelled_calls_leave_their_answers_to_nobody() {
     let proxy = servers::Proxy::start(server.address());
     let connection = connect_through(&proxy, Duration::from_secs(20)).await;
     let keep = Duration::from_secs(60);
-    let key = |n: u64| format!("tollgate:1:{{{n}}}:api").into_bytes();
+    let key = |n: u64| format!("tollgate:2:{{{n}}}:api").into_bytes();
     for n in 0..50 {
         connection.add(&key(n), n + 1, keep, &[]).await.unwrap();
     }

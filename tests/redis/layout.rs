@@ -22,7 +22,7 @@ async fn names_hold_no_client_unless_it_is_labelled() {
         .await
         .unwrap();
     let [digested] = <[String; 1]>::try_from(names(&server)).unwrap();
-    let digest = digested.strip_prefix("tollgate:1:{").unwrap();
+    let digest = digested.strip_prefix("tollgate:2:{").unwrap();
     let digest = digest.strip_suffix("}:api").unwrap();
     assert_eq!(digest.len(), 32, "{digest}");
     assert!(
@@ -37,7 +37,7 @@ async fn names_hold_no_client_unless_it_is_labelled() {
     acquire(&shop, &rule, labelled).await.unwrap();
     let [name] = <[String; 1]>::try_from(names(&server)).unwrap();
     assert!(
-        name.starts_with("shop:1:{") && name.ends_with(r"al\x7bi\x7dce}:api"),
+        name.starts_with("shop:2:{") && name.ends_with(r"al\x7bi\x7dce}:api"),
         "{name}"
     );
     // Another prefix is another store.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tollgate::{
-    AnyRule, Cost, Policy,
+    AnyRule, Cost, Decision, Policy,
     key::Key,
-    store::{Ask, Error, Redis, Store},
+    store::{Ask, Error, Redis, Settlement, Store},
 };
 
-use super::{policy, servers};
+use super::{only, policy, servers};
 
 /// What the programs decide apart: buckets that start full, and everything else.
 const RULES: [&str; 4] = [
@@ -122,4 +122,44 @@ async fn a_replica_refuses_whom_it_knows_to_be_used_up_and_charges_nobody() {
             of_both.command(&["FLUSHALL"]);
         }
     }
+}
+
+/// Alone, and beside calls: none is taken for made that was not written.
+#[tokio::test]
+async fn settlements_that_cannot_be_written_are_errors_and_counted() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let mut unsettled = 0;
+    for rule in RULES {
+        let rule: AnyRule = rule.parse().unwrap();
+        let ask = || Ask::new(policy(), &rule, Key::from(HALF), Cost::ONE);
+        let mut charged = Vec::new();
+        for _ in 0..3 {
+            charged.push(only(store.acquire(&[ask()]).await.unwrap()));
+        }
+        let settle = |mut charged: Decision| {
+            let charge = charged.take_charge().unwrap();
+            let key = Key::from(HALF);
+            let settlement = Settlement::new(policy(), &rule, key, charge, 0).unwrap();
+            store.settle(vec![settlement])
+        };
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let lone = settle(charged.remove(0)).await;
+        let newcomer = call(&store, &rule, 0);
+        let (beside, newcomer) = join(settle(charged.remove(0)).into_future(), newcomer).await;
+        for failed in [lone, beside, newcomer.map(drop)] {
+            let why = failed.unwrap_err().to_string();
+            assert!(why.contains("OOM"), "{rule}: {why}");
+        }
+        unsettled += 2;
+        assert_eq!(store.stats().unsettled, unsettled, "{rule}");
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        let left = only(store.look(&[ask()]).await.unwrap()).remaining();
+        assert_eq!(left, Some(2), "{rule}");
+        settle(charged.remove(0)).await.unwrap();
+        let left = only(store.look(&[ask()]).await.unwrap()).remaining();
+        assert_eq!(left, Some(3), "{rule}");
+        server.command(&["FLUSHALL"]);
+    }
+    assert_eq!(store.stats().unsettled, unsettled);
 }

@@ -74,7 +74,7 @@ async fn connection(url: &str) -> MultiplexedConnection {
 
 /// Names of keys, as long as those of the store.
 fn names(prefix: &str, clients: usize) -> Arc<[String]> {
-    let name = |client| format!("{prefix}:1:{{{client:032x}}}:bench");
+    let name = |client| format!("{prefix}:2:{{{client:032x}}}:bench");
     (0..clients).map(name).collect()
 }
 

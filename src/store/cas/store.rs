@@ -82,7 +82,7 @@ use crate::{
 ///
 /// # What lies in the store
 ///
-/// `prefix:1:{client}:policy`, the client being a digest of 128 bits unless its key is
+/// `prefix:2:{client}:policy`, the client being a digest of 128 bits unless its key is
 /// [labelled](crate::key::Key::labelled). The value holds a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that
 /// charges the key:
 ///

@@ -6,7 +6,7 @@ use crate::{clock::Timestamp, store::Error};
 
 /// Replaces what is kept under a key if nobody has written it since: all that a store's author writes.
 ///
-/// Values are opaque, most of them shorter than 120 bytes. Keys are `prefix:1:{client}:policy` in UTF-8; as long as prefix and
+/// Values are opaque, most of them shorter than 120 bytes. Keys are `prefix:2:{client}:policy` in UTF-8; as long as prefix and
 /// policy are printable ASCII without spaces, so are they. A store whose keys may not be that long, or not of such bytes,
 /// keeps a digest of them instead.
 ///

@@ -135,7 +135,7 @@ use self::inner::Inner;
 /// # What lies in the store
 ///
 /// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
-/// `tollgate:1:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
+/// `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
 ///
 /// `reset` is not told a rule. It removes the counters of all windows that this store, or a clone, was asked for, or was
 /// [told](Counters::learn) of; without any it is an error. Tell it the windows of the other release where two of them run.

@@ -84,7 +84,7 @@ use self::pool::Pool;
 ///
 /// # What lies in it
 ///
-/// `prefix:1:{client}:policy`, each with an expiry: the client is a digest of 128 bits
+/// `prefix:2:{client}:policy`, each with an expiry: the client is a digest of 128 bits
 /// unless its key is [labelled](crate::key::Key::labelled). A name that memcached does not take (longer than 250 bytes, with
 /// spaces, control characters, or anything beyond ASCII) is replaced by `~` and a digest of 128 bits.
 ///

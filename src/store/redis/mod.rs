@@ -99,7 +99,7 @@ use self::link::Link;
 ///
 /// # What lies in it
 ///
-/// `prefix:1:{client}:policy`, each with an expiry: the client is a digest of 128 bits, unless its key is
+/// `prefix:2:{client}:policy`, each with an expiry: the client is a digest of 128 bits, unless its key is
 /// [labelled](crate::key::Key::labelled), and the value a list in MessagePack; behind that of a token bucket that starts
 /// full stands the second at which it expires, half as long again as it must be remembered. All limits of one client lie on one
 /// node of a cluster, so several asks about one client are spent together or not at all; asks about

@@ -7,7 +7,7 @@ use tollgate_etcd::Etcd;
 
 use crate::common::{client, etcd, servers, why};
 
-const KEY: &[u8] = b"tollgate:1:{alice}:api";
+const KEY: &[u8] = b"tollgate:2:{alice}:api";
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn swap(etcd: &Etcd, expected: Option<i64>, value: Option<&[u8]>) -> Swapped<i64> {

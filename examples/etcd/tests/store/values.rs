@@ -23,7 +23,7 @@ async fn name(server: &servers::Etcd) -> String {
     };
     let name = only.key_str().unwrap();
     assert!(
-        name.starts_with("tollgate:1:{") && name.ends_with("}:api"),
+        name.starts_with("tollgate:2:{") && name.ends_with("}:api"),
         "{name}"
     );
     name.to_owned()
