@@ -155,6 +155,19 @@ fn misshapen(state: &[Value]) -> Vec<(String, Value)> {
         let numbers = [part, std::slice::from_ref(&more)].concat();
         all.push((format!("{more:?} more"), instead(numbers)));
     }
+    // In front of several rules, and in the place of the instant until which one of several states matters.
+    for odd in odd_numbers() {
+        let head = || List(vec![Int(0), Int(1), odd.clone()]);
+        let state = |stop| List(vec![stop, head(), List(part.to_vec())]);
+        let heads = [
+            List(vec![Int(1), head()]),
+            List(vec![Int(1), head(), List(part.to_vec())]),
+            List(vec![Int(2), state(Int(1 << 51))]),
+            List(vec![Int(2), List(vec![odd.clone(), List(part.to_vec())])]),
+            List(vec![Int(2), odd.clone()]),
+        ];
+        all.extend(heads.map(|value| (format!("{odd:?} at the head"), value)));
+    }
     let by_number = |values: &[Value]| {
         let pairs = values.iter().cloned().enumerate();
         Map(pairs.map(|(n, value)| (Int(n as i64 + 1), value)).collect())

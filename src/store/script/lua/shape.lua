@@ -45,10 +45,10 @@ local function is_state(state, bytes)
   if type(state) ~= 'table' then
     return false
   end
-  -- By far the most are one short list.
+  -- By far the most are one short list, of one rule.
   local outer, version, inner = string.byte(bytes, 1, 3)
   if outer == 0x92 and version == VERSION and type(state[2]) == 'table' and inner == 0x90 + #state[2]
-    and is_natural(state[2][1]) then
+    and is_natural(state[2][1]) and state[2][1] > 0 then
     -- One number from 2^63 on comes out of them below zero; these bytes can also be part of others.
     if string.find(bytes, '\207[\128-\255]') then
       for _, number in ipairs(state[2]) do
