@@ -12,7 +12,10 @@ use tollgate::{
     },
 };
 
-use super::{acquire, connect, items, look, policy, servers, swaps, url};
+use super::{
+    acquire, connect, items, look, policy, servers, swaps, url,
+    value::{states, value_of},
+};
 
 const HOSTILE: u64 = 7;
 
@@ -20,6 +23,19 @@ const HOSTILE: u64 = 7;
 fn name(server: &servers::Memcached) -> String {
     let [(name, _)] = <[_; 1]>::try_from(items(server)).unwrap();
     name
+}
+
+/// What lies there, with other bytes of its only state.
+async fn with_state(
+    data: &impl CompareAndSwap,
+    name: &str,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> Vec<u8> {
+    let (_, there) = data.load(name.as_bytes()).await.unwrap().value.unwrap();
+    let mut only = states(&there);
+    assert_eq!(only.len(), 1);
+    change(&mut only[0].bytes);
+    value_of(&only)
 }
 
 async fn put(data: &impl CompareAndSwap, name: &str, state: &[u8]) {
@@ -112,9 +128,15 @@ async fn a_client_whose_log_is_too_large_for_an_item_spoils_no_other_call() {
     let store = Memcached::<SlidingLog>::new(connect(&server).await);
     let rule: SlidingLog = format!("sliding-log {LIMIT}/1d").parse().unwrap();
     let first = acquire(&store, &rule, Key::from(HOSTILE)).await.unwrap();
+    let name = name(&server);
+    let mut state = 0;
+    let value = with_state(store.data(), &name, |bytes| state = bytes.len()).await;
+    // What a value has beside its state, whose length takes two bytes more.
+    let frame = value.len() - state + 2;
     // 512 kB, but for what an item has beside its value.
-    let full = log_of(512 * 1024 - 512, &rule, first.at());
-    put(store.data(), &name(&server), &full).await;
+    let full = log_of(512 * 1024 - 512 - frame, &rule, first.at());
+    let full = with_state(store.data(), &name, |state| *state = full).await;
+    put(store.data(), &name, &full).await;
     let left = look(&store, &rule, Key::from(HOSTILE)).await.unwrap();
     assert!(left.remaining() < Some(LIMIT - 50_000), "{left:?}");
     others_go_on(&store, &rule, LIMIT, 4).await;
@@ -130,13 +152,20 @@ async fn a_client_whose_state_is_of_a_newer_release_spoils_no_other_call() {
     let rule = super::at_once(10);
     acquire(&store, &rule, Key::from(HOSTILE)).await.unwrap();
     let name = name(&server);
-    let there = store.data().load(name.as_bytes()).await.unwrap().value;
-    let (_, mut newer) = there.unwrap();
-    newer[0] += 2;
-    put(store.data(), &name, &newer).await;
-    others_go_on(&store, &rule, 10, 20).await;
-    let there = store.data().load(name.as_bytes()).await.unwrap().value;
-    assert_eq!(there.map(|(_, state)| state), Some(newer));
+    let mut newer_value = with_state(store.data(), &name, |_| ()).await;
+    newer_value[0] += 2;
+    let newer_state = with_state(store.data(), &name, |state| state[0] += 2).await;
+    for newer in [newer_state, newer_value] {
+        put(store.data(), &name, &newer).await;
+        others_go_on(&store, &rule, 10, 20).await;
+        let there = store.data().load(name.as_bytes()).await.unwrap().value;
+        assert_eq!(there.map(|(_, value)| value), Some(newer));
+        for client in super::items(&server) {
+            if client.0 != name {
+                server.command(&format!("md {}", client.0));
+            }
+        }
+    }
 }
 
 /// A mistake of the program, which says what to do and is told at once.
