@@ -70,7 +70,7 @@ use crate::{
 /// # Calls that the store does not support
 ///
 /// What the remote store [does not support](Error::unsupported), such as a rule that does not fit it, is not decided here either:
-/// it is [refused as the server's fault](super::OnFailure), logged and [counted](Self::unsupported) as there.
+/// it is [refused as the server's fault](crate::store::OnFailure), logged and [counted](Self::unsupported) as there.
 ///
 /// # Log
 ///
