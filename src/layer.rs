@@ -214,10 +214,10 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// layer's store. The store [counts](Backend::unsettled) for all layers and clones that share it.
     ///
     /// ```
-    /// use tollgate::{LeakyBucket, prelude::*};
+    /// use tollgate::{TokenBucket, prelude::*};
     ///
-    /// let store = Local::<LeakyBucket>::new().fail_open();
-    /// let layer = RateLimitLayer::new(LeakyBucket::per_second(10)).store(store);
+    /// let store = Local::<TokenBucket>::new().fail_open();
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store);
     /// assert_eq!(layer.unsettled(), 0);
     /// ```
     pub fn unsettled(&self) -> u64
