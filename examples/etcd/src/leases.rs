@@ -55,11 +55,12 @@ impl Leases {
         let mut current = self.current.lock().await;
         // Before the question: etcd counts from a later instant on.
         let now = Instant::now();
-        if let Some(lease) = current.get_mut(&span) {
-            if now < lease.until && lease.writes > 0 {
-                lease.writes -= 1;
-                return Ok(lease.id);
-            }
+        if let Some(lease) = current.get_mut(&span)
+            && now < lease.until
+            && lease.writes > 0
+        {
+            lease.writes -= 1;
+            return Ok(lease.id);
         }
         let id = grant(2 * span as i64).await?;
         let lease = Lease {

@@ -171,12 +171,12 @@ impl Etcd {
             Ok(answer) => answer.map_err(failure::told),
             Err(_) => Err(Error::timeout()),
         };
-        if let Err(error) = &answer {
-            if error.is_timeout() || error.is_unavailable() {
-                // Of those who fail at the same member only the first one turns away from it.
-                let next = at.wrapping_add(1);
-                let _ = self.current.compare_exchange(at, next, Relaxed, Relaxed);
-            }
+        if let Err(error) = &answer
+            && (error.is_timeout() || error.is_unavailable())
+        {
+            // Of those who fail at the same member only the first one turns away from it.
+            let next = at.wrapping_add(1);
+            let _ = self.current.compare_exchange(at, next, Relaxed, Relaxed);
         }
         answer
     }
