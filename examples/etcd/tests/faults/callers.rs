@@ -14,7 +14,9 @@ async fn a_dead_connection_is_given_up_whoever_calls() {
     let clients: Vec<_> = (0..10_u64).map(Key::from).collect();
     let url = format!("http://{}", proxy.address());
     let connect = async || {
-        let etcd = connect(&[url.clone()]).await.response_timeout(RESPONSE);
+        let etcd = connect(std::slice::from_ref(&url))
+            .await
+            .response_timeout(RESPONSE);
         Optimistic::new(etcd)
     };
     let crowd = Crowd::start(&clients, at_once(1_000_000), connect).await;
