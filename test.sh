@@ -98,6 +98,8 @@ say "format"
 cargo fmt --all --check
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
+tests/rollout/former.sh
+cargo fmt --check --manifest-path tests/rollout/Cargo.toml
 cargo fmt --check --manifest-path benches/redis/Cargo.toml
 
 # Older clippys and rustdocs warn of what later ones found to be right: on the oldest compiler that must do, warnings are
@@ -138,6 +140,11 @@ say "the store in etcd, an example project"
 etcd=(--locked --manifest-path examples/etcd/Cargo.toml --target-dir target/etcd)
 cargo clippy "${etcd[@]}" --all-targets -- "${deny[@]}"
 cargo test "${etcd[@]}"
+
+say "roll-outs: the former release and this one, at the same time"
+rollout=(--locked --manifest-path tests/rollout/Cargo.toml --target-dir target/rollout)
+cargo clippy "${rollout[@]}" --all-targets -- "${deny[@]}"
+cargo test "${rollout[@]}"
 
 say "documentation, warnings denied likewise"
 RUSTDOCFLAGS="${deny[*]}" cargo doc --locked --all-features --no-deps

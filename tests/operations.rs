@@ -27,6 +27,10 @@ fn every_test_that_it_names_is_there() {
     let named = named(&page);
     assert!(named.len() >= 20, "{named:?}");
     for (program, module, test) in named {
+        // A package leaves out what is a project of its own.
+        if program == "rollout" && !root.join("tests/rollout").exists() {
+            continue;
+        }
         // A module within a module has a file of its own, or none.
         let of = |module: &str| {
             let path = module.replace("::", "/");

@@ -1,0 +1,145 @@
+//! Rules under which nothing comes back while a test runs: counted to the unit.
+
+use std::sync::Arc;
+
+use super::{
+    all, random,
+    release::{Place, Release, Rollout, stores_of},
+};
+
+/// A rule, and what it admits of calls of one unit.
+pub(crate) const RULES: [(&str, u64); 18] = [
+    ("token-bucket 7/1d burst=12", 12),
+    ("token-bucket 9/1d burst=12", 12),
+    ("token-bucket 60/7d burst=12", 12),
+    ("token-bucket 1000/1d burst=12", 12),
+    ("token-bucket 999/30d burst=12", 12),
+    ("token-bucket 7/1d burst=12 initial=9 keep=1d", 9),
+    ("token-bucket 7/1d burst=12 initial=17 keep=1d", 17),
+    ("leaky-bucket 7/1d queue=8", 9),
+    ("fixed-window 8/3650d", 8),
+    ("fixed-window 11/1d from=first-call", 11),
+    ("sliding-window 9/3650d", 9),
+    ("sliding-log 7/1d", 7),
+    ("cascade 7/9d > 9/1d burst=4", 11),
+    ("three-color 3/1d peak=7/1d peak-burst=9", 9),
+    // The rest stays above the threshold, where the first second of the calendar would be the last.
+    ("warm-up-spaced 1/1h over=5h", 3),
+    ("token-bucket 7/1d & sliding-log 9/1d", 7),
+    ("sliding-log 9/1d & token-bucket 7/1d", 7),
+    ("fixed-window 9/3650d & leaky-bucket 7/9d queue=10", 9),
+];
+
+/// Which release makes a call: 0 is the former one.
+type Turns = fn(u64, &mut dyn FnMut(u64) -> u64) -> u64;
+
+const TURNS: [Turns; 6] = [
+    // One of them alone until nothing is left, then the other one.
+    |call, _| u64::from(call >= 20),
+    |call, _| u64::from(call < 20),
+    |call, _| call % 2,
+    |call, _| (call + 1) % 2,
+    |call, _| call / 3 % 2,
+    |_, draw| draw(2),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_in_any_order_admit_one_limit() {
+    let rollout = Rollout::start().await;
+    let mut tasks = Vec::new();
+    for (rule, limit) in RULES {
+        for store in stores_of(rule) {
+            for (order, turns) in TURNS.into_iter().enumerate() {
+                let rollout = Arc::clone(&rollout);
+                tasks.push(async move {
+                    let key = format!("{order}:{rule}").replace(' ', "_");
+                    let key = &*key;
+                    let place = Place { store, key, rule };
+                    let mut draw = random(limit);
+                    let mut admitted = 0;
+                    for call in 0..40 {
+                        let release = &rollout.releases[turns(call, &mut draw) as usize];
+                        let answer = release.acquire(place, 1).await;
+                        admitted += u64::from(answer.is_admitted);
+                        let is_right = answer.is_admitted == (call < limit);
+                        assert!(
+                            is_right,
+                            "{place:?}, call {call} of {}: {answer:?}",
+                            release.name
+                        );
+                        if is_counted(rule) {
+                            // No call may cost more than the burst, also where more is there at first.
+                            let left = (limit - admitted).min(12);
+                            assert_eq!(answer.remaining, left, "{place:?}, call {call}");
+                        }
+                    }
+                    agree(&rollout.releases, place, 1).await;
+                });
+            }
+        }
+    }
+    all(tasks).await;
+    rollout.end().await;
+}
+
+/// Whether its decisions report what is left in all: a cascade's report its fullest bucket.
+fn is_counted(rule: &str) -> bool {
+    !rule.starts_with("cascade") && !rule.starts_with("warm-up")
+}
+
+/// Checks that both releases tell a refused client the same instant.
+pub(crate) async fn agree(releases: &[Release; 2], place: Place<'_>, cost: u64) {
+    let [before, now] = releases;
+    let (before, now) = tokio::join!(before.acquire(place, cost), now.acquire(place, cost));
+    assert!(!before.is_admitted && !now.is_admitted, "{place:?}");
+    // In Redis both count in its microseconds; otherwise by clocks of their own.
+    let apart = if place.store == "redis" {
+        2_000
+    } else {
+        5_000_000
+    };
+    assert!(
+        before.until().abs_diff(now.until()) <= apart,
+        "{place:?}: {before:?} by the former release, {now:?} by this one"
+    );
+}
+
+/// A cost of many units at once: what one release has taken is missing for the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cost_that_one_release_took_is_missing_for_the_other() {
+    const LARGE: [(&str, u64); 5] = [
+        ("token-bucket 7/1h burst=1000000", 1_000_000),
+        ("token-bucket 104857600/1h", 104_857_600),
+        ("leaky-bucket 9/1h queue=999999", 1_000_000),
+        ("fixed-window 1000000/3650d", 1_000_000),
+        ("three-color 7/1h peak=9/1h peak-burst=1000000", 1_000_000),
+    ];
+    let rollout = Rollout::start().await;
+    let mut tasks = Vec::new();
+    for (rule, limit) in LARGE {
+        for store in stores_of(rule) {
+            for first in [0, 1] {
+                let rollout = Arc::clone(&rollout);
+                tasks.push(async move {
+                    let key = format!("{first}:{rule}").replace(' ', "_");
+                    let key = &*key;
+                    let place = Place { store, key, rule };
+                    let one = &rollout.releases[first];
+                    let other = &rollout.releases[1 - first];
+                    let most = limit - limit / 3;
+                    assert!(one.acquire(place, limit / 3).await.is_admitted, "{place:?}");
+                    // More than comes back meanwhile.
+                    let spare = limit / 100;
+                    let too_much = other.acquire(place, most + spare).await;
+                    assert!(!too_much.is_admitted, "{place:?}: {too_much:?}");
+                    assert!(other.acquire(place, most).await.is_admitted, "{place:?}");
+                    let refused = one.acquire(place, spare).await;
+                    assert!(!refused.is_admitted, "{place:?}: {refused:?}");
+                    agree(&rollout.releases, place, spare).await;
+                });
+            }
+        }
+    }
+    all(tasks).await;
+    rollout.end().await;
+}

@@ -1,0 +1,63 @@
+//! A client that one release refused, and told when to come again, comes to the other one.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::sleep;
+
+use super::{
+    all,
+    bounds::CASES,
+    exact::agree,
+    release::{Place, Rollout, stores_of},
+};
+
+/// Longer waits are compared alone.
+const LONGEST: Duration = Duration::from_secs(3);
+/// For the clocks of both processes.
+const LATER: Duration = Duration::from_millis(5);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_comes_to_the_other_release_when_one_told_it_to() {
+    let rollout = Rollout::start().await;
+    let mut tasks = Vec::new();
+    for (rule, cost, _) in CASES {
+        for store in stores_of(rule) {
+            for first in [0, 1] {
+                let rollout = Arc::clone(&rollout);
+                tasks.push(async move {
+                    let key = format!("{first}:{rule}").replace(' ', "_");
+                    let key = &*key;
+                    let place = Place { store, key, rule };
+                    // One of them uses up all that there is; the other one admits no more of it, until the told instant.
+                    let mut turn = first;
+                    for _ in 0..3 {
+                        let [one, other] = [turn, 1 - turn].map(|n| &rollout.releases[n]);
+                        let (_, refused) = one.exhaust(place, cost).await;
+                        let early = other.acquire(place, cost).await;
+                        if early.at + LATER.as_nanos() as u64 >= refused.until() {
+                            // The instant has come meanwhile.
+                            continue;
+                        }
+                        let what = format!("{place:?}: {refused:?} by `{}`", one.name);
+                        assert!(!early.is_admitted, "{what}, {early:?} by `{}`", other.name);
+                        if refused.wait > LONGEST.as_nanos() as u64 {
+                            agree(&rollout.releases, place, cost).await;
+                            return;
+                        }
+                        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                        sleep(Duration::from_nanos(refused.until()).saturating_sub(now) + LATER)
+                            .await;
+                        let later = other.acquire(place, cost).await;
+                        assert!(later.is_admitted, "{what}, {later:?} by `{}`", other.name);
+                        turn = 1 - turn;
+                    }
+                });
+            }
+        }
+    }
+    all(tasks).await;
+    rollout.end().await;
+}

@@ -1,0 +1,35 @@
+//! A process of one release, `worker before|now REDIS MEMCACHED`: reads commands from standard input, a line each, and answers
+//! each by a line on standard output. It ends with its input.
+
+#![allow(clippy::duplicate_mod, reason = "compiled for each release")]
+
+/// The former release.
+#[path = "."]
+mod before {
+    use ::before as tollgate;
+
+    #[path = "worker.rs"]
+    pub(crate) mod worker;
+}
+
+/// This release.
+#[path = "."]
+mod now {
+    use ::now as tollgate;
+
+    #[path = "worker.rs"]
+    pub(crate) mod worker;
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [release, redis, memcached] = arguments.as_slice() else {
+        panic!("expected `worker before|now REDIS MEMCACHED`, found {arguments:?}");
+    };
+    match release.as_str() {
+        "before" => before::worker::serve(redis, memcached).await,
+        "now" => now::worker::serve(redis, memcached).await,
+        other => panic!("expected the release `before` or `now`, found `{other}`"),
+    }
+}

@@ -1,0 +1,215 @@
+//! The commands of a worker, written once and compiled for each release.
+//!
+//! A line is `id command store key number number rule`, and its answer `id answer`:
+//!
+//! | command | numbers | answer |
+//! |---|---|---|
+//! | `acquire` | the cost | a decision: `verdict wait at remaining class`, times in nanoseconds |
+//! | `settle` | the `id` of the charge, the actual cost | `done` |
+//! | `flood` | the cost, milliseconds | the decisions of two callers for so long, separated by `;` |
+//! | `reset` | | `done` |
+//! | `unreadable` | | the number of states that this release could not read |
+//!
+//! An error is answered by `error text`.
+
+use std::{
+    cell::RefCell, collections::HashMap, fmt::Display, rc::Rc, str::FromStr, time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, stdin},
+    task::LocalSet,
+    time::{Instant, sleep},
+};
+
+use super::tollgate::{
+    AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
+    key::Key,
+    store::{
+        Ask, CountersBuilder, Error, Memcached, MemcachedConnection, MemcachedCounters,
+        OptimisticBuilder, Redis, Settlement, Store,
+    },
+};
+
+const PREFIX: &str = "rollout";
+/// How long a caller waits after a refusal.
+const PAUSE: Duration = Duration::from_millis(30);
+
+struct Worker {
+    policy: Policy,
+    redis: Redis<AnyRule>,
+    swaps: Memcached<AnyRule>,
+    counters: MemcachedCounters<CountedRule>,
+    connection: MemcachedConnection,
+    /// The charges of `acquire`, by the `id` of their command.
+    charges: RefCell<HashMap<u64, Charge>>,
+}
+
+struct Command {
+    id: u64,
+    name: String,
+    store: String,
+    key: Key,
+    numbers: [u64; 2],
+    rule: String,
+}
+
+/// Connects to both servers and carries out commands, all at once, until the input ends.
+pub(crate) async fn serve(redis: &str, memcached: &str) {
+    let redis = Redis::<AnyRule>::builder(redis)
+        .prefix(PREFIX)
+        .connect()
+        .await;
+    let connection = MemcachedConnection::builder(memcached).connect().await;
+    let connection = connection.expect("a memcached");
+    let worker = Rc::new(Worker {
+        policy: Policy::new("api"),
+        redis: redis.expect("a Redis"),
+        swaps: OptimisticBuilder::new(connection.clone())
+            .prefix(PREFIX)
+            .build(),
+        counters: CountersBuilder::new(connection.clone())
+            .prefix(PREFIX)
+            .build(),
+        connection,
+        charges: RefCell::default(),
+    });
+    let tasks = LocalSet::new();
+    let commands = tasks.run_until(async {
+        let mut lines = BufReader::new(stdin()).lines();
+        while let Some(line) = lines.next_line().await.expect("a line") {
+            let (worker, command) = (Rc::clone(&worker), Command::read(&line));
+            tokio::task::spawn_local(async move {
+                let answer = worker.carry_out(&command).await;
+                let answer = answer.unwrap_or_else(|error| format!("error {error}"));
+                println!("{} {answer}", command.id);
+            });
+        }
+    });
+    commands.await;
+}
+
+impl Command {
+    fn read(line: &str) -> Self {
+        let words: Vec<_> = line.splitn(7, ' ').collect();
+        let number = |n: usize| words[n].parse().expect("a number");
+        Self {
+            id: number(0),
+            name: words[1].to_owned(),
+            store: words[2].to_owned(),
+            key: words[3].into(),
+            numbers: [number(4), number(5)],
+            rule: words[6].to_owned(),
+        }
+    }
+}
+
+impl Worker {
+    async fn carry_out(&self, command: &Command) -> Result<String, String> {
+        match (command.name.as_str(), command.store.as_str()) {
+            ("unreadable", _) => Ok(self.unreadable().to_string()),
+            ("reset", store) => {
+                let key = &command.key;
+                let done = match store {
+                    "redis" => self.redis.reset(&self.policy, key).await,
+                    "swaps" => self.swaps.reset(&self.policy, key).await,
+                    _ => self.counters.reset(&self.policy, key).await,
+                };
+                done.map_err(text)?;
+                Ok("done".to_owned())
+            }
+            (_, "redis") => self.run(&self.redis, command).await,
+            (_, "swaps") => self.run(&self.swaps, command).await,
+            _ => self.run(&self.counters, command).await,
+        }
+    }
+
+    fn unreadable(&self) -> u64 {
+        let swaps = self.swaps.stats();
+        self.redis.stats().healed + swaps.healed + swaps.newer + self.connection.healed()
+    }
+
+    async fn run<Rule, S>(&self, store: &S, command: &Command) -> Result<String, String>
+    where
+        Rule: FromStr<Err: Display>,
+        S: Store<Rule, Error = Error>,
+    {
+        let rule = command.rule.parse::<Rule>().map_err(text)?;
+        let (key, [first, second]) = (command.key, command.numbers);
+        match command.name.as_str() {
+            "acquire" => {
+                let cost = Cost::new(first).ok_or("a cost of 0")?;
+                let ask = || Ask::new(&self.policy, &rule, key, cost);
+                let mut decision = acquire(store, ask).await?;
+                let charge = decision.take_charge();
+                self.charges
+                    .borrow_mut()
+                    .extend(charge.map(|charge| (command.id, charge)));
+                Ok(line(&decision))
+            }
+            "settle" => {
+                let charge = self.charges.borrow_mut().remove(&first);
+                let charge = charge.ok_or("no such charge")?;
+                let settlement = Settlement::new(&self.policy, &rule, key, charge, second);
+                let settled = store.settle(vec![settlement.map_err(text)?]).await;
+                settled.map_err(text)?;
+                Ok("done".to_owned())
+            }
+            "flood" => {
+                let cost = Cost::new(first).ok_or("a cost of 0")?;
+                let end = Instant::now() + Duration::from_millis(second);
+                let decisions = RefCell::new(Vec::new());
+                let caller = async || {
+                    while Instant::now() < end {
+                        let ask = || Ask::new(&self.policy, &rule, key, cost);
+                        let decision = acquire(store, ask).await?;
+                        decisions.borrow_mut().push(line(&decision));
+                        if !decision.is_admitted() {
+                            sleep(PAUSE).await;
+                        }
+                    }
+                    Ok::<_, String>(())
+                };
+                tokio::try_join!(caller(), caller())?;
+                Ok(decisions.take().join(";"))
+            }
+            other => Err(format!("no command `{other}`")),
+        }
+    }
+}
+
+/// Asks until the store decides: a call that lost every race was not charged.
+async fn acquire<'a, Rule: 'a, S>(
+    store: &S,
+    ask: impl Fn() -> Ask<'a, Rule>,
+) -> Result<Decision, String>
+where
+    S: Store<Rule, Error = Error>,
+{
+    for _ in 0..1_000 {
+        match store.acquire(&[ask()]).await {
+            Ok(decisions) => return Ok(decisions.as_slice()[0]),
+            Err(error) if error.is_contended() => {}
+            Err(error) => return Err(text(error)),
+        }
+    }
+    Err("lost every race".to_owned())
+}
+
+fn line(decision: &Decision) -> String {
+    let (verdict, wait) = match decision.verdict() {
+        Verdict::Allow => ("allow", Some(Duration::ZERO)),
+        Verdict::Delay(wait) => ("delay", Some(wait)),
+        Verdict::Refuse => ("refuse", decision.retry_after()),
+        other => return format!("error {other:?}"),
+    };
+    let wait = wait.map_or(u128::MAX, |wait| wait.as_nanos());
+    let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+    let remaining = decision.remaining().unwrap_or_default();
+    let (at, class) = (decision.at().as_nanos(), decision.class());
+    format!("{verdict} {wait} {at} {remaining} {class}")
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string().replace('\n', " ")
+}
