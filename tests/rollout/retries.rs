@@ -44,7 +44,7 @@ async fn a_client_comes_to_the_other_release_when_one_told_it_to() {
                         let what = format!("{place:?}: {refused:?} by `{}`", one.name);
                         assert!(!early.is_admitted, "{what}, {early:?} by `{}`", other.name);
                         if refused.wait > LONGEST.as_nanos() as u64 {
-                            agree(&rollout.releases, place, cost).await;
+                            agree(&rollout.releases, place, cost, 50).await;
                             return;
                         }
                         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
