@@ -23,7 +23,7 @@ pub(crate) const RULES: [(&str, u64); 18] = [
     ("sliding-log 7/1d", 7),
     ("cascade 7/9d > 9/1d burst=4", 11),
     ("three-color 3/1d peak=7/1d peak-burst=9", 9),
-    // The rest stays above the threshold, where the first second of the calendar would be the last.
+    // Calls wait for up to five hours: the fourth one would wait longer.
     ("warm-up-spaced 1/1h over=5h", 3),
     ("token-bucket 7/1d & sliding-log 9/1d", 7),
     ("sliding-log 9/1d & token-bucket 7/1d", 7),
@@ -68,8 +68,8 @@ async fn releases_in_any_order_admit_one_limit() {
                             release.name
                         );
                         if is_counted(rule) {
-                            // No call may cost more than the burst, also where more is there at first. One less may be told for an
-                            // instant, because releases that count in different units round in favour of the limit.
+                            // No call may cost more than the burst, even if the initial fill is larger. Releases that count in
+                            // different units round in favour of the limit, so one unit may be missing for an instant.
                             let left = (limit - admitted).min(12);
                             let is_right =
                                 (left.saturating_sub(1)..=left).contains(&answer.remaining);
@@ -88,18 +88,18 @@ async fn releases_in_any_order_admit_one_limit() {
     rollout.end().await;
 }
 
-/// Whether its decisions report what is left in all: a cascade's report its fullest bucket.
+/// Returns `true` if `remaining` is what is left in all. That of a cascade is what its fullest bucket holds.
 fn is_counted(rule: &str) -> bool {
     !rule.starts_with("cascade") && !rule.starts_with("warm-up")
 }
 
-/// Checks that both releases tell a refused client the same instant, but for a third of a nanosecond for each unit of the limit, to
-/// which a release may round what a unit takes.
+/// Checks that both releases refuse a call until the same instant. A release may round the interval of a unit to a third of a
+/// nanosecond, so the instants differ by up to as much for each unit of the limit.
 pub(crate) async fn agree(releases: &[Release; 2], place: Place<'_>, cost: u64, limit: u64) {
     let [before, now] = releases;
     let (before, now) = tokio::join!(before.acquire(place, cost), now.acquire(place, cost));
     assert!(!before.is_admitted && !now.is_admitted, "{place:?}");
-    // Redis tells microseconds of its own clock; with memcached each process has one.
+    // Redis counts microseconds by its own clock; with memcached each process has a clock.
     let clocks = if place.store == "redis" {
         2_000
     } else {
@@ -111,7 +111,6 @@ pub(crate) async fn agree(releases: &[Release; 2], place: Place<'_>, cost: u64, 
     );
 }
 
-/// A cost of many units at once: what one release has taken is missing for the other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cost_that_one_release_took_is_missing_for_the_other() {
     const LARGE: [(&str, u64); 5] = [

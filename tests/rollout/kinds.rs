@@ -8,7 +8,7 @@ use super::{
     release::{COUNTERS, Place, Rollout, STORES, stores_of},
 };
 
-/// Whether rules read each other's states.
+/// Returns `true` if the rules read each other's states.
 fn are_of_one_kind(one: &str, other: &str) -> bool {
     let names = |rule: &str| -> Vec<String> {
         let names = rule.split(" & ").filter_map(|rule| rule.split(' ').next());

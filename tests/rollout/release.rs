@@ -117,7 +117,7 @@ impl Release {
                 // A test that has failed waits no more.
                 let _ = waits.unwrap().send(answer.to_owned());
             }
-            // Whoever still waits is told that the process has ended.
+            // Ends the calls that still wait.
             answered.lock().unwrap().clear();
         });
         Self {

@@ -1,4 +1,4 @@
-//! A client that one release refused, and told when to come again, comes to the other one.
+//! Clients that one release refused come back to the other one, when `retry_after` is over.
 
 use std::{
     sync::Arc,
@@ -14,13 +14,13 @@ use super::{
     release::{Place, Rollout, stores_of},
 };
 
-/// Longer waits are compared alone.
+/// Longer waits are compared, not waited for.
 const LONGEST: Duration = Duration::from_secs(3);
 /// For the clocks of both processes.
 const LATER: Duration = Duration::from_millis(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_comes_to_the_other_release_when_one_told_it_to() {
+async fn a_client_passes_the_other_release_after_retry_after() {
     let rollout = Rollout::start().await;
     let mut tasks = Vec::new();
     for (rule, cost, _) in CASES {
@@ -31,14 +31,14 @@ async fn a_client_comes_to_the_other_release_when_one_told_it_to() {
                     let key = format!("{first}:{rule}").replace(' ', "_");
                     let key = &*key;
                     let place = Place { store, key, rule };
-                    // One of them uses up all that there is; the other one admits no more of it, until the told instant.
+                    // One release admits all that there is. The other one refuses until `retry_after` is over.
                     let mut turn = first;
                     for _ in 0..3 {
                         let [one, other] = [turn, 1 - turn].map(|n| &rollout.releases[n]);
                         let (_, refused) = one.exhaust(place, cost).await;
                         let early = other.acquire(place, cost).await;
                         if early.at + LATER.as_nanos() as u64 >= refused.until() {
-                            // The instant has come meanwhile.
+                            // It is over already.
                             continue;
                         }
                         let what = format!("{place:?}: {refused:?} by `{}`", one.name);

@@ -38,6 +38,8 @@ use super::tollgate::{
 };
 
 const PREFIX: &str = "rollout";
+/// A server on a busy machine may take long to answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a caller waits after a refusal.
 const PAUSE: Duration = Duration::from_millis(30);
 
@@ -64,13 +66,12 @@ struct Command {
 pub(crate) async fn serve(redis: &str, memcached: &str) {
     let redis = Redis::<AnyRule>::builder(redis)
         .prefix(PREFIX)
-        .connect()
-        .await;
-    let connection = MemcachedConnection::builder(memcached).connect().await;
-    let connection = connection.expect("a memcached");
+        .response_timeout(RESPONSE_TIMEOUT);
+    let connection = MemcachedConnection::builder(memcached).response_timeout(RESPONSE_TIMEOUT);
+    let connection = connection.connect().await.expect("a memcached");
     let worker = Rc::new(Worker {
         policy: Policy::new("api"),
-        redis: redis.expect("a Redis"),
+        redis: redis.connect().await.expect("a Redis"),
         swaps: OptimisticBuilder::new(connection.clone())
             .prefix(PREFIX)
             .build(),
