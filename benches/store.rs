@@ -33,7 +33,6 @@ use rate_net::{Eviction, RateLimiter};
 use tollgate::{
     AnyRule, Cost, Policy, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, CoarseClock},
     key::Key,
     store::{Ask, Local, LocalBuilder},
 };
@@ -130,15 +129,9 @@ struct Setting {
 }
 
 /// A store of ours under a rule.
-fn ours<'a, A, C, K>(
-    name: &'static str,
-    rule: A,
-    store: Local<A, C>,
-    keys: &'a Keys<K>,
-) -> Decider<'a>
+fn ours<'a, A, K>(name: &'static str, rule: A, store: Local<A>, keys: &'a Keys<K>) -> Decider<'a>
 where
     A: Algorithm<State: Send + Sync> + Clone + Sync + 'a,
-    C: Clock + Send + Sync + 'a,
     K: BenchKey,
 {
     let policy = Policy::new("bench");
@@ -185,10 +178,6 @@ fn deciders<'a, K: BenchKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Decide
         all.extend([
             Decider::made("tollgate, rule chosen at run time", || {
                 ours("", any, builder(count).build(), keys)
-            }),
-            Decider::made("tollgate, coarse clock", || {
-                let store = builder(count).clock(CoarseClock::new());
-                ours("", typed, store.build(), keys)
             }),
             Decider::made("rate-net", || {
                 let limiter = rate_net().build();

@@ -1,20 +1,17 @@
-//! Instants, and the clocks that tell them. Nothing else in this crate reads time.
+//! Timestamps and clocks. No other module of this crate reads time.
 //!
-//! | clock | for | a reading costs about | a client that waits `retry_after` by an exact clock may come |
+//! | clock | use | cost of a reading | how early a client may come that waits `retry_after` by an exact clock |
 //! |---|---|---|---|
-//! | [`SystemClock`] | everything: the default | 10 ns | up to 0.05 % of it too early, while a difference from Unix time is slewed away |
-//! | [`CoarseClock`] | local stores whose threads do little else than decide | 1 ns | the same, and up to 2 ms too early: its [`RESOLUTION`](CoarseClock::RESOLUTION) |
-//! | `TokioClock`, feature `tokio` | tests that pause tokio's time | 30 ns | in time; it drifts from Unix time |
-//! | `ManualClock`, feature `test-util` | tests | 2 ns | when the test says so |
+//! | [`SystemClock`] | the default | 10 ns | up to 0.05 % of the wait, while a difference from Unix time is slewed away |
+//! | `TokioClock`, feature `tokio` | tests that pause tokio's time | 30 ns | in time; the clock drifts from Unix time |
+//! | `ManualClock`, feature `test-util` | tests | 2 ns | set by the test |
 //!
-//! Who comes too early is refused once more, with the rest as the new `retry_after`. Headers in
-//! whole seconds are rounded up, which mostly hides it.
+//! A client that comes too early is refused once more, with the rest of the wait as the new
+//! `retry_after`. Headers in whole seconds are rounded up, which mostly hides this.
 
-mod coarse;
 #[cfg(any(test, feature = "test-util"))]
 mod manual;
 mod published;
-mod shown;
 mod slew;
 mod system;
 #[cfg(feature = "tokio")]
@@ -24,9 +21,9 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 
 #[cfg(any(test, feature = "test-util"))]
 pub use self::manual::ManualClock;
+pub use self::system::SystemClock;
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
-pub use self::{coarse::CoarseClock, system::SystemClock};
 
 /// An instant on a store's own timeline: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 2.
 ///
@@ -46,34 +43,34 @@ pub use self::{coarse::CoarseClock, system::SystemClock};
 pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
-    /// The latest instant: "never" where something is awaited.
+    /// The latest instant; stands for "never" in waits.
     pub const MAX: Self = Self(NonZeroU64::MAX);
 
-    /// The instant `nanos` nanoseconds after the Unix epoch, at most [`MAX`](Self::MAX).
+    /// Returns the instant `nanos` nanoseconds after the Unix epoch, at most [`MAX`](Self::MAX).
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
-    /// Nanoseconds since the Unix epoch.
+    /// Returns the nanoseconds since the Unix epoch.
     #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }
 
-    /// The instant `wait` later, or [`MAX`](Self::MAX).
+    /// Returns the instant `wait` later, or [`MAX`](Self::MAX).
     #[must_use]
     pub fn saturating_add(self, wait: Duration) -> Self {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))
     }
 
-    /// The same in nanoseconds.
+    /// Returns [`saturating_since`](Self::saturating_since) in nanoseconds.
     #[inline]
     pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.get().saturating_sub(earlier.0.get())
@@ -95,18 +92,73 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// Tells a store the time.
+/// A source of time for stores.
 ///
-/// A clock should be monotone and near Unix time. Where it steps back all the same,
-/// time stands still for a store until the clock has caught up: nothing is minted, and
-/// nobody is locked out for longer than the step.
+/// A clock should be monotone and near Unix time. When it steps back, time stands still
+/// for the store until the clock has caught up: no capacity is created, and no key is
+/// refused for longer than the step.
+///
+/// # Examples
+///
+/// A clock with a resolution of a millisecond, for threads that do little but decide: a
+/// reading is one load instead of some 10 ns. A thread of the application updates it; time
+/// stands still while that thread does not run.
+///
+/// ```
+/// use std::{
+///     sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}},
+///     thread,
+///     time::Duration,
+/// };
+///
+/// use tollgate::{
+///     Timestamp, TokenBucket,
+///     clock::{Clock, SystemClock},
+///     store::{Local, LocalBuilder},
+/// };
+///
+/// #[derive(Clone)]
+/// struct CoarseClock(Arc<AtomicU64>);
+///
+/// impl CoarseClock {
+///     fn start() -> Self {
+///         let exact = SystemClock::new();
+///         let nanos = Arc::new(AtomicU64::new(exact.now().as_nanos()));
+///         let weak = Arc::downgrade(&nanos);
+///         // The thread ends when the last clock is dropped.
+///         thread::spawn(move || {
+///             while let Some(nanos) = weak.upgrade() {
+///                 nanos.store(exact.now().as_nanos(), Relaxed);
+///                 drop(nanos);
+///                 thread::sleep(Duration::from_millis(1));
+///             }
+///         });
+///         Self(nanos)
+///     }
+/// }
+///
+/// impl Clock for CoarseClock {
+///     fn now(&self) -> Timestamp {
+///         Timestamp::from_nanos(self.0.load(Relaxed))
+///     }
+///
+///     // One thread writes the word, from a clock that does not fall.
+///     fn is_monotone(&self) -> bool {
+///         true
+///     }
+/// }
+///
+/// let clock = CoarseClock::start();
+/// let store: Local<TokenBucket, CoarseClock> = LocalBuilder::new().clock(clock).build();
+/// assert_eq!(store.stats().keys, 0);
+/// ```
 pub trait Clock {
-    /// The instant it is now.
+    /// Returns the current instant.
     fn now(&self) -> Timestamp;
 
-    /// Whether no thread ever sees this clock step back.
+    /// Returns `true` if no thread ever sees this clock step back.
     ///
-    /// A store then need not look for steps. `false`, the default, is always right.
+    /// A store then does not look for steps. `false`, the default, is always safe.
     fn is_monotone(&self) -> bool {
         false
     }
