@@ -110,7 +110,6 @@ pub mod clock;
 mod decision;
 mod defaults;
 mod delay;
-mod digits;
 mod error;
 pub mod future;
 pub mod key;

@@ -14,7 +14,6 @@ use super::{
 };
 use crate::{
     decision::{Decision, Verdict},
-    digits::Backward,
     outcome::{Policy, Unit},
     quota::Quota,
 };
@@ -147,15 +146,12 @@ impl Standing {
     /// Writes the parameters: `;r=50;t=30`.
     #[inline]
     fn push(&self, buffer: &mut Buffer) {
-        // Two numbers of 15 digits at most.
-        let mut text = Backward::<36>::new();
+        buffer.extend_from_slice(b";r=");
+        number::push(buffer, self.available);
         if self.within > 0 {
-            text.number(self.within);
-            text.text(b";t=");
+            buffer.extend_from_slice(b";t=");
+            number::push(buffer, self.within);
         }
-        text.number(self.available);
-        text.text(b";r=");
-        buffer.extend_from_slice(text.as_bytes());
     }
 }
 

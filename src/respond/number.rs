@@ -5,10 +5,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::text::{self, Buffer};
-use crate::{
-    digits::{Backward, PAIRS},
-    quota::Quota,
-};
+use crate::quota::Quota;
 
 /// The largest Integer of a structured field: 15 digits (RFC 9651 §3.3.1).
 pub(super) const MAX: u64 = 999_999_999_999_999;
@@ -17,19 +14,12 @@ const NANOS: u128 = 1_000_000_000;
 
 /// The header value of a number.
 pub(super) fn value(number: u64) -> Option<HeaderValue> {
-    if number < 100 {
-        let at = 2 * number as usize;
-        let digits = &PAIRS[at + usize::from(number < 10)..at + 2];
-        return Some(HeaderValue::from_static(digits));
-    }
     text::value(|buffer| push(buffer, number))
 }
 
 /// Writes a number in decimal.
 pub(super) fn push(buffer: &mut Buffer, number: u64) {
-    let mut text = Backward::<20>::new();
-    text.number(number);
-    buffer.extend_from_slice(text.as_bytes());
+    buffer.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 pub(super) fn clamp(number: u128) -> u64 {

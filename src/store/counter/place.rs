@@ -10,7 +10,6 @@ use crate::{
     algorithm::{Counted, Slicing},
     clock::Timestamp,
     decision::Cost,
-    digits::Backward,
     error::Error,
     key::Key,
     outcome::Policy,
@@ -63,9 +62,8 @@ impl Place {
     /// What a counter is called: by who is counted, how, and in which slice.
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
         // As long as it has to be from the start: a call waits for little else here.
-        let mut number = Backward::<20>::new();
-        number.number(slice);
-        [&self.stem, number.as_bytes()].concat().into()
+        let mut digits = itoa::Buffer::new();
+        [&self.stem, digits.format(slice).as_bytes()].concat().into()
     }
 
     /// All that it is found by, in the process.
