@@ -7,8 +7,8 @@ use http::HeaderValue;
 
 use super::{
     fields::Entry,
-    line::Line,
     number,
+    policy_header::PolicyHeader,
     status_details::base64,
     text::{self, Buffer},
 };
@@ -18,33 +18,33 @@ use crate::{
     quota::Quota,
 };
 
-/// The fields of one policy, whose `RateLimit-Policy` is written already.
+/// The fields of one policy with a kept header.
 #[derive(Debug)]
 pub(super) struct One {
-    line: &'static Line,
+    header: &'static PolicyHeader,
     standing: Standing,
 }
 
 impl One {
     #[inline]
-    pub(super) fn new(line: &'static Line, entry: &Entry<'_>) -> Self {
+    pub(super) fn new(header: &'static PolicyHeader, entry: &Entry<'_>) -> Self {
         let standing = Standing::of(entry.decision, &entry.quota);
-        Self { line, standing }
+        Self { header, standing }
     }
 
-    /// The value of `RateLimit`.
+    /// Returns the value of `RateLimit`.
     #[inline]
     pub(super) fn standing(&self) -> Option<HeaderValue> {
         text::value(|buffer| {
-            buffer.extend_from_slice(&self.line.name);
+            buffer.extend_from_slice(&self.header.name);
             self.standing.push(buffer);
         })
     }
 
-    /// The value of `RateLimit-Policy`.
+    /// Returns the value of `RateLimit-Policy`.
     #[inline]
     pub(super) fn policy(&self) -> HeaderValue {
-        self.line.policy.clone()
+        self.header.value.clone()
     }
 }
 

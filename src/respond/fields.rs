@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use super::{
     draft::{self, One},
     headers::Headers,
-    line::Cache,
     older::{self, Numbers},
+    policy_header::CachedHeader,
     stacked,
 };
 use crate::{
@@ -96,14 +96,14 @@ impl<'a> Entry<'a> {
 impl Fields {
     /// The fields of all decisions that carry numbers; none for what is undecided.
     #[inline]
-    pub(super) fn of(outcome: &Outcome, headers: Headers, cache: &Cache) -> Self {
-        // Most requests have one limit, whose line is the same for all keys.
+    pub(super) fn of(outcome: &Outcome, headers: Headers, cached: &CachedHeader) -> Self {
+        // Most requests have one limit, whose policy is the same for all keys.
         if let (Headers::Draft, Some(only)) = (headers, outcome.only()) {
             let entry = Entry::of(only).filter(|entry| entry.policy.partition().is_none());
             if let Some(entry) = entry
-                && let Some(line) = cache.line(&entry)
+                && let Some(header) = cached.get(&entry)
             {
-                return Self(Shape::Draft(One::new(line, &entry)));
+                return Self(Shape::Draft(One::new(header, &entry)));
             }
         }
         Self(Shape::of(outcome, headers).unwrap_or(Shape::Nothing))

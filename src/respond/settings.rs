@@ -5,7 +5,7 @@ use std::{hash::BuildHasher, mem, sync::Arc, time::Duration};
 use foldhash::fast::RandomState;
 use http::{Extensions, HeaderMap};
 
-use super::{fields::Fields, headers::Headers, line::Cache, refusal::Refusal};
+use super::{fields::Fields, headers::Headers, policy_header::CachedHeader, refusal::Refusal};
 use crate::outcome::Outcome;
 
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Settings {
     untold: bool,
     jitter: Option<Jitter>,
     /// Shared by all clones.
-    cache: Arc<Cache>,
+    cached: Arc<CachedHeader>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ struct Jitter {
 impl Settings {
     pub(super) fn set_headers(&mut self, headers: Headers) {
         self.headers = headers;
-        self.cache = Arc::default();
+        self.cached = Arc::default();
     }
 
     pub(super) fn set_outcome(&mut self, wanted: bool) {
@@ -62,7 +62,7 @@ impl Settings {
     }
 
     fn fields(&self, outcome: &Outcome) -> Fields {
-        Fields::of(outcome, self.headers, &self.cache)
+        Fields::of(outcome, self.headers, &self.cached)
     }
 
     pub(super) fn write_fields(&self, outcome: &Outcome, headers: &mut HeaderMap) {

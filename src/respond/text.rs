@@ -1,50 +1,39 @@
-//! Where the values of header fields are put together.
+//! Writes the values of header fields.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use bytes::BytesMut;
 use http::HeaderValue;
 
-/// What a value is written into.
+/// The buffer that a value is written into.
 pub(super) type Buffer = BytesMut;
 
-/// How much room is taken at once, for some thirty values.
+/// The room that is allocated at once, for some thirty values.
 const ROOM: usize = 1024;
-/// What one policy's value hardly ever exceeds.
+/// The most that the value of one policy usually takes.
 const VALUE: usize = 64;
 
 thread_local! {
-    /// Values lie in it one behind the other, as those of a request do that a server has read. Once
-    /// all of them are gone, it is written again from its start, so that values take no
-    /// allocation as long as responses are sent.
-    static BUFFER: RefCell<Option<Buffer>> = const { RefCell::new(None) };
+    /// Values are written one behind the other. Once all of them are dropped, the buffer is
+    /// reused from its start, so values take no allocation while responses are sent and dropped.
+    static BUFFER: Cell<Buffer> = Cell::new(Buffer::with_capacity(ROOM));
 }
 
-/// The header value that `write` writes.
+/// Returns the header value that `write` writes.
 ///
-/// `None` for what no header can carry: not for numbers, nor for the names of policies.
+/// `None` for bytes that no header can carry, which numbers and names of policies do not have.
 #[inline]
-pub(super) fn value(write: impl Fn(&mut Buffer)) -> Option<HeaderValue> {
-    let write = |buffer: &mut Buffer| {
-        // It is empty, unless a write did not come to its end.
-        buffer.clear();
-        buffer.reserve(VALUE);
-        write(buffer);
-        buffer.split().freeze()
-    };
-    let kept = |buffer: &RefCell<Option<Buffer>>| {
-        let mut buffer = buffer.try_borrow_mut().ok()?;
-        Some(write(
-            buffer.get_or_insert_with(|| Buffer::with_capacity(ROOM)),
-        ))
-    };
-    // Without one (never on a living thread), the value has a buffer of its own.
-    let written = BUFFER.try_with(kept).ok().flatten();
-    let written = written.unwrap_or_else(|| write(&mut Buffer::new()));
+pub(super) fn value(write: impl FnOnce(&mut Buffer)) -> Option<HeaderValue> {
+    // A thread that is ending has no buffer any more: the value gets one of its own.
+    let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
+    buffer.reserve(VALUE);
+    write(&mut buffer);
+    let written = buffer.split().freeze();
+    let _ = BUFFER.try_with(|kept| kept.set(buffer));
     HeaderValue::from_maybe_shared(written).ok()
 }
 
-/// The header value of a list: what `push` writes of each entry, with commas between.
+/// Returns the header value of a list: what `push` writes of each entry, separated by commas.
 pub(super) fn list<T>(entries: &[T], push: impl Fn(&mut Buffer, &T)) -> Option<HeaderValue> {
     value(|buffer| {
         for (index, entry) in entries.iter().enumerate() {

@@ -63,7 +63,9 @@ impl Place {
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
         // As long as it has to be from the start: a call waits for little else here.
         let mut digits = itoa::Buffer::new();
-        [&self.stem, digits.format(slice).as_bytes()].concat().into()
+        [&self.stem, digits.format(slice).as_bytes()]
+            .concat()
+            .into()
     }
 
     /// All that it is found by, in the process.
