@@ -1,7 +1,7 @@
-//! `RateLimit` and `RateLimit-Policy` as draft-ietf-httpapi-ratelimit-headers-08 to -11 have them.
+//! `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-08 to -11.
 //!
-//! Lists (RFC 9651 §3.1) of Strings with parameters. Nothing outside of this file knows them: a
-//! change of the draft is a change here.
+//! Both are Lists (RFC 9651 §3.1) of Strings with parameters. Only this file writes them, and
+//! only `stacked` reads them.
 
 use http::HeaderValue;
 
@@ -48,7 +48,7 @@ impl One {
     }
 }
 
-/// The `RateLimit` of several policies: `"burst";r=50;t=30, …`.
+/// Returns the `RateLimit` of several policies: `"burst";r=50;t=30, …`.
 pub(super) fn standings(entries: &[Entry<'_>]) -> Option<HeaderValue> {
     text::list(entries, |buffer, entry| {
         push_name(buffer, entry.policy);
@@ -57,7 +57,7 @@ pub(super) fn standings(entries: &[Entry<'_>]) -> Option<HeaderValue> {
     })
 }
 
-/// The `RateLimit-Policy` of several policies: `"burst";q=100;w=60, …`.
+/// Returns the `RateLimit-Policy` of several policies: `"burst";q=100;w=60, …`.
 pub(super) fn policies(entries: &[Entry<'_>]) -> Option<HeaderValue> {
     text::list(entries, |buffer, entry| {
         push_name(buffer, entry.policy);
@@ -76,14 +76,14 @@ pub(super) fn policies(entries: &[Entry<'_>]) -> Option<HeaderValue> {
     })
 }
 
-/// A name as a String.
+/// Returns the name of a policy as a String.
 pub(super) fn name(policy: &Policy) -> Vec<u8> {
     let mut buffer = Buffer::new();
     push_name(&mut buffer, policy);
     buffer.into()
 }
 
-/// Writes a name as a String (RFC 9651 §4.1.6): it is printable ASCII.
+/// Appends a name as a String (RFC 9651 §4.1.6); names are printable ASCII.
 fn push_name(buffer: &mut Buffer, policy: &Policy) {
     buffer.extend_from_slice(b"\"");
     for &byte in policy.name().as_bytes() {
@@ -95,7 +95,7 @@ fn push_name(buffer: &mut Buffer, policy: &Policy) {
     buffer.extend_from_slice(b"\"");
 }
 
-/// Writes whose share of a policy it is, if that is to be told, as a Byte Sequence (RFC 9651 §4.1.8).
+/// Appends the partition key of a policy that has one, as a Byte Sequence (RFC 9651 §4.1.8).
 fn push_partition(buffer: &mut Buffer, policy: &Policy) {
     if let Some(partition) = policy.partition() {
         let digits = base64(partition);
@@ -106,12 +106,12 @@ fn push_partition(buffer: &mut Buffer, policy: &Policy) {
     }
 }
 
-/// What may be used, and the seconds within which that is all.
+/// The units that may be used within a number of seconds.
 // Two words, which are returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Standing {
     available: u64,
-    /// 0 where nothing is promised.
+    /// 0 if nothing is promised.
     within: u64,
 }
 
@@ -129,8 +129,8 @@ impl Standing {
             };
             number::seconds(wait)
         } else {
-            // Not the time until there is more, nor until all is back: whoever uses `r` in
-            // every `t` must stay within the rate.
+            // Neither the time until `remaining` grows nor until it is full: a client that
+            // uses `r` in every `t` must stay within the rate.
             number::seconds(told.more_after).max(number::seconds_for(remaining, quota))
         };
         let within = within.max(1);
@@ -143,7 +143,7 @@ impl Standing {
         Self { available, within }
     }
 
-    /// Writes the parameters: `;r=50;t=30`.
+    /// Appends the parameters: `;r=50;t=30`.
     #[inline]
     fn push(&self, buffer: &mut Buffer) {
         buffer.extend_from_slice(b";r=");

@@ -1,4 +1,4 @@
-//! The fields that tell a client how its limits stand, in each of their shapes.
+//! The rate limit fields of a response, in each of their shapes.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 use smallvec::SmallVec;
@@ -19,10 +19,10 @@ use crate::{
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// What an `Access-Control-Expose-Headers` (WHATWG Fetch, CORS protocol) should name.
+/// The header names to list in `Access-Control-Expose-Headers` (WHATWG Fetch, CORS protocol).
 ///
-/// Without it browsers hide these fields from scripts of other origins. All fields that this
-/// crate writes in any setting are in it; naming one that is never sent does no harm.
+/// Browsers hide other fields from scripts of other origins. The list has every field that this
+/// crate writes under any setting; naming a field that is never sent does no harm.
 /// With tower-http: `CorsLayer::new().expose_headers(EXPOSED_HEADERS)`.
 ///
 /// ```
@@ -46,13 +46,13 @@ pub const EXPOSED_HEADERS: [HeaderName; 13] = [
     super::grpc::PUSHBACK,
 ];
 
-/// The fields for one response, made when the decision fell.
+/// The rate limit fields of one response, made with the decision.
 ///
-/// What [`Http`](super::Http) and [`Grpc`](super::Grpc) mark an admitted response with.
+/// [`Http`](super::Http) and [`Grpc`](super::Grpc) add them to the response of an admitted request.
 #[derive(Debug)]
 pub struct Fields(Shape);
 
-/// Short, since it travels with the request: what is rare lies in a box.
+/// Small, because the response future holds it: rare shapes are boxed.
 #[derive(Debug)]
 enum Shape {
     Draft(One),
@@ -64,13 +64,13 @@ enum Shape {
 /// The fields of several policies, or of draft-07.
 #[derive(Debug)]
 struct Lists {
-    /// That of the one policy that `standing` tells, where there is room for one only.
+    /// The remaining units in `standing`, if its shape has room for one policy only.
     remaining: Option<u64>,
     standing: HeaderValue,
     policies: HeaderValue,
 }
 
-/// A decision with numbers.
+/// A decision that carries a limit and a quota.
 pub(super) struct Entry<'a> {
     pub(super) policy: &'a Policy,
     pub(super) decision: &'a Decision,
@@ -94,7 +94,7 @@ impl<'a> Entry<'a> {
 }
 
 impl Fields {
-    /// The fields of all decisions that carry numbers; none for what is undecided.
+    /// Returns the fields of all decisions that carry numbers; none for an undecided one.
     #[inline]
     pub(super) fn of(outcome: &Outcome, headers: Headers, cached: &CachedHeader) -> Self {
         // Most requests have one limit, whose policy is the same for all keys.
@@ -109,8 +109,8 @@ impl Fields {
         Self(Shape::of(outcome, headers).unwrap_or(Shape::Nothing))
     }
 
-    /// Writes the fields beside those of an inner layer, or in place of them where there is room for one policy
-    /// only, or of one name, and this one leaves less.
+    /// Adds the fields to those of an inner layer. Replaces them if the shape has room for one policy only, or if
+    /// both have the same name, and this layer leaves less.
     #[inline]
     pub(super) fn write(self, headers: &mut HeaderMap) {
         match self.0 {

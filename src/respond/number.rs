@@ -1,4 +1,4 @@
-//! Whole numbers in header fields: rounded, clamped and written.
+//! Rounds, clamps and writes the whole numbers of header fields.
 
 use std::time::Duration;
 
@@ -12,54 +12,47 @@ pub(super) const MAX: u64 = 999_999_999_999_999;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// The header value of a number.
+/// Returns the header value of a number.
 pub(super) fn value(number: u64) -> Option<HeaderValue> {
     text::value(|buffer| push(buffer, number))
 }
 
-/// Writes a number in decimal.
+/// Appends a number in decimal.
 pub(super) fn push(buffer: &mut Buffer, number: u64) {
     buffer.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
+/// Limits a number to [`MAX`].
 pub(super) fn clamp(number: u128) -> u64 {
     u64::try_from(number).map_or(MAX, |number| number.min(MAX))
 }
 
-/// Whole seconds, rounded up.
+/// Returns whole seconds, rounded up.
 pub(super) fn seconds(wait: Duration) -> u64 {
     let begun = u64::from(wait.subsec_nanos() > 0);
     wait.as_secs().saturating_add(begun).min(MAX)
 }
 
-/// The Unix second, rounded up, of an instant in nanoseconds and a wait from then on.
+/// Returns the Unix second, rounded up, of the end of a wait that begins at `nanos`.
 pub(super) fn second_after(nanos: u64, wait: Duration) -> u64 {
     clamp((u128::from(nanos) + wait.as_nanos()).div_ceil(NANOS))
 }
 
-/// The seconds in which `quota` grants `units`, rounded up.
+/// Returns the seconds in which `quota` grants `units`, rounded up.
 pub(super) fn seconds_for(units: u64, quota: &Quota) -> u64 {
     // Below 2^64 · 2^63.
     let product = u128::from(units) * u128::from(quota.period_nanos());
-    clamp(div_ceil(product, u128::from(quota.amount()) * NANOS))
+    clamp(product.div_ceil(u128::from(quota.amount()) * NANOS))
 }
 
-/// Most numbers fit into a word, where a division takes a fraction of the time.
-fn div_ceil(number: u128, divisor: u128) -> u128 {
-    match (u64::try_from(number), u64::try_from(divisor)) {
-        (Ok(number), Ok(divisor)) => number.div_ceil(divisor).into(),
-        _ => number.div_ceil(divisor),
-    }
-}
-
-/// The units that `quota` grants within `seconds`, rounded down.
+/// Returns the units that `quota` grants within `seconds`, rounded down.
 pub(super) fn units_within(seconds: u64, quota: &Quota) -> u64 {
     // Below 2^64 · 2^41 · 2^30, and in fact below 2^121: seconds are clamped.
     let product = u128::from(seconds.min(MAX)) * u128::from(quota.amount()) * NANOS;
     clamp(product / u128::from(quota.period_nanos()))
 }
 
-/// The window in which `quota` grants `units`, in seconds rounded up; `None` below a second.
+/// Returns the window in which `quota` grants `units`, in seconds rounded up; `None` below a second.
 pub(super) fn window(units: u64, quota: &Quota) -> Option<u64> {
     let sub_second =
         u128::from(units) * u128::from(quota.period_nanos()) < u128::from(quota.amount()) * NANOS;

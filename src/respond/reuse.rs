@@ -1,4 +1,4 @@
-//! The maps of a refused request, which its answer is written into.
+//! Reuses the maps of a refused request for its answer.
 
 use std::mem;
 
@@ -7,10 +7,10 @@ use http::{HeaderValue, Request, Response, header::CACHE_CONTROL, response::Part
 use super::refusal::Refusal;
 use crate::outcome::Outcome;
 
-/// What outer layers said; rare, and so in a box.
+/// The outcome of outer layers; rare, and therefore boxed.
 pub(super) type Outer = Option<Box<Outcome>>;
 
-/// An empty answer in the room that the request took up, without any allocation of its own.
+/// Returns an empty answer in the emptied maps of the request, without an allocation.
 #[inline]
 pub(super) fn empty_answer<B>(req: &mut Request<B>) -> (Response<()>, Outer) {
     let mut answer = Response::new(());
@@ -23,15 +23,15 @@ pub(super) fn empty_answer<B>(req: &mut Request<B>) -> (Response<()>, Outer) {
     (answer, outer)
 }
 
-/// Adds what every refusal carries: `Cache-Control: no-store`, and the outcome where outer layers can ask for it.
+/// Adds what every refusal carries: `Cache-Control: no-store`, and the outcome as an extension.
 ///
-/// Called last, so that no other writer of the answer can forget or remove them.
+/// Called last, so that no other writer of the answer can remove them.
 #[inline]
 pub(super) fn finish(parts: &mut Parts, outer: Outer, mut refusal: Refusal) {
     let no_store = HeaderValue::from_static("no-store");
-    // A map too full to take a field (32768 of them) is left as it is.
+    // A map that is full (32768 fields) is left as it is.
     let _ = parts.headers.try_insert(CACHE_CONTROL, no_store);
-    // A missing key leaves no outcome.
+    // A request without a key has no outcome.
     if refusal.outcome().is_empty() {
         return;
     }

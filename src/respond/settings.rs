@@ -1,4 +1,4 @@
-//! What `Http` and `Grpc` can be told alike.
+//! The settings that `Http` and `Grpc` share.
 
 use std::{hash::BuildHasher, mem, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     headers: Headers,
-    /// Whether admitted requests go without their outcome.
+    /// Set if admitted requests do not carry their outcome.
     untold: bool,
     jitter: Option<Jitter>,
     /// Shared by all clones.
@@ -46,11 +46,11 @@ impl Settings {
         self.headers != Headers::None || !self.untold
     }
 
-    /// Leaves the outcome of an admitted request in its extensions.
+    /// Puts the outcome of an admitted request into its extensions, unless that is turned off.
     pub(super) fn admit(&self, extensions: &mut Extensions, outcome: Outcome) -> Fields {
         let fields = self.fields(&outcome);
         if !self.untold {
-            // Stacked layers are rare: one look-up for all others.
+            // Stacked layers are rare: a single layer needs one look-up.
             if let Some(outer) = extensions.insert(outcome)
                 && let Some(all) = extensions.get_mut::<Outcome>()
             {
@@ -69,14 +69,14 @@ impl Settings {
         self.fields(outcome).write(headers);
     }
 
-    /// The wait to tell the client: what it must wait, or some whole seconds more.
+    /// Returns the wait to send to the client: the refusal's, plus some whole seconds of jitter.
     pub(super) fn retry_after(&self, refusal: &Refusal) -> Option<Duration> {
         let wait = refusal.retry_after()?;
         let Some(Jitter { most, seed }) = &self.jitter else {
             return Some(wait);
         };
-        // Requests of one instant may share their delay; their clients are spread by
-        // the instants of all the others.
+        // Requests of the same instant may get the same delay; the instants differ between
+        // clients.
         let at = refusal
             .outcome()
             .iter()
@@ -90,33 +90,32 @@ impl Settings {
 /// The setters, on a type with a field `settings`.
 macro_rules! setters {
     () => {
-        /// The same answers with the fields that tell how limits stand in another shape.
+        /// Sets the shape of the rate limit fields.
         ///
-        /// [`Headers::Draft`] unless set. What a refusal must carry (`Retry-After`, or gRPC's status) is sent
-        /// whatever the shape. Browsers show the fields to scripts of other origins if
-        /// [`EXPOSED_HEADERS`](crate::respond::EXPOSED_HEADERS) are exposed.
+        /// Default: [`Headers::Draft`]. `Retry-After`, or gRPC's status, is sent with every shape. Browsers show
+        /// the fields to scripts of other origins if [`EXPOSED_HEADERS`](crate::respond::EXPOSED_HEADERS) are
+        /// exposed.
         #[must_use]
         pub fn headers(mut self, headers: Headers) -> Self {
             self.settings.set_headers(headers);
             self
         }
 
-        /// The same answers, with or without the [`Outcome`] in the extensions of
-        /// admitted requests.
+        /// Turns the [`Outcome`] in the extensions of admitted requests on or off.
         ///
-        /// With it unless set, whatever the [`headers`](Self::headers): handlers may ask for it. It costs one allocation.
-        /// Without headers and without it, an admitted request allocates nothing, and handlers that take an
-        /// `Outcome` are answered with 500. A refusal carries it always, in its response's extensions.
+        /// Default: on, with any [`headers`](Self::headers), because handlers may ask for it. It costs one
+        /// allocation. With it off, a handler that takes an `Outcome` answers 500; with headers off too, an
+        /// admitted request allocates nothing. A refusal always carries it in the extensions of its response.
         #[must_use]
         pub fn outcome(mut self, wanted: bool) -> Self {
             self.settings.set_outcome(wanted);
             self
         }
 
-        /// The same answers, asking clients to wait up to `most` longer than they must.
+        /// Adds 0 to `most` whole seconds to the wait that clients are sent.
         ///
-        /// Adds 0 to `most` whole seconds, so that clients which were refused together do not come back
-        /// together. The draw is a hash of the instant of the decision under a random seed.
+        /// This spreads the retries of clients that were refused together. The jitter is a hash of the instant of
+        /// the decision under a random seed. Default: none.
         #[must_use]
         pub fn retry_jitter(mut self, most: Duration) -> Self {
             self.settings.set_jitter(most);

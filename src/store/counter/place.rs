@@ -59,9 +59,9 @@ impl Place {
         Ok(Self { stem, slicing })
     }
 
-    /// What a counter is called: by who is counted, how, and in which slice.
+    /// Returns the name of the counter of a slice.
     pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
-        // As long as it has to be from the start: a call waits for little else here.
+        // Allocated at its final length: a call does little else here.
         let mut digits = itoa::Buffer::new();
         [&self.stem, digits.format(slice).as_bytes()]
             .concat()
