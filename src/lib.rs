@@ -132,10 +132,7 @@ mod sync;
 pub mod testing;
 
 pub use self::{
-    algorithm::{
-        AnyRule, Cascade, CountedRule, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow,
-        ThreeColor, TokenBucket, WarmUp, WarmUpSpaced,
-    },
+    algorithm::{AnyRule, CountedRule},
     clock::Timestamp,
     decision::{Charge, Cost, Decision, Position, Verdict},
     error::Error,
@@ -145,6 +142,9 @@ pub use self::{
     quota::Quota,
     service::RateLimit,
 };
+
+use self::algorithm::rules;
+algorithm::algorithms!(rules);
 
 #[doc = include_str!("../DESIGN.md")]
 pub mod design {}

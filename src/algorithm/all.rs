@@ -5,7 +5,7 @@ use std::fmt;
 use super::{
     Algorithm, AnyRule, AnyState, StateKind, Step,
     both::{join, passes, shared, step_if},
-    codec::{Codec, damaged, put_number, tag, take_number, take_tag},
+    codec::{Codec, damaged, put_number, take_number, take_tag},
 };
 use crate::{
     clock::Timestamp,
@@ -20,6 +20,11 @@ use crate::{
 pub struct All(Box<[AnyRule]>);
 
 impl All {
+    /// The first byte of an encoded state.
+    pub(super) const TAG: u8 = 0x09;
+    /// The number by which scripts know the part in front of several rules or states.
+    pub(super) const KIND: i64 = 0;
+
     /// The rules in order.
     pub fn rules(&self) -> &[AnyRule] {
         &self.0
@@ -193,7 +198,7 @@ impl Algorithm for All {
 
 impl Codec for Box<[Option<AnyState>]> {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(tag::ALL);
+        bytes.push(All::TAG);
         put_number(bytes, self.len() as u64);
         for state in self {
             state.encode(bytes);
@@ -201,7 +206,7 @@ impl Codec for Box<[Option<AnyState>]> {
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, tag::ALL)?;
+        take_tag(bytes, All::TAG)?;
         let states = take_number(bytes)?;
         // Each takes a byte or more.
         if states > bytes.len() as u64 {

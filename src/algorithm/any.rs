@@ -1,22 +1,13 @@
-//! A rule that configuration chose: any algorithm, read from text.
+//! A rule chosen by configuration: any algorithm, read from text.
 
 use std::{fmt, str::FromStr};
 
 use super::{
-    Algorithm, Mark, Meter, Moment, StateKind, Step,
-    all::All,
-    cascade::{Cascade, CascadeState},
+    Algorithm, All, Mark, Meter, Moment, StateKind, Step,
     codec::{Codec, damaged, tag},
-    fixed_window::{FixedWindow, FixedWindowState},
-    leaky_bucket::{LeakyBucket, LeakyBucketState},
+    registry::{NAMES, algorithms},
     shape::{Says, Shape},
-    sliding_log::{SlidingLog, SlidingLogState},
-    sliding_window::{SlidingWindow, SlidingWindowState},
     text::Words,
-    three_color::{ThreeColor, ThreeColorState},
-    token_bucket::{TokenBucket, TokenBucketState},
-    warm_up::{WarmUp, WarmUpState},
-    warm_up_spaced::{WarmUpSpaced, WarmUpSpacedState},
 };
 use crate::{
     clock::Timestamp,
@@ -24,119 +15,127 @@ use crate::{
     error::Error,
 };
 
-/// A rule chosen at run time, by configuration or per tenant.
-///
-/// Parses from text, prints what parses back, and reads from serde as a
-/// string (feature `serde`). Within an algorithm, a change of the rule carries a client's usage over. A rule of another
-/// algorithm has a [state of its own](Algorithm::state_kind): stores keep both, so a client gets at most the limit of each
-/// while rules take turns. A state of another algorithm counts as none.
-///
-/// | text | rule |
-/// |---|---|
-/// | `token-bucket 100/1m burst=150 initial=300 keep=1h` | [`TokenBucket`] |
-/// | `leaky-bucket 10/s queue=50 max-wait=2s` | [`LeakyBucket`] |
-/// | `fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call` | [`FixedWindow`] |
-/// | `sliding-window 100/1m slices=4` | [`SlidingWindow`] |
-/// | `sliding-log 100/1m` | [`SlidingLog`] |
-/// | `warm-up 200/s over=10s cold=3` | [`WarmUp`] |
-/// | `warm-up-spaced 2/s over=4s cold=3 max-wait=5s` | [`WarmUpSpaced`] |
-/// | `cascade 10/s burst=10 > 5/s burst=20` | [`Cascade`] |
-/// | `three-color 100/s burst=100 peak=200/s peak-burst=200 aware` | [`ThreeColor`] |
-/// | `token-bucket 10/s & fixed-window 1000/1h` | [`All`]: spent together or not at all |
-///
-/// All settings but the quotas may be left out; each rule's page says what they are then.
-///
-/// ```
-/// use tollgate::AnyRule;
-///
-/// let rule: AnyRule = "token-bucket 100/1m burst=150".parse()?;
-/// assert_eq!(rule.to_string(), "token-bucket 100/1m burst=150");
-///
-/// let error = "token-bucket 100/1m brust=150".parse::<AnyRule>().unwrap_err();
-/// assert_eq!(error.column(), Some(21));
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AnyRule {
-    /// Tokens at a constant rate.
-    TokenBucket(TokenBucket),
-    /// A queue with a constant outflow.
-    LeakyBucket(LeakyBucket),
-    /// A count for each window of the calendar.
-    FixedWindow(FixedWindow),
-    /// Counts of slices that slide.
-    SlidingWindow(SlidingWindow),
-    /// The time of every call.
-    SlidingLog(SlidingLog),
-    /// A rate that grows with use.
-    WarmUp(WarmUp),
-    /// A distance between calls that shrinks with use.
-    WarmUpSpaced(WarmUpSpaced),
-    /// Several buckets, the next one for what the one before cannot pay.
-    Cascade(Cascade),
-    /// Two rates, three colours.
-    ThreeColor(ThreeColor),
-    /// Several rules at once.
-    All(All),
-}
-
-/// What an [`AnyRule`] remembers of a key.
-#[derive(Clone, Debug)]
-pub struct AnyState(Inner);
-
-#[derive(Clone, Debug)]
-enum Inner {
-    TokenBucket(TokenBucketState),
-    LeakyBucket(LeakyBucketState),
-    FixedWindow(FixedWindowState),
-    SlidingWindow(SlidingWindowState),
-    SlidingLog(SlidingLogState),
-    WarmUp(WarmUpState),
-    WarmUpSpaced(WarmUpSpacedState),
-    Cascade(CascadeState),
-    ThreeColor(ThreeColorState),
-    All(<All as Algorithm>::State),
-}
-
-/// Goes on with the rule that it is, whichever.
-macro_rules! each {
-    ($any:expr, $rule:ident => $go_on:expr) => {
-        match $any {
-            AnyRule::TokenBucket($rule) => $go_on,
-            AnyRule::LeakyBucket($rule) => $go_on,
-            AnyRule::FixedWindow($rule) => $go_on,
-            AnyRule::SlidingWindow($rule) => $go_on,
-            AnyRule::SlidingLog($rule) => $go_on,
-            AnyRule::WarmUp($rule) => $go_on,
-            AnyRule::WarmUpSpaced($rule) => $go_on,
-            AnyRule::Cascade($rule) => $go_on,
-            AnyRule::ThreeColor($rule) => $go_on,
-            AnyRule::All($rule) => $go_on,
-        }
-    };
-}
-
-/// A state that an [`AnyState`] can be.
+/// A state that an [`AnyState`] can contain.
 pub(super) trait Own: Sized {
     fn into_any(self) -> AnyState;
-    /// Takes it out, or gives back what is of another algorithm.
+    /// Returns the state, or gives back a state of another algorithm.
     fn from_any(any: AnyState) -> Result<Self, AnyState>;
     fn in_any(any: &AnyState) -> Option<&Self>;
 }
 
-macro_rules! own {
-    ($($Kind:ident($State:ty)),+ $(,)?) => {$(
+macro_rules! any {
+    ($(
+        $folder:ident { $Rule:ident, $State:ident }
+        name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;
+    )+) => {
+        /// A rule chosen at run time, by configuration or per tenant.
+        ///
+        /// Parses from text, prints what parses back, and reads from serde as a string (feature `serde`). Within an
+        /// algorithm, a change of the rule carries a client's usage over. A rule of another algorithm has a
+        /// [state of its own](Algorithm::state_kind): stores keep both, so while rules take turns, a client gets at most
+        /// the limit of each.
+        ///
+        /// | text | rule |
+        /// |---|---|
+        $(#[doc = concat!("| ", $text, " | [`", stringify!($Rule), "`](super::", stringify!($Rule), ") |")])+
+        /// | `token-bucket 10/s & fixed-window 1000/1h` | [`All`]: spent together or not at all |
+        ///
+        /// All settings but the quotas may be left out; the page of each rule documents the defaults.
+        ///
+        /// ```
+        /// use tollgate::AnyRule;
+        ///
+        /// let rule: AnyRule = "token-bucket 100/1m burst=150".parse()?;
+        /// assert_eq!(rule.to_string(), "token-bucket 100/1m burst=150");
+        ///
+        /// let error = "token-bucket 100/1m brust=150".parse::<AnyRule>().unwrap_err();
+        /// assert_eq!(error.column(), Some(21));
+        /// # Ok::<(), tollgate::Error>(())
+        /// ```
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum AnyRule {
+            $(
+                #[doc = concat!("A rule such as ", $text, ".")]
+                $Rule(super::$Rule),
+            )+
+            /// Several rules at once.
+            All(All),
+        }
+
+        #[derive(Clone, Debug)]
+        enum Inner {
+            $($Rule(super::$State),)+
+            All(<All as Algorithm>::State),
+        }
+
+        $(any!(@member $Rule(super::$State));)+
+        any!(@member All(<All as Algorithm>::State));
+
+        impl AnyRule {
+            /// Reads a rule by the name of its algorithm; `None` if the name is unknown.
+            fn parse_named(name: &str, text: &str) -> Option<Result<Self, Error>> {
+                match name {
+                    $($name => Some(text.parse().map(Self::$Rule)),)+
+                    _ => None,
+                }
+            }
+
+            /// Returns the number by which scripts know the first part of the rule.
+            pub(super) fn kind(&self) -> i64 {
+                match self {
+                    $(Self::$Rule(_) => $kind,)+
+                    Self::All(_) => All::KIND,
+                }
+            }
+        }
+
+        impl AnyState {
+            /// Takes a state of one rule, not of several.
+            pub(super) fn decode_one(bytes: &mut &[u8]) -> Result<Self, Error> {
+                let family = bytes.first().map(|byte| tag::family(*byte));
+                $(if family == Some(tag::family($tag)) {
+                    return super::$State::decode(bytes).map(Own::into_any);
+                })+
+                Err(damaged())
+            }
+        }
+
+        impl Codec for AnyState {
+            fn encode(&self, bytes: &mut Vec<u8>) {
+                match &self.0 {
+                    $(Inner::$Rule(state) => state.encode(bytes),)+
+                    Inner::All(states) => states.encode(bytes),
+                }
+            }
+
+            fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+                let first = bytes.first().map(|byte| tag::family(*byte));
+                if first == Some(tag::family(All::TAG)) {
+                    Codec::decode(bytes).map(<All as Algorithm>::State::into_any)
+                } else {
+                    Self::decode_one(bytes)
+                }
+            }
+        }
+    };
+    (@member $Rule:ident($State:ty)) => {
+        impl From<super::$Rule> for AnyRule {
+            fn from(rule: super::$Rule) -> Self {
+                Self::$Rule(rule)
+            }
+        }
+
         impl Own for $State {
             #[inline]
             fn into_any(self) -> AnyState {
-                AnyState(Inner::$Kind(self))
+                AnyState(Inner::$Rule(self))
             }
 
             #[inline]
             fn from_any(any: AnyState) -> Result<Self, AnyState> {
                 match any.0 {
-                    Inner::$Kind(own) => Ok(own),
+                    Inner::$Rule(own) => Ok(own),
                     other => Err(AnyState(other)),
                 }
             }
@@ -144,26 +143,37 @@ macro_rules! own {
             #[inline]
             fn in_any(any: &AnyState) -> Option<&Self> {
                 match &any.0 {
-                    Inner::$Kind(own) => Some(own),
+                    Inner::$Rule(own) => Some(own),
                     _ => None,
                 }
             }
         }
-    )+};
+    };
 }
 
-own!(
-    TokenBucket(TokenBucketState),
-    LeakyBucket(LeakyBucketState),
-    FixedWindow(FixedWindowState),
-    SlidingWindow(SlidingWindowState),
-    SlidingLog(SlidingLogState),
-    WarmUp(WarmUpState),
-    WarmUpSpaced(WarmUpSpacedState),
-    Cascade(CascadeState),
-    ThreeColor(ThreeColorState),
-    All(<All as Algorithm>::State),
-);
+algorithms!(any);
+
+/// The state of a key under an [`AnyRule`].
+#[derive(Clone, Debug)]
+pub struct AnyState(Inner);
+
+/// Evaluates an expression for the rule in an [`AnyRule`], whichever its algorithm.
+macro_rules! each {
+    (
+        ($any:expr, $rule:ident => $value:expr)
+        $($folder:ident { $Rule:ident, $State:ident } $($column:ident $entry:tt),+;)+
+    ) => {
+        match $any {
+            $(AnyRule::$Rule($rule) => $value,)+
+            AnyRule::All($rule) => $value,
+        }
+    };
+    ($any:expr, $rule:ident => $value:expr) => {
+        $crate::algorithm::registry::algorithms!(each ($any, $rule => $value))
+    };
+}
+
+pub(super) use each;
 
 impl Algorithm for AnyRule {
     type State = AnyState;
@@ -217,21 +227,11 @@ impl Algorithm for AnyRule {
 
     #[inline]
     fn meter(&self) -> Option<Meter<'_>> {
-        match self {
-            Self::TokenBucket(rule) => rule.meter(),
-            Self::LeakyBucket(rule) => rule.meter(),
-            Self::FixedWindow(rule) => rule.meter(),
-            _ => None,
-        }
+        each!(self, rule => rule.meter())
     }
 
     fn mark_of(&self, state: &AnyState, now: Moment) -> Option<Mark> {
-        match self {
-            Self::TokenBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
-            Self::LeakyBucket(rule) => rule.mark_of(Own::in_any(state)?, now),
-            Self::FixedWindow(rule) => rule.mark_of(Own::in_any(state)?, now),
-            _ => None,
-        }
+        each!(self, rule => rule.mark_of(Own::in_any(state)?, now))
     }
 
     fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<AnyState> {
@@ -294,7 +294,7 @@ impl AnyRule {
     /// The same rule for a request that was given the colour `class` before: 0 green, 1 yellow, 2 and
     /// above red.
     ///
-    /// Matters to markers that are [aware](ThreeColor::aware) of it, alone or among [`All`].
+    /// Matters to markers that are [aware](super::ThreeColor::aware) of it, alone or among [`All`].
     #[must_use]
     pub fn given(self, class: u8) -> Self {
         match self {
@@ -317,23 +317,14 @@ impl AnyRule {
             )
             .at_column(1));
         };
-        match name {
-            "token-bucket" => text.parse().map(Self::TokenBucket),
-            "leaky-bucket" => text.parse().map(Self::LeakyBucket),
-            "fixed-window" => text.parse().map(Self::FixedWindow),
-            "sliding-window" => text.parse().map(Self::SlidingWindow),
-            "sliding-log" => text.parse().map(Self::SlidingLog),
-            "warm-up" => text.parse().map(Self::WarmUp),
-            "warm-up-spaced" => text.parse().map(Self::WarmUpSpaced),
-            "cascade" => text.parse().map(Self::Cascade),
-            "three-color" => text.parse().map(Self::ThreeColor),
-            _ => Err(Error::new(format!(
-                "unknown algorithm `{name}`: expected `token-bucket`, `leaky-bucket`, `fixed-window`, \
-                 `sliding-window`, `sliding-log`, `warm-up`, `warm-up-spaced`, `cascade` or `three-color`, \
-                 as in `token-bucket 100/1m burst=150`"
+        Self::parse_named(name, text).unwrap_or_else(|| {
+            let (last, others) = NAMES.split_last().unwrap_or((&name, &[]));
+            Err(Error::new(format!(
+                "unknown algorithm `{name}`: expected `{}` or `{last}`, as in `token-bucket 100/1m burst=150`",
+                others.join("`, `")
             ))
-            .at_column(column)),
-        }
+            .at_column(column))
+        })
     }
 }
 
@@ -352,76 +343,6 @@ impl FromStr for AnyRule {
 impl fmt::Display for AnyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         each!(self, rule => rule.fmt(f))
-    }
-}
-
-macro_rules! from {
-    ($($Kind:ident),+) => {$(
-        impl From<$Kind> for AnyRule {
-            fn from(rule: $Kind) -> Self {
-                Self::$Kind(rule)
-            }
-        }
-    )+};
-}
-
-from!(
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-    WarmUp,
-    WarmUpSpaced,
-    Cascade,
-    ThreeColor,
-    All
-);
-
-impl AnyState {
-    /// A state of one rule, not of several.
-    pub(super) fn decode_one(bytes: &mut &[u8]) -> Result<Self, Error> {
-        fn own<S: Own + Codec>(bytes: &mut &[u8]) -> Result<AnyState, Error> {
-            S::decode(bytes).map(Own::into_any)
-        }
-        match bytes.first().map(|byte| tag::of_any_version(*byte)) {
-            Some(tag::TOKEN_BUCKET) => own::<TokenBucketState>(bytes),
-            Some(tag::LEAKY_BUCKET) => own::<LeakyBucketState>(bytes),
-            Some(tag::FIXED_WINDOW) => own::<FixedWindowState>(bytes),
-            Some(tag::SLIDING_WINDOW) => own::<SlidingWindowState>(bytes),
-            Some(tag::SLIDING_LOG) => own::<SlidingLogState>(bytes),
-            Some(tag::WARM_UP) => own::<WarmUpState>(bytes),
-            Some(tag::WARM_UP_SPACED) => own::<WarmUpSpacedState>(bytes),
-            Some(tag::CASCADE) => own::<CascadeState>(bytes),
-            Some(tag::THREE_COLOR) => own::<ThreeColorState>(bytes),
-            _ => Err(damaged()),
-        }
-    }
-}
-
-impl Codec for AnyState {
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        match &self.0 {
-            Inner::TokenBucket(state) => state.encode(bytes),
-            Inner::LeakyBucket(state) => state.encode(bytes),
-            Inner::FixedWindow(state) => state.encode(bytes),
-            Inner::SlidingWindow(state) => state.encode(bytes),
-            Inner::SlidingLog(state) => state.encode(bytes),
-            Inner::WarmUp(state) => state.encode(bytes),
-            Inner::WarmUpSpaced(state) => state.encode(bytes),
-            Inner::Cascade(state) => state.encode(bytes),
-            Inner::ThreeColor(state) => state.encode(bytes),
-            Inner::All(states) => states.encode(bytes),
-        }
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        let first = bytes.first().map(|byte| tag::of_any_version(*byte));
-        if first == Some(tag::ALL) {
-            Codec::decode(bytes).map(<All as Algorithm>::State::into_any)
-        } else {
-            Self::decode_one(bytes)
-        }
     }
 }
 

@@ -58,33 +58,18 @@ pub trait Codec: Sized {
     }
 }
 
-/// The first bytes of states: the algorithm in the upper four or five bits, the version in the lower three.
+/// The first bytes that are not of a single algorithm's state; those are in the [registry](super::registry).
+///
+/// The upper five bits are the kind of value and the lower three its version.
 pub(super) mod tag {
-    /// Of a value that holds states of several kinds.
+    /// A value that contains states of several kinds.
     #[cfg(feature = "tokio")]
     pub(crate) const FRAME: u8 = 0xf1;
     pub(in crate::algorithm) const PAIR: u8 = 0x01;
-    pub(in crate::algorithm) const ALL: u8 = 0x09;
-    pub(in crate::algorithm) const TOKEN_BUCKET: u8 = 0x11;
-    /// Version 2, of a key to which something was given back.
-    pub(in crate::algorithm) const TOKEN_BUCKET_GIVEN_BACK: u8 = 0x12;
-    pub(in crate::algorithm) const LEAKY_BUCKET: u8 = 0x19;
-    pub(in crate::algorithm) const FIXED_WINDOW: u8 = 0x22;
-    pub(in crate::algorithm) const SLIDING_WINDOW: u8 = 0x29;
-    pub(in crate::algorithm) const SLIDING_LOG: u8 = 0x31;
-    pub(in crate::algorithm) const WARM_UP: u8 = 0x39;
-    pub(in crate::algorithm) const WARM_UP_SPACED: u8 = 0x41;
-    pub(in crate::algorithm) const CASCADE: u8 = 0x49;
-    pub(in crate::algorithm) const THREE_COLOR: u8 = 0x51;
 
-    /// The tag that this program knows of the same algorithm, whatever the version.
-    pub(in crate::algorithm) fn of_any_version(byte: u8) -> u8 {
-        const UPPER: u8 = !0b111;
-        const OF_FIXED_WINDOW: u8 = FIXED_WINDOW & UPPER;
-        match byte & UPPER {
-            OF_FIXED_WINDOW => FIXED_WINDOW,
-            upper => upper | 1,
-        }
+    /// Returns a tag without its version.
+    pub(in crate::algorithm) fn family(tag: u8) -> u8 {
+        tag & !0b111
     }
 }
 
@@ -106,7 +91,7 @@ pub(super) fn take_byte(bytes: &mut &[u8]) -> Result<u8, Error> {
 pub(crate) fn take_tag(bytes: &mut &[u8], tag: u8) -> Result<(), Error> {
     match take_byte(bytes)? {
         byte if byte == tag => Ok(()),
-        byte if byte > tag && tag::of_any_version(byte) == tag => Err(Error::newer_state()),
+        byte if byte > tag && tag::family(byte) == tag::family(tag) => Err(Error::newer_state()),
         _ => Err(damaged()),
     }
 }
@@ -181,6 +166,7 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::{FixedWindow, TokenBucket};
     use proptest::prelude::*;
 
     proptest! {
@@ -206,17 +192,17 @@ mod tests {
     #[test]
     fn a_newer_version_of_the_same_algorithm_is_told_from_damage() {
         for (tag, byte, newer) in [
-            (tag::TOKEN_BUCKET, 0x10, Some(false)),
-            (tag::TOKEN_BUCKET, 0x11, None),
-            (tag::TOKEN_BUCKET, 0x12, Some(true)),
-            (tag::TOKEN_BUCKET, 0x17, Some(true)),
-            (tag::TOKEN_BUCKET, 0x18, Some(false)),
-            (tag::TOKEN_BUCKET, 0x1a, Some(false)),
-            (tag::FIXED_WINDOW, 0x20, Some(false)),
-            (tag::FIXED_WINDOW, 0x21, Some(false)),
-            (tag::FIXED_WINDOW, 0x22, None),
-            (tag::FIXED_WINDOW, 0x23, Some(true)),
-            (tag::FIXED_WINDOW, 0x2a, Some(false)),
+            (TokenBucket::TAG, 0x10, Some(false)),
+            (TokenBucket::TAG, 0x11, None),
+            (TokenBucket::TAG, 0x12, Some(true)),
+            (TokenBucket::TAG, 0x17, Some(true)),
+            (TokenBucket::TAG, 0x18, Some(false)),
+            (TokenBucket::TAG, 0x1a, Some(false)),
+            (FixedWindow::TAG, 0x20, Some(false)),
+            (FixedWindow::TAG, 0x21, Some(false)),
+            (FixedWindow::TAG, 0x22, None),
+            (FixedWindow::TAG, 0x23, Some(true)),
+            (FixedWindow::TAG, 0x2a, Some(false)),
         ] {
             let taken = take_tag(&mut &[byte][..], tag);
             assert_eq!(taken.err().map(|error| error.is_newer_state()), newer);

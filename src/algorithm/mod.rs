@@ -6,35 +6,33 @@
 mod all;
 mod any;
 mod both;
-mod cascade;
 mod codec;
 mod counted;
 mod credit;
-mod fixed_window;
-mod leaky_bucket;
 mod mark;
 mod meter;
 mod of_quota;
 mod rate;
+mod registry;
 mod scripted;
 mod shape;
-mod sliding_log;
-mod sliding_window;
 mod span;
 mod state_kind;
 mod text;
-mod three_color;
-mod token_bucket;
 mod warm_curve;
-mod warm_up;
-mod warm_up_spaced;
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::codec::{put_number, tag::FRAME, take_number, take_tag};
 pub(crate) use self::meter::{Kind, Metering};
+#[cfg(test)]
+pub(crate) use self::registry::NAMES;
+#[cfg(feature = "redis")]
+pub(crate) use self::registry::{LUA, Lua};
+pub(crate) use self::registry::{algorithms, rules};
 #[cfg(feature = "redis")]
 pub(crate) use self::scripted::{kind_in_script, lone_bucket};
 
+use self::registry::modules;
 use crate::{
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
@@ -43,23 +41,16 @@ use crate::{
 pub use self::{
     all::All,
     any::{AnyRule, AnyState},
-    cascade::{Cascade, CascadeState},
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
-    fixed_window::{FixedWindow, FixedWindowState},
-    leaky_bucket::{LeakyBucket, LeakyBucketState},
     mark::{Mark, Moment},
     meter::Meter,
     scripted::{Part, Scripted},
     shape::Shape,
-    sliding_log::{SlidingLog, SlidingLogState},
-    sliding_window::{SlidingWindow, SlidingWindowState},
     state_kind::StateKind,
-    three_color::{ThreeColor, ThreeColorState},
-    token_bucket::{TokenBucket, TokenBucketState},
-    warm_up::{WarmUp, WarmUpState},
-    warm_up_spaced::{WarmUpSpaced, WarmUpSpacedState},
 };
+
+registry::algorithms!(modules);
 
 /// A rule: decides from what is remembered of a key.
 ///

@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 
+#[cfg(feature = "redis")]
+use super::TokenBucket;
 use super::{
-    Algorithm, All, AnyRule, AnyState,
-    any::Own,
+    Algorithm, All, AnyRule,
+    any::{Own, each},
     both::shared,
     rate::{Rate, gcd},
 };
@@ -20,26 +22,12 @@ use crate::{
 /// exactly.
 pub type Part = Vec<i64>;
 
-/// The kinds of parts, as the script numbers them.
-pub(super) mod kind {
-    pub(in crate::algorithm) const ALL: i64 = 0;
-    pub(in crate::algorithm) const TOKEN_BUCKET: i64 = 1;
-    pub(in crate::algorithm) const FIXED_WINDOW: i64 = 2;
-    pub(in crate::algorithm) const SLIDING_WINDOW: i64 = 3;
-    pub(in crate::algorithm) const SLIDING_LOG: i64 = 4;
-    pub(in crate::algorithm) const LEAKY_BUCKET: i64 = 5;
-    pub(in crate::algorithm) const CASCADE: i64 = 6;
-    pub(in crate::algorithm) const THREE_COLOR: i64 = 7;
-    pub(in crate::algorithm) const WARM_UP: i64 = 8;
-    pub(in crate::algorithm) const WARM_UP_SPACED: i64 = 9;
-}
-
 /// The gain of a microsecond, the price of a token and the burst of a rule that is one token bucket, which starts full.
 #[cfg(feature = "redis")]
 pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
     let [part] = parts else { return None };
     match part[..] {
-        [kind::TOKEN_BUCKET, gain, price, burst, initial, _] if initial == burst => {
+        [TokenBucket::KIND, gain, price, burst, initial, _] if initial == burst => {
             Some([gain, price, burst])
         }
         _ => None,
@@ -50,7 +38,7 @@ pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
 #[cfg(feature = "redis")]
 pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
     match parts.first().map(Vec::as_slice) {
-        Some(all @ [kind::ALL, ..]) => all.to_vec(),
+        Some(all @ [All::KIND, ..]) => all.to_vec(),
         Some([kind, ..]) => vec![*kind],
         _ => Part::new(),
     }
@@ -269,87 +257,26 @@ impl Grid {
 
 impl Scripted for AnyRule {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
-        match self {
-            Self::TokenBucket(rule) => rule.rule_parts(parts),
-            Self::LeakyBucket(rule) => rule.rule_parts(parts),
-            Self::FixedWindow(rule) => rule.rule_parts(parts),
-            Self::SlidingWindow(rule) => rule.rule_parts(parts),
-            Self::SlidingLog(rule) => rule.rule_parts(parts),
-            Self::Cascade(rule) => rule.rule_parts(parts),
-            Self::ThreeColor(rule) => rule.rule_parts(parts),
-            Self::WarmUp(rule) => rule.rule_parts(parts),
-            Self::WarmUpSpaced(rule) => rule.rule_parts(parts),
-            Self::All(rule) => rule.rule_parts(parts),
-        }
+        each!(self, rule => rule.rule_parts(parts))
     }
 
     fn in_script(&self) -> Option<Self> {
-        match self {
-            Self::WarmUpSpaced(rule) => rule.in_script().map(Self::WarmUpSpaced),
-            Self::All(rule) => rule.in_script().map(Self::All),
-            _ => None,
-        }
+        each!(self, rule => rule.in_script().map(Self::from))
     }
 
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
-        match self {
-            Self::TokenBucket(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::LeakyBucket(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::FixedWindow(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::SlidingWindow(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::SlidingLog(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::Cascade(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::ThreeColor(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::WarmUp(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::WarmUpSpaced(rule) => rule.state_of_parts(parts).map(Own::into_any),
-            Self::All(rule) => rule.state_of_parts(parts).map(Own::into_any),
-        }
+        each!(self, rule => rule.state_of_parts(parts).map(Own::into_any))
     }
 
     fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>) {
-        fn own<R: Scripted<State: Own>>(rule: &R, any: &AnyState, parts: &mut Vec<Option<Part>>) {
-            match Own::in_any(any) {
-                Some(state) => rule.state_parts(state, parts),
-                None => parts.push(None),
-            }
-        }
-        match self {
-            Self::TokenBucket(rule) => own(rule, state, parts),
-            Self::LeakyBucket(rule) => own(rule, state, parts),
-            Self::FixedWindow(rule) => own(rule, state, parts),
-            Self::SlidingWindow(rule) => own(rule, state, parts),
-            Self::SlidingLog(rule) => own(rule, state, parts),
-            Self::Cascade(rule) => own(rule, state, parts),
-            Self::ThreeColor(rule) => own(rule, state, parts),
-            Self::WarmUp(rule) => own(rule, state, parts),
-            Self::WarmUpSpaced(rule) => own(rule, state, parts),
-            Self::All(rule) => own(rule, state, parts),
-        }
+        each!(self, rule => match Own::in_any(state) {
+            Some(state) => rule.state_parts(state, parts),
+            None => parts.push(None),
+        });
     }
 
     fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
-        match self {
-            Self::All(rule) => rule.charge_parts(charge, actual, parts),
-            _ => parts.push(charge_part(charge, actual)),
-        }
-    }
-}
-
-impl AnyRule {
-    /// The kind of its first part.
-    fn kind(&self) -> i64 {
-        match self {
-            Self::TokenBucket(_) => kind::TOKEN_BUCKET,
-            Self::LeakyBucket(_) => kind::LEAKY_BUCKET,
-            Self::FixedWindow(_) => kind::FIXED_WINDOW,
-            Self::SlidingWindow(_) => kind::SLIDING_WINDOW,
-            Self::SlidingLog(_) => kind::SLIDING_LOG,
-            Self::Cascade(_) => kind::CASCADE,
-            Self::ThreeColor(_) => kind::THREE_COLOR,
-            Self::WarmUp(_) => kind::WARM_UP,
-            Self::WarmUpSpaced(_) => kind::WARM_UP_SPACED,
-            Self::All(_) => kind::ALL,
-        }
+        each!(self, rule => rule.charge_parts(charge, actual, parts));
     }
 }
 
@@ -357,7 +284,7 @@ impl All {
     /// The part in front of rules and states, which tells the kinds of the others: all of them together are the kind.
     fn head(&self) -> Part {
         let kinds = self.rules().iter().map(AnyRule::kind);
-        [kind::ALL].into_iter().chain(kinds).collect()
+        [All::KIND].into_iter().chain(kinds).collect()
     }
 }
 

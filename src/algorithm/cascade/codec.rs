@@ -1,9 +1,9 @@
 //! A cascade's state as bytes.
 
-use super::{CascadeState, MOST, state::Few};
+use super::{Cascade, CascadeState, MOST, state::Few};
 use crate::{
     algorithm::{
-        codec::{Codec, damaged, put_number, tag, take_number, take_tag},
+        codec::{Codec, damaged, put_number, take_number, take_tag},
         token_bucket::BucketLevel,
     },
     error::Error,
@@ -12,7 +12,7 @@ use crate::{
 impl Codec for CascadeState {
     fn encode(&self, bytes: &mut Vec<u8>) {
         let buckets = self.as_slice();
-        bytes.push(tag::CASCADE);
+        bytes.push(Cascade::TAG);
         put_number(bytes, buckets.len() as u64);
         for bucket in buckets {
             bucket.encode(bytes);
@@ -20,7 +20,7 @@ impl Codec for CascadeState {
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, tag::CASCADE)?;
+        take_tag(bytes, Cascade::TAG)?;
         let count = take_number(bytes)?;
         if !(1..=MOST as u64).contains(&count) {
             return Err(damaged());

@@ -3,7 +3,7 @@
 use super::{Cascade, CascadeState, MOST, state::Few};
 use crate::{
     algorithm::{
-        scripted::{Part, Scripted, in_micros, instant, kind},
+        scripted::{Part, Scripted, in_micros, instant},
         token_bucket::BucketLevel,
     },
     error::Error,
@@ -11,7 +11,7 @@ use crate::{
 
 impl Scripted for Cascade {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
-        let mut part = vec![kind::CASCADE];
+        let mut part = vec![Self::KIND];
         for bucket in &self.buckets {
             part.extend(bucket.numbers(self)?);
         }
@@ -24,7 +24,7 @@ impl Scripted for Cascade {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let Some((&kind::CASCADE, numbers)) = part.split_first() else {
+        let Some((&Self::KIND, numbers)) = part.split_first() else {
             return None;
         };
         let known = numbers.chunks(3);
@@ -49,7 +49,7 @@ impl Scripted for Cascade {
     }
 
     fn state_parts(&self, state: &CascadeState, parts: &mut Vec<Option<Part>>) {
-        let mut part = vec![kind::CASCADE];
+        let mut part = vec![Self::KIND];
         for (state, bucket) in state.as_slice().iter().zip(&self.buckets) {
             part.push(in_micros(state.written_at));
             part.extend(bucket.level(state.credit));

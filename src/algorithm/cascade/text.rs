@@ -35,7 +35,7 @@ impl FromStr for Cascade {
         let mut parts = text.split('>');
         let first = parts.next().unwrap_or_default();
         let mut words = Words::of(first);
-        words.name("cascade")?;
+        words.name(Self::NAME)?;
         let mut cascade = Self::new(TokenBucket::of_words(&mut words)?);
         let mut at = first.len() + 1;
         for part in parts {

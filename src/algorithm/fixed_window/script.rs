@@ -3,7 +3,7 @@
 use super::{Begin, FixedWindow, FixedWindowState};
 use crate::{
     algorithm::scripted::{
-        MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+        MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural,
     },
     error::Error,
 };
@@ -17,7 +17,7 @@ impl Scripted for FixedWindow {
         };
         let period = micros(self.quota.period_nanos(), self)?;
         let limit = fitting(self.limit().get().into(), self)?;
-        parts.push(vec![kind::FIXED_WINDOW, period, begin, limit]);
+        parts.push(vec![Self::KIND, period, begin, limit]);
         Ok(())
     }
 
@@ -25,7 +25,7 @@ impl Scripted for FixedWindow {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let [kind::FIXED_WINDOW, start, end, count] = part[..] else {
+        let [Self::KIND, start, end, count] = part[..] else {
             return None;
         };
         let (start, end, count) = (instant(start)?, instant(end)?, natural(count)?);
@@ -34,7 +34,7 @@ impl Scripted for FixedWindow {
 
     fn state_parts(&self, state: &FixedWindowState, parts: &mut Vec<Option<Part>>) {
         parts.push(Some(vec![
-            kind::FIXED_WINDOW,
+            Self::KIND,
             in_micros(state.start),
             // Later ones do not fit, nor does the time that one would end at.
             count(state.end.as_nanos().div_ceil(MICRO)),

@@ -32,7 +32,7 @@ impl FromStr for FixedWindow {
     /// Parses `fixed-window 100/1m` with `offset=10s`, `offset=spread`, `from=first-call` or none of them.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("fixed-window")?;
+        words.name(Self::NAME)?;
         let mut window = Self::new(words.quota()?);
         let [offset, from] = words.settings(&["offset", "from"])?;
         if let Some(word) = from {

@@ -1,14 +1,12 @@
 //! A queue's state as bytes.
 
 use super::{
-    LeakyBucketState,
+    LeakyBucket, LeakyBucketState,
     settle::{Freed, Place},
 };
 use crate::{
     algorithm::{
-        codec::{
-            Codec, damaged, put_instant, put_number, tag, take_instant, take_number, take_tag,
-        },
+        codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         credit::Credit,
     },
     error::Error,
@@ -16,7 +14,7 @@ use crate::{
 
 impl Codec for LeakyBucketState {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(tag::LEAKY_BUCKET);
+        bytes.push(LeakyBucket::TAG);
         put_instant(bytes, self.written_at);
         self.backlog.encode(bytes);
         let freed = self.freed.as_ref().map(|freed| &freed.0);
@@ -29,7 +27,7 @@ impl Codec for LeakyBucketState {
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, tag::LEAKY_BUCKET)?;
+        take_tag(bytes, LeakyBucket::TAG)?;
         let written_at = take_instant(bytes)?;
         let backlog = Credit::decode(bytes)?;
         let number = take_number(bytes)?;

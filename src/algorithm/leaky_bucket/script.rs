@@ -7,7 +7,7 @@ use super::{
 use crate::{
     algorithm::{
         credit::Credit,
-        scripted::{Grid, MICRO, Part, Scripted, fitting, in_micros, instant, kind, micros},
+        scripted::{Grid, MICRO, Part, Scripted, fitting, in_micros, instant, micros},
     },
     clock::Timestamp,
     error::Error,
@@ -48,7 +48,7 @@ impl Scripted for LeakyBucket {
             }
         };
         parts.push(vec![
-            kind::LEAKY_BUCKET,
+            Self::KIND,
             gain,
             price,
             fitting(capacity.into(), self)?,
@@ -61,8 +61,7 @@ impl Scripted for LeakyBucket {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let (&[kind::LEAKY_BUCKET, at, backlog, gain, sole], places) = part.split_first_chunk()?
-        else {
+        let (&[Self::KIND, at, backlog, gain, sole], places) = part.split_first_chunk()? else {
             return None;
         };
         let mut freed = Freed::default();
@@ -91,7 +90,7 @@ impl Scripted for LeakyBucket {
     fn state_parts(&self, state: &LeakyBucketState, parts: &mut Vec<Option<Part>>) {
         let [backlog, gain] = self.units_of(state.backlog);
         let mut part = vec![
-            kind::LEAKY_BUCKET,
+            Self::KIND,
             in_micros(state.written_at),
             backlog,
             gain,

@@ -32,7 +32,7 @@ impl FromStr for LeakyBucket {
     /// Parses `leaky-bucket 10/s queue=50 max-wait=2s`; all but the quota may be left out.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("leaky-bucket")?;
+        words.name(Self::NAME)?;
         let mut bucket = Self::new(words.quota()?);
         let [queue, max_wait] = words.settings(&["queue", "max-wait"])?;
         if let Some(word) = queue {

@@ -1,8 +1,8 @@
 //! A log as bytes.
 
-use super::SlidingLogState;
+use super::{SlidingLog, SlidingLogState};
 use crate::{
-    algorithm::codec::{Codec, damaged, put_number, tag, take_number, take_tag},
+    algorithm::codec::{Codec, damaged, put_number, take_number, take_tag},
     clock::Timestamp,
     error::Error,
 };
@@ -10,7 +10,7 @@ use crate::{
 /// The number of entries, and of each how long it came after the one before and its units.
 impl Codec for SlidingLogState {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(tag::SLIDING_LOG);
+        bytes.push(SlidingLog::TAG);
         put_number(bytes, self.len() as u64);
         let mut last = Timestamp::default();
         for (at, units) in self.entries() {
@@ -21,7 +21,7 @@ impl Codec for SlidingLogState {
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, tag::SLIDING_LOG)?;
+        take_tag(bytes, SlidingLog::TAG)?;
         let mut log = Self::new();
         let mut last = 0_u64;
         for n in 0..take_number(bytes)? {

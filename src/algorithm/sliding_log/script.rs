@@ -2,9 +2,7 @@
 
 use super::{SlidingLog, SlidingLogState};
 use crate::{
-    algorithm::scripted::{
-        Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
-    },
+    algorithm::scripted::{Part, Scripted, count, fitting, in_micros, instant, micros, natural},
     error::Error,
 };
 
@@ -12,7 +10,7 @@ impl Scripted for SlidingLog {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
         let period = micros(self.quota.period_nanos(), self)?;
         let limit = fitting(self.limit().get().into(), self)?;
-        parts.push(vec![kind::SLIDING_LOG, period, limit]);
+        parts.push(vec![Self::KIND, period, limit]);
         Ok(())
     }
 
@@ -20,7 +18,7 @@ impl Scripted for SlidingLog {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let Some((&kind::SLIDING_LOG, entries)) = part.split_first() else {
+        let Some((&Self::KIND, entries)) = part.split_first() else {
             return None;
         };
         let mut log = SlidingLogState::new();
@@ -42,7 +40,7 @@ impl Scripted for SlidingLog {
         let entries = log
             .entries()
             .flat_map(|(at, units)| [in_micros(at), count(units)]);
-        let part = [kind::SLIDING_LOG].into_iter().chain(entries);
+        let part = [Self::KIND].into_iter().chain(entries);
         parts.push(Some(part.collect()));
     }
 }

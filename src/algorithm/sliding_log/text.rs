@@ -23,7 +23,7 @@ impl FromStr for SlidingLog {
     /// Parses `sliding-log 100/1m`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("sliding-log")?;
+        words.name(Self::NAME)?;
         let rule = Self::new(words.quota()?);
         words.end()?;
         Ok(rule)

@@ -3,7 +3,7 @@
 use super::{SlidingWindow, SlidingWindowState, state::Counters};
 use crate::{
     algorithm::codec::{
-        Codec, damaged, put_instant, put_number, tag, take_instant, take_number, take_tag,
+        Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag,
     },
     error::Error,
     quota::Quota,
@@ -11,7 +11,7 @@ use crate::{
 
 impl Codec for SlidingWindowState {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(tag::SLIDING_WINDOW);
+        bytes.push(SlidingWindow::TAG);
         put_instant(bytes, self.written_at);
         put_number(bytes, self.window);
         put_number(bytes, self.counters.len() as u64 - 1);
@@ -21,7 +21,7 @@ impl Codec for SlidingWindowState {
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, tag::SLIDING_WINDOW)?;
+        take_tag(bytes, SlidingWindow::TAG)?;
         let written_at = take_instant(bytes)?;
         let (window, slices) = (take_number(bytes)?, take_number(bytes)?);
         let fits = (1..=SlidingWindow::MAX_SLICES.min(window)).contains(&slices);

@@ -3,7 +3,7 @@
 use super::{SlidingWindow, SlidingWindowState, state::Counters};
 use crate::{
     algorithm::scripted::{
-        MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+        MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural,
     },
     error::Error,
 };
@@ -25,7 +25,7 @@ impl Scripted for SlidingWindow {
         // What the oldest slice holds, twice the limit at most after a rule has changed, by its length.
         fitting(2 * u128::from(self.limit.get()) * length as u128, self)?;
         parts.push(vec![
-            kind::SLIDING_WINDOW,
+            Self::KIND,
             slices as i64,
             length,
             fitting(self.limit.get().into(), self)?,
@@ -37,8 +37,7 @@ impl Scripted for SlidingWindow {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let (&[kind::SLIDING_WINDOW, slices, length, at], counts) = part.split_first_chunk()?
-        else {
+        let (&[Self::KIND, slices, length, at], counts) = part.split_first_chunk()? else {
             return None;
         };
         let (number, length) = (natural(slices)?, natural(length)?);
@@ -60,7 +59,7 @@ impl Scripted for SlidingWindow {
     fn state_parts(&self, state: &SlidingWindowState, parts: &mut Vec<Option<Part>>) {
         let slices = state.counters.len() as u64 - 1;
         let mut part = vec![
-            kind::SLIDING_WINDOW,
+            Self::KIND,
             slices as i64,
             (state.window / slices / MICRO) as i64,
             in_micros(state.written_at),

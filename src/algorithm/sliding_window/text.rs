@@ -27,7 +27,7 @@ impl FromStr for SlidingWindow {
     /// Parses `sliding-window 100/1m slices=4`; all but the quota may be left out.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("sliding-window")?;
+        words.name(Self::NAME)?;
         let window = Self::new(words.quota()?);
         match words.settings(&["slices"])? {
             [None] => Ok(window),

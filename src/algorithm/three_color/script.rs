@@ -2,7 +2,7 @@
 
 use super::{Color, ThreeColor, ThreeColorState};
 use crate::{
-    algorithm::scripted::{Part, Scripted, in_micros, instant, kind},
+    algorithm::scripted::{Part, Scripted, in_micros, instant},
     error::Error,
 };
 
@@ -10,7 +10,7 @@ impl Scripted for ThreeColor {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
         let given = self.given.unwrap_or(Color::Green) as i64;
         let (committed, peak) = (self.committed.numbers(self)?, self.peak.numbers(self)?);
-        parts.push([&[kind::THREE_COLOR, given], &committed[..], &peak].concat());
+        parts.push([&[Self::KIND, given], &committed[..], &peak].concat());
         Ok(())
     }
 
@@ -18,15 +18,7 @@ impl Scripted for ThreeColor {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let [
-            kind::THREE_COLOR,
-            at,
-            committed,
-            committed_gain,
-            peak,
-            peak_gain,
-        ] = part[..]
-        else {
+        let [Self::KIND, at, committed, committed_gain, peak, peak_gain] = part[..] else {
             return None;
         };
         Some(ThreeColorState {
@@ -42,8 +34,6 @@ impl Scripted for ThreeColor {
             self.committed.level(state.committed),
             self.peak.level(state.peak),
         );
-        parts.push(Some(
-            [&[kind::THREE_COLOR, at], &committed[..], &peak].concat(),
-        ));
+        parts.push(Some([&[Self::KIND, at], &committed[..], &peak].concat()));
     }
 }

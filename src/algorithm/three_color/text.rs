@@ -38,7 +38,7 @@ impl FromStr for ThreeColor {
     /// quotas may be left out.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("three-color")?;
+        words.name(Self::NAME)?;
         let committed = words.quota()?;
         let names = ["burst", "peak", "peak-burst", "aware", "given"];
         let [burst, peak, peak_burst, aware, given] = words.settings(&names)?;

@@ -1,13 +1,16 @@
 //! A bucket's state as bytes.
 
-use super::{BucketLevel, TokenBucketState, settle::GivenBack};
+use super::{BucketLevel, TokenBucket, TokenBucketState, settle::GivenBack};
 use crate::{
     algorithm::{
-        codec::{Codec, put_instant, put_number, tag, take_instant, take_number, take_tag},
+        codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
         credit::Credit,
     },
     error::Error,
 };
+
+/// Version 2, of a key to which something was given back.
+const GIVEN_BACK: u8 = TokenBucket::TAG + 1;
 
 /// The version says whether there is something that was given back: most keys have nothing.
 impl Codec for TokenBucketState {
@@ -16,17 +19,17 @@ impl Codec for TokenBucketState {
         if given_back.is_none() {
             return self.level.encode(bytes);
         }
-        bytes.push(tag::TOKEN_BUCKET_GIVEN_BACK);
+        bytes.push(GIVEN_BACK);
         self.level.put(bytes);
         put_number(bytes, given_back.nanos());
         put_instant(bytes, given_back.until());
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        if bytes.first() != Some(&tag::TOKEN_BUCKET_GIVEN_BACK) {
+        if bytes.first() != Some(&GIVEN_BACK) {
             return BucketLevel::decode(bytes).map(Self::from);
         }
-        take_tag(bytes, tag::TOKEN_BUCKET_GIVEN_BACK)?;
+        take_tag(bytes, GIVEN_BACK)?;
         Ok(Self {
             level: BucketLevel::take(bytes)?,
             given_back: GivenBack::new(take_number(bytes)?, take_instant(bytes)?),
@@ -37,12 +40,12 @@ impl Codec for TokenBucketState {
 /// As the whole state of a key to which nothing was given back.
 impl Codec for BucketLevel {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(tag::TOKEN_BUCKET);
+        bytes.push(TokenBucket::TAG);
         self.put(bytes);
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, tag::TOKEN_BUCKET)?;
+        take_tag(bytes, TokenBucket::TAG)?;
         Self::take(bytes)
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     algorithm::{
         credit::Credit,
         scripted::{
-            Grid, MICRO, Part, Scripted, count, fitting, in_micros, instant, kind, micros, natural,
+            Grid, MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural,
         },
     },
     error::Error,
@@ -50,7 +50,7 @@ impl TokenBucket {
 impl Scripted for TokenBucket {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
         let numbers = self.numbers(self)?;
-        parts.push([&[kind::TOKEN_BUCKET], &numbers[..]].concat());
+        parts.push([&[Self::KIND], &numbers[..]].concat());
         Ok(())
     }
 
@@ -59,8 +59,8 @@ impl Scripted for TokenBucket {
             return None;
         };
         let (at, level, gain, given_back) = match part[..] {
-            [kind::TOKEN_BUCKET, at, level, gain] => (at, level, gain, GivenBack::NONE),
-            [kind::TOKEN_BUCKET, at, level, gain, micros, until] => {
+            [Self::KIND, at, level, gain] => (at, level, gain, GivenBack::NONE),
+            [Self::KIND, at, level, gain, micros, until] => {
                 let nanos = natural(micros)? * MICRO;
                 (at, level, gain, GivenBack::new(nanos, instant(until)?))
             }
@@ -76,7 +76,7 @@ impl Scripted for TokenBucket {
     fn state_parts(&self, state: &TokenBucketState, parts: &mut Vec<Option<Part>>) {
         let [level, gain] = self.level(state.level.credit);
         let at = in_micros(state.level.written_at);
-        let mut part = vec![kind::TOKEN_BUCKET, at, level, gain];
+        let mut part = vec![Self::KIND, at, level, gain];
         let given_back = state.given_back;
         if !given_back.is_none() {
             part.push(count(given_back.nanos().div_ceil(MICRO)));

@@ -59,7 +59,7 @@ impl FromStr for TokenBucket {
     /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left out.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("token-bucket")?;
+        words.name(Self::NAME)?;
         Self::of_words(&mut words)
     }
 }

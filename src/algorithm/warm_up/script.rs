@@ -3,7 +3,7 @@
 use super::{SECOND, WarmUp, WarmUpState};
 use crate::{
     algorithm::{
-        scripted::{MOST_FACTOR, Part, Scripted, count, kind, most, natural},
+        scripted::{MOST_FACTOR, Part, Scripted, count, most, natural},
         span::Span,
     },
     clock::Timestamp,
@@ -68,7 +68,7 @@ impl Scripted for WarmUp {
         let numbers = [
             grid.price, grid.made, grid.climb, grid.most, cold, rise, step,
         ];
-        let mut part = vec![kind::WARM_UP];
+        let mut part = vec![Self::KIND];
         part.extend(numbers.map(|number| number as i64));
         part.extend([self.least, self.capacity].map(|units| units.get() as i64));
         parts.push(part);
@@ -79,7 +79,7 @@ impl Scripted for WarmUp {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let [kind::WARM_UP, second, passed, warmth, made] = part[..] else {
+        let [Self::KIND, second, passed, warmth, made] = part[..] else {
             return None;
         };
         let second = natural(second).filter(|_| second < SECONDS)?;
@@ -102,7 +102,7 @@ impl Scripted for WarmUp {
         let (second, warmth) = (state.second, state.warmth);
         let units = warmth.units(self.curve.per_nano);
         parts.push(Some(vec![
-            kind::WARM_UP,
+            Self::KIND,
             (second.as_nanos() / SECOND) as i64,
             count(state.passed),
             most(units / grid.unit),

@@ -30,7 +30,7 @@ impl FromStr for WarmUp {
     /// Parses `warm-up 200/s over=10s cold=2.5`; all but the quota may be left out.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("warm-up")?;
+        words.name(Self::NAME)?;
         let column = words.column();
         let quota = words.quota()?;
         let [over, cold] = words.settings(&["over", "cold"])?;

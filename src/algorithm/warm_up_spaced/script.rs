@@ -4,7 +4,7 @@ use super::{WarmUpSpaced, WarmUpSpacedState, ticks::Ticks};
 use crate::{
     algorithm::{
         rate::gcd,
-        scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, kind, most, natural},
+        scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural},
         span::Span,
     },
     error::Error,
@@ -63,7 +63,7 @@ impl Scripted for WarmUpSpaced {
         let [cools, rests, rise, twice] = self.shares();
         let in_ticks = |nanos: u64| (nanos << ticks.bits()) as i64;
         parts.push(vec![
-            kind::WARM_UP_SPACED,
+            Self::KIND,
             ticks.bits().into(),
             in_ticks(self.max_wait),
             self.capacity.get() as i64,
@@ -89,7 +89,7 @@ impl Scripted for WarmUpSpaced {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let [kind::WARM_UP_SPACED, at, backlog, warmth, bits] = part[..] else {
+        let [Self::KIND, at, backlog, warmth, bits] = part[..] else {
             return None;
         };
         let bits = u8::try_from(bits).ok()?;
@@ -106,7 +106,7 @@ impl Scripted for WarmUpSpaced {
         let (backlog, warmth) = (state.backlog, state.warmth);
         let ticks = self.ticks_in_script().unwrap_or(self.ticks);
         parts.push(Some(vec![
-            kind::WARM_UP_SPACED,
+            Self::KIND,
             in_micros(state.written_at),
             most(ticks.high(backlog)),
             most(ticks.low(warmth)),

@@ -36,7 +36,7 @@ impl FromStr for WarmUpSpaced {
     /// Parses `warm-up-spaced 2/s over=4s cold=2.5 max-wait=5s`; all but the quota may be left out.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = Words::of(text);
-        words.name("warm-up-spaced")?;
+        words.name(Self::NAME)?;
         let quota = words.quota()?;
         let [over, cold, max_wait] = words.settings(&["over", "cold", "max-wait"])?;
         let cold = cold_of(cold)?;

@@ -16,7 +16,7 @@
 //! | `queue` | batches of calls and corrections |
 //! | `key` | requests about a single key |
 //! | `pack` | MessagePack |
-//! | `lua/` | the driver, a step and a correction for each algorithm, and the programs for buckets |
+//! | `lua/` | the driver and the programs for buckets; an algorithm has its `step.lua` and `settle.lua` in its own folder |
 
 mod answer;
 mod evaluate;

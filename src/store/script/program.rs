@@ -1,29 +1,8 @@
-//! The programs, put together from their files.
+//! The programs, assembled from their files.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
-macro_rules! algorithm {
-    ($name:literal) => {
-        [
-            include_str!(concat!("lua/", $name, ".lua")),
-            include_str!(concat!("lua/settle/", $name, ".lua")),
-        ]
-    };
-}
-
-/// Each sets `shapes[kind]`, whether numbers are a state; `steps[kind]`; and `ends[kind]`, when one says no more.
-/// The second file of a pair sets `settles[kind]`, and uses the local functions of the first.
-const ALGORITHMS: [[&str; 2]; 9] = [
-    algorithm!("token_bucket"),
-    algorithm!("leaky_bucket"),
-    algorithm!("fixed_window"),
-    algorithm!("sliding_window"),
-    algorithm!("sliding_log"),
-    algorithm!("cascade"),
-    algorithm!("three_color"),
-    algorithm!("warm_up"),
-    algorithm!("warm_up_spaced"),
-];
+use crate::algorithm::{LUA, Lua};
 
 macro_rules! piece {
     ($name:literal) => {
@@ -31,8 +10,8 @@ macro_rules! piece {
     };
 }
 
-/// Pieces that several programs or functions have in common.
-const PIECES: [(&str, &str); 14] = [
+/// The pieces that several programs or functions include, besides those of algorithms.
+const PIECES: [(&str, &str); 9] = [
     piece!("bounds"),
     piece!("kinds"),
     piece!("shape"),
@@ -42,11 +21,6 @@ const PIECES: [(&str, &str); 14] = [
     piece!("buckets/read"),
     piece!("buckets/step"),
     piece!("buckets/write"),
-    piece!("cascade/known"),
-    piece!("fixed_window/holding"),
-    piece!("warm_up_spaced/place"),
-    piece!("warm_up_spaced/price"),
-    piece!("warm_up_spaced/wait"),
 ];
 
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
@@ -117,9 +91,9 @@ fn of_all_algorithms(settles: bool) -> String {
         source.push_str("local settles = {}\n");
         source.push_str(include_str!("lua/settle/bucket.lua"));
     }
-    for [steps, corrections] in ALGORITHMS {
-        let corrections = if settles { corrections } else { "" };
-        source.extend(["do\n", steps, corrections, "end\n"]);
+    for lua in LUA {
+        let settle = if settles { lua.settle } else { "" };
+        source.extend(["do\n", &kind(lua), lua.step, settle, "end\n"]);
     }
     let corrections = include_str!("lua/settle/driver.lua");
     let corrections = if settles { corrections } else { "" };
@@ -127,13 +101,35 @@ fn of_all_algorithms(settles: bool) -> String {
     put_together(&source)
 }
 
-/// The text with a piece for each line that includes it, and so on. A call of a function in Lua takes as long as the
-/// work of one of these pieces, and to make the function anew for each request longer.
+/// Declares the number by which scripts know an algorithm.
+fn kind(lua: &Lua) -> String {
+    format!("local KIND = {}\n", lua.kind)
+}
+
+/// Returns the piece of a name: that of an algorithm is `folder/file`, and `folder/kind` is its number.
+fn piece(name: &str) -> Option<Cow<'static, str>> {
+    if let Some((_, piece)) = PIECES.iter().find(|(known, _)| *known == name) {
+        return Some((*piece).into());
+    }
+    let (folder, file) = name.split_once('/')?;
+    let lua = LUA.iter().find(|lua| lua.folder == folder)?;
+    if file == "kind" {
+        return Some(kind(lua).into());
+    }
+    let (_, piece) = lua.pieces.iter().find(|(known, _)| *known == file)?;
+    Some((*piece).into())
+}
+
+/// Replaces each line that includes a piece by the piece, recursively.
+///
+/// A function call in Lua takes as long as the work of a piece, and Redis creates functions anew for each request.
 fn put_together(text: &str) -> String {
     let line = |line: &str| {
-        let name = line.trim_start().strip_prefix("-- include ");
-        let piece = PIECES.iter().find(|(known, _)| name == Some(*known));
-        piece.map_or_else(|| format!("{line}\n"), |(_, piece)| put_together(piece))
+        let piece = line
+            .trim_start()
+            .strip_prefix("-- include ")
+            .and_then(piece);
+        piece.map_or_else(|| format!("{line}\n"), |piece| put_together(&piece))
     };
     text.lines().map(line).collect()
 }

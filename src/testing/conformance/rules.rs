@@ -33,6 +33,7 @@ pub(super) fn rules() -> impl Iterator<Item = AnyRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::NAMES;
 
     #[test]
     fn there_are_rules_of_each_algorithm() {
@@ -40,18 +41,8 @@ mod tests {
         let names: Vec<_> = RULES
             .map(|text| text.split(' ').next().unwrap_or_default())
             .into();
-        for name in [
-            "token-bucket",
-            "leaky-bucket",
-            "fixed-window",
-            "sliding-window",
-            "sliding-log",
-            "warm-up",
-            "warm-up-spaced",
-            "cascade",
-            "three-color",
-        ] {
-            assert!(names.contains(&name), "{name}");
+        for name in NAMES {
+            assert!(names.contains(name), "{name}");
         }
     }
 }

@@ -17,7 +17,7 @@ if not is_wide then
   at, expires = nil, 0
   if bytes then
     -- What a settlement, another rule or another program has written.
-    local TOKEN_BUCKET = 1
+    -- include token_bucket/kind
     -- include kinds
     -- include shape
     local whole, value = pcall(cmsgpack.unpack, bytes)
@@ -25,7 +25,7 @@ if not is_wide then
     if whole then
       local states = states_of(value)
       for n, state in ipairs(states) do
-        if state.kind == TOKEN_BUCKET then
+        if state.kind == KIND then
           local bucket = table.remove(states, n).parts[1]
           at, level, from, given_back, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
           whole = is_bucket(bucket)

@@ -1,7 +1,7 @@
 local GREEN, YELLOW = 0, 1
 
 -- Corrects the buckets that a call of its colour spends.
-settles[THREE_COLOR] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   if charge.class ~= GREEN and charge.class ~= YELLOW then
     return nil
   end
@@ -32,5 +32,5 @@ settles[THREE_COLOR] = function(rule, state, now, charge)
     return left_at and filled(rule, n, left, gain, last - left_at) or rule[n + 2] * rule[n + 1]
   end
   green, peak = level_of(COMMITTED, green_at, green, green_gain), level_of(PEAK, peak_at, peak, peak_gain)
-  return { THREE_COLOR, last, green, rule[COMMITTED], peak, rule[PEAK] }
+  return { KIND, last, green, rule[COMMITTED], peak, rule[PEAK] }
 end

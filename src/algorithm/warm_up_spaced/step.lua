@@ -3,10 +3,9 @@
 -- rule: kind, bits, longest wait, capacity, price of a permit and by what that is divided, greatest warmth, period,
 -- what a pause cools and by what that is divided, climb, rise of the line, and by what that is divided
 -- state: kind, written at, backlog and warmth, bits
-local WARM_UP_SPACED = 9
 local FINEST = 32
 
-shapes[WARM_UP_SPACED] = function(state)
+shapes[KIND] = function(state)
   local bits = state[5]
   return #state == 5 and is_natural(state[2]) and is_natural(state[3]) and is_natural(state[4])
     and is_natural(bits) and bits <= FINEST
@@ -22,7 +21,7 @@ local function left(rule, state)
   return micros, ticks, math.min(math.floor(state[4] * scale), rule[7] + 1)
 end
 
-ends[WARM_UP_SPACED] = function(rule, state)
+ends[KIND] = function(rule, state)
   local micros, ticks, warmth = left(rule, state)
   warmth = math.min(warmth, rule[7])
   if warmth > 0 then
@@ -32,12 +31,12 @@ ends[WARM_UP_SPACED] = function(rule, state)
   return state[2] + micros + div_ceil(ticks, 1000 * 2 ^ rule[2])
 end
 
-steps[WARM_UP_SPACED] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   -- include warm_up_spaced/place
   if cost > rule[4] or backlog > rule[3] then
     return false
   end
   -- include warm_up_spaced/price
   -- include warm_up_spaced/wait
-  return true, { WARM_UP_SPACED, at, backlog + wait, math.min(warmth + low, rule[7] + 1), rule[2] }
+  return true, { KIND, at, backlog + wait, math.min(warmth + low, rule[7] + 1), rule[2] }
 end

@@ -1,5 +1,5 @@
 -- Corrects the counter of the slice that was charged, in the slices that the state counts in.
-settles[SLIDING_WINDOW] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   local more = charge.actual - charge.cost
   if more == 0 or not state and more < 0 then
     return nil
@@ -13,7 +13,7 @@ settles[SLIDING_WINDOW] = function(rule, state, now, charge)
   if age < 0 or age > slices then
     return nil
   end
-  local counting = counters({ SLIDING_WINDOW, slices, length }, state, slice)
+  local counting = counters({ KIND, slices, length }, state, slice)
   counting[age + 1] = math.min(math.max(0, counting[age + 1] + more), LIMIT - 1)
-  return { SLIDING_WINDOW, slices, length, at, unpack(counting) }
+  return { KIND, slices, length, at, unpack(counting) }
 end

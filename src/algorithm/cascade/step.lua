@@ -1,9 +1,8 @@
 -- rule: kind, and five numbers for each bucket
 -- state: kind, and for each bucket written at, level, gain
-local CASCADE = 6
 local MOST = 8
 
-shapes[CASCADE] = function(state)
+shapes[KIND] = function(state)
   for n = 2, #state, 3 do
     if not (is_natural(state[n]) and has_level(state, n + 1)) then
       return false
@@ -15,7 +14,7 @@ end
 -- The state of the rule's buckets, and the last write to any of them; a bucket that was added since is empty at
 -- that time.
 local function first(rule, state)
-  local known, last = { CASCADE }, 0
+  local known, last = { KIND }, 0
   for n = 2, math.min(#state, 1 + (#rule - 1) / 5 * 3), 3 do
     known[n], known[n + 1], known[n + 2] = state[n], state[n + 1], state[n + 2]
     last = math.max(last, state[n])
@@ -26,7 +25,7 @@ local function first(rule, state)
   return known, last
 end
 
-ends[CASCADE] = function(rule, state)
+ends[KIND] = function(rule, state)
   local known, last = first(rule, state)
   for bucket = 0, (#rule - 1) / 5 - 1 do
     local n = 2 + 3 * bucket
@@ -35,7 +34,7 @@ ends[CASCADE] = function(rule, state)
   return last
 end
 
-steps[CASCADE] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local buckets = (#rule - 1) / 5
   local capacity = 0
   for n = 2, #rule, 5 do

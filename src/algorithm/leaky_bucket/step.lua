@@ -1,14 +1,13 @@
 -- rule: kind, gain a microsecond, price of a unit, capacity, longest backlog with which anything passes
 -- state: kind, written at, backlog, gain, whether the last write was the only call at its instant (1 or 0), and the
 -- places that were given back, which matter to settlements alone
-local LEAKY_BUCKET = 5
 
 -- The backlog as it was written, in units of this rule, rounded up.
 local function written(rule, state)
   return -rescaled(-state[3], state[4], rule[2])
 end
 
-shapes[LEAKY_BUCKET] = function(state)
+shapes[KIND] = function(state)
   local sole = state[5]
   if not (is_natural(state[2]) and has_level(state, 3) and state[3] >= 0 and (sole == 0 or sole == 1)) then
     return false
@@ -27,11 +26,11 @@ shapes[LEAKY_BUCKET] = function(state)
   return true
 end
 
-ends[LEAKY_BUCKET] = function(rule, state)
+ends[KIND] = function(rule, state)
   return state[2] + div_ceil(written(rule, state), rule[2])
 end
 
-steps[LEAKY_BUCKET] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local gain, price, capacity, longest = rule[2], rule[3], rule[4], rule[5]
   local at, backlog, sole = now, 0, 1
   if state then
@@ -42,7 +41,7 @@ steps[LEAKY_BUCKET] = function(rule, state, now, cost)
   if cost > capacity or backlog > math.min(price * (capacity - cost), longest) then
     return false
   end
-  local new = { LEAKY_BUCKET, at, backlog + cost * price, gain, sole }
+  local new = { KIND, at, backlog + cost * price, gain, sole }
   -- Those of a queue that is idle have passed.
   if backlog > 0 then
     for n = 6, #state do

@@ -1,8 +1,7 @@
 -- rule: kind, period, limit
 -- state: kind, and for each instant at which units passed, the oldest first, that instant and the units
-local SLIDING_LOG = 4
 
-shapes[SLIDING_LOG] = function(state)
+shapes[KIND] = function(state)
   local last = 0
   for n = 2, #state, 2 do
     local at, units = state[n], state[n + 1]
@@ -14,13 +13,13 @@ shapes[SLIDING_LOG] = function(state)
   return #state >= 3
 end
 
-ends[SLIDING_LOG] = function(rule, state)
+ends[KIND] = function(rule, state)
   return state[#state - 1] + rule[2]
 end
 
-steps[SLIDING_LOG] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local period, limit = rule[2], rule[3]
-  local log = { SLIDING_LOG }
+  local log = { KIND }
   local at, units = now, 0
   if state then
     at = math.max(now, state[#state - 1])

@@ -1,20 +1,19 @@
 -- rule: kind, colour that was given before (0 green, 1 yellow, 2 red), and the committed and the peak bucket
 -- state: kind, written at, level and gain of the committed bucket, and of the peak one
-local THREE_COLOR = 7
 local COMMITTED, PEAK = 3, 8
 
-shapes[THREE_COLOR] = function(state)
+shapes[KIND] = function(state)
   return #state == 6 and is_natural(state[2]) and has_level(state, 3) and has_level(state, 5)
 end
 
-ends[THREE_COLOR] = function(rule, state)
+ends[KIND] = function(rule, state)
   return math.max(
     rests_at(rule, COMMITTED, state[2], state[3], state[4]),
     rests_at(rule, PEAK, state[2], state[5], state[6])
   )
 end
 
-steps[THREE_COLOR] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local at, given = now, rule[2]
   -- Both start full.
   local committed, peak = rule[COMMITTED + 2] * rule[COMMITTED + 1], rule[PEAK + 2] * rule[PEAK + 1]
@@ -28,5 +27,5 @@ steps[THREE_COLOR] = function(rule, state, now, cost)
     return false
   end
   local green = given == 0 and paid(rule, COMMITTED, committed, cost)
-  return true, { THREE_COLOR, at, green or committed, rule[COMMITTED], peak, rule[PEAK] }
+  return true, { KIND, at, green or committed, rule[COMMITTED], peak, rule[PEAK] }
 end

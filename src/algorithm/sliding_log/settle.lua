@@ -1,12 +1,12 @@
 -- Takes units back from those of the instant that was charged, or adds to them.
-settles[SLIDING_LOG] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   local period, limit = rule[2], rule[3]
   local at = state and math.max(now, state[#state - 1]) or now
   local more = charge.actual - charge.cost
   if more == 0 or at - charge.at >= period then
     return nil
   end
-  local log = { SLIDING_LOG }
+  local log = { KIND }
   -- The index of the charge's entry, or of the first one after it.
   local place = 2
   for n = 2, state and #state or 0, 2 do

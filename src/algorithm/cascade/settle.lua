@@ -1,5 +1,5 @@
 -- Corrects the bucket that paid.
-settles[CASCADE] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   local n, own = 2 + 3 * charge.class, 2 + 5 * charge.class
   if not rule[own] then
     return nil

@@ -22,7 +22,7 @@ local function end_of(rule, given_back, charge)
   return ends, nanos
 end
 
-settles[TOKEN_BUCKET] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   local given_back, last, at, level, from, ends, nanos
   if state then
     given_back, last = state[5], state[6]
@@ -43,5 +43,5 @@ settles[TOKEN_BUCKET] = function(rule, state, now, charge)
     given_back = math.min((given_back or 0) + micros, LIMIT - 1)
     last = math.min(math.max(last or 0, full_at), LIMIT - 1)
   end
-  return { TOKEN_BUCKET, left_at, left, rule[2], given_back, last }
+  return { KIND, left_at, left, rule[2], given_back, last }
 end

@@ -1,12 +1,11 @@
 -- rule: kind, and in units of its own the price of a call, what a second makes, the climb, the greatest warmth and
 -- (rise + step) * climb; rise, step, what passes in a second when it is cold, and when it is warm
 -- state: kind, second, what passed in it, the warmth at its beginning, and what a second makes in whose units that is
-local WARM_UP = 8
 local SECOND = 1000000
 -- Later ones have no instant.
 local SECONDS = 2 ^ 34
 
-shapes[WARM_UP] = function(state)
+shapes[KIND] = function(state)
   local second, passed, warmth, made = state[2], state[3], state[4], state[5]
   return #state == 5 and is_natural(second) and second < SECONDS and is_natural(passed)
     and is_natural(warmth) and warmth <= MOST_FACTOR and is_natural(made) and made > 0 and made <= MOST_FACTOR
@@ -31,7 +30,7 @@ local function after(rule, warmth, passed)
   return math.min(warmth + passed * rule[2], rule[5])
 end
 
-ends[WARM_UP] = function(rule, state)
+ends[KIND] = function(rule, state)
   local second, warmth = state[2], known(rule, state)
   if state[3] > 0 then
     second, warmth = second + 1, after(rule, warmth, state[3])
@@ -39,7 +38,7 @@ ends[WARM_UP] = function(rule, state)
   return (second + div_ceil(warmth, rule[3])) * SECOND
 end
 
-steps[WARM_UP] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local second, warmth, passed = div_floor(now, SECOND), 0, 0
   if state then
     warmth = known(rule, state)
@@ -59,5 +58,5 @@ steps[WARM_UP] = function(rule, state, now, cost)
   if warmth < climb and not at_most(passed * rule[2], made, climb, rule[6] - rule[7] * warmth) then
     return false
   end
-  return true, { WARM_UP, second, passed, warmth, rule[3] }
+  return true, { KIND, second, passed, warmth, rule[3] }
 end

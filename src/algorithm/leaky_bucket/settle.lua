@@ -35,13 +35,13 @@ local function remember(rule, places, departs, nanos, span, now)
 end
 
 -- Gives a place back to those who are not told their delay yet, or takes more.
-settles[LEAKY_BUCKET] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   local gain, price = rule[2], rule[3]
   local at = state and math.max(now, state[2]) or now
   local backlog = state and math.max(0, written(rule, state) - (at - state[2]) * gain) or 0
   if charge.actual > charge.cost then
     -- Forced units are never given back, and so nothing before them is.
-    return { LEAKY_BUCKET, at, math.min(backlog + (charge.actual - charge.cost) * price, LIMIT - 1), gain, 0 }
+    return { KIND, at, math.min(backlog + (charge.actual - charge.cost) * price, LIMIT - 1), gain, 0 }
   elseif charge.actual == charge.cost or not state then
     return nil
   elseif backlog == 0 then
@@ -87,7 +87,7 @@ settles[LEAKY_BUCKET] = function(rule, state, now, charge)
   if not changed then
     return nil
   end
-  local new = { LEAKY_BUCKET, state[2], math.max(0, left), gain, sole }
+  local new = { KIND, state[2], math.max(0, left), gain, sole }
   for _, freed in ipairs(places) do
     local n = #new
     new[n + 1], new[n + 2], new[n + 3], new[n + 4] = freed[1], freed[2], freed[3], gain

@@ -1,6 +1,5 @@
 -- rule: kind, slices to the window, length of a slice, limit
 -- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
-local SLIDING_WINDOW = 3
 local FIRST, MOST_SLICES = 5, 1000
 
 -- The counters of a state as of slice `slice` of a rule, the newest first; its calls counted as late as they
@@ -30,7 +29,7 @@ local function counters(rule, state, slice)
   return counting
 end
 
-shapes[SLIDING_WINDOW] = function(state)
+shapes[KIND] = function(state)
   local slices, length = state[2], state[3]
   for n = 2, #state do
     if not is_natural(state[n]) then
@@ -41,7 +40,7 @@ shapes[SLIDING_WINDOW] = function(state)
     and slices * length < LIMIT
 end
 
-ends[SLIDING_WINDOW] = function(rule, state)
+ends[KIND] = function(rule, state)
   local slice = div_floor(state[4], rule[3])
   for n, count in ipairs(counters(rule, state, slice)) do
     if count > 0 then
@@ -51,7 +50,7 @@ ends[SLIDING_WINDOW] = function(rule, state)
   return state[4]
 end
 
-steps[SLIDING_WINDOW] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local slices, length, limit = rule[2], rule[3], rule[4]
   local at = state and math.max(now, state[4]) or now
   local slice = div_floor(at, length)
@@ -70,5 +69,5 @@ steps[SLIDING_WINDOW] = function(rule, state, now, cost)
     return false
   end
   counting[1] = counting[1] + cost
-  return true, { SLIDING_WINDOW, slices, length, at, unpack(counting) }
+  return true, { KIND, slices, length, at, unpack(counting) }
 end

@@ -1,19 +1,18 @@
 -- rule: kind, and the bucket
 -- state: kind, written at, level, gain; and where something was given back to the key, how many microseconds, and when the
 -- last charge that was moved by it has passed
-local TOKEN_BUCKET = 1
 
-shapes[TOKEN_BUCKET] = is_bucket
+shapes[KIND] = is_bucket
 
 local function at_rest_from(rule, state)
   return rests_at(rule, 2, state[2], state[3], state[4])
 end
 
-ends[TOKEN_BUCKET] = function(rule, state)
+ends[KIND] = function(rule, state)
   return math.max(at_rest_from(rule, state), state[6] or 0)
 end
 
-steps[TOKEN_BUCKET] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local gain, price, burst, initial = rule[2], rule[3], rule[4], rule[5]
   local given_back, last = state and state[5], state and state[6]
   if state and not starts_full(rule, 2) and now >= at_rest_from(rule, state) then
@@ -30,11 +29,11 @@ steps[TOKEN_BUCKET] = function(rule, state, now, cost)
   end
   local rest = paid(rule, 2, level, cost)
   if rest then
-    return true, { TOKEN_BUCKET, at, rest, gain, given_back, last }
+    return true, { KIND, at, rest, gain, given_back, last }
   end
   -- The first sight of a key that does not start at rest is remembered: from here on it fills.
   if cost <= burst and not state and not starts_full(rule, 2) then
-    return false, { TOKEN_BUCKET, at, level, gain, given_back, last }
+    return false, { KIND, at, level, gain, given_back, last }
   end
   return false
 end

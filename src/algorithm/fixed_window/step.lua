@@ -1,19 +1,18 @@
 -- rule: kind, period, offset of the calendar's windows or -1 for those of first calls, limit
 -- state: kind, from when on it counts, end of the window, count
-local FIXED_WINDOW = 2
 -- A later end does not fit.
 local LAST = LIMIT - 1
 
-shapes[FIXED_WINDOW] = function(state)
+shapes[KIND] = function(state)
   local start, stop = state[2], state[3]
   return #state == 4 and is_natural(start) and is_natural(stop) and start <= stop and is_natural(state[4])
 end
 
-ends[FIXED_WINDOW] = function(_, state)
+ends[KIND] = function(_, state)
   return state[4] == 0 and state[2] or state[3]
 end
 
-steps[FIXED_WINDOW] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost)
   local period, offset, limit = rule[2], rule[3], rule[4]
   local at, first, count = now, now, 0
   if state then
@@ -29,11 +28,11 @@ steps[FIXED_WINDOW] = function(rule, state, now, cost)
     start = math.max(start, state[2])
   end
   if cost <= limit - count then
-    return true, { FIXED_WINDOW, start, stop, count + cost }
+    return true, { KIND, start, stop, count + cost }
   end
   -- What another rule counted is carried over also by a refusal.
   if cost <= limit and (start ~= state[2] or stop ~= state[3]) then
-    return false, { FIXED_WINDOW, start, stop, count }
+    return false, { KIND, start, stop, count }
   end
   return false
 end

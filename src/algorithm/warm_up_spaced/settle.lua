@@ -42,13 +42,13 @@ local function behind(rule, state, now, charge)
   return backlog + wait_for(rule, before, high), math.min(before + low, most + 1)
 end
 
-settles[WARM_UP_SPACED] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge)
   if charge.actual > charge.cost then
     local _, high = price_of(rule, charge.actual - charge.cost)
     -- include warm_up_spaced/place
-    return { WARM_UP_SPACED, at, math.min(backlog + high, LIMIT - 1), warmth, rule[2] }
+    return { KIND, at, math.min(backlog + high, LIMIT - 1), warmth, rule[2] }
   elseif charge.actual < charge.cost and state then
     local backlog, warmth = behind(rule, state, now, charge)
-    return backlog and { WARM_UP_SPACED, state[2], backlog, warmth, rule[2] }
+    return backlog and { KIND, state[2], backlog, warmth, rule[2] }
   end
 end

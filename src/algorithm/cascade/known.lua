@@ -4,10 +4,10 @@ local at_rest = true
 for n = 2, #rule, 5 do
   at_rest = at_rest and starts_full(rule, n)
 end
-if state and not at_rest and now >= ends[CASCADE](rule, state) then
+if state and not at_rest and now >= ends[KIND](rule, state) then
   state = nil
 end
-local new, at = { CASCADE }, now
+local new, at = { KIND }, now
 if state then
   new, at = first(rule, state)
   at = math.max(now, at)

@@ -1,0 +1,174 @@
+//! The list of algorithms: the only code that names all of them.
+
+/// Passes the list of algorithms to a macro, behind arguments in parentheses if there are any.
+///
+/// To add an algorithm, add its folder and a line here. A line contains the name of the folder, the types of the rule and of
+/// its state, and:
+///
+/// - `name`: the first word of the rule's text, and the name of its [kind of state](super::StateKind);
+/// - `tag`: the first byte of an encoded state, with the algorithm in the upper five bits and the version of the encoding in
+///   the lower three;
+/// - `kind`: the number by which scripts know the algorithm, which is the first number of every part of a rule or a state;
+/// - `lua`: the Lua files that `step.lua` and `settle.lua` of the folder include;
+/// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
+///
+/// Releases share stores: never change or reuse a name, a tag or a kind that was released.
+macro_rules! algorithms {
+    ($make:ident $($arguments:tt)?) => {
+        $make! {
+            $($arguments)?
+            token_bucket { TokenBucket, TokenBucketState } name "token-bucket", tag 0x11, kind 1, lua [], text "`token-bucket 100/1m burst=150 initial=300 keep=1h`";
+            leaky_bucket { LeakyBucket, LeakyBucketState } name "leaky-bucket", tag 0x19, kind 5, lua [], text "`leaky-bucket 10/s queue=50 max-wait=2s`";
+            fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, lua ["holding"], text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
+            sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, lua [], text "`sliding-window 100/1m slices=4`";
+            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 4, lua [], text "`sliding-log 100/1m`";
+            warm_up { WarmUp, WarmUpState } name "warm-up", tag 0x39, kind 8, lua [], text "`warm-up 200/s over=10s cold=3`";
+            warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, lua ["place", "price", "wait"], text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
+            cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, lua ["known"], text "`cascade 10/s burst=10 > 5/s burst=20`";
+            three_color { ThreeColor, ThreeColorState } name "three-color", tag 0x51, kind 7, lua [], text "`three-color 100/s burst=100 peak=200/s peak-burst=200 aware`";
+        }
+    };
+}
+
+/// Declares the modules of the algorithms and re-exports their types.
+macro_rules! modules {
+    ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {$(
+        mod $folder;
+        pub use self::$folder::{$Rule, $State};
+    )+};
+}
+
+/// Re-exports the rules in the root of the crate.
+macro_rules! rules {
+    ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {
+        pub use $crate::algorithm::{$($Rule),+};
+    };
+}
+
+pub(super) use modules;
+pub(crate) use {algorithms, rules};
+
+macro_rules! constants {
+    ($(
+        $folder:ident { $Rule:ident, $State:ident }
+        name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;
+    )+) => {
+        $(impl super::$Rule {
+            pub(in crate::algorithm) const NAME: &'static str = $name;
+            pub(in crate::algorithm) const TAG: u8 = $tag;
+            pub(in crate::algorithm) const KIND: i64 = $kind;
+        })+
+
+        /// The names of all algorithms.
+        pub(crate) const NAMES: &[&str] = &[$($name),+];
+    };
+}
+
+algorithms!(constants);
+
+/// An algorithm in Lua.
+#[cfg(feature = "redis")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lua {
+    /// The name of the algorithm's folder.
+    pub(crate) folder: &'static str,
+    /// The algorithm's number in scripts.
+    pub(crate) kind: i64,
+    /// Sets `shapes[KIND]`, whether numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten.
+    pub(crate) step: &'static str,
+    /// Sets `settles[KIND]`, and uses the local functions of `step`.
+    pub(crate) settle: &'static str,
+    /// The names and texts of the files that those two include.
+    pub(crate) pieces: &'static [(&'static str, &'static str)],
+}
+
+#[cfg(feature = "redis")]
+macro_rules! lua {
+    ($(
+        $folder:ident { $Rule:ident, $State:ident }
+        name $name:literal, tag $tag:literal, kind $kind:literal, lua [$($piece:literal),*], text $text:literal;
+    )+) => {
+        /// All algorithms in Lua.
+        pub(crate) const LUA: &[Lua] = &[$(Lua {
+            folder: stringify!($folder),
+            kind: $kind,
+            step: include_str!(concat!(stringify!($folder), "/step.lua")),
+            settle: include_str!(concat!(stringify!($folder), "/settle.lua")),
+            pieces: &[$(($piece, include_str!(concat!(stringify!($folder), "/", $piece, ".lua")))),*],
+        }),+];
+    };
+}
+
+#[cfg(feature = "redis")]
+algorithms!(lua);
+
+#[cfg(test)]
+mod tests {
+    use super::{super::*, NAMES};
+
+    /// Name, first byte and script kind of each algorithm, and the kind of its states.
+    fn numbers() -> Vec<(&'static str, u8, i64, StateKind)> {
+        macro_rules! numbers {
+            ($($folder:ident { $Rule:ident, $State:ident } name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;)+) => {
+                vec![$(($name, $tag, $kind, {
+                    let example = $text.split('`').nth(1).unwrap();
+                    example.parse::<$Rule>().unwrap().state_kind()
+                })),+]
+            };
+        }
+        registry::algorithms!(numbers)
+    }
+
+    /// They are written into stores that several releases share.
+    #[test]
+    fn numbers_stay_as_they_are() {
+        let released = [
+            ("token-bucket", 0x11, 1),
+            ("leaky-bucket", 0x19, 5),
+            ("fixed-window", 0x22, 2),
+            ("sliding-window", 0x29, 3),
+            ("sliding-log", 0x31, 4),
+            ("warm-up", 0x39, 8),
+            ("warm-up-spaced", 0x41, 9),
+            ("cascade", 0x49, 6),
+            ("three-color", 0x51, 7),
+        ];
+        let numbers = numbers();
+        for (name, tag, kind) in released {
+            let expected = (name, tag, kind, StateKind::named(name));
+            assert!(numbers.contains(&expected), "{expected:?} in {numbers:?}");
+        }
+    }
+
+    #[test]
+    fn no_two_algorithms_share_a_number() {
+        let numbers = numbers();
+        // Families of tags: the lower bits are the version. The others are of a pair, of `All` and of a frame.
+        let tags = numbers.iter().map(|(_, tag, ..)| *tag);
+        let mut families: Vec<_> = tags
+            .chain([0x01, All::TAG, 0xf1])
+            .map(|tag| tag >> 3)
+            .collect();
+        let mut kinds: Vec<_> = numbers
+            .iter()
+            .map(|(_, _, kind, _)| *kind)
+            .chain([All::KIND])
+            .collect();
+        for (name, _, _, kind) in &numbers {
+            assert_eq!(*kind, StateKind::named(name), "{name}");
+        }
+        families.sort_unstable();
+        kinds.sort_unstable();
+        assert!(
+            families.windows(2).all(|two| two[0] != two[1]),
+            "{families:?}"
+        );
+        assert!(kinds.windows(2).all(|two| two[0] != two[1]), "{kinds:?}");
+        assert!(
+            NAMES
+                .iter()
+                .enumerate()
+                .all(|(n, name)| !NAMES[..n].contains(name))
+        );
+    }
+}
