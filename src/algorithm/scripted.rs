@@ -121,6 +121,11 @@ fn charge_part(charge: &Charge, actual: u64) -> Part {
     ]
 }
 
+/// The state of a rule that has one part.
+pub(super) fn only(parts: &[Option<Part>]) -> Option<&[i64]> {
+    parts.first()?.as_deref()
+}
+
 /// What is wrong with a rule whose numbers do not fit.
 fn too_large(rule: &impl Display) -> Error {
     Error::new(format!(

@@ -7,6 +7,41 @@ use crate::{
     quota::{Quota, parse_duration, parse_number},
 };
 
+/// Implements `Display`, `Debug` and `FromStr` for a rule.
+///
+/// A text is the rule's name and what `Rule::of_words` reads and `Rule::fmt_settings` writes behind it.
+macro_rules! text {
+    ($(#[$documentation:meta])* $Rule:ident) => {
+        impl std::fmt::Display for $Rule {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{} ", Self::NAME)?;
+                self.fmt_settings(f)
+            }
+        }
+
+        impl std::fmt::Debug for $Rule {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($Rule), "({})"), self)
+            }
+        }
+
+        impl std::str::FromStr for $Rule {
+            type Err = $crate::error::Error;
+
+            $(#[$documentation])*
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let mut words = $crate::algorithm::text::Words::of(text);
+                words.name(Self::NAME)?;
+                let rule = Self::of_words(&mut words)?;
+                words.end()?;
+                Ok(rule)
+            }
+        }
+    };
+}
+
+pub(super) use text;
+
 /// The words of one rule that are not read yet.
 pub(super) struct Words<'a> {
     text: &'a str,

@@ -1,0 +1,101 @@
+//! The rule as text, and rule and state in bytes and in the numbers of a script.
+
+use std::fmt;
+
+use super::{SlidingLog, SlidingLogState};
+use crate::{
+    algorithm::{
+        codec::{Codec, damaged, put_number, take_number, take_tag},
+        scripted::{Part, Scripted, count, fitting, in_micros, instant, micros, natural, only},
+        text::{Words, text},
+    },
+    clock::Timestamp,
+    error::Error,
+};
+
+impl SlidingLog {
+    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+        words.quota().map(Self::new)
+    }
+
+    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.quota)
+    }
+}
+
+text! {
+    /// Parses `sliding-log 100/1m`.
+    SlidingLog
+}
+
+/// The number of entries, and for each the nanoseconds since the one before and its units.
+impl Codec for SlidingLogState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(SlidingLog::TAG);
+        put_number(bytes, self.len() as u64);
+        let mut last = Timestamp::default();
+        for (at, units) in self.entries() {
+            put_number(bytes, at.nanos_since(last));
+            put_number(bytes, units);
+            last = at;
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, SlidingLog::TAG)?;
+        let mut log = Self::new();
+        let mut last = 0_u64;
+        for n in 0..take_number(bytes)? {
+            let (since, units) = (take_number(bytes)?, take_number(bytes)?);
+            let at = last.checked_add(since).filter(|at| *at != u64::MAX);
+            let counted = log.units_from(0).checked_add(units);
+            match (at, counted) {
+                (Some(at), Some(_)) if units > 0 && (since > 0 || n == 0) => {
+                    log.push(Timestamp::from_nanos(at), units);
+                    last = at;
+                }
+                _ => return Err(damaged()),
+            }
+        }
+        if log.is_empty() {
+            return Err(damaged());
+        }
+        Ok(log)
+    }
+}
+
+impl Scripted for SlidingLog {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        let period = micros(self.quota.period_nanos(), self)?;
+        let limit = fitting(self.limit().get().into(), self)?;
+        parts.push(vec![Self::KIND, period, limit]);
+        Ok(())
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<SlidingLogState> {
+        let Some((&Self::KIND, entries)) = only(parts)?.split_first() else {
+            return None;
+        };
+        let mut log = SlidingLogState::new();
+        for entry in entries.chunks(2) {
+            let &[at, units] = entry else {
+                return None;
+            };
+            let (at, units) = (instant(at)?, natural(units)?);
+            if units == 0 || log.newest().is_some_and(|newest| at < newest) {
+                return None;
+            }
+            log.units_from(0).checked_add(units)?;
+            log.push(at, units);
+        }
+        (!log.is_empty()).then_some(log)
+    }
+
+    fn state_parts(&self, log: &SlidingLogState, parts: &mut Vec<Option<Part>>) {
+        let entries = log
+            .entries()
+            .flat_map(|(at, units)| [in_micros(at), count(units)]);
+        let part = [Self::KIND].into_iter().chain(entries);
+        parts.push(Some(part.collect()));
+    }
+}
