@@ -97,7 +97,7 @@ fi
 say "format"
 cargo fmt --all --check
 # The macro that lists the algorithms declares their modules, where `cargo fmt` does not look.
-rustfmt --check --edition 2024 src/algorithm/*/mod.rs
+rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod.rs tests/fixtures/session.rs
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
 tests/rollout/former.sh

@@ -1,0 +1,93 @@
+//! Adding an algorithm takes one folder and one line: this test adds one to a copy of the crate and checks it.
+//!
+//! The folder is `tests/fixtures/session`, and `tests/fixtures/session.rs` is the program that checks it: it parses the new
+//! rule from text, encodes its states, and runs the conformance suite under it in memory and in Redis.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![cfg(all(feature = "redis", feature = "test-util"))]
+
+mod servers;
+
+use std::{env, fs, path::Path, process::Command};
+
+/// The line that is added to the end of the list.
+const LINE: &str = r#"
+            session { Session, SessionState } name "session", tag 0x59, kind 10, lua [], text "`session 100/30m`";"#;
+/// The last line of the list.
+const LAST: &str = "            three_color {";
+
+fn copy(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        fs::copy(from, to).unwrap();
+        return;
+    }
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let name = entry.unwrap().file_name();
+        copy(&from.join(&name), &to.join(&name));
+    }
+}
+
+fn edit(file: &Path, change: impl FnOnce(&mut String)) {
+    let mut text = fs::read_to_string(file).unwrap();
+    change(&mut text);
+    fs::write(file, text).unwrap();
+}
+
+#[test]
+fn an_algorithm_is_one_folder_and_one_line() {
+    let original = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let added = temporary.join("one-more-algorithm");
+    if added.exists() {
+        fs::remove_dir_all(&added).unwrap();
+    }
+    fs::create_dir_all(&added).unwrap();
+    for name in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "src",
+        "DESIGN.md",
+        "BENCHMARKS.md",
+    ] {
+        copy(&original.join(name), &added.join(name));
+    }
+    // The benchmarks and examples stay behind. The dependencies remain, for the lock file to fit.
+    edit(&added.join("Cargo.toml"), |manifest| {
+        let targets = manifest.find("\n[[bench]]").unwrap();
+        manifest.truncate(targets);
+    });
+
+    let fixtures = original.join("tests/fixtures");
+    copy(
+        &fixtures.join("session"),
+        &added.join("src/algorithm/session"),
+    );
+    edit(&added.join("src/algorithm/registry.rs"), |registry| {
+        let last = registry.find(LAST).unwrap();
+        let end = last + registry[last..].find('\n').unwrap();
+        registry.insert_str(end, LINE);
+    });
+
+    fs::create_dir_all(added.join("src/bin")).unwrap();
+    copy(
+        &fixtures.join("session.rs"),
+        &added.join("src/bin/session.rs"),
+    );
+    let server = servers::Redis::start();
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--offline", "--locked", "--bin=session"])
+        .args(["--features=redis,test-util", "--", &server.url()])
+        .env("CARGO_TARGET_DIR", temporary.parent().unwrap())
+        .current_dir(&added)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}{errors}");
+    // Neither a warning, such as of code that no list names any more.
+    assert_eq!(errors, "");
+    assert!(
+        told.contains("in memory: 14 laws") && told.contains("in Redis: 14 laws"),
+        "{told}"
+    );
+}
