@@ -59,7 +59,7 @@ impl SlidingLogState {
 
     /// Returns the instant of entry `n`, if there is one.
     #[inline]
-    pub(super) fn at(&self, n: usize) -> Option<Timestamp> {
+    fn at(&self, n: usize) -> Option<Timestamp> {
         self.entries.get(n).map(|entry| entry.at)
     }
 
@@ -78,13 +78,13 @@ impl SlidingLogState {
 
     /// Returns the number of entries that are `period` nanoseconds old at `now`.
     #[inline]
-    pub(super) fn older(&self, now: Timestamp, period: u64) -> usize {
+    fn older(&self, now: Timestamp, period: u64) -> usize {
         self.first(|entry| now.nanos_since(entry.at) >= period)
     }
 
     /// Returns how many of the oldest entries must go for the others to contain at most `room` units.
     #[inline]
-    pub(super) fn above(&self, room: u64) -> usize {
+    fn above(&self, room: u64) -> usize {
         self.first(|entry| self.total.wrapping_sub(entry.before) > room)
     }
 
@@ -105,7 +105,7 @@ impl SlidingLogState {
     /// Shrinks the buffer only when it is at most a quarter full. After the last move it was half full, so at least as many
     /// entries have gone since as are moved now.
     #[inline]
-    pub(super) fn discard(&mut self, n: usize) {
+    fn discard(&mut self, n: usize) {
         if n == 0 {
             return;
         }
@@ -131,7 +131,7 @@ impl SlidingLogState {
     }
 
     /// Gives back units of an instant, at most those that are there.
-    pub(super) fn take_back(&mut self, at: Timestamp, units: u64) {
+    fn take_back(&mut self, at: Timestamp, units: u64) {
         if let Ok(n) = self.find(at) {
             let there = self.units_from(n).wrapping_sub(self.units_from(n + 1));
             let taken = units.min(there);
@@ -145,7 +145,7 @@ impl SlidingLogState {
     /// Adds units at any instant, up to a total of 2⁶⁴ − 1.
     ///
     /// A log of `most` entries or more gets no further entry: the units are added to the newest.
-    pub(super) fn force(&mut self, at: Timestamp, units: u64, most: u64) {
+    fn force(&mut self, at: Timestamp, units: u64, most: u64) {
         let units = units.min(u64::MAX - self.units_from(0));
         match (self.find(at), self.entries.len().checked_sub(1)) {
             (Ok(n), _) => self.shift(n, units),

@@ -1,4 +1,5 @@
-//! The calendar of slices: where each begins and ends, and what a window still holds of it.
+//! The calendar of slices, apart from the counters in them: when each slice begins and ends, also where slices differ in
+//! length, and which part of a slice lies in the window.
 
 use crate::{
     algorithm::credit::{div_ceil, div_floor},
@@ -7,39 +8,39 @@ use crate::{
 
 /// The slices of a window: slice `k` begins `⌈k · window / count⌉` nanoseconds after the Unix epoch.
 ///
-/// So slice `k + count` begins a window after slice `k`, to the nanosecond.
+/// So slice `k + count` begins exactly one window after slice `k`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Slices {
     /// In nanoseconds: 1 to 2⁶³ − 1.
     window: u64,
-    /// The nanoseconds of a slice, rounded down.
+    /// The length of a slice in nanoseconds, rounded down.
     length: u64,
     /// `2^(63 + shift) / length`, rounded up, where `2^shift` is the first power of two from `length` on.
     reciprocal: u64,
     shift: u32,
-    /// How many slices a window has: at least 1, at most 1000 and `window`.
+    /// The number of slices in a window: at least 1, at most 1000 and `window`.
     count: u32,
-    /// How many of them are a nanosecond longer than `length`.
+    /// The number of slices that are one nanosecond longer than `length`.
     longer: u32,
 }
 
-/// Where an instant lies.
+/// The position of an instant.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The number of its slice.
     pub(super) slice: u64,
-    /// Nanoseconds until that ends: 1 to `length`.
+    /// The nanoseconds until the slice ends: 1 to `length`.
     pub(super) rest: u64,
-    /// The nanoseconds of that slice, and of the one a window before it.
+    /// The length of the slice, and of the one a window before it, in nanoseconds.
     pub(super) length: u64,
 }
 
 impl Slices {
-    /// `count` slices, at least one, in a `window` of as many nanoseconds or more.
+    /// Cuts a `window` into `count` slices: at least one, and at most one per nanosecond.
     pub(super) const fn new(window: u64, count: u32) -> Self {
         let length = window / count as u64;
         let shift = u64::BITS - (length - 1).leading_zeros();
-        // The length is above half that power of two, so that the quotient is a word.
+        // The length is above half of that power of two, so the quotient fits into a word.
         let reciprocal = (1_u128 << (63 + shift)).div_ceil(length as u128) as u64;
         Self {
             window,
@@ -61,9 +62,9 @@ impl Slices {
         self.count as u64
     }
 
-    /// `number / length`, rounded down.
+    /// Returns `number / length`, rounded down.
     ///
-    /// Below 2⁶³ by a multiplication: the reciprocal is less than 1 too great, which adds less than
+    /// Multiplies below 2⁶³: the reciprocal is too large by less than 1, which adds less than
     /// `1 / length` to the quotient (Granlund and Montgomery, "Division by Invariant Integers using
     /// Multiplication", 1994).
     #[inline]
@@ -76,7 +77,7 @@ impl Slices {
         }
     }
 
-    /// Where an instant lies.
+    /// Returns the position of an instant.
     #[inline]
     pub(super) fn place(&self, at: Timestamp) -> Place {
         let at = at.as_nanos();
@@ -86,7 +87,7 @@ impl Slices {
         } else {
             self.find(at)
         };
-        let length = self.length_of(slice);
+        let (_, length) = self.after(slice, 0);
         Place {
             slice,
             rest: length - into,
@@ -94,47 +95,33 @@ impl Slices {
         }
     }
 
-    /// The slice that a nanosecond lies in, and how far in, where slices differ in length.
+    /// Returns the slice of a nanosecond and the offset in it, if slices differ in length.
     fn find(&self, at: u64) -> (u64, u64) {
         let (windows, into) = (at / self.window, at % self.window);
         let nth = div_floor(u128::from(into) * u128::from(self.count), self.window) as u64;
-        let begin = nth * self.length + self.longer_before(nth);
-        (windows * self.count() + nth, into - begin)
+        (windows * self.count() + nth, into - self.begin(nth))
     }
 
-    /// How many slices before the `nth` of a window are longer; beyond its end those of the next window count too.
+    /// Returns when the `nth` slice begins, at most two windows after the first one of its window.
     #[inline]
-    fn longer_before(&self, nth: u64) -> u64 {
-        (nth * u64::from(self.longer)).div_ceil(self.count())
+    fn begin(&self, nth: u64) -> u64 {
+        nth * self.length + (nth * u64::from(self.longer)).div_ceil(self.count())
     }
 
-    /// The nanoseconds of a slice.
-    #[inline]
-    fn length_of(&self, slice: u64) -> u64 {
-        if self.longer == 0 {
-            return self.length;
-        }
-        let nth = slice % self.count();
-        self.length + self.longer_before(nth + 1) - self.longer_before(nth)
-    }
-
-    /// The nanoseconds of the `slices` that come after `slice`, at most a window of them, and those of the last one.
+    /// Returns the total length of the `slices` slices after `slice`, at most a window of them, and the length of the last
+    /// one, or of `slice` itself for none.
     #[inline]
     pub(super) fn after(&self, slice: u64, slices: u64) -> (u64, u64) {
-        let all = slices * self.length;
         if self.longer == 0 {
-            return (all, self.length);
+            return (slices * self.length, self.length);
         }
         let next = slice % self.count() + 1;
-        let end = self.longer_before(next + slices);
-        (
-            all + end - self.longer_before(next),
-            self.length + end - self.longer_before(next + slices - 1),
-        )
+        let end = self.begin(next + slices);
+        (end - self.begin(next), end - self.begin(next + slices - 1))
     }
 
-    /// What a window that ends at `place` holds of the `count` calls of its oldest slice: `count · rest / length`,
-    /// rounded up.
+    /// Returns how many of the `count` calls of its oldest slice lie in the window that ends at `place`:
+    /// `count · rest / length`, rounded up.
     #[inline]
     pub(super) fn inside(&self, count: u64, place: &Place) -> u64 {
         let product = u128::from(count) * u128::from(place.rest);
@@ -147,8 +134,8 @@ impl Slices {
     }
 }
 
-/// Nanoseconds until a window holds at most `free` of the `count` calls of a slice of this length, which it will have
-/// left in `end` nanoseconds.
+/// Returns the nanoseconds until at most `free` of the `count` calls of a slice of this length lie in the window, which
+/// leaves the slice in `end` nanoseconds.
 #[inline]
 pub(super) fn until_inside(free: u64, count: u64, end: u64, length: u64) -> u64 {
     if count == 0 {

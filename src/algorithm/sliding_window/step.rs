@@ -1,10 +1,14 @@
-//! What counts at an instant, and the decisions that follow from it.
+//! The counters and their arithmetic.
 
-use std::{borrow::Cow, time::Duration};
+use std::{
+    borrow::Cow,
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
 
 use super::{
-    SlidingWindow, SlidingWindowState,
-    slices::{Place, until_inside},
+    SlidingWindow,
+    slices::{Place, Slices, until_inside},
 };
 use crate::{
     algorithm::{Algorithm, StateKind, Step},
@@ -12,20 +16,152 @@ use crate::{
     decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
-/// What counts at an instant, which is never before the last write.
+/// The state of a key under a [`SlidingWindow`]: the count of each slice as of the last write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingWindowState {
+    pub(super) written_at: Timestamp,
+    /// The window of the rule that wrote the state, in nanoseconds.
+    pub(super) window: u64,
+    /// One counter more than that rule has slices.
+    pub(super) counters: Counters,
+}
+
+/// The counters, the one of the newest slice first. Those of a window of one slice take no allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Counters {
+    Two([u64; 2]),
+    Many(Box<[u64]>),
+}
+
+impl Counters {
+    /// Returns zeros for a number of slices.
+    #[inline]
+    pub(super) fn zero(slices: u64) -> Self {
+        if slices == 1 {
+            Self::Two([0; 2])
+        } else {
+            Self::Many(vec![0; slices as usize + 1].into())
+        }
+    }
+}
+
+impl Deref for Counters {
+    type Target = [u64];
+
+    #[inline]
+    fn deref(&self) -> &[u64] {
+        match self {
+            Self::Two(counters) => counters,
+            Self::Many(counters) => counters,
+        }
+    }
+}
+
+impl DerefMut for Counters {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        match self {
+            Self::Two(counters) => counters,
+            Self::Many(counters) => counters,
+        }
+    }
+}
+
+impl SlidingWindowState {
+    /// Returns the state of a key without calls.
+    #[inline]
+    pub(super) fn empty(slices: &Slices, at: Timestamp) -> Self {
+        Self {
+            written_at: at,
+            window: slices.window(),
+            counters: Counters::zero(slices.count()),
+        }
+    }
+
+    /// Returns the slices that the state counts in.
+    fn slices(&self) -> Slices {
+        Slices::new(self.window, self.counters.len() as u32 - 1)
+    }
+
+    /// Returns `true` if the state counts in these slices.
+    #[inline]
+    fn counts_in(&self, slices: &Slices) -> bool {
+        self.window == slices.window() && self.counters.len() as u64 == slices.count() + 1
+    }
+
+    /// Returns how many slices have begun between the last write and `at`, which lies at `place` and is not earlier.
+    #[inline]
+    fn passed(&self, slices: &Slices, at: Timestamp, place: &Place) -> u64 {
+        if at.nanos_since(self.written_at) <= place.length - place.rest {
+            return 0;
+        }
+        place.slice - slices.place(self.written_at).slice
+    }
+
+    /// Returns the counters that still count after `passed` slices have begun since the last write.
+    #[inline]
+    fn counting(&self, passed: u64) -> &[u64] {
+        let left = (self.counters.len() as u64).saturating_sub(passed);
+        &self.counters[..left as usize]
+    }
+
+    /// Advances to `at`, `passed` slices after the last write.
+    #[inline]
+    fn advance(&mut self, at: Timestamp, passed: u64) {
+        if passed > 0 {
+            let left = self.counting(passed).len();
+            let new = self.counters.len() - left;
+            self.counters.copy_within(..left, new);
+            self.counters[..new].fill(0);
+        }
+        self.written_at = at;
+    }
+
+    /// Counts the same calls in other slices.
+    ///
+    /// Each call counts as late as it can have come: in the last nanosecond of its old slice, but not after the last
+    /// write.
+    #[cold]
+    fn converted(&self, slices: &Slices) -> Self {
+        let mut converted = Self::empty(slices, self.written_at);
+        let old = self.slices();
+        let newest = slices.place(self.written_at).slice;
+        let mut latest = self.written_at;
+        for count in &*self.counters {
+            let age = newest - slices.place(latest).slice;
+            let counter = usize::try_from(age)
+                .ok()
+                .and_then(|age| converted.counters.get_mut(age));
+            match counter {
+                Some(counter) => *counter = counter.saturating_add(*count),
+                // This slice and all before it have left the new window.
+                None => break,
+            }
+            // Continue at the last nanosecond before this slice, unless that lies before the epoch.
+            let Place { rest, length, .. } = old.place(latest);
+            match latest.as_nanos().checked_sub(length - rest + 1) {
+                Some(earlier) => latest = Timestamp::from_nanos(earlier),
+                None => break,
+            }
+        }
+        converted
+    }
+}
+
+/// The counters at an instant, which is never before the last write.
 struct View<'a> {
     at: Timestamp,
     place: Place,
-    /// How many slices have begun since the last write.
+    /// The number of slices that have begun since the last write.
     passed: u64,
-    /// The counters that still count, the newest first; the last one is that of the oldest slice.
+    /// The counters that still count, the newest first. The last one is that of the oldest slice, if all still count.
     counting: &'a [u64],
-    /// What all but the oldest come to, cut to a word.
+    /// The sum of all but the oldest, at most `u64::MAX`.
     whole: u64,
     remaining: u64,
 }
 
-/// The counters of the slices that count in full, and that of the oldest.
+/// Splits counters into those that count in full and the oldest.
 #[inline]
 fn split(counting: &[u64]) -> (&[u64], u64) {
     match counting.split_last() {
@@ -34,7 +170,7 @@ fn split(counting: &[u64]) -> (&[u64], u64) {
     }
 }
 
-/// What counters come to, cut to a word.
+/// Returns the sum of counters, at most `u64::MAX`.
 #[inline]
 fn sum(counters: &[u64]) -> u64 {
     match counters {
@@ -44,7 +180,7 @@ fn sum(counters: &[u64]) -> u64 {
 }
 
 impl SlidingWindow {
-    /// What counts of a state whose slices are those of this rule.
+    /// Returns the counters of a state that counts in the slices of this rule.
     #[inline]
     fn view<'a>(&self, state: Option<&'a SlidingWindowState>, now: Timestamp) -> View<'a> {
         let at = state.map_or(now, |state| now.max(state.written_at));
@@ -53,7 +189,7 @@ impl SlidingWindow {
         let counting = state.map_or(&[][..], |state| state.counting(passed));
         let (whole, oldest) = split(counting);
         let whole = sum(whole);
-        // Costs are whole: they pass beside the exact estimate just if they do beside it rounded up.
+        // Costs are whole numbers, so rounding the estimate up decides as the exact estimate does.
         let estimate = whole.saturating_add(self.slices.inside(oldest, &place));
         View {
             at,
@@ -65,7 +201,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Nanoseconds until `cost` passes, which is above what remains and at most the limit.
+    /// Returns the nanoseconds until `cost` passes, which is more than remains and at most the limit.
     #[inline]
     fn wait(&self, view: &View<'_>, cost: u64) -> u64 {
         let free = self.limit.get() - cost;
@@ -77,12 +213,12 @@ impl SlidingWindow {
         }
     }
 
-    /// The same where the counters that count in full leave less than the cost: another slice must begin.
-    // Not a view, which would then have to lie in memory.
+    /// Returns the same if the counters that count in full already leave too little, so that another slice must begin.
+    // Does not take the view, which would then have to lie in memory.
     fn wait_for_slice(&self, slice: u64, rest: u64, counting: &[u64], mut free: u64) -> u64 {
         let (whole, _) = split(counting);
         for (index, count) in whole.iter().enumerate() {
-            // In the slice in which this one is the oldest, the newer ones fit beside the cost, and it does in part.
+            // Once this one is the oldest, the cost fits with the newer ones and a part of this one.
             let Some(left) = free.checked_sub(*count) else {
                 let slices = (whole.len() - index) as u64;
                 let (between, length) = self.slices.after(slice, slices);
@@ -93,7 +229,7 @@ impl SlidingWindow {
         0
     }
 
-    /// Nanoseconds until no counter counts; `None` where none does.
+    /// Returns the nanoseconds until all counters are zero; `None` if they are.
     #[inline]
     fn empty_in(&self, place: &Place, counting: &[u64]) -> Option<u64> {
         let newest = counting.iter().position(|count| *count > 0)?;
@@ -101,7 +237,7 @@ impl SlidingWindow {
         Some(place.rest + self.slices.after(place.slice, slices).0)
     }
 
-    /// The answer to whether `asked` units pass, and to what was charged for it.
+    /// Returns the decision on `asked` units, of which `cost` are charged.
     #[inline]
     fn answer(
         &self,
@@ -148,7 +284,7 @@ impl SlidingWindow {
         })
     }
 
-    /// The state, its calls counted in this rule's slices.
+    /// Returns the state with its calls counted in the slices of this rule.
     #[inline]
     fn own<'a>(&self, state: &'a SlidingWindowState) -> Cow<'a, SlidingWindowState> {
         if state.counts_in(&self.slices) {
@@ -158,7 +294,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Steps on what a rule with other slices has written.
+    /// Steps on the state of a rule with other slices.
     #[cold]
     fn step_converted(
         &self,
@@ -198,7 +334,7 @@ impl Algorithm for SlidingWindow {
             } = view;
             let state = state.get_or_insert_with(|| SlidingWindowState::empty(&self.slices, at));
             state.advance(at, passed);
-            // At most the limit, as all that counts in full.
+            // At most the limit, as the sum of all that count in full is.
             state.counters[0] += cost;
             view = View {
                 at,
@@ -223,9 +359,9 @@ impl Algorithm for SlidingWindow {
         self.answer(view.remaining > 0, now, 0, 1, &view)
     }
 
-    /// Corrects the counter of the slice in which the clock showed the call, as long as any of it counts.
+    /// Corrects the counter of the slice that the clock showed for the call, while that slice counts.
     ///
-    /// The slices are those of the rule that wrote last.
+    /// The slices are those of the rule that wrote the state.
     fn settle(
         &self,
         state: &mut Option<SlidingWindowState>,
@@ -259,7 +395,7 @@ impl Algorithm for SlidingWindow {
 
     #[inline]
     fn state_kind(&self) -> StateKind {
-        const { StateKind::named("sliding-window") }
+        const { StateKind::named(Self::NAME) }
     }
 
     #[inline]
