@@ -1,6 +1,6 @@
-//! How warm a key is, and the decisions that follow from it.
+//! The warmth of a key and its arithmetic.
 
-use super::{SECOND, WarmUp, WarmUpState};
+use super::WarmUp;
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
@@ -12,14 +12,33 @@ use crate::{
     decision::{Charge, Cost, Decision, Told, Verdict},
 };
 
+/// Nanoseconds in a second.
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+/// The state of a key under a [`WarmUp`]: its warmth at the beginning of its last second, and the usage in that second.
+// Packed: 28 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct WarmUpState {
+    /// The beginning of the second.
+    pub(super) second: Timestamp,
+    pub(super) passed: u64,
+    pub(super) warmth: Span,
+}
+
 impl Curve {
-    /// The climb in units, of which a nanosecond brings `per_nano`.
+    /// Returns the climb in units, of which a nanosecond adds `per_nano`.
     pub(super) fn climb_units(&self) -> u128 {
         // At most 2^101, as all warmth.
         u128::from(self.climb) * u128::from(self.per_nano)
     }
 
-    /// What the rate at a warmth in units is of the full one, as a fraction: both at most 2^112.
+    /// Returns the greatest warmth in units.
+    pub(super) fn most_units(&self) -> u128 {
+        u128::from(self.most) * u128::from(self.per_nano)
+    }
+
+    /// Returns the rate at a warmth in units as a fraction of the full rate; both numbers are at most 2^112.
     #[inline]
     fn share(&self, warmth: u128) -> (u128, u128) {
         let climb = self.climb_units();
@@ -29,7 +48,7 @@ impl Curve {
         (step * climb, cold)
     }
 
-    /// What passes in a second at a warmth in units, rounded down.
+    /// Returns the units that pass in a second at a warmth, rounded down.
     pub(super) fn each_second(&self, warmth: u128) -> u64 {
         let (warm, cold) = self.share(warmth);
         let units = u128::from(self.per_nano) * u128::from(SECOND);
@@ -38,7 +57,7 @@ impl Curve {
         div_floor(units, self.per_permit) as u64
     }
 
-    /// Whether at least `count` pass in a second at a warmth in units: the same compared as products, without a division.
+    /// Returns `true` if at least `count` units pass in a second at a warmth. Compares products, without a division.
     fn lets_pass(&self, count: u64, warmth: u128) -> bool {
         let (warm, cold) = self.share(warmth);
         let units = u128::from(self.per_nano) * u128::from(SECOND);
@@ -50,145 +69,145 @@ impl Curve {
     }
 }
 
-/// A key in one of its seconds.
+/// The usage of a key in one second.
 #[derive(Clone, Copy)]
-struct Stand {
-    /// In seconds since the epoch.
+struct Usage {
+    /// Seconds since the epoch.
     second: u64,
-    /// At the beginning of the second, in units.
+    /// The warmth at the beginning of the second, in units.
     warmth: u128,
     passed: u64,
 }
 
-impl Stand {
-    /// Nanoseconds from `now` to the next second.
+impl Usage {
+    /// Returns the nanoseconds from `now` to the next second.
     fn until_next(&self, now: Timestamp) -> u128 {
         (u128::from(self.second) + 1) * u128::from(SECOND) - u128::from(now.as_nanos())
     }
 }
 
 impl WarmUp {
-    /// What a full second makes tokens for, in units.
+    /// Returns the units that a second adds.
     pub(super) fn made(&self) -> u128 {
         u128::from(SECOND) * u128::from(self.curve.per_nano)
     }
 
-    /// The key in the second of its state.
+    /// Returns the usage in the second of a state.
     #[inline]
-    fn known(&self, state: &WarmUpState) -> Stand {
-        let most = u128::from(self.curve.most) * u128::from(self.curve.per_nano);
+    fn known(&self, state: &WarmUpState) -> Usage {
         let (second, warmth) = (state.second, state.warmth);
-        Stand {
+        Usage {
             second: second.as_nanos() / SECOND,
-            warmth: warmth.units(self.curve.per_nano).min(most),
+            warmth: warmth
+                .units(self.curve.per_nano)
+                .min(self.curve.most_units()),
             passed: state.passed,
         }
     }
 
-    /// The key at the beginning of the next second.
+    /// Returns the usage at the beginning of the next second.
     #[inline]
-    fn next(&self, stand: &Stand) -> Stand {
-        let most = u128::from(self.curve.most) * u128::from(self.curve.per_nano);
-        // Whoever passes what a cold key may is on the way to being warm: nothing is made against that.
-        let warm = stand.warmth >= self.curve.climb_units();
-        let made = if warm || stand.passed < self.least.get() {
+    fn next(&self, usage: &Usage) -> Usage {
+        // A key that uses what a cold key may is warming up, and nothing is added against that.
+        let warm = usage.warmth >= self.curve.climb_units();
+        let made = if warm || usage.passed < self.least.get() {
             self.made()
         } else {
             0
         };
         // At most 2^64 calls at less than 2^63 units.
-        let taken = u128::from(stand.passed) * u128::from(self.curve.per_permit);
-        Stand {
-            second: stand.second + 1,
-            warmth: stand
+        let taken = u128::from(usage.passed) * u128::from(self.curve.per_permit);
+        Usage {
+            second: usage.second + 1,
+            warmth: usage
                 .warmth
                 .saturating_sub(made)
                 .saturating_add(taken)
-                .min(most),
+                .min(self.curve.most_units()),
             passed: 0,
         }
     }
 
-    /// The key now, or in its last second if that lies ahead: as if looked at in every second in between.
+    /// Returns the usage now, or in the last second if that lies ahead, as if it had been evaluated in every second in between.
     #[inline]
-    fn stand(&self, state: Option<&WarmUpState>, now: Timestamp) -> Stand {
+    fn usage(&self, state: Option<&WarmUpState>, now: Timestamp) -> Usage {
         let this = now.as_nanos() / SECOND;
         let Some(state) = state else {
-            return Stand {
+            return Usage {
                 second: this,
                 warmth: 0,
                 passed: 0,
             };
         };
-        let stand = self.known(state);
-        if this <= stand.second {
-            return stand;
+        let usage = self.known(state);
+        if this <= usage.second {
+            return usage;
         }
-        let next = self.next(&stand);
-        // Nothing passed in the seconds since, which is less than anybody may.
+        let next = self.next(&usage);
+        // Nothing passed in the seconds since, so each of them adds tokens.
         let idle = u128::from(this - next.second) * self.made();
-        Stand {
+        Usage {
             second: this,
             warmth: next.warmth.saturating_sub(idle),
             passed: 0,
         }
     }
 
-    /// From which second on the key is as if it were unused: cold, and nothing passed.
+    /// Returns the second from which on the key is as if unused: cold, without calls.
     #[inline]
-    fn forgettable(&self, stand: &Stand, next: &Stand) -> u64 {
-        let stand = if stand.passed == 0 { stand } else { next };
+    fn forgettable(&self, usage: &Usage, next: &Usage) -> u64 {
+        let usage = if usage.passed == 0 { usage } else { next };
         // At most 2^61 ns; rounded up twice is rounded up once.
-        let nanos = div_ceil(stand.warmth, self.curve.per_nano) as u64;
-        stand.second + nanos.div_ceil(SECOND)
+        let nanos = div_ceil(usage.warmth, self.curve.per_nano) as u64;
+        usage.second + nanos.div_ceil(SECOND)
     }
 
-    /// Whether at least `count` pass at a warmth, in a second in which nothing has passed.
+    /// Returns `true` if `count` units pass at a warmth in a second without other calls.
     #[inline]
     fn lets_pass(&self, count: u64, warmth: u128) -> bool {
-        // No less when it is cold, and no more when it is warm.
+        // A cold key admits the least, and a warm key the most.
         count <= self.least.get()
             || (count <= self.capacity.get() && self.curve.lets_pass(count, warmth))
     }
 
-    /// What still passes in this second.
+    /// Returns the units that still pass in this second.
     #[inline]
-    fn rest(&self, stand: &Stand) -> u64 {
-        let allowed = if stand.warmth >= self.curve.climb_units() {
+    fn rest(&self, usage: &Usage) -> u64 {
+        let allowed = if usage.warmth >= self.curve.climb_units() {
             self.capacity.get()
-        } else if stand.warmth == 0 {
+        } else if usage.warmth == 0 {
             self.least.get()
         } else {
-            self.curve.each_second(stand.warmth)
+            self.curve.each_second(usage.warmth)
         };
-        allowed.saturating_sub(stand.passed)
+        allowed.saturating_sub(usage.passed)
     }
 
-    /// The answer to a call that passed, or to one of so many units that did not, in a second in which `rest` are left.
+    /// Returns the decision on a call that passed, or on one of `refused` units that did not, with `rest` units left in the
+    /// second.
     #[inline]
     fn answer(
         &self,
         now: Timestamp,
         cost: u64,
-        stand: &Stand,
+        usage: &Usage,
         rest: u64,
         refused: Option<u64>,
     ) -> Decision {
-        let next = self.next(stand);
-        let until_next = duration(stand.until_next(now));
+        let next = self.next(usage);
+        let until_next = duration(usage.until_next(now));
         let more_after = if self.lets_pass(rest + 1, next.warmth) {
             until_next
         } else {
             Default::default()
         };
-        let reset = u128::from(self.forgettable(stand, &next)) * u128::from(SECOND);
+        let reset = u128::from(self.forgettable(usage, &next)) * u128::from(SECOND);
         let reset_after = duration(reset.saturating_sub(u128::from(now.as_nanos())));
         let verdict = match refused {
             None => Verdict::Allow,
             Some(_) => Verdict::Refuse,
         };
-        // This second is as it is. If nothing else happens, what is stored only grows from the next one on, and what
-        // may pass only falls: what does not pass then never will.
+        // Without other calls a key only becomes colder after the next second: what does not pass then never will.
         let passes = |asked: &u64| self.lets_pass(*asked, next.warmth);
         let retry_after = refused.filter(passes).map(|_| until_next);
         Decision::new(verdict, now, cost)
@@ -207,31 +226,31 @@ impl Algorithm for WarmUp {
 
     #[inline]
     fn step(&self, state: &mut Option<WarmUpState>, now: Timestamp, cost: Cost) -> Step {
-        let mut stand = self.stand(state.as_ref(), now);
-        let (cost, rest) = (cost.get(), self.rest(&stand));
+        let mut usage = self.usage(state.as_ref(), now);
+        let (cost, rest) = (cost.get(), self.rest(&usage));
         if cost > rest {
-            return Step::Kept(self.answer(now, cost, &stand, rest, Some(cost)));
+            return Step::Kept(self.answer(now, cost, &usage, rest, Some(cost)));
         }
-        stand.passed += cost;
-        // Within a second it stays as it is.
+        usage.passed += cost;
+        // The warmth stays the same within a second.
         let before = state.as_ref().map_or(Span::NONE, |state| state.warmth);
         *state = Some(WarmUpState {
-            second: Timestamp::from_nanos(stand.second * SECOND),
-            passed: stand.passed,
-            warmth: before.replaced(stand.warmth, self.curve.per_nano),
+            second: Timestamp::from_nanos(usage.second * SECOND),
+            passed: usage.passed,
+            warmth: before.replaced(usage.warmth, self.curve.per_nano),
         });
-        Step::Wrote(self.answer(now, cost, &stand, rest - cost, None))
+        Step::Wrote(self.answer(now, cost, &usage, rest - cost, None))
     }
 
     fn look(&self, state: Option<&WarmUpState>, now: Timestamp) -> Decision {
-        let stand = self.stand(state, now);
-        let rest = self.rest(&stand);
-        self.answer(now, 0, &stand, rest, (rest == 0).then_some(1))
+        let usage = self.usage(state, now);
+        let rest = self.rest(&usage);
+        self.answer(now, 0, &usage, rest, (rest == 0).then_some(1))
     }
 
-    /// Corrects what passed in the second of the charge, as long as that is the key's last one.
+    /// Corrects the usage in the second of the charge, while that is the last second of the key.
     ///
-    /// Afterwards it has been taken off what is stored, and nothing is given back or taken.
+    /// A later correction does nothing, because the usage has been subtracted from the stored tokens.
     fn settle(&self, state: &mut Option<WarmUpState>, charge: &Charge, _: Timestamp, actual: u64) {
         let Some(state) = state else {
             return;
@@ -242,7 +261,7 @@ impl Algorithm for WarmUp {
         }
     }
 
-    /// While nothing passes it cools.
+    /// An idle key cools.
     #[inline]
     fn wanes(&self) -> bool {
         true
@@ -250,13 +269,13 @@ impl Algorithm for WarmUp {
 
     #[inline]
     fn state_kind(&self) -> StateKind {
-        const { StateKind::named("warm-up") }
+        const { StateKind::named(Self::NAME) }
     }
 
     #[inline]
     fn forgettable_at(&self, state: &WarmUpState) -> Timestamp {
-        let stand = self.known(state);
-        let second = self.forgettable(&stand, &self.next(&stand));
+        let usage = self.known(state);
+        let second = self.forgettable(&usage, &self.next(&usage));
         Timestamp::from_nanos(second.saturating_mul(SECOND))
     }
 }

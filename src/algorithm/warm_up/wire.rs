@@ -1,21 +1,67 @@
-//! A second and a warmth in the numbers of a script.
+//! The rule as text, and rule and state in bytes and in the numbers of a script.
 
-use super::{SECOND, WarmUp, WarmUpState};
+use std::fmt;
+
+use super::{WarmUp, WarmUpState, rule::checked_quota, step::SECOND};
 use crate::{
     algorithm::{
-        scripted::{MOST_FACTOR, Part, Scripted, count, most, natural},
+        codec::{Codec, damaged, put_number, take_number, take_tag},
+        scripted::{MOST_FACTOR, Part, Scripted, count, most, natural, only},
         span::Span,
+        text::{Words, text},
+        warm_curve::{built_over, cold_of},
     },
     clock::Timestamp,
     error::Error,
 };
 
-/// A warmth in the largest unit that makes all of a rule's numbers whole.
+impl WarmUp {
+    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+        let column = words.column();
+        let quota = words.quota()?;
+        let [over, cold] = words.settings(&["over", "cold"])?;
+        let cold = cold_of(cold)?;
+        checked_quota(quota, cold).map_err(|error| error.at_column(column))?;
+        built_over(over, |over| Self::try_with(quota, over, cold))
+    }
+
+    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.quota)?;
+        self.curve.fmt_settings(f)
+    }
+}
+
+text! {
+    /// Parses `warm-up 200/s over=10s cold=2.5`; all but the quota may be left out.
+    WarmUp
+}
+
+impl Codec for WarmUpState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let second = self.second;
+        bytes.push(WarmUp::TAG);
+        put_number(bytes, second.as_nanos() / SECOND);
+        put_number(bytes, self.passed);
+        self.warmth.encode(bytes);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, WarmUp::TAG)?;
+        let nanos = take_number(bytes)?.checked_mul(SECOND);
+        Ok(Self {
+            second: nanos.map(Timestamp::from_nanos).ok_or_else(damaged)?,
+            passed: take_number(bytes)?,
+            warmth: Span::decode(bytes)?,
+        })
+    }
+}
+
+/// The numbers of a rule in the largest unit in which all of them are whole.
 struct Grid {
-    /// Of the curve's own units.
+    /// In units of the curve.
     unit: u128,
     price: u128,
-    /// What a second brings.
+    /// Added by a second.
     made: u128,
     climb: u128,
     most: u128,
@@ -25,8 +71,7 @@ impl Grid {
     fn of(rule: &WarmUp) -> Self {
         let curve = &rule.curve;
         let price = u128::from(curve.per_permit);
-        let (made, climb) = (rule.made(), curve.climb_units());
-        let most = u128::from(curve.most) * u128::from(curve.per_nano);
+        let (made, climb, most) = (rule.made(), curve.climb_units(), curve.most_units());
         let unit = [made, climb, most].into_iter().fold(price, gcd);
         let [price, made, climb, most] = [price, made, climb, most].map(|units| units / unit);
         Self {
@@ -46,14 +91,14 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-/// Later seconds have no instant.
+/// Later seconds do not fit into a [`Timestamp`].
 const SECONDS: i64 = 1 << 34;
 
 impl Scripted for WarmUp {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
         let (curve, grid) = (&self.curve, Grid::of(self));
         let [rise, step] = [curve.rise, curve.step].map(u128::from);
-        // The distance of a cold key, in parts of the line.
+        // The interval of a cold key, in parts of the line.
         let cold = (rise + step) * grid.climb;
         let fits = [grid.price, step * grid.made, cold, grid.most]
             .into_iter()
@@ -76,10 +121,7 @@ impl Scripted for WarmUp {
     }
 
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<WarmUpState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let [Self::KIND, second, passed, warmth, made] = part[..] else {
+        let [Self::KIND, second, passed, warmth, made] = *only(parts)? else {
             return None;
         };
         let second = natural(second).filter(|_| second < SECONDS)?;
@@ -88,7 +130,7 @@ impl Scripted for WarmUp {
             return None;
         }
         let grid = Grid::of(self);
-        // Of another rule: as the script does, rounded down. The product is at most 2^102.
+        // The state of another rule is rescaled as in the script, rounded down. The product is at most 2^102.
         let warmth = (warmth * grid.made / made).min(grid.most);
         Some(WarmUpState {
             second: Timestamp::from_nanos(second * SECOND),
