@@ -78,7 +78,7 @@ impl Scripted for SlidingWindow {
         let window = self.slices.window();
         micros(window, self)?;
         // A nanosecond is not a whole number of microseconds either.
-        let length = if window % slices == 0 {
+        let length = if window.is_multiple_of(slices) {
             window / slices
         } else {
             1

@@ -1,18 +1,73 @@
-//! A place and a warmth in the numbers of a script.
+//! The rule as text, and rule and state in bytes and in the numbers of a script.
 
-use super::{WarmUpSpaced, WarmUpSpacedState, ticks::Ticks};
+use std::fmt;
+
+use super::{
+    WarmUpSpaced, WarmUpSpacedState,
+    step::{LONGEST, Ticks},
+};
 use crate::{
     algorithm::{
+        codec::{Codec, put_instant, take_instant, take_tag},
         rate::gcd,
-        scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural},
+        scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural, only},
         span::Span,
+        text::{Words, text},
+        warm_curve::{Curve, built_over, cold_of},
     },
     error::Error,
+    quota::fmt_duration,
 };
 
 impl WarmUpSpaced {
-    /// The numbers of the curve, in which a script multiplies: the cooling `most / over`, and of the line
-    /// `rise / (2 step)`, all reduced.
+    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+        let quota = words.quota()?;
+        let [over, cold, max_wait] = words.settings(&["over", "cold", "max-wait"])?;
+        let cold = cold_of(cold)?;
+        let curve = built_over(over, |over| Curve::try_new(quota, over, cold))?;
+        let rule = Self::on(quota, curve, curve.over);
+        match max_wait {
+            None => Ok(rule),
+            Some(word) => word.apply(word.duration()?, |wait| rule.try_max_wait(wait)),
+        }
+    }
+
+    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.quota)?;
+        self.curve.fmt_settings(f)?;
+        if self.max_wait != self.curve.over {
+            f.write_str(" max-wait=")?;
+            fmt_duration(self.max_wait, f)?;
+        }
+        Ok(())
+    }
+}
+
+text! {
+    /// Parses `warm-up-spaced 2/s over=4s cold=2.5 max-wait=5s`; all but the quota may be left out.
+    WarmUpSpaced
+}
+
+impl Codec for WarmUpSpacedState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(WarmUpSpaced::TAG);
+        put_instant(bytes, self.written_at);
+        self.backlog.encode(bytes);
+        self.warmth.encode(bytes);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, WarmUpSpaced::TAG)?;
+        Ok(Self {
+            written_at: take_instant(bytes)?,
+            backlog: Span::decode(bytes)?,
+            warmth: Span::decode(bytes)?,
+        })
+    }
+}
+
+impl WarmUpSpaced {
+    /// Returns the factors by which a script multiplies, reduced: the cooling `most / over` and the line `rise / (2 step)`.
     fn shares(&self) -> [u64; 4] {
         let curve = &self.curve;
         let cooling = gcd(curve.most, curve.over);
@@ -26,7 +81,7 @@ impl WarmUpSpaced {
         ]
     }
 
-    /// The finest ticks in which all that a script counts stays exact.
+    /// Returns the finest ticks in which all numbers of a script stay exact.
     fn ticks_in_script(&self) -> Option<Ticks> {
         let curve = &self.curve;
         let [most, over, climb] = [curve.most, curve.over, curve.climb].map(u128::from);
@@ -47,6 +102,23 @@ impl WarmUpSpaced {
         let bits = (MOST_FACTOR / greatest).checked_ilog2()?;
         let fits = cools.max(rests) <= MOST_FACTOR;
         fits.then(|| Ticks::new(bits.min(Span::BITS) as u8))
+    }
+}
+
+impl Ticks {
+    /// Returns a span in multiples, rounded down.
+    fn low(self, span: Span) -> u128 {
+        span.ticks() / self.unit()
+    }
+
+    /// Returns a span in multiples, rounded up.
+    fn high(self, span: Span) -> u128 {
+        span.ticks().div_ceil(self.unit())
+    }
+
+    /// Returns the span of a number of multiples, or the longest span.
+    fn span(self, multiples: u128) -> Span {
+        Span::from_ticks(multiples.min(LONGEST / self.unit()) * self.unit())
     }
 }
 
@@ -86,10 +158,7 @@ impl Scripted for WarmUpSpaced {
     }
 
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<WarmUpSpacedState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let [Self::KIND, at, backlog, warmth, bits] = part[..] else {
+        let [Self::KIND, at, backlog, warmth, bits] = *only(parts)? else {
             return None;
         };
         let bits = u8::try_from(bits).ok()?;
