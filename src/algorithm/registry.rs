@@ -41,7 +41,7 @@ macro_rules! modules {
 /// Re-exports the rules in the root of the crate.
 macro_rules! rules {
     ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {
-        pub use $crate::algorithm::{$($Rule),+};
+        pub use self::algorithm::{$($Rule),+};
     };
 }
 

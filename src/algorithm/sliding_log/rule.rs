@@ -19,7 +19,7 @@ use crate::{algorithm::of_quota::of_quota, quota::Quota};
 /// A key takes 40 bytes, and 16 for each call that passed in the last window: at most 16 times the limit.
 /// Calls at one instant share an entry. The entries lie in a buffer that doubles when it is full, and that shrinks to
 /// twice its content when three quarters of it are empty. So the buffer takes up to twice as much, and up to four times
-/// while the traffic of a key decreases. For limits above some thousands a [`SlidingWindow`](super::SlidingWindow) or a
+/// while the traffic of a key decreases. For limits above some thousands a [`SlidingWindow`](crate::SlidingWindow) or a
 /// [`TokenBucket`](crate::TokenBucket) takes far less memory.
 ///
 /// A decision is a binary search in the sorted entries. An admitted call appends its entry and discards all expired

@@ -35,7 +35,7 @@ use crate::{algorithm::of_quota::of_quota, error::Error, quota::Quota};
 /// These bounds are for the units that one rule admits. Units that `settle` takes by force count in addition, even
 /// above the amount.
 ///
-/// [`SlidingLog`](super::SlidingLog) stores the time of each call instead: it never admits more than the amount in any
+/// [`SlidingLog`](crate::SlidingLog) stores the time of each call instead: it never admits more than the amount in any
 /// window and never refuses without cause, but its memory grows with the amount.
 ///
 /// # Cost

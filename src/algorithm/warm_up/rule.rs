@@ -18,7 +18,7 @@ use crate::{
 ///
 /// For services that are slow after a pause, because of empty caches, missing connections, or code that is compiled as it
 /// runs. This is the form of Sentinel's `WarmUpController`, which limits the number of calls in each second of the calendar
-/// (Unix time, UTC) and does not space them; [`WarmUpSpaced`](super::WarmUpSpaced) is Guava's form, which does.
+/// (Unix time, UTC) and does not space them; [`WarmUpSpaced`](crate::WarmUpSpaced) is Guava's form, which does.
 ///
 /// | setting | | default |
 /// |---|---|---|

@@ -54,7 +54,7 @@ use crate::{
 /// # Calls that are cancelled or corrected
 ///
 /// The call that was delayed last gives its place back if it has not departed
-/// ([`settle`](super::Algorithm::settle) to 0, as a layer does when its future is dropped): the next call gets its
+/// ([`settle`](crate::algorithm::Algorithm::settle) to 0, as a layer does when its future is dropped): the next call gets its
 /// departure, and the key is as cold as before, or colder. If the call cost less than it was charged, the key is left as if
 /// it had cost that from the beginning; a call that has departed keeps the distance of one unit behind it. Then the call
 /// before it is the last one.
