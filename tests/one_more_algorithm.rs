@@ -77,7 +77,12 @@ fn an_algorithm_is_one_folder_and_one_line() {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--offline", "--locked", "--bin=session"])
         .args(["--features=redis,test-util", "--", &server.url()])
-        .env("CARGO_TARGET_DIR", temporary.parent().unwrap())
+        // A folder of its own: both crates have one name, and would replace each other's files.
+        .env(
+            "CARGO_TARGET_DIR",
+            temporary.with_file_name("one-more-algorithm"),
+        )
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .current_dir(&added)
         .output()
         .unwrap();
