@@ -5,12 +5,12 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 use crate::{clock::Timestamp, quota::Quota};
 
 mod charge;
+mod numbers;
 mod several;
-mod standing;
 
 pub use self::charge::{Charge, Position};
-use self::standing::Standing;
-pub(crate) use self::standing::{Filling, Told};
+use self::numbers::Source;
+pub(crate) use self::numbers::{Compute, Deferred, DeferredState, Numbers};
 
 /// What one request spends, in units: at least 1.
 ///
@@ -84,7 +84,7 @@ pub struct Decision {
     limit: Option<Limit>,
     /// How long a delay is; else when to come again.
     wait: Option<Duration>,
-    standing: Standing,
+    source: Source,
 }
 
 /// A [`Verdict`] whose delay lies elsewhere: a decision is copied often, and this makes it shorter.
@@ -121,7 +121,7 @@ impl Decision {
     fn parts(&self) -> impl PartialEq + use<> {
         let class = (self.classes(), self.class());
         let when = (self.at, self.cost, self.wait);
-        (self.kind, class, when, self.limit, self.standing)
+        (self.kind, class, when, self.limit, self.source)
     }
 }
 
@@ -159,7 +159,7 @@ impl Decision {
             cost,
             limit: None,
             wait,
-            standing: Standing::NONE,
+            source: Source::NONE,
         }
     }
 
@@ -191,13 +191,12 @@ impl Decision {
     /// With the greatest cost, in units, that would pass right after.
     #[inline]
     #[must_use]
-    pub const fn with_remaining(mut self, units: u64) -> Self {
-        let told = self.standing.told();
-        self.standing = Standing::of(Told {
+    pub fn with_remaining(self, units: u64) -> Self {
+        let numbers = self.numbers();
+        self.with_numbers(Numbers {
             remaining: units,
-            ..told
-        });
-        self
+            ..numbers
+        })
     }
 
     /// With the least wait after which the same call passes; `None` is never.
@@ -215,48 +214,46 @@ impl Decision {
     /// With the least wait after which the key cannot be told from an unused one.
     #[inline]
     #[must_use]
-    pub const fn with_reset_after(mut self, wait: Duration) -> Self {
-        let told = self.standing.told();
-        self.standing = Standing::of(Told {
+    pub fn with_reset_after(self, wait: Duration) -> Self {
+        let numbers = self.numbers();
+        self.with_numbers(Numbers {
             reset_after: wait,
-            ..told
-        });
-        self
+            ..numbers
+        })
     }
 
     /// With the least wait after which `remaining` has grown.
     #[inline]
     #[must_use]
-    pub const fn with_more_after(mut self, wait: Duration) -> Self {
-        let told = self.standing.told();
-        self.standing = Standing::of(Told {
+    pub fn with_more_after(self, wait: Duration) -> Self {
+        let numbers = self.numbers();
+        self.with_numbers(Numbers {
             more_after: wait,
-            ..told
-        });
+            ..numbers
+        })
+    }
+
+    /// Sets all [`Numbers`] at once.
+    #[inline]
+    #[must_use]
+    pub(crate) fn with_numbers(mut self, numbers: Numbers) -> Self {
+        self.source = Source::Given(numbers, None);
         self
     }
 
-    /// With all of [`Told`] at once: one after the other, they would be read again in between.
+    /// Sets numbers that are computed when they are read.
     #[inline]
     #[must_use]
-    pub(crate) const fn with_told(mut self, told: Told) -> Self {
-        self.standing = Standing::of(told);
+    pub(crate) fn with_deferred(mut self, deferred: Deferred) -> Self {
+        self.source = Source::Deferred(deferred);
         self
     }
 
-    /// With where the charge lies on the time axis of its bucket; after all other numbers.
+    /// Sets the position of the charge on the time axis of its bucket; after all other numbers.
     #[inline]
     #[must_use]
-    pub(crate) const fn with_position(mut self, position: Position) -> Self {
-        self.standing = Standing::Told(self.standing.told(), Some(position));
-        self
-    }
-
-    /// With what a bucket of the common kind holds; the numbers are worked out when they are read.
-    #[inline]
-    #[must_use]
-    pub(crate) const fn with_filling(mut self, filling: Filling) -> Self {
-        self.standing = Standing::Filling(filling);
+    pub(crate) fn with_position(mut self, position: Position) -> Self {
+        self.source = Source::Given(self.numbers(), Some(position));
         self
     }
 
@@ -336,9 +333,9 @@ impl Decision {
 
     /// The greatest cost in units that would pass at the same instant, right after.
     /// `None` when undecided.
-    pub const fn remaining(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         match self.limit {
-            Some(_) => Some(self.standing.told().remaining),
+            Some(_) => Some(self.source.numbers().remaining),
             None => None,
         }
     }
@@ -358,19 +355,19 @@ impl Decision {
     /// The least wait after which the key cannot be told from an unused one.
     ///
     /// Cut to [`Duration::MAX`] above it.
-    pub const fn reset_after(&self) -> Duration {
-        self.standing.told().reset_after
+    pub fn reset_after(&self) -> Duration {
+        self.source.numbers().reset_after
     }
 
     /// The least wait after which [`remaining`](Self::remaining) has grown; zero when it cannot.
-    pub const fn more_after(&self) -> Duration {
-        self.standing.told().more_after
+    pub fn more_after(&self) -> Duration {
+        self.source.numbers().more_after
     }
 
-    /// What remains and both waits, worked out together.
+    /// Returns the remaining units and both waits, computed together.
     #[inline]
-    pub(crate) const fn told(&self) -> Told {
-        self.standing.told()
+    pub(crate) fn numbers(&self) -> Numbers {
+        self.source.numbers()
     }
 
     /// The class of the admission: 0 is the best, higher ones were demoted.
@@ -397,16 +394,16 @@ impl Decision {
             let nanos = wait.subsec_nanos().next_multiple_of(1000);
             Duration::from_secs(wait.as_secs()).saturating_add(Duration::from_nanos(nanos.into()))
         };
-        let (told, position) = (self.standing.told(), self.standing.position(self.at));
+        let (numbers, position) = (self.numbers(), self.source.position(self.at));
         if self.kind != Kind::Delay {
             self.wait = self.wait.map(up);
         }
-        let told = Told {
-            remaining: told.remaining,
-            reset_after: up(told.reset_after),
-            more_after: up(told.more_after),
+        let numbers = Numbers {
+            remaining: numbers.remaining,
+            reset_after: up(numbers.reset_after),
+            more_after: up(numbers.more_after),
         };
-        self.standing = Standing::Told(told, position);
+        self.source = Source::Given(numbers, position);
         self
     }
 

@@ -166,7 +166,12 @@ impl Quota {
         Self::literal(amount, 86_400 * SECOND)
     }
 
-    /// The one of two quotas whose rate is lower.
+    /// Returns the time in which so many units come, in nanoseconds rounded down.
+    pub(crate) fn time_of(self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.period.get()) / u128::from(self.amount.get())
+    }
+
+    /// Returns the quota with the lower rate.
     pub(crate) fn slower(self, other: Self) -> Self {
         let ours = u128::from(self.amount.get()) * u128::from(other.period.get());
         let theirs = u128::from(other.amount.get()) * u128::from(self.period.get());

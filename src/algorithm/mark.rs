@@ -1,12 +1,12 @@
 //! States that are one instant, so that a word holds them.
 
+use super::ticks::PER_NANO;
 use crate::clock::Timestamp;
 
 /// A state that is one instant: for a token bucket, when it was last empty. What it is for others, and for how long it
 /// matters, is its [`Shape`](super::Shape).
 ///
-/// Counted in thirds of a nanosecond, so that 3/s, 30/s or 60/s have whole intervals too, on the
-/// scale of one store: 0 to 2⁶² − 1. A store can keep a mark in a word of 64 bits, and replace it
+/// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can keep a mark in a word of 64 bits, and replace it
 /// without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
@@ -14,16 +14,16 @@ pub struct Mark(u64);
 impl Mark {
     /// The latest mark.
     pub const MAX: Self = Self((1 << 62) - 1);
-    /// How many of its units a nanosecond has.
-    pub const PER_NANO: u64 = 3;
-    /// The longest that a rule's marks may matter, in thirds of a nanosecond: two years.
+    /// The ticks in a nanosecond.
+    pub const PER_NANO: u64 = PER_NANO;
+    /// The longest that a rule's marks may matter, in ticks: two years.
     pub const LONGEST: u64 = 2 * 365 * 86_400_000_000_000 * Self::PER_NANO;
 
-    /// The mark so many thirds of a nanosecond after the scale's beginning, or [`MAX`](Self::MAX).
+    /// The mark so many ticks after the scale's beginning, or [`MAX`](Self::MAX).
     #[inline]
-    pub const fn new(thirds: u64) -> Self {
-        if thirds < Self::MAX.0 {
-            Self(thirds)
+    pub const fn new(ticks: u64) -> Self {
+        if ticks < Self::MAX.0 {
+            Self(ticks)
         } else {
             Self::MAX
         }
@@ -31,9 +31,9 @@ impl Mark {
 
     /// The mark that fits into a word of a table, of at most 60 bits.
     #[inline]
-    pub(crate) const fn of_60_bits(thirds: u64) -> Self {
-        debug_assert!(thirds <= Self::MAX.0);
-        Self(thirds)
+    pub(crate) const fn of_60_bits(ticks: u64) -> Self {
+        debug_assert!(ticks <= Self::MAX.0);
+        Self(ticks)
     }
 
     /// Thirds of a nanosecond since the scale's beginning.
@@ -42,11 +42,11 @@ impl Mark {
         self.0
     }
 
-    /// As many thirds of a nanosecond later, or earlier; within the scale.
+    /// As many ticks later, or earlier; within the scale.
     #[inline]
     #[must_use]
-    pub const fn shifted(self, thirds: i64) -> Self {
-        Self::new(self.0.saturating_add_signed(thirds))
+    pub const fn shifted(self, ticks: i64) -> Self {
+        Self::new(self.0.saturating_add_signed(ticks))
     }
 
     /// The mark of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this moment.
@@ -56,11 +56,11 @@ impl Mark {
         Self(self.0 - level as u64)
     }
 
-    /// As many thirds of a nanosecond later, up to [`LONGEST`](Self::LONGEST) after a moment.
+    /// As many ticks later, up to [`LONGEST`](Self::LONGEST) after a moment.
     #[inline]
-    pub(super) const fn after(self, thirds: u64) -> Self {
+    pub(super) const fn after(self, ticks: u64) -> Self {
         // Every moment has that much of the scale after it.
-        Self(self.0 + thirds)
+        Self(self.0 + ticks)
     }
 
     /// Thirds of a nanosecond from `earlier` to this one; below zero if that is later.
@@ -109,7 +109,7 @@ impl Moment {
         self.mark
     }
 
-    /// The instant of a mark on the scale, in thirds of a nanosecond, rounded up to a nanosecond.
+    /// The instant of a mark on the scale, in ticks, rounded up to a nanosecond.
     pub(crate) fn instant_of(self, mark: u64) -> Timestamp {
         let per_nano = i128::from(Mark::PER_NANO);
         let ahead = i128::from(mark) - i128::from(self.mark.0);
@@ -123,10 +123,10 @@ impl Moment {
         mark.0.wrapping_sub(self.epoch)
     }
 
-    /// The mark so many thirds of a nanosecond after an instant, if it lies on the scale.
-    pub(super) fn mark_after(self, at: Timestamp, thirds: i64) -> Option<Mark> {
+    /// The mark so many ticks after an instant, if it lies on the scale.
+    pub(super) fn mark_after(self, at: Timestamp, ticks: i64) -> Option<Mark> {
         let since = i128::from(at.as_nanos()) - i128::from(self.at.as_nanos());
-        let shift = since * i128::from(Mark::PER_NANO) + i128::from(thirds);
+        let shift = since * i128::from(Mark::PER_NANO) + i128::from(ticks);
         let mark = u64::try_from(i128::from(self.mark.0) + shift).ok()?;
         (mark <= Mark::MAX.0).then_some(Mark(mark))
     }

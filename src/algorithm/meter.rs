@@ -2,19 +2,19 @@
 
 use super::{
     fixed_window::FixedWindow,
-    leaky_bucket::QueueMeter,
+    leaky_bucket::LeakyBucket,
     mark::{Mark, Moment},
     shape::Shape,
-    token_bucket::BucketMeter,
+    token_bucket::TokenBucket,
 };
 use crate::decision::{Cost, Decision};
 
-/// A rule that is counted in words of 64 bits, and whose states are [`Mark`]s.
+/// A rule whose states are [`Mark`]s.
 ///
 /// | rule | has one where |
 /// |---|---|
-/// | [`TokenBucket`](super::TokenBucket) | its interval is a whole number of thirds of a nanosecond, it starts full, and fills within two years |
-/// | [`LeakyBucket`](super::LeakyBucket) | its interval is one of these too, of a nanosecond at least, and it drains within two years |
+/// | [`TokenBucket`] | it starts full and fills within two years, and an interval that is no whole number of ticks has at least 100 |
+/// | [`LeakyBucket`] | its interval is at least a nanosecond, and it drains within two years |
 /// | [`FixedWindow`] | its windows are those of the calendar without an offset, last two years at most, and their limit is below three for each nanosecond |
 // One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
 // known to the compiler, nothing is left of the choice.
@@ -24,8 +24,8 @@ pub struct Meter<'a>(Kind<'a>);
 /// A [`Meter`] by what it counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind<'a> {
-    Bucket(&'a BucketMeter),
-    Queue(&'a QueueMeter),
+    Bucket(&'a TokenBucket),
+    Queue(&'a LeakyBucket),
     Window(&'a FixedWindow),
 }
 
@@ -68,13 +68,13 @@ impl<'a> Meter<'a> {
     }
 
     #[inline]
-    pub(super) fn of_bucket(meter: &'a BucketMeter) -> Self {
-        Self(Kind::Bucket(meter))
+    pub(super) fn of_bucket(rule: &'a TokenBucket) -> Self {
+        Self(Kind::Bucket(rule))
     }
 
     #[inline]
-    pub(super) fn of_queue(meter: &'a QueueMeter) -> Self {
-        Self(Kind::Queue(meter))
+    pub(super) fn of_queue(rule: &'a LeakyBucket) -> Self {
+        Self(Kind::Queue(rule))
     }
 
     /// Of a rule that has one.
@@ -87,8 +87,8 @@ impl<'a> Meter<'a> {
     #[inline]
     pub fn shape(self) -> Shape {
         match self.0 {
-            Kind::Bucket(meter) => meter.shape(),
-            Kind::Queue(meter) => meter.shape(),
+            Kind::Bucket(rule) => rule.shape(),
+            Kind::Queue(rule) => rule.shape(),
             Kind::Window(rule) => rule.shape(),
         }
     }
@@ -100,8 +100,8 @@ impl<'a> Meter<'a> {
     #[inline]
     pub fn step(self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
         match self.0 {
-            Kind::Bucket(meter) => meter.step_debt(debt, now, cost),
-            Kind::Queue(meter) => meter.step_debt(debt, now, cost),
+            Kind::Bucket(rule) => rule.step_debt(debt, now, cost),
+            Kind::Queue(rule) => rule.step_debt(debt, now, cost),
             Kind::Window(rule) => rule.step_debt(debt, now, cost),
         }
     }
@@ -109,8 +109,8 @@ impl<'a> Meter<'a> {
     /// What all marks lie above that this rule makes of keys which were never seen.
     pub(crate) fn floor(self, now: Moment) -> Mark {
         match self.0 {
-            Kind::Bucket(meter) => meter.floor(now),
-            Kind::Queue(meter) => meter.floor(now),
+            Kind::Bucket(rule) => rule.floor(now),
+            Kind::Queue(rule) => rule.floor(now),
             Kind::Window(rule) => rule.floor(now),
         }
     }

@@ -8,17 +8,16 @@ mod any;
 mod both;
 mod codec;
 mod counted;
-mod credit;
 mod mark;
 mod meter;
 mod of_quota;
-mod rate;
 mod registry;
 mod scripted;
 mod shape;
 mod span;
 mod state_kind;
 mod text;
+mod ticks;
 mod warm_curve;
 
 #[cfg(feature = "tokio")]

@@ -8,7 +8,6 @@ use super::{
     Algorithm, All, AnyRule,
     any::{Own, each},
     both::shared,
-    rate::{Rate, gcd},
 };
 use crate::{
     clock::Timestamp,
@@ -48,9 +47,6 @@ pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
 const MOST: u64 = (1 << 53) - 1;
 /// The greatest of two factors whose product a script divides exactly, 2⁵¹.
 pub(super) const MOST_FACTOR: u128 = 1 << 51;
-/// The greatest gain of a microsecond: the product of two of them, of an old rule and a new one, fits.
-const MOST_GAIN: u128 = 1 << 26;
-
 /// A rule that a script can run: with a step of its own in Lua, and rule and state in numbers.
 ///
 /// The script decides by the numbers of the rule and writes those of the state; from the state that it
@@ -182,82 +178,6 @@ pub(super) fn count(units: u64) -> i64 {
 /// The same of a wider one.
 pub(super) fn most(units: u128) -> i64 {
     units.min(MOST.into()) as i64
-}
-
-/// A rate in whole microseconds, in the smallest unit that makes both price and gain whole.
-pub(super) struct Grid {
-    price: u128,
-    gain: u128,
-    /// How many of the rate's own units make one.
-    own: u64,
-    per_nano: u64,
-}
-
-impl Grid {
-    pub(super) fn of(rate: Rate) -> Self {
-        let gain = u128::from(rate.per_nano) * u128::from(MICRO);
-        // Both are below 2^63 after it.
-        let own = gcd(rate.per_token, (gain % u128::from(rate.per_token)) as u64);
-        Self {
-            price: u128::from(rate.per_token / own),
-            gain: gain / u128::from(own),
-            own,
-            per_nano: rate.per_nano,
-        }
-    }
-
-    /// What a microsecond brings, and what a token costs, where up to so many tokens are counted.
-    pub(super) fn numbers(&self, tokens: u64, rule: &impl Display) -> Result<[i64; 2], Error> {
-        if self.gain > MOST_GAIN {
-            return Err(too_large(rule));
-        }
-        // One microsecond's gain more than there ever is.
-        fitting(u128::from(tokens) * self.price + self.gain, rule)?;
-        Ok([self.gain as i64, self.price as i64])
-    }
-
-    /// A level in units of a `gain` in the rate's own units, rounded down; exact where this rate wrote it.
-    ///
-    /// `None` where these are no level and gain.
-    pub(super) fn of_script(&self, level: i64, gain: i64) -> Option<i128> {
-        natural(level.checked_abs()?)?;
-        let from = natural(gain).map(u128::from)?;
-        if !(1..=MOST_GAIN).contains(&from) {
-            return None;
-        }
-        let own = i128::from(self.per_nano) * i128::from(MICRO);
-        let units = (i128::from(level) * own).div_euclid(from as i128);
-        if from == self.gain {
-            return Some(units);
-        }
-        // As a script does: cut to what it counts exactly.
-        let most = i128::from(self.own) << 53;
-        Some(units.clamp(-most, most))
-    }
-
-    /// A level for a script, rounded down, and this rate's gain.
-    pub(super) fn to_script(&self, units: i128) -> [i64; 2] {
-        let most = i128::from(MOST);
-        let level = units.div_euclid(i128::from(self.own)).clamp(-most, most);
-        [level as i64, self.gain as i64]
-    }
-
-    /// As [`of_script`](Self::of_script) for what is owed: rounded up.
-    pub(super) fn owed_of_script(&self, level: i64, gain: i64) -> Option<i128> {
-        let less = self.of_script(level.checked_neg()?, gain)?;
-        Some(-less)
-    }
-
-    /// As [`to_script`](Self::to_script) for what is owed: rounded up.
-    pub(super) fn owed_to_script(&self, units: i128) -> [i64; 2] {
-        let [less, gain] = self.to_script(units.saturating_neg());
-        [-less, gain]
-    }
-
-    /// Units of the rate for a script, rounded down.
-    pub(super) fn units(&self, units: u128) -> u128 {
-        units / u128::from(self.own)
-    }
 }
 
 impl Scripted for AnyRule {

@@ -8,7 +8,7 @@ use super::mark::Mark;
 /// |---|---|---|
 /// | a bucket | when the bucket was last empty | as long as that bucket takes to fill |
 /// | a queue | when the queue is idle again | until then |
-/// | a window | when the window began, and a third of a nanosecond for each unit that was counted | as long as the window |
+/// | a window | when the window began, and a tick for each unit that was counted | as long as the window |
 /// | a debt | any of these: each rule reads it as its own | – |
 // In two bits the kind, that of buckets being the highest: of two shapes of buckets, the greater is the longer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Shape(u64);
 pub(super) enum Says {
     Debt,
     Queue,
-    /// Of so many thirds of a nanosecond.
+    /// Of so many ticks.
     Window(u64),
     Bucket,
 }
@@ -36,14 +36,14 @@ impl Shape {
 
     pub(super) const QUEUE: Self = Self(QUEUE);
 
-    /// A bucket that fills in so many thirds of a nanosecond, at most [`Mark::LONGEST`].
+    /// A bucket that fills in so many ticks, at most [`Mark::LONGEST`].
     #[inline]
     pub(super) const fn bucket(full: u64) -> Self {
         debug_assert!(full <= Mark::LONGEST);
         Self(BUCKET | full)
     }
 
-    /// A window of so many thirds of a nanosecond, at most [`Mark::LONGEST`].
+    /// A window of so many ticks, at most [`Mark::LONGEST`].
     #[inline]
     pub(super) const fn window(period: u64) -> Self {
         debug_assert!(period <= Mark::LONGEST);
@@ -59,7 +59,7 @@ impl Shape {
         }
     }
 
-    /// How long after its instant a mark matters, in thirds of a nanosecond.
+    /// How long after its instant a mark matters, in ticks.
     #[inline]
     pub const fn lasts(self) -> u64 {
         self.0 & LASTS

@@ -1,11 +1,8 @@
 //! Spans of time in fractions of a nanosecond, and products that are wider than a word.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use super::{
-    codec::{damaged, put_number, take_number},
-    credit::{div_ceil, div_floor},
-};
+use super::codec::{damaged, put_number, take_number};
 use crate::error::Error;
 
 /// A span of time in 96 bits: up to 2⁶⁴ ns (584 years), in ticks of 2⁻³² ns.
@@ -90,6 +87,39 @@ impl fmt::Debug for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (nanos, part) = (self.nanos, self.part);
         write!(f, "{nanos}+{part}/2^32 ns")
+    }
+}
+
+/// `numerator / divisor`, rounded up; most calls meet numbers of one word or a divisor of 1.
+#[inline]
+pub(super) fn div_ceil(numerator: u128, divisor: u64) -> u128 {
+    if divisor == 1 {
+        return numerator;
+    }
+    match u64::try_from(numerator) {
+        Ok(numerator) => u128::from(numerator.div_ceil(divisor)),
+        Err(_) => numerator.div_ceil(u128::from(divisor)),
+    }
+}
+
+/// `numerator / divisor`, rounded down.
+#[inline]
+pub(super) fn div_floor(numerator: u128, divisor: u64) -> u128 {
+    match u64::try_from(numerator) {
+        Ok(numerator) => u128::from(numerator / divisor),
+        Err(_) => numerator / u128::from(divisor),
+    }
+}
+
+/// A duration of so many nanoseconds, cut to [`Duration::MAX`].
+#[inline]
+pub(super) fn duration(nanos: u128) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    match u64::try_from(nanos) {
+        Ok(nanos) => Duration::from_nanos(nanos),
+        Err(_) => u64::try_from(nanos / SECOND).map_or(Duration::MAX, |seconds| {
+            Duration::new(seconds, (nanos % SECOND) as u32)
+        }),
     }
 }
 

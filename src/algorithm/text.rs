@@ -76,6 +76,11 @@ impl<'a> Words<'a> {
         Some((word.text, word.at + 1))
     }
 
+    /// Returns the whole text.
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
     fn next(&mut self, expected: &str) -> Result<Word<'a>, Error> {
         self.words.next().ok_or_else(|| {
             Error::new(format!(

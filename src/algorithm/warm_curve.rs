@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{rate::gcd, text::Setting};
+use super::{text::Setting, ticks::gcd};
 use crate::{
     error::Error,
     quota::{Quota, Written, fmt_duration},
@@ -59,8 +59,8 @@ impl Curve {
         if most > LONGEST as u128 {
             return None;
         }
-        let parts = gcd(cold, THOUSAND);
-        let divisor = gcd(quota.amount(), quota.period_nanos());
+        let parts = gcd(cold as u128, THOUSAND as u128) as u64;
+        let divisor = gcd(quota.amount() as u128, quota.period_nanos() as u128) as u64;
         Some(Self {
             over,
             climb: climb as u64,

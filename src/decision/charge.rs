@@ -162,7 +162,7 @@ impl Decision {
     ///
     /// A copy of the decision that was made earlier still has its charge. What an [`Outcome`](crate::Outcome) shows has none:
     /// take it from [there](crate::Outcome::take_charge).
-    pub const fn take_charge(&mut self) -> Option<Charge> {
+    pub fn take_charge(&mut self) -> Option<Charge> {
         if self.class & Self::SHARED != 0 {
             return None;
         }
@@ -172,11 +172,11 @@ impl Decision {
     }
 
     /// What was charged, which stays with the decision.
-    pub(crate) const fn charge(&self) -> Option<Charge> {
+    pub(crate) fn charge(&self) -> Option<Charge> {
         if !self.is_spent() || self.cost == 0 {
             return None;
         }
-        let position = match self.standing.position(self.at) {
+        let position = match self.source.position(self.at) {
             Some(position) if position.end.get() == Position::SEVERAL.end.get() => None,
             position => position,
         };

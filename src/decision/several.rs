@@ -4,7 +4,7 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{
     CLASS_BITS, Decision, Kind, Limit, Position,
-    standing::{Standing, Told},
+    numbers::{Numbers, Source},
 };
 use crate::clock::Timestamp;
 
@@ -25,7 +25,7 @@ impl Decision {
             Kind::LetThrough => 3,
         };
         let share = |this: &Self, that: &Self| {
-            u128::from(this.standing.told().remaining) * u128::from(that.limit().unwrap_or(1))
+            u128::from(this.source.numbers().remaining) * u128::from(that.limit().unwrap_or(1))
         };
         rank(self)
             .cmp(&rank(other))
@@ -40,7 +40,7 @@ impl Decision {
         let above = u64::from(other.classes()).checked_shl(class_bits);
         let classes = u64::from(self.classes()) | above.unwrap_or(0) & u64::from(u32::MAX);
         let class = self.class().max(other.class());
-        let position = |decision: &Self| decision.standing.position(decision.at);
+        let position = |decision: &Self| decision.source.position(decision.at);
         let position = Position::of_both(position(&self), position(&other));
         let (near, far) = if other.is_nearer_exhaustion_than(&self) {
             (other, self)
@@ -57,7 +57,7 @@ impl Decision {
             Kind::Delay => decision.wait,
             _ => decision.retry_after(),
         };
-        let (a, b) = (near.standing.told(), far.standing.told());
+        let (a, b) = (near.source.numbers(), far.source.numbers());
         let more_after = match a.remaining.cmp(&b.remaining) {
             Ordering::Less => a.more_after,
             Ordering::Greater => b.more_after,
@@ -81,8 +81,8 @@ impl Decision {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
-            standing: Standing::Told(
-                Told {
+            source: Source::Given(
+                Numbers {
                     remaining: a.remaining.min(b.remaining),
                     reset_after: a.reset_after.max(b.reset_after),
                     more_after,
@@ -107,16 +107,21 @@ impl Decision {
             })
         };
         let retry_after = self.retry_after().filter(|wait| at_last(*wait, asked));
-        let told = self.told();
-        let grows = at_last(told.more_after, told.remaining.saturating_add(1));
+        let numbers = self.numbers();
+        let grows = at_last(numbers.more_after, numbers.remaining.saturating_add(1));
         let more_after = if grows {
-            told.more_after
+            numbers.more_after
         } else {
             Duration::ZERO
         };
         let mut lasting = self.with_retry_after(retry_after);
-        lasting.standing =
-            Standing::Told(Told { more_after, ..told }, self.standing.position(self.at));
+        lasting.source = Source::Given(
+            Numbers {
+                more_after,
+                ..numbers
+            },
+            self.source.position(self.at),
+        );
         lasting
     }
 }

@@ -117,8 +117,8 @@ struct Standing {
 
 impl Standing {
     fn of(decision: &Decision, quota: &Quota) -> Self {
-        let told = decision.told();
-        let remaining = told.remaining.min(number::MAX);
+        let numbers = decision.numbers();
+        let remaining = numbers.remaining.min(number::MAX);
         let is_refused = decision.verdict() == Verdict::Refuse;
         let within = if is_refused {
             let Some(wait) = decision.retry_after() else {
@@ -131,7 +131,7 @@ impl Standing {
         } else {
             // Neither the time until `remaining` grows nor until it is full: a client that
             // uses `r` in every `t` must stay within the rate.
-            number::seconds(told.more_after).max(number::seconds_for(remaining, quota))
+            number::seconds(numbers.more_after).max(number::seconds_for(remaining, quota))
         };
         let within = within.max(1);
         // An admission's `t` is long enough for its `r`, unless it was clamped.

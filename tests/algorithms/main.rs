@@ -6,6 +6,8 @@ mod fixed_window;
 mod kinds;
 mod laws;
 mod leaky_bucket;
+#[path = "../common/rate.rs"]
+mod rate;
 mod several;
 mod sliding_log;
 mod sliding_window;

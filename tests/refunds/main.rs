@@ -10,6 +10,8 @@
 mod memory;
 mod meter;
 mod once;
+#[path = "../common/rate.rs"]
+mod rate;
 #[cfg(all(target_os = "linux", feature = "redis"))]
 mod redis;
 #[cfg(all(target_os = "linux", feature = "redis"))]

@@ -4,6 +4,8 @@ use num_rational::BigRational;
 use num_traits::Zero;
 use tollgate::{Decision, TokenBucket};
 
+use crate::rate::rate;
+
 /// A call that was admitted.
 pub(crate) struct Call {
     /// Nanoseconds on the timeline of the store.
@@ -60,7 +62,8 @@ impl Meter {
     pub(crate) fn refused(&self) -> Vec<String> {
         let mut refused = Vec::new();
         for (n, bucket) in self.buckets.iter().enumerate() {
-            let interval = whole(bucket.quota().period_nanos()) / whole(bucket.quota().amount());
+            let (quota, burst) = (bucket.quota(), bucket.capacity());
+            let interval = rate(quota.amount(), quota.period_nanos(), burst).interval;
             let burst = whole(bucket.capacity()) * &interval;
             let calls = self.calls.iter().enumerate();
             let calls: Vec<_> = calls

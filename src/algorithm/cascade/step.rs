@@ -1,38 +1,56 @@
-//! Which bucket pays, and what all of them hold together.
+//! Which bucket pays, and the numbers of all of them together.
 
-use super::{
-    Cascade, CascadeState, MOST,
-    state::{Few, First},
-};
+use std::time::Duration;
+
+use super::rule::{Cascade, CascadeState, Few, First, MOST};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        token_bucket::{BucketLevel, TokenBucket, since},
+        ticks::{Width, after},
+        token_bucket::{Bucket, BucketLevel, Fill, TokenBucket},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
 };
 
+/// The levels of all buckets at one instant.
+struct Levels<N> {
+    /// Each in units of its bucket's rate.
+    each: [N; MOST],
+    /// How many nanoseconds each has been as full as it gets; 0 if that does not matter.
+    full_for: [u64; MOST],
+    /// Never before the last write.
+    at: Timestamp,
+    /// Whether the key is known, or will be after this call.
+    known: bool,
+}
+
 impl Cascade {
-    fn starts_at_rest(&self) -> bool {
-        self.buckets.iter().all(TokenBucket::starts_at_rest)
+    fn starts_full(&self) -> bool {
+        self.buckets.iter().all(TokenBucket::starts_full)
     }
 
-    /// The state, if it says something: a key that is granted its initial fills again is like a new one.
+    /// Returns the state, unless it has expired: then a key is granted its initial fills again.
     #[inline]
     fn remembered<'a>(&self, state: Option<&'a CascadeState>, now: Timestamp) -> Option<First<'a>> {
         state
-            .filter(|state| self.starts_at_rest() || now < self.forgettable_at(state))
+            .filter(|state| self.starts_full() || now < self.forgettable_at(state))
             .map(|state| state.first(self.buckets.len()))
     }
 
-    /// What is in the buckets.
     #[inline]
-    fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> Levels {
+    fn counted<N: Width>(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Bucket<'_, N>> + ExactSizeIterator {
+        self.buckets.iter().map(TokenBucket::bucket)
+    }
+
+    #[inline]
+    fn levels<N: Width>(&self, state: Option<&CascadeState>, now: Timestamp) -> Levels<N> {
         let known = self.remembered(state, now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
-        let (mut each, mut full_for) = ([0; MOST], [0; MOST]);
-        for (n, bucket) in self.buckets.iter().enumerate() {
+        let (mut each, mut full_for) = ([N::ZERO; MOST], [0; MOST]);
+        for (n, bucket) in self.counted().enumerate() {
             let fill = match &known {
                 Some(known) => bucket.filled(known.bucket(n), at),
                 None => bucket.initial_fill(at),
@@ -48,7 +66,7 @@ impl Cascade {
         }
     }
 
-    /// The place of each bucket in the state, which is made to have one for each.
+    /// Returns the place of each bucket in the state, after creating those that are missing.
     #[inline]
     fn places<'a>(
         &self,
@@ -60,69 +78,87 @@ impl Cascade {
         let old = state.as_ref().filter(|_| known);
         if old.is_none_or(|old| old.as_slice().len() != count) {
             let old = old.map(|old| old.first(count));
-            let place = |(n, bucket): (usize, &TokenBucket)| match old {
+            let place = |(n, bucket): (usize, Bucket<'_, i128>)| match old {
                 Some(old) => *old.bucket(n),
                 None => bucket.state(bucket.initial_fill(now).level, now),
             };
-            let places: Few<_> = self.buckets.iter().enumerate().map(place).collect();
+            let places: Few<_> = self.counted().enumerate().map(place).collect();
             *state = Some(CascadeState::of(&places));
         }
         state.as_mut().map_or(&mut [], CascadeState::as_mut_slice)
     }
 
     #[inline]
-    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, levels: &Levels) -> Decision {
-        let buckets = || self.buckets.iter().zip(&levels.each);
-        // Later buckets are mostly fuller, and what they hold saves a division for those before.
-        let remaining = buckets().rev().fold(0, |most, (bucket, &level)| {
-            if bucket.holds(level, most + 1) {
-                bucket.tokens(level)
-            } else {
-                most
+    fn answer<N: Width>(
+        &self,
+        verdict: Verdict,
+        now: Timestamp,
+        cost: u64,
+        levels: &Levels<N>,
+    ) -> Decision {
+        let (mut remaining, mut rest) = (0, None);
+        // Later buckets are mostly fuller, which saves a division for those before.
+        for (n, bucket) in self.counted().enumerate().rev() {
+            let (level, full_for) = (levels.each[n], levels.full_for[n]);
+            if bucket.pay(level, remaining + 1).is_some() {
+                remaining = bucket.tokens(level);
             }
-        });
-        let rests = buckets()
-            .zip(levels.full_for)
-            .filter_map(|((bucket, &level), full_for)| {
-                bucket.until_rest(level, levels.known.then_some(full_for))
-            });
-        let wait = |wait| since(now, levels.at, wait).unwrap_or_default();
+            let fill = Fill {
+                level,
+                at: levels.at,
+                full_for: levels.known.then_some(full_for),
+            };
+            rest = rest.max(bucket.until_rest(&fill));
+        }
+        let stalled = levels.at.nanos_since(now);
+        let wait = |wait: Option<u128>| wait.map_or(Duration::ZERO, |wait| after(stalled, wait));
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_told(Told {
+            .with_numbers(Numbers {
                 remaining,
                 more_after: wait(self.soonest(levels, remaining + 1)),
-                reset_after: wait(rests.max()),
+                reset_after: wait(rest),
             })
     }
 
-    /// The answer to a cost that no bucket can pay.
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels) -> Decision {
+    /// Refuses a call that can come again when some bucket can pay `asked`.
+    fn refuse<N: Width>(
+        &self,
+        now: Timestamp,
+        cost: u64,
+        asked: u64,
+        levels: &Levels<N>,
+    ) -> Decision {
         let wait = self.soonest(levels, asked);
+        let stalled = levels.at.nanos_since(now);
         self.answer(Verdict::Refuse, now, cost, levels)
-            .with_retry_after(since(now, levels.at, wait))
+            .with_retry_after(wait.map(|wait| after(stalled, wait)))
     }
 
-    /// Nanoseconds until some bucket can pay `cost`; `None` is never.
+    /// Returns the nanoseconds until some bucket can pay `cost`; `None` is never.
     #[inline]
-    fn soonest(&self, levels: &Levels, cost: u64) -> Option<u128> {
-        let buckets = self.buckets.iter().zip(&levels.each);
+    fn soonest<N: Width>(&self, levels: &Levels<N>, cost: u64) -> Option<u128> {
+        let buckets = self.counted().zip(&levels.each);
         buckets
             .filter_map(|(bucket, level)| bucket.until(*level, cost))
             .min()
     }
 
-    /// Any rule and any state.
     #[inline]
-    fn step_wide(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
+    fn step_in<N: Width>(
+        &self,
+        state: &mut Option<CascadeState>,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Step {
         let cost = cost.get();
-        let mut levels = self.levels(state.as_ref(), now);
-        let mut buckets = self.buckets.iter().zip(&mut levels.each).enumerate();
+        let mut levels = self.levels::<N>(state.as_ref(), now);
+        let mut buckets = self.counted().zip(&mut levels.each).enumerate();
         let paid = buckets.find_map(|(class, (bucket, level))| {
             *level = bucket.pay(*level, cost)?;
             Some((class, bucket.state(*level, levels.at)))
         });
-        if paid.is_none() && (levels.known || self.starts_at_rest() || cost > self.capacity.get()) {
+        if paid.is_none() && (levels.known || self.starts_full() || cost > self.capacity.get()) {
             return Step::Kept(self.refuse(now, cost, cost, &levels));
         }
         // A new key fills up from here on, also if it is refused.
@@ -136,18 +172,17 @@ impl Cascade {
         let decision = self.answer(Verdict::Allow, now, cost, &levels);
         Step::Wrote(decision.with_class(class as u8))
     }
-}
 
-/// What is in the buckets at one instant.
-struct Levels {
-    /// Each in units of its bucket's rate.
-    each: [i128; MOST],
-    /// For how many nanoseconds each has been as full as it gets; 0 where nobody asks.
-    full_for: [u64; MOST],
-    /// Never before the last write.
-    at: Timestamp,
-    /// Whether the key is, or will be once this is written.
-    known: bool,
+    fn look_in<N: Width>(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
+        let levels = self.levels::<N>(state, now);
+        let mut buckets = self.counted().zip(&levels.each);
+        match buckets.position(|(bucket, level)| bucket.pay(*level, 1).is_some()) {
+            Some(class) => self
+                .answer(Verdict::Allow, now, 0, &levels)
+                .with_class(class as u8),
+            None => self.refuse(now, 0, 1, &levels),
+        }
+    }
 }
 
 impl Algorithm for Cascade {
@@ -155,19 +190,19 @@ impl Algorithm for Cascade {
 
     #[inline]
     fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
-        self.step_metered(state, now, cost)
-            .unwrap_or_else(|| self.step_wide(state, now, cost))
+        if self.is_narrow {
+            self.step_in::<i64>(state, now, cost)
+        } else {
+            self.step_in::<i128>(state, now, cost)
+        }
     }
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
-        let levels = self.levels(state, now);
-        let mut buckets = self.buckets.iter().zip(&levels.each);
-        match buckets.position(|(bucket, level)| bucket.holds(*level, 1)) {
-            Some(class) => self
-                .answer(Verdict::Allow, now, 0, &levels)
-                .with_class(class as u8),
-            None => self.refuse(now, 0, 1, &levels),
+        if self.is_narrow {
+            self.look_in::<i64>(state, now)
+        } else {
+            self.look_in::<i128>(state, now)
         }
     }
 
@@ -186,7 +221,7 @@ impl Algorithm for Cascade {
         let known = self.remembered(state.as_ref(), now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
         let paid = known.as_ref().map(|known| known.bucket(class));
-        if let Some(corrected) = bucket.corrected(paid, charge, at, actual) {
+        if let Some(corrected) = bucket.bucket().corrected(paid, charge, at, actual) {
             let known = known.is_some();
             self.places(state, now, known)[class] = corrected;
         }
@@ -194,23 +229,15 @@ impl Algorithm for Cascade {
 
     #[inline]
     fn state_kind(&self) -> StateKind {
-        const { StateKind::named("cascade") }
+        const { StateKind::named(Self::NAME) }
     }
 
     #[inline]
     fn forgettable_at(&self, state: &CascadeState) -> Timestamp {
-        let (count, known) = (self.buckets.len(), state.as_slice());
-        let mut latest = Timestamp::default();
-        for (bucket, known) in self.buckets.iter().zip(known) {
-            latest = latest.max(bucket.at_rest_from(known));
-        }
-        if known.len() < count {
-            let added = state.first(count);
-            for n in known.len()..count {
-                latest = latest.max(self.buckets[n].at_rest_from(added.bucket(n)));
-            }
-        }
-        latest
+        let known = state.first(self.buckets.len());
+        let buckets = self.buckets.iter().enumerate();
+        let rests = buckets.map(|(n, bucket)| bucket.at_rest_from(known.bucket(n)));
+        rests.max().unwrap_or_default()
     }
 
     fn wanes(&self) -> bool {

@@ -1,64 +1,73 @@
-//! The decisions that follow from a window's count.
+//! Which window a call is in, and what it still admits.
+//!
+//! The mark of a window is its beginning, plus a tick for each counted unit: so marks grow from window to window.
 
 use std::time::Duration;
 
-use super::{Begin, FixedWindow, FixedWindowState};
+use super::rule::{Begin, FixedWindow, FixedWindowState};
 use crate::{
-    algorithm::{Algorithm, Mark, Meter, Moment, Shape, StateKind, Step},
+    algorithm::{
+        Algorithm, Mark, Meter, Moment, Shape, StateKind, Step, meter::Metering, shape::Says,
+        ticks::PER_NANO,
+    },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Verdict},
 };
 
-impl FixedWindowState {
-    /// From an instant until the end, above zero also for a window that does not end.
-    #[inline]
-    fn ends_in(&self, now: Timestamp) -> Duration {
-        Duration::from_nanos(self.end.nanos_since(now).max(1))
-    }
-}
-
 impl FixedWindow {
-    #[inline]
+    /// Adds `cost` to a count if it passes, in a window that ends in `left` nanoseconds; returns the new count, and the decision.
+    #[inline(always)]
+    fn decide(&self, count: u64, left: u64, now: Timestamp, cost: Cost) -> (Option<u64>, Decision) {
+        let cost = cost.get();
+        if cost > self.limit().get().saturating_sub(count) {
+            return (None, self.refuse(now, cost, cost, count, left));
+        }
+        let count = count + cost;
+        let decision = self.answer(Verdict::Allow, now, cost, count, left);
+        (Some(count), decision)
+    }
+
+    #[inline(always)]
     fn answer(
         &self,
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        window: &FixedWindowState,
+        count: u64,
+        left: u64,
     ) -> Decision {
-        let limit = self.limit();
-        // What was counted comes back all at once.
-        let wait = match window.count {
-            0 => Duration::ZERO,
-            _ => window.ends_in(now),
-        };
+        // The whole count ends at once.
+        let wait = if count > 0 { left } else { 0 };
+        let remaining = self.limit().get().saturating_sub(count);
         Decision::new(verdict, now, cost)
-            .with_limit(limit, self.quota)
-            .with_told(Told {
-                remaining: limit.get().saturating_sub(window.count),
-                more_after: wait,
-                reset_after: wait,
+            .with_limit(self.limit(), self.quota)
+            .with_deferred(Deferred {
+                state: [remaining, wait, 0, 0, 0],
+                compute: &DEFERRED,
             })
     }
 
-    /// The answer to a cost that does not pass.
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, window: &FixedWindowState) -> Decision {
-        let retry_after = (asked <= self.limit().get()).then(|| window.ends_in(now));
-        self.answer(Verdict::Refuse, now, cost, window)
+    /// Refuses a call that can come again when `asked` passes.
+    #[inline(always)]
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, count: u64, left: u64) -> Decision {
+        let retry_after = (asked <= self.limit().get()).then(|| Duration::from_nanos(left));
+        self.answer(Verdict::Refuse, now, cost, count, left)
             .with_retry_after(retry_after)
     }
 
-    /// Counts a cost in a window of this rule, if it passes.
+    /// Steps in a window of this rule.
     #[inline]
     fn charge(&self, window: &mut FixedWindowState, now: Timestamp, cost: Cost) -> Step {
-        if cost.get() > self.limit().get().saturating_sub(window.count) {
-            return Step::Kept(self.refuse(now, cost.get(), cost.get(), window));
+        match self.decide(window.count, window.ends_in(now), now, cost) {
+            (None, refused) => Step::Kept(refused),
+            (Some(count), decision) => {
+                window.count = count;
+                Step::Wrote(decision)
+            }
         }
-        window.count += cost.get();
-        Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), window))
     }
 
-    /// A step from no window, or out of one that is not the rule's or has ended.
+    /// Steps without a window, or from one that is not of this rule or has ended.
     fn step_to_next(
         &self,
         state: &mut Option<FixedWindowState>,
@@ -80,6 +89,19 @@ impl FixedWindow {
     }
 }
 
+/// The numbers of a window, whose waits are the same.
+const DEFERRED: Compute = Compute {
+    numbers: |&[remaining, wait, ..]: &DeferredState| {
+        let wait = Duration::from_nanos(wait);
+        Numbers {
+            remaining,
+            reset_after: wait,
+            more_after: wait,
+        }
+    },
+    position: |_, _| None,
+};
+
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
 
@@ -97,9 +119,9 @@ impl Algorithm for FixedWindow {
             _ => self.next(state, now).0,
         };
         if window.count < self.limit().get() {
-            self.answer(Verdict::Allow, now, 0, &window)
+            self.answer(Verdict::Allow, now, 0, window.count, window.ends_in(now))
         } else {
-            self.refuse(now, 0, 1, &window)
+            self.refuse(now, 0, 1, window.count, window.ends_in(now))
         }
     }
 
@@ -142,7 +164,7 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn state_kind(&self) -> StateKind {
-        const { StateKind::named("fixed-window") }
+        const { StateKind::named(Self::NAME) }
     }
 
     #[inline]
@@ -183,5 +205,272 @@ impl Algorithm for FixedWindow {
             let begin = Begin::Offset((share >> u64::BITS) as u64 * unit);
             Self { begin, ..*self }
         })
+    }
+}
+
+impl FixedWindowState {
+    /// Returns the nanoseconds until the end, above zero also for a window that does not end.
+    #[inline]
+    fn ends_in(&self, now: Timestamp) -> u64 {
+        self.end.nanos_since(now).max(1)
+    }
+
+    /// Returns whether the window has not ended at this instant; it may not have begun either.
+    #[inline]
+    fn goes_on(&self, at: Timestamp) -> bool {
+        at < self.end || self.end == Timestamp::MAX
+    }
+}
+
+impl FixedWindow {
+    /// Returns the empty window that contains an instant, if one begins at `anchor`.
+    #[inline]
+    fn holding(&self, at: Timestamp, anchor: u64) -> FixedWindowState {
+        let (at, period) = (at.as_nanos(), self.quota.period_nanos());
+        let since = match at.checked_sub(anchor) {
+            Some(since) => since % period,
+            // The window at the epoch began before it, because of the offset.
+            None => period - (anchor - at),
+        };
+        FixedWindowState {
+            start: Timestamp::from_nanos(at.saturating_sub(since)),
+            end: Timestamp::from_nanos(at.saturating_add(period - since)),
+            count: 0,
+        }
+    }
+
+    /// Returns the empty window that contains an instant; it begins there if windows begin with the first call.
+    #[inline]
+    fn fresh(&self, at: Timestamp) -> FixedWindowState {
+        self.holding(at, self.anchor(at))
+    }
+
+    /// Returns an instant at which a window of this rule begins; `start` is the beginning of the known one.
+    #[inline]
+    fn anchor(&self, start: Timestamp) -> u64 {
+        match self.begin {
+            Begin::Offset(offset) => offset,
+            Begin::Spread => 0,
+            Begin::FirstCall => start.as_nanos(),
+        }
+    }
+
+    /// Returns whether a call at `now` counts in this window.
+    #[inline]
+    fn is_in(&self, known: &FixedWindowState, now: Timestamp) -> bool {
+        known.count > 0 && known.goes_on(now) && self.owns(known)
+    }
+
+    /// Returns the window of a call that is not [in](Self::is_in) the known one, and whether it contains the count of the known
+    /// one, which is another rule's.
+    fn next(&self, known: Option<&FixedWindowState>, now: Timestamp) -> (FixedWindowState, bool) {
+        let Some(known) = known else {
+            return (self.fresh(now), false);
+        };
+        // No earlier window is counted again.
+        let at = now.max(known.start);
+        if known.count == 0 || !known.goes_on(now) {
+            return (self.fresh(at), false);
+        }
+        let window = self.holding(at, self.anchor(known.start));
+        let carried = FixedWindowState {
+            start: window.start.max(known.start),
+            count: known.count,
+            ..window
+        };
+        (carried, true)
+    }
+
+    /// Returns whether it is one of this rule's windows: the window of its start ends where it does.
+    #[inline]
+    fn owns(&self, window: &FixedWindowState) -> bool {
+        let (end, period) = (window.end, self.quota.period_nanos());
+        let length = end.nanos_since(window.start);
+        if length > period {
+            return false;
+        }
+        if end == Timestamp::MAX {
+            return self.holding(window.start, self.anchor(window.start)).end == end;
+        }
+        match self.begin {
+            Begin::FirstCall => length == period,
+            Begin::Offset(offset) => {
+                let since = end.as_nanos().checked_sub(offset);
+                since.is_some_and(|since| self.divides(since))
+            }
+            Begin::Spread => self.divides(end.as_nanos()),
+        }
+    }
+
+    /// Returns whether a number of nanoseconds is a number of whole windows.
+    ///
+    /// A division that leaves no rest is a product, which is many times as fast. The product back shows whether there was a rest.
+    #[inline]
+    fn divides(&self, nanos: u64) -> bool {
+        let period = self.quota.period_nanos();
+        let windows = (nanos >> period.trailing_zeros()).wrapping_mul(self.inverse);
+        windows.checked_mul(period) == Some(nanos)
+    }
+}
+
+impl Metering for FixedWindow {
+    const AHEAD: u64 = Mark::LONGEST;
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape::window(self.ticks())
+    }
+
+    // Always inlined: most callers read a part of the decision.
+    #[inline(always)]
+    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        // The mark alone gives the count. The time, which is read meanwhile, is only compared with the end of the window.
+        let count = self.rest(now.since_epoch(mark));
+        let since = (now.mark().since(mark) as u64).wrapping_add(count);
+        if since < self.ticks() && now.at() < LATE {
+            self.step_window(mark.before(count as i64), count, now, cost)
+        } else {
+            let start = self.floor(now);
+            self.step_window(start, mark.since(start).max(0) as u64, now, cost)
+        }
+    }
+
+    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        let start = self.floor(now);
+        let count = debt.map_or(0, |debt| debt.since(start).max(0) as u64);
+        self.step_window(start, count, now, cost)
+    }
+
+    /// Returns the beginning of the window that contains a moment.
+    // Not inlined: only for the first call of each window.
+    #[inline(never)]
+    fn floor(&self, now: Moment) -> Mark {
+        let (at, period) = (now.at().as_nanos(), self.quota.period_nanos());
+        now.mark().before((at % period * PER_NANO) as i64)
+    }
+}
+
+/// Beyond it, ticks since the Unix epoch, two years ahead, exceed 64 bits: the year 2116.
+const LATE: Timestamp = Timestamp::from_nanos(1 << 62);
+
+impl FixedWindow {
+    /// Steps in the window that began with a mark.
+    #[inline(always)]
+    fn step_window(
+        &self,
+        start: Mark,
+        count: u64,
+        now: Moment,
+        cost: Cost,
+    ) -> (Option<Mark>, Decision) {
+        let since = now.mark().since(start) as u64;
+        let mut left = (self.ticks() - since) / PER_NANO;
+        if count >= self.ticks() {
+            left = self.until_past(count, left, cost);
+        }
+        let (count, decision) = self.decide(count, left, now.at(), cost);
+        (count.map(|count| start.after(count)), decision)
+    }
+
+    /// Returns the nanoseconds until a cost passes for a key with an inherited debt that reaches beyond this window. The debt counts
+    /// in full until its last window, and there the rest of it.
+    #[cold]
+    fn until_past(&self, debt: u64, left: u64, cost: Cost) -> u64 {
+        let (windows, rest) = (debt / self.ticks(), debt % self.ticks());
+        let passes = cost.get() <= self.limit().get().saturating_sub(rest);
+        left + (windows - u64::from(passes)) * self.quota.period_nanos()
+    }
+
+    #[inline]
+    const fn has_meter(&self) -> bool {
+        matches!(self.begin, Begin::Offset(0)) && self.reciprocal > 0
+    }
+
+    /// Returns the length of a window in ticks, if it has a meter.
+    #[inline]
+    const fn ticks(&self) -> u64 {
+        self.quota.period_nanos() * PER_NANO
+    }
+
+    /// Returns the rest of a number of ticks divided by the length of a window.
+    #[inline(always)]
+    fn rest(&self, ticks: u64) -> u64 {
+        // Rounded down twice: at most one too few.
+        let windows = (u128::from(ticks) * u128::from(self.reciprocal)) >> u64::BITS;
+        let rest = ticks - windows as u64 * self.ticks();
+        rest.checked_sub(self.ticks()).unwrap_or(rest)
+    }
+
+    /// Returns the mark of a window, if there is an exact one.
+    fn to_mark(self, state: &FixedWindowState, now: Moment) -> Option<Mark> {
+        // A count that was carried over begins within its window.
+        let FixedWindowState { start, end, .. } = self.fresh(state.start);
+        let is_whole = self.has_meter() && (start, end) == (state.start, state.end);
+        if !is_whole || state.count >= self.ticks() {
+            return None;
+        }
+        now.mark_after(state.start, state.count as i64)
+    }
+
+    /// Returns the window of a mark: of the rule that made it, or, for a debt, the current window of the calendar.
+    fn of_mark(&self, mark: Mark, shape: Shape, now: Moment) -> Option<FixedWindowState> {
+        match shape.says() {
+            Says::Window(ticks) => FixedWindowState::of_mark(mark, ticks, now),
+            _ => {
+                let period = self.quota.period_nanos();
+                let since = now.at().as_nanos() % period;
+                let begin = i128::from(now.mark().get()) - i128::from(since) * i128::from(PER_NANO);
+                let count = u64::try_from(i128::from(mark.get()) - begin).ok()?;
+                let start = now.at().as_nanos() - since;
+                Some(FixedWindowState::counting(start, period, count))
+            }
+        }
+    }
+}
+
+impl FixedWindowState {
+    fn counting(start: u64, period: u64, count: u64) -> Self {
+        Self {
+            start: Timestamp::from_nanos(start),
+            end: Timestamp::from_nanos(start.saturating_add(period)),
+            count,
+        }
+    }
+
+    /// Returns the window of a mark, for windows of a length in ticks.
+    fn of_mark(mark: Mark, ticks: u64, now: Moment) -> Option<Self> {
+        let ahead = i128::from(mark.since(now.mark()));
+        let at = ahead + i128::from(now.at().as_nanos()) * i128::from(PER_NANO);
+        let at = u128::try_from(at).ok()?;
+        let window = at.checked_div(ticks.into())?;
+        let period = ticks / PER_NANO;
+        let start = u64::try_from(window * u128::from(period)).ok()?;
+        let count = (at % u128::from(ticks)) as u64;
+        Some(Self::counting(start, period, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::quota::Quota;
+
+    proptest! {
+        #[test]
+        fn whole_windows_are_told_from_others(
+            period in prop_oneof![1..100_u64, (0..63_u32).prop_map(|bits| 1 << bits), 1..=i64::MAX as u64],
+            windows: u64,
+            more in prop_oneof![Just(0), 1..3_u64, any::<u64>()],
+        ) {
+            let rule = FixedWindow::new(Quota::new(1, Duration::from_nanos(period)));
+            let whole = windows % (u64::MAX / period) * period;
+            for nanos in [whole, whole.wrapping_add(more), whole.wrapping_sub(more)] {
+                prop_assert_eq!(rule.divides(nanos), nanos % period == 0, "{} of {}", nanos, period);
+            }
+        }
     }
 }

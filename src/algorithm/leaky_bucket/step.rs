@@ -2,140 +2,231 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::{LeakyBucket, LeakyBucketState};
+use super::rule::{Freed, LeakyBucket, LeakyBucketState, Place};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        credit::{Credit, div_floor, duration},
         mark::{Mark, Moment},
-        meter::Meter,
+        meter::{Meter, Metering},
         shape::Shape,
+        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width, after},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Verdict},
 };
 
 /// The time until the next departure is free, in units of the rate, at an instant that is never before the
 /// last write.
-pub(super) struct Backlog {
-    pub(super) units: i128,
-    pub(super) at: Timestamp,
+#[derive(Clone, Copy)]
+struct Backlog<N> {
+    units: N,
+    at: Timestamp,
+}
+
+/// A rule, with its numbers in one width.
+#[derive(Clone, Copy)]
+struct Queue<'a, N> {
+    rule: &'a LeakyBucket,
+    units: Units<N>,
+    /// The longest backlog with which anything passes, in units.
+    longest: N,
 }
 
 impl LeakyBucket {
     #[inline]
-    pub(super) fn backlog(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Backlog {
+    fn queue_in<N: Width>(&self) -> Queue<'_, N> {
+        let units = N::units(&self.rate, self.quota);
+        Queue {
+            rule: self,
+            units,
+            longest: match self.max_wait {
+                Some(nanos) => units.level(Ticks::NONE, nanos.get()).min(units.full),
+                None => units.full,
+            },
+        }
+    }
+}
+
+impl<N: Width> Queue<'_, N> {
+    #[inline]
+    fn backlog(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Backlog<N> {
         let Some(state) = state else {
-            return Backlog { units: 0, at: now };
+            let (units, at) = (N::ZERO, now);
+            return Backlog { units, at };
         };
         let at = now.max(state.written_at);
-        let elapsed = i128::from(at.nanos_since(state.written_at)) * i128::from(self.rate.per_nano);
-        let units = state.backlog.units_up(self.rate.per_nano) - elapsed;
+        let elapsed = self
+            .units
+            .level(Ticks::NONE, at.nanos_since(state.written_at));
+        let units = self.units.owed(state.backlog) - elapsed;
         Backlog {
-            units: units.max(0),
+            units: units.max(N::ZERO),
             at,
         }
     }
 
-    /// So many units as a span of time: from where that has whole nanoseconds only, rounded up.
-    pub(super) fn span(&self, units: i128) -> Credit {
-        let (per_nano, long) = (self.rate.per_nano, i128::from(Credit::LONG_NANOS));
-        let up = if units >= long * i128::from(per_nano) {
-            i128::from(per_nano - 1)
-        } else {
-            0
-        };
-        Credit::from_units(units.saturating_add(up), per_nano)
-    }
-
-    /// The longest backlog with which `cost`, at most the capacity, passes.
+    /// Returns the longest backlog with which `cost`, at most the capacity, passes.
     #[inline]
-    fn most(&self, cost: u64) -> i128 {
-        self.rate
-            .price(self.capacity.get() - cost)
-            .min(self.longest())
+    fn most(&self, cost: u64) -> N {
+        (self.units.full - self.units.price(cost)).min(self.longest)
     }
 
-    /// The longest backlog with which anything passes.
-    #[inline]
-    fn longest(&self) -> i128 {
-        self.max_wait.map_or(i128::MAX, |nanos| {
-            i128::from(nanos.get()) * i128::from(self.rate.per_nano)
-        })
+    /// Adds `cost` to the backlog if it passes; returns the new backlog, and the decision.
+    // Always inlined: most callers read a part of the decision.
+    #[inline(always)]
+    fn decide(&self, backlog: Backlog<N>, now: Timestamp, cost: Cost) -> (Option<N>, Decision) {
+        let cost = cost.get();
+        if cost > self.rule.capacity.get() || backlog.units > self.most(cost) {
+            return (None, self.refuse(now, cost, cost, &backlog));
+        }
+        let units = backlog.units + self.units.price(cost);
+        let verdict = self.departs(backlog.units);
+        let after = Backlog { units, ..backlog };
+        (Some(units), self.answer(verdict, now, cost, &after))
     }
 
-    #[inline]
-    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, backlog: &Backlog) -> Decision {
-        let stalled = u128::from(backlog.at.nanos_since(now));
-        let wait = |units| match self.rate.wait(units) {
-            0 => 0,
-            wait => stalled + wait,
-        };
-        let free = self.rate.price(self.capacity.get()) - backlog.units;
-        let remaining = if free <= 0 || backlog.units > self.longest() {
-            0
+    /// Returns the verdict for a call that departs behind a backlog.
+    #[inline(always)]
+    fn departs(&self, units: N) -> Verdict {
+        if units == N::ZERO {
+            Verdict::Allow
         } else {
-            div_floor(free as u128, self.rate.per_token) as u64
-        };
-        let more_after = if remaining == self.capacity.get() {
-            0
-        } else {
-            wait(backlog.units - self.most(remaining + 1))
-        };
-        Decision::new(verdict, now, cost)
-            .with_limit(self.capacity, self.quota)
-            .with_told(Told {
-                remaining,
-                more_after: duration(more_after),
-                reset_after: duration(wait(backlog.units)),
-            })
+            Verdict::Delay(after(0, self.units.nanos(units)))
+        }
     }
 
-    /// The answer to a cost that does not pass.
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, backlog: &Backlog) -> Decision {
-        let retry_after = (asked <= self.capacity.get()).then(|| {
-            let stalled = u128::from(backlog.at.nanos_since(now));
-            let wait = self.rate.wait(backlog.units - self.most(asked));
-            duration(stalled + wait)
+    /// Refuses a call that can come again when `asked` passes.
+    #[inline(always)]
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, backlog: &Backlog<N>) -> Decision {
+        let retry_after = (asked <= self.rule.capacity.get()).then(|| {
+            let wait = self.units.nanos(backlog.units - self.most(asked));
+            after(backlog.at.nanos_since(now), wait)
         });
         self.answer(Verdict::Refuse, now, cost, backlog)
             .with_retry_after(retry_after)
     }
 
-    /// What is told to a call that departs behind a backlog of so many units.
-    fn departs(&self, units: i128) -> Verdict {
-        verdict(duration(self.rate.wait(units)))
+    #[inline(always)]
+    fn answer(
+        &self,
+        verdict: Verdict,
+        now: Timestamp,
+        cost: u64,
+        backlog: &Backlog<N>,
+    ) -> Decision {
+        let rule = self.rule;
+        let decision = Decision::new(verdict, now, cost).with_limit(rule.capacity, rule.quota);
+        let stalled = backlog.at.nanos_since(now);
+        if !rule.rate.is_narrow() {
+            return decision.with_numbers(self.numbers(backlog.units, stalled));
+        }
+        let Units { price, full, .. } = self.units;
+        let state = [backlog.units, price, full, self.longest].map(N::narrow);
+        let [backlog, price, full, longest] = state.map(|units| units as u64);
+        decision.with_deferred(Deferred {
+            state: [backlog, price, full, longest, stalled],
+            compute: &DEFERRED,
+        })
     }
 
-    /// Any rule and any state.
-    fn step_wide(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
-        let mut backlog = self.backlog(state.as_ref(), now);
-        let cost = cost.get();
-        if cost > self.capacity.get() || backlog.units > self.most(cost) {
-            return Step::Kept(self.refuse(now, cost, cost, &backlog));
+    fn numbers(&self, backlog: N, stalled: u64) -> Numbers {
+        let remaining = match backlog > self.longest {
+            true => 0,
+            false => (self.units.full - backlog).over(self.units.price),
+        };
+        // With one more than remains, unless that is more than the capacity.
+        let most = self.units.full - self.units.price(remaining + 1);
+        let wait = |units| match units == N::ZERO {
+            true => Duration::ZERO,
+            false => after(stalled, self.units.nanos(units)),
+        };
+        Numbers {
+            remaining,
+            more_after: match most < N::ZERO {
+                true => Duration::ZERO,
+                false => wait(backlog - most.min(self.longest)),
+            },
+            reset_after: wait(backlog),
         }
-        let (before, verdict) = (backlog.units, self.departs(backlog.units));
-        backlog.units += self.rate.price(cost);
-        let span = self.span(backlog.units);
-        LeakyBucketState::write(state, backlog.at, before == 0, span);
-        Step::Wrote(self.answer(verdict, now, cost, &backlog))
+    }
+
+    #[inline]
+    fn step(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
+        let backlog = self.backlog(state.as_ref(), now);
+        let (units, decision) = self.decide(backlog, now, cost);
+        let Some(units) = units else {
+            return Step::Kept(decision);
+        };
+        let span = self.units.span(units);
+        LeakyBucketState::write(state, backlog.at, backlog.units == N::ZERO, span);
+        Step::Wrote(decision)
+    }
+
+    fn look(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Decision {
+        let backlog = self.backlog(state, now);
+        if backlog.units > self.most(1) {
+            return self.refuse(now, 0, 1, &backlog);
+        }
+        self.answer(self.departs(backlog.units), now, 0, &backlog)
+    }
+}
+
+/// Computes the numbers of a queue that is counted in ticks.
+const DEFERRED: Compute = Compute {
+    numbers: |&[backlog, price, full, longest, stalled]: &DeferredState| {
+        let remaining = match backlog > longest {
+            true => 0,
+            false => (full - backlog) / price,
+        };
+        let wait = |ticks: u64| match ticks {
+            0 => Duration::ZERO,
+            _ => Duration::from_nanos(stalled.saturating_add(ticks.div_ceil(PER_NANO))),
+        };
+        let most = full.checked_sub((remaining + 1) * price);
+        Numbers {
+            remaining,
+            more_after: most.map_or(Duration::ZERO, |most| wait(backlog - most.min(longest))),
+            reset_after: wait(backlog),
+        }
+    },
+    position: |_, _| None,
+};
+
+impl Metering for LeakyBucket {
+    const AHEAD: u64 = Mark::LONGEST;
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape::QUEUE
+    }
+
+    // Always inlined: most callers read a part of the decision.
+    #[inline(always)]
+    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        let backlog = Backlog {
+            units: mark.since(now.mark()).max(0),
+            at: now.at(),
+        };
+        let (backlog, decision) = self.queue_in().decide(backlog, now.at(), cost);
+        let mark = backlog.map(|backlog: i64| now.mark().after(backlog as u64));
+        (mark, decision)
+    }
+
+    #[inline]
+    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+        self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
+    }
+
+    #[inline]
+    fn floor(&self, now: Moment) -> Mark {
+        now.mark()
     }
 }
 
 impl LeakyBucketState {
-    /// A queue that is idle from a mark on.
-    pub(in crate::algorithm) fn idle_at(mark: Mark, now: Moment) -> Self {
-        Self {
-            written_at: now.at(),
-            freed: None,
-            backlog: Credit::from_thirds(mark.since(now.mark()).max(0)),
-            sole: false,
-        }
-    }
-
-    /// After a call at `at`, which found the queue idle or not.
+    /// Writes the state after a call at `at`, which found the queue idle or not.
     #[inline]
-    pub(super) fn write(state: &mut Option<Self>, at: Timestamp, idle: bool, backlog: Credit) {
+    fn write(state: &mut Option<Self>, at: Timestamp, idle: bool, backlog: Ticks) {
         match state {
             None => {
                 *state = Some(Self {
@@ -157,30 +248,24 @@ impl LeakyBucketState {
     }
 }
 
-#[inline]
-pub(super) fn verdict(delay: Duration) -> Verdict {
-    if delay.is_zero() {
-        Verdict::Allow
-    } else {
-        Verdict::Delay(delay)
-    }
-}
-
 impl Algorithm for LeakyBucket {
     type State = LeakyBucketState;
 
     #[inline]
     fn step(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
-        self.step_metered(state, now, cost)
-            .unwrap_or_else(|| self.step_wide(state, now, cost))
+        if self.rate.is_narrow() {
+            self.queue_in::<i64>().step(state, now, cost)
+        } else {
+            self.queue_in::<i128>().step(state, now, cost)
+        }
     }
 
     fn look(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Decision {
-        let backlog = self.backlog(state, now);
-        if backlog.units > self.most(1) {
-            return self.refuse(now, 0, 1, &backlog);
+        if self.rate.is_narrow() {
+            self.queue_in::<i64>().look(state, now)
+        } else {
+            self.queue_in::<i128>().look(state, now)
         }
-        self.answer(self.departs(backlog.units), now, 0, &backlog)
     }
 
     /// Gives a place back to those who are not told their delay yet, or takes more.
@@ -200,22 +285,24 @@ impl Algorithm for LeakyBucket {
         now: Timestamp,
         actual: u64,
     ) {
+        // Corrections are rare, and the widest numbers are enough for all rules.
+        let queue = self.queue_in::<i128>();
         if let Some(more) = actual.checked_sub(charge.cost) {
-            self.take(state, now, more);
+            queue.take(state, now, more);
         } else if let Some(state) = state {
-            self.give_back(state, charge, now, actual);
+            queue.give_back(state, charge, now, actual);
         }
     }
 
     #[inline]
     fn state_kind(&self) -> StateKind {
-        const { StateKind::named("leaky-bucket") }
+        const { StateKind::named(Self::NAME) }
     }
 
     #[inline]
     fn forgettable_at(&self, state: &LeakyBucketState) -> Timestamp {
-        let wait = u64::try_from(state.backlog.units_up(1)).unwrap_or(u64::MAX);
-        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+        let wait = state.backlog.nanos_up().min(i128::from(u64::MAX));
+        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait as u64))
     }
 
     /// Unless the queue is 0: then nothing waits.
@@ -223,23 +310,132 @@ impl Algorithm for LeakyBucket {
         self.capacity > NonZeroU64::MIN
     }
 
-    /// Only where calls can be told apart by their departures: a mark does not say whether the last call was the
-    /// only one at its instant.
     #[inline]
     fn meter(&self) -> Option<Meter<'_>> {
-        let meter = self.meter.as_ref().filter(|meter| meter.is_apart());
-        meter.map(Meter::of_queue)
+        self.is_packed().then(|| Meter::of_queue(self))
     }
 
     /// Not while places in the middle are given back.
     fn mark_of(&self, state: &LeakyBucketState, now: Moment) -> Option<Mark> {
-        if self.meter().is_none() || state.freed.is_some() {
+        if !self.is_packed() || state.freed.is_some() {
             return None;
         }
-        now.mark_after(state.written_at, state.backlog.thirds()?)
+        now.mark_after(state.written_at, state.backlog.whole()?)
     }
 
     fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<LeakyBucketState> {
-        Some(LeakyBucketState::idle_at(mark, now))
+        Some(LeakyBucketState {
+            written_at: now.at(),
+            freed: None,
+            backlog: Ticks::new(mark.since(now.mark()).max(0)),
+            sole: false,
+        })
+    }
+}
+
+impl Freed {
+    /// Drops places that have passed, which make no difference any more.
+    fn pass(&mut self, now: Timestamp) {
+        let end = |place: &Place| i128::from(place.departs.as_nanos()) + place.span.nanos_up();
+        while let Some(first) = self.0.front() {
+            if end(first) > i128::from(now.as_nanos()) {
+                break;
+            }
+            self.0.pop_front();
+        }
+    }
+}
+
+impl Queue<'_, i128> {
+    /// Lengthens the backlog by force.
+    fn take(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, more: u64) {
+        if more == 0 {
+            return;
+        }
+        let Backlog { units, at } = self.backlog(state.as_ref(), now);
+        let backlog = self.units.span(units).parts();
+        *state = Some(LeakyBucketState {
+            written_at: at,
+            // What is forced is never given back, and so nothing before it.
+            freed: None,
+            backlog: Ticks::from_parts(backlog.saturating_add(self.units.price_in_parts(more))),
+            sole: false,
+        });
+    }
+
+    /// Corrects a charge to the `actual` cost, which is less.
+    fn give_back(
+        &self,
+        state: &mut LeakyBucketState,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        let Backlog { units, at } = self.backlog(Some(state), now);
+        if units == 0 {
+            // Time has restored all.
+            state.freed = None;
+            return;
+        }
+        if let Some(freed) = &mut state.freed {
+            freed.pass(at);
+        }
+        let price = self.units.price_in_parts(charge.cost);
+        // Where the charge's place begins if it is the last one, counted from the last write.
+        let place = state.backlog.parts() - price;
+        let last = self.departure(state, place);
+        let sole = state.sole && charge.at == state.written_at;
+        // Else several depart in a nanosecond.
+        let apart = self.units.price_in_parts(1) >= PARTS_PER_NANO;
+        let told = charge.delay.map(|delay| {
+            i128::from(charge.at.as_nanos()).saturating_add_unsigned(delay.as_nanos())
+        });
+        match told {
+            None if sole => self.shorten(state, place, actual),
+            Some(told) if told == last && (apart || sole) => self.shorten(state, place, actual),
+            Some(told) if told < last && apart && actual == 0 => {
+                self.remember(state, told, price, at);
+            }
+            _ => {}
+        }
+        state.freed = state.freed.take().filter(|freed| !freed.0.is_empty());
+    }
+
+    /// Returns when a place departs that begins so many parts of a tick after the last write, in nanoseconds rounded up.
+    fn departure(&self, state: &LeakyBucketState, parts: i128) -> i128 {
+        i128::from(state.written_at.as_nanos()) - (-parts).div_euclid(PARTS_PER_NANO)
+    }
+
+    /// Remembers a place before the last one, if it has not departed.
+    fn remember(&self, state: &mut LeakyBucketState, departs: i128, price: i128, now: Timestamp) {
+        // A departure beyond all instants is not remembered.
+        let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
+        let places = &mut state.freed.get_or_insert_default().0;
+        // Bounded also where what is settled was never charged.
+        if departs > now
+            && (places.len() as u64) < self.rule.capacity.get()
+            && let Err(index) = places.binary_search_by_key(&departs, |place| place.departs)
+        {
+            let span = Ticks::from_parts(price);
+            places.insert(index, Place { departs, span });
+        }
+    }
+
+    /// Leaves `actual` of the last place; if that is nothing, also nothing of those before it that were given back.
+    fn shorten(&self, state: &mut LeakyBucketState, place: i128, actual: u64) {
+        let mut end = place + self.units.price_in_parts(actual);
+        let mut freed = state.freed.take();
+        while let Some(before) = freed.as_ref().and_then(|freed| freed.0.back()) {
+            let begin = end - before.span.parts();
+            let is_next = self.departure(state, begin) == i128::from(before.departs.as_nanos());
+            if actual > 0 || !is_next {
+                break;
+            }
+            end = begin;
+            freed.as_mut().and_then(|freed| freed.0.pop_back());
+        }
+        state.freed = freed;
+        state.backlog = Ticks::from_parts(end.max(0));
+        state.sole = false;
     }
 }

@@ -6,7 +6,7 @@ use super::SlidingLog;
 use crate::{
     algorithm::{Algorithm, StateKind, Step},
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
 };
 
 /// The state of a key under a [`SlidingLog`]: the instants at which units passed.
@@ -251,7 +251,7 @@ impl SlidingLog {
         }
         Decision::new(verdict, now, cost)
             .with_limit(limit, self.quota)
-            .with_told(Told {
+            .with_numbers(Numbers {
                 remaining: limit.get().saturating_sub(counted.units),
                 more_after,
                 reset_after,

@@ -2,7 +2,7 @@
 //! length, and which part of a slice lies in the window.
 
 use crate::{
-    algorithm::credit::{div_ceil, div_floor},
+    algorithm::span::{div_ceil, div_floor},
     clock::Timestamp,
 };
 

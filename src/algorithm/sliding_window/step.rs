@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, StateKind, Step},
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
 };
 
 /// The state of a key under a [`SlidingWindow`]: the count of each slice as of the last write.
@@ -267,7 +267,7 @@ impl SlidingWindow {
         };
         let decision = Decision::new(verdict, now, cost)
             .with_limit(self.limit, self.quota)
-            .with_told(Told {
+            .with_numbers(Numbers {
                 remaining: view.remaining,
                 more_after,
                 reset_after,

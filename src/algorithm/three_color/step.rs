@@ -1,27 +1,52 @@
-//! The colour of a call, and what it leaves of both buckets.
+//! The colour of a call, and the levels of both buckets afterwards.
 
-use super::{Color, ThreeColor, ThreeColorState};
+use std::time::Duration;
+
+use super::rule::{Color, ThreeColor, ThreeColorState};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        credit::Credit,
-        token_bucket::{BucketLevel, TokenBucket, since},
+        ticks::{Width, after},
+        token_bucket::{Bucket, BucketLevel},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Filling, Told, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
 };
 
-/// What is in both buckets at one instant, each in units of its rate.
-struct Levels {
-    committed: i128,
-    peak: i128,
+/// The levels of both buckets at one instant, each in units of its rate.
+struct Levels<N> {
+    committed: N,
+    peak: N,
     /// Never before the last write.
     at: Timestamp,
 }
 
+/// A rule, with the numbers of both buckets in one width.
+struct Marker<'a, N> {
+    rule: &'a ThreeColor,
+    committed: Bucket<'a, N>,
+    peak: Bucket<'a, N>,
+}
+
 impl ThreeColor {
     #[inline]
-    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Levels {
+    fn marker<N: Width>(&self) -> Marker<'_, N> {
+        Marker {
+            rule: self,
+            committed: self.committed.bucket(),
+            peak: self.peak.bucket(),
+        }
+    }
+
+    #[inline]
+    fn is_narrow(&self) -> bool {
+        self.committed.rate.is_narrow() && self.peak.rate.is_narrow()
+    }
+}
+
+impl<N: Width> Marker<'_, N> {
+    #[inline]
+    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Levels<N> {
         let Some(state) = state else {
             return Levels {
                 committed: self.committed.initial_fill(now).level,
@@ -39,18 +64,18 @@ impl ThreeColor {
     }
 
     #[inline]
-    fn state(&self, levels: &Levels) -> ThreeColorState {
+    fn state(&self, levels: &Levels<N>) -> ThreeColorState {
         ThreeColorState {
             written_at: levels.at,
-            committed: self.committed.state(levels.committed, levels.at).credit,
-            peak: self.peak.state(levels.peak, levels.at).credit,
+            committed: self.committed.units.span(levels.committed),
+            peak: self.peak.units.span(levels.peak),
         }
     }
 
-    /// What `cost` leaves of both buckets, and its colour; `None` is red.
+    /// Returns the levels after `cost` is paid, and its colour; `None` is red.
     #[inline]
-    fn pay(&self, levels: &Levels, cost: u64) -> Option<(Levels, Color)> {
-        let given = self.given.unwrap_or(Color::Green);
+    fn pay(&self, levels: &Levels<N>, cost: u64) -> Option<(Levels<N>, Color)> {
+        let given = self.rule.given.unwrap_or(Color::Green);
         if given == Color::Red {
             return None;
         }
@@ -75,98 +100,58 @@ impl ThreeColor {
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        levels: &Levels,
+        levels: &Levels<N>,
         color: Color,
     ) -> Decision {
         // Nothing that was given red passes, now or later.
-        let (remaining, more) = if self.given == Some(Color::Red) {
+        let (remaining, more) = if self.rule.given == Some(Color::Red) {
             (0, None)
         } else {
             let remaining = self.peak.tokens(levels.peak);
             (remaining, self.peak.until(levels.peak, remaining + 1))
         };
-        let rest = self
-            .committed
-            .until_rest(levels.committed, Some(0))
-            .max(self.peak.until_rest(levels.peak, Some(0)));
-        let wait = |wait| since(now, levels.at, wait).unwrap_or_default();
+        let committed = self.committed.until_full(levels.committed);
+        let rest = committed.max(self.peak.until_full(levels.peak));
+        let stalled = levels.at.nanos_since(now);
+        let wait = |wait| match wait {
+            0 => Duration::ZERO,
+            wait => after(stalled, wait),
+        };
         Decision::new(verdict, now, cost)
-            .with_limit(self.peak.burst, self.peak.quota())
-            .with_told(Told {
+            .with_limit(self.rule.peak.burst, self.rule.peak.quota())
+            .with_numbers(Numbers {
                 remaining,
-                more_after: wait(more),
+                more_after: wait(more.unwrap_or(0)),
                 reset_after: wait(rest),
             })
             .with_class(color as u8)
     }
 
-    /// The answer to a cost that is red.
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels) -> Decision {
+    /// Refuses a call that can come again when the peak bucket can pay `asked`.
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels<N>) -> Decision {
         let wait = self.peak.until(levels.peak, asked);
-        let wait = wait.filter(|_| self.given != Some(Color::Red));
+        let wait = wait.filter(|_| self.rule.given != Some(Color::Red));
+        let stalled = levels.at.nanos_since(now);
         self.answer(Verdict::Refuse, now, cost, levels, Color::Red)
-            .with_retry_after(since(now, levels.at, wait))
+            .with_retry_after(wait.map(|wait| after(stalled, wait)))
     }
 
-    /// Both buckets counted in words of 64 bits, if rule and state can be: in a fraction of the time.
-    ///
-    /// What remains, and when there is more, is up to the peak bucket alone. So the decision tells how that one fills, and
-    /// that all is back when both would be full.
     #[inline]
-    fn step_metered(
-        &self,
-        state: &mut Option<ThreeColorState>,
-        now: Timestamp,
-        cost: Cost,
-    ) -> Option<Step> {
-        let [committed, peak] = state.as_ref()?.buckets();
-        let (committed, green) = self.committed.metered(&committed, now)?;
-        let (peak, level) = self.peak.metered(&peak, now)?;
-        let given = self.given.unwrap_or(Color::Green);
-        if given == Color::Red {
-            return None;
-        }
-        let (paid, decision) = peak.decide(level, now, 0, 0, cost);
-        let level = paid.unwrap_or(level);
-        // Of a full bucket there will never be more, though the other one may still fill; and debts would add up.
-        if level == peak.full() || green < 0 {
-            return None;
-        }
-        let (green, color) = match committed.pay(green, cost.get()) {
-            _ if paid.is_none() => (green, Color::Red),
-            Some(green) if given == Color::Green => (green, Color::Green),
-            _ => (green, Color::Yellow),
-        };
-        let until_both = (level + (committed.full() - green)).max(peak.full());
-        let decision = decision
-            .with_filling(Filling {
-                level,
-                interval: peak.interval(),
-                full: until_both as u64,
-                stalled: 0,
-                given_back: Filling::NO_POSITION,
-            })
-            .with_class(color as u8);
-        if paid.is_none() {
-            return Some(Step::Kept(decision));
-        }
-        *state = Some(ThreeColorState {
-            written_at: now,
-            committed: Credit::from_thirds(green),
-            peak: Credit::from_thirds(level),
-        });
-        Some(Step::Wrote(decision))
-    }
-
-    /// Any rule and any state.
-    #[inline]
-    fn step_wide(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
+    fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
         let (levels, cost) = (self.levels(state.as_ref(), now), cost.get());
         let Some((levels, color)) = self.pay(&levels, cost) else {
             return Step::Kept(self.refuse(now, cost, cost, &levels));
         };
         *state = Some(self.state(&levels));
         Step::Wrote(self.answer(Verdict::Allow, now, cost, &levels, color))
+    }
+
+    fn look(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Decision {
+        let levels = self.levels(state, now);
+        match self.pay(&levels, 1) {
+            Some((_, color)) => self.answer(Verdict::Allow, now, 0, &levels, color),
+            None => self.refuse(now, 0, 1, &levels),
+        }
     }
 }
 
@@ -175,7 +160,7 @@ impl ThreeColorState {
     #[inline]
     fn buckets(&self) -> [BucketLevel; 2] {
         let written_at = self.written_at;
-        [self.committed, self.peak].map(|credit| BucketLevel { written_at, credit })
+        [self.committed, self.peak].map(|level| BucketLevel { written_at, level })
     }
 }
 
@@ -184,16 +169,19 @@ impl Algorithm for ThreeColor {
 
     #[inline]
     fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
-        self.step_metered(state, now, cost)
-            .unwrap_or_else(|| self.step_wide(state, now, cost))
+        if self.is_narrow() {
+            self.marker::<i64>().step(state, now, cost)
+        } else {
+            self.marker::<i128>().step(state, now, cost)
+        }
     }
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Decision {
-        let levels = self.levels(state, now);
-        match self.pay(&levels, 1) {
-            Some((_, color)) => self.answer(Verdict::Allow, now, 0, &levels, color),
-            None => self.refuse(now, 0, 1, &levels),
+        if self.is_narrow() {
+            self.marker::<i64>().look(state, now)
+        } else {
+            self.marker::<i128>().look(state, now)
         }
     }
 
@@ -210,11 +198,12 @@ impl Algorithm for ThreeColor {
         if !green && charge.class != Color::Yellow as u32 {
             return;
         }
+        let marker = self.marker::<i128>();
         let at = state.map_or(now, |state| now.max(state.written_at));
         let known = state.as_ref().map(ThreeColorState::buckets);
         let [committed, peak] = [0, 1].map(|n| known.as_ref().map(|buckets| &buckets[n]));
-        let new_peak = self.peak.corrected(peak, charge, at, actual);
-        let new_committed = self.committed.corrected(committed, charge, at, actual);
+        let new_peak = marker.peak.corrected(peak, charge, at, actual);
+        let new_committed = marker.committed.corrected(committed, charge, at, actual);
         let new_committed = new_committed.filter(|_| green);
         if new_peak.is_none() && new_committed.is_none() {
             return;
@@ -227,20 +216,20 @@ impl Algorithm for ThreeColor {
             .flatten()
             .map(|level| level.written_at);
         let at = written_at.max().unwrap_or(at);
-        let level = |bucket: &TokenBucket, level: Option<BucketLevel>| match level {
+        let level = |bucket: &Bucket<'_, i128>, level: Option<BucketLevel>| match level {
             Some(level) => bucket.filled(&level, at).level,
             None => bucket.initial_fill(at).level,
         };
-        *state = Some(self.state(&Levels {
-            committed: level(&self.committed, committed),
-            peak: level(&self.peak, peak),
+        *state = Some(marker.state(&Levels {
+            committed: level(&marker.committed, committed),
+            peak: level(&marker.peak, peak),
             at,
         }));
     }
 
     #[inline]
     fn state_kind(&self) -> StateKind {
-        const { StateKind::named("three-color") }
+        const { StateKind::named(Self::NAME) }
     }
 
     #[inline]

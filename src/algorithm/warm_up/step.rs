@@ -4,12 +4,12 @@ use super::WarmUp;
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        credit::{div_ceil, div_floor, duration},
         span::{Span, mul_div},
+        span::{div_ceil, div_floor, duration},
         warm_curve::Curve,
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
 };
 
 /// Nanoseconds in a second.
@@ -212,7 +212,7 @@ impl WarmUp {
         let retry_after = refused.filter(passes).map(|_| until_next);
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_told(Told {
+            .with_numbers(Numbers {
                 remaining: rest,
                 more_after,
                 reset_after,

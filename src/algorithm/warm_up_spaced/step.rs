@@ -6,11 +6,11 @@ use super::WarmUpSpaced;
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        credit::duration,
+        span::duration,
         span::{Span, mul_div},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Told, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
 };
 
 /// The state of a key under a [`WarmUpSpaced`]: the next departure, and the warmth at it.
@@ -352,7 +352,7 @@ impl WarmUpSpaced {
         };
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
-            .with_told(Told {
+            .with_numbers(Numbers {
                 remaining,
                 more_after,
                 reset_after: duration(reset.saturating_sub(u128::from(now.as_nanos()))),

@@ -9,10 +9,10 @@ use super::{
 use crate::{
     algorithm::{
         codec::{Codec, put_instant, take_instant, take_tag},
-        rate::gcd,
         scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural, only},
         span::Span,
         text::{Words, text},
+        ticks::gcd,
         warm_curve::{Curve, built_over, cold_of},
     },
     error::Error,
@@ -70,6 +70,7 @@ impl WarmUpSpaced {
     /// Returns the factors by which a script multiplies, reduced: the cooling `most / over` and the line `rise / (2 step)`.
     fn shares(&self) -> [u64; 4] {
         let curve = &self.curve;
+        let gcd = |a: u64, b: u64| gcd(a.into(), b.into()) as u64;
         let cooling = gcd(curve.most, curve.over);
         let (rise, twice) = (u64::from(curve.rise), 2 * u64::from(curve.step));
         let line = gcd(rise, twice);

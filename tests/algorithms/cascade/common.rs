@@ -9,7 +9,10 @@ use tollgate::{
     Charge, Cost, Decision, Quota, Timestamp, TokenBucket, Verdict, algorithm::Algorithm,
 };
 
-use crate::laws::Op;
+use crate::{
+    laws::Op,
+    rate::{is_exact, rate},
+};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
@@ -38,8 +41,8 @@ pub(crate) struct Bucket {
     pub(crate) amount: u64,
     pub(crate) period: u64,
     pub(crate) burst: u64,
-    pub(super) initial: u64,
-    pub(super) keep: u64,
+    pub(crate) initial: u64,
+    pub(crate) keep: u64,
 }
 
 impl Bucket {
@@ -54,9 +57,20 @@ impl Bucket {
             .keep(Duration::from_nanos(self.keep))
     }
 
+    /// Nanoseconds for a token by its quota, before that is rounded.
+    pub(crate) fn exact_interval(&self) -> BigRational {
+        BigRational::new(self.period.into(), self.amount.into())
+    }
+
     /// Nanoseconds for a token.
     pub(crate) fn interval(&self) -> BigRational {
-        BigRational::new(self.period.into(), self.amount.into())
+        rate(self.amount, self.period, self.burst.max(self.initial)).interval
+    }
+
+    /// A debt that was taken by force ends at 2^62 units, below zero: 48 years for most rules.
+    pub(crate) fn longest_debt(&self) -> BigRational {
+        let unit = rate(self.amount, self.period, self.burst.max(self.initial)).unit;
+        whole(-(1_i64 << 62)) * unit
     }
 
     pub(super) fn at_rest(&self) -> bool {
@@ -73,10 +87,7 @@ impl Bucket {
     }
 
     pub(crate) fn is_exact(&self) -> bool {
-        let reduced = self.amount / num_integer::gcd(self.amount, self.period);
-        let fills = u128::from(self.burst.max(self.initial)) * u128::from(self.period)
-            / u128::from(self.amount);
-        reduced <= 1 << 32 && (reduced == 1 || fills < 1 << 62)
+        is_exact(self.amount, self.period, self.burst.max(self.initial))
     }
 }
 
@@ -177,7 +188,7 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
     }
 }
 
-/// Quotas and bursts that are held exactly; with intervals of whole nanoseconds alone, if so wanted.
+/// Quotas and bursts whose levels are kept exactly; with intervals of whole nanoseconds alone, if so wanted.
 pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
     let amounts = prop_oneof![
         4 => 1..20_u64,

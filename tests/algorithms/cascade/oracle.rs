@@ -175,7 +175,11 @@ impl Oracle<Vec<Bucket>> for Fillings {
             return;
         } else if untouched || is_overfull {
             // By a smaller bucket than the one that charged, it is left as it is.
-            paid.0 = (&paid.0 + back).min(bucket.most()).max(paid.0.clone());
+            let corrected = (&paid.0 + back).min(bucket.most());
+            if corrected <= paid.0 {
+                return;
+            }
+            paid.0 = corrected;
         } else {
             // What lies behind the last write of a charge that began when it was made, in whole nanoseconds.
             let least = (whole(charge.cost) * bucket.interval()).floor();
@@ -188,8 +192,7 @@ impl Oracle<Vec<Bucket>> for Fillings {
         }
         self.0 = known;
         let paid = &mut self.0[class];
-        // A debt that was taken by force ends at 146 years.
-        paid.0 = paid.0.clone().max(-whole(1_u64 << 62));
+        paid.0 = paid.0.clone().max(bucket.longest_debt());
     }
 }
 

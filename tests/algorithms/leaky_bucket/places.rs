@@ -11,6 +11,8 @@ use tollgate::{
     algorithm::{Algorithm, Codec, LeakyBucketState},
 };
 
+use crate::rate::rate;
+
 use super::{SECOND, at, bucket, delay, step};
 
 const BEGIN: u64 = 1_800_000_000 * SECOND;
@@ -21,7 +23,7 @@ fn whole(number: u64) -> BigRational {
 
 fn interval(rule: &LeakyBucket) -> BigRational {
     let quota = rule.quota();
-    whole(quota.period_nanos()) / whole(quota.amount())
+    rate(quota.amount(), quota.period_nanos(), rule.capacity()).interval
 }
 
 /// A place in the queue, from its departure on.

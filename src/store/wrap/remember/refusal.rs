@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    decision::{Cost, Decision, Told, Verdict},
+    decision::{Cost, Decision, Numbers, Verdict},
     quota::Quota,
 };
 
@@ -14,7 +14,7 @@ pub(super) struct Refusal {
     /// On the store's own timeline.
     at: Timestamp,
     limit: Option<(NonZeroU64, Quota)>,
-    told: Told,
+    numbers: Numbers,
     /// Whether the store said that it never passes.
     is_forever: bool,
     heard_at: Timestamp,
@@ -41,7 +41,7 @@ impl Refusal {
                 .limit()
                 .and_then(NonZeroU64::new)
                 .zip(decision.quota()),
-            told: decision.told(),
+            numbers: decision.numbers(),
             is_forever: wait.is_none(),
             heard_at: now,
             until,
@@ -63,11 +63,11 @@ impl Refusal {
             now.saturating_since(self.heard_at),
             self.until.saturating_since(now),
         );
-        let Told {
+        let Numbers {
             remaining,
             reset_after,
             more_after,
-        } = self.told;
+        } = self.numbers;
         let refusal = Decision::new(Verdict::Refuse, self.at.saturating_add(since), cost.get());
         let (refusal, is_too_much) = match self.limit {
             Some((capacity, quota)) => {

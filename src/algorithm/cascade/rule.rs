@@ -1,0 +1,253 @@
+//! The rule: buckets in order.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{
+        ticks::{Ticks, gcd},
+        token_bucket::{BucketLevel, TokenBucket},
+    },
+    clock::Timestamp,
+    error::Error,
+    quota::Quota,
+};
+
+/// The greatest number of buckets; their positions are classes of three bits.
+pub(super) const MOST: usize = 8;
+
+/// Token buckets in order: the first one that can pay does, and its position is the class of the call.
+///
+/// Each of the 1 to 8 buckets has its own rate and size. Class 0 is the best; a call is refused if no bucket can
+/// pay for it. The [class](crate::Decision::class) reaches the handler in the request's
+/// [`Outcome`](crate::Outcome), so that it can degrade its answer, and an inner limit can shed by it:
+/// [`ThreeColor`](super::ThreeColor) shows how.
+///
+/// # Guarantees
+///
+/// In any span Δt at most burst + rate · Δt units pass in a class, those of its own bucket, and
+/// never more than the sum of these in all. A bucket that starts fuller than its burst lets
+/// that much more pass once. Each bucket is rounded as a [`TokenBucket`] is.
+///
+/// # Limitations
+///
+/// One bucket must cover the whole cost; costs are never split. With 3 tokens in each of two buckets, a cost of 4 is refused. So
+/// `remaining` is the content of the fullest bucket, not the sum, and the `limit` is the largest
+/// burst. The quota of decisions is the sum of the rates over their least common period, reduced if need be.
+/// If no [`Quota`] can express the sum, it is the fastest of them.
+///
+/// # Memory
+///
+/// 20 bytes for each bucket, of up to two within the state's 48 bytes, of more in an allocation of their own.
+///
+/// # A new key
+///
+/// All buckets begin when the key is first seen, each with its initial fill. It is granted again after all of them
+/// were full and unused for as long as they [keep](TokenBucket::keep) it.
+///
+/// # When the rule changes
+///
+/// Buckets carry over by position, each as a [`TokenBucket`] does. A bucket that is added is empty for a key that is
+/// remembered, and fills from the key's last call on: an exhausted client stays exhausted. The content of a bucket
+/// that was removed is dropped at the next admitted call.
+///
+/// # When the clock steps back
+///
+/// Time stands still for all buckets of a key at its last write, until the clock has caught up.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Cascade, Cost, Timestamp, TokenBucket};
+/// use tollgate::algorithm::Algorithm;
+///
+/// // Ten a second are served well, twenty more at once, and five a second, with a demotion.
+/// let rule = Cascade::new(TokenBucket::per_second(10)).then(TokenBucket::per_second(5).burst(20));
+/// assert_eq!(rule.to_string(), "cascade 10/s > 5/s burst=20");
+///
+/// let (mut state, now) = (None, Timestamp::from_nanos(1_000_000_000));
+/// let mut call = || rule.step(&mut state, now, Cost::ONE).decision();
+/// let classes: Vec<u8> = (0..30).map(|_| call().class()).collect();
+/// assert_eq!(classes, [[0; 10], [1; 10], [1; 10]].concat());
+/// assert!(!call().is_admitted());
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Cascade {
+    /// At least one, at most `MOST`.
+    pub(super) buckets: Box<[TokenBucket]>,
+    pub(super) capacity: NonZeroU64,
+    pub(super) quota: Quota,
+    /// Whether 64 bits are enough for the levels of all buckets.
+    pub(super) is_narrow: bool,
+}
+
+impl Cascade {
+    /// Creates a cascade of one bucket; [`then`](Self::then) adds more.
+    pub fn new(first: TokenBucket) -> Self {
+        Self {
+            buckets: Box::new([first]),
+            capacity: first.burst,
+            quota: first.quota(),
+            is_narrow: first.rate.is_narrow(),
+        }
+    }
+
+    /// Adds a bucket for costs that those before cannot pay.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_then`](Self::try_then) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn then(self, next: TokenBucket) -> Self {
+        self.try_then(next)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Adds a bucket for costs that those before cannot pay.
+    ///
+    /// # Errors
+    ///
+    /// When it has 8 buckets already.
+    pub fn try_then(self, next: TokenBucket) -> Result<Self, Error> {
+        if self.buckets.len() == MOST {
+            return Err(Error::new(format!(
+                "a cascade of more than {MOST} buckets: expected at most {MOST}; leave one out"
+            )));
+        }
+        let mut buckets = Vec::from(self.buckets);
+        buckets.push(next);
+        Ok(Self {
+            capacity: self.capacity.max(next.burst),
+            is_narrow: self.is_narrow && next.rate.is_narrow(),
+            quota: sum(&buckets).unwrap_or_else(|| fastest(next.quota(), &buckets)),
+            buckets: buckets.into_boxed_slice(),
+        })
+    }
+
+    /// Returns the buckets in order, the best class first.
+    pub fn buckets(&self) -> &[TokenBucket] {
+        &self.buckets
+    }
+
+    /// Returns the rate of all buckets together, or the fastest if no quota is their sum.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Returns the capacity of the largest bucket, in tokens.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity.get()
+    }
+}
+
+impl From<TokenBucket> for Cascade {
+    fn from(first: TokenBucket) -> Self {
+        Self::new(first)
+    }
+}
+
+/// Returns the sum of all quotas over the least common multiple of their periods, reduced if it does not fit.
+fn sum(buckets: &[TokenBucket]) -> Option<Quota> {
+    let (mut amount, mut period) = (0_u128, 1_u128);
+    for quota in buckets.iter().map(TokenBucket::quota) {
+        let own = u128::from(quota.period_nanos());
+        let common = (period / gcd(period, own)).checked_mul(own)?;
+        let added = u128::from(quota.amount()).checked_mul(common / own)?;
+        amount = amount.checked_mul(common / period)?.checked_add(added)?;
+        period = common;
+    }
+    let reduced = |divisor| {
+        let amount = u64::try_from(amount / divisor).ok()?;
+        let period = Duration::from_nanos(u64::try_from(period / divisor).ok()?);
+        Quota::try_new(amount, period).ok()
+    };
+    reduced(1).or_else(|| reduced(gcd(amount, period)))
+}
+
+fn fastest(one: Quota, buckets: &[TokenBucket]) -> Quota {
+    let faster = |a: Quota, b: Quota| if a.slower(b) == a { b } else { a };
+    buckets.iter().map(TokenBucket::quota).fold(one, faster)
+}
+
+/// The state of a key under a [`Cascade`]: the level of each bucket, by position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CascadeState(Buckets);
+
+/// Up to two need no allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Buckets {
+    One(BucketLevel),
+    Two([BucketLevel; 2]),
+    More(Box<[BucketLevel]>),
+}
+
+/// A list of up to as many as a cascade has buckets.
+pub(super) type Few<T> = SmallVec<[T; MOST]>;
+
+impl CascadeState {
+    /// Creates the state of at least one bucket.
+    pub(super) fn of(buckets: &[BucketLevel]) -> Self {
+        Self(match *buckets {
+            [one] => Buckets::One(one),
+            [one, two] => Buckets::Two([one, two]),
+            _ => Buckets::More(buckets.into()),
+        })
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[BucketLevel] {
+        match &self.0 {
+            Buckets::One(one) => std::slice::from_ref(one),
+            Buckets::Two(two) => two,
+            Buckets::More(more) => more,
+        }
+    }
+
+    #[inline]
+    pub(super) fn as_mut_slice(&mut self) -> &mut [BucketLevel] {
+        match &mut self.0 {
+            Buckets::One(one) => std::slice::from_mut(one),
+            Buckets::Two(two) => two,
+            Buckets::More(more) => more,
+        }
+    }
+
+    /// Returns the state as a rule of `count` buckets sees it.
+    #[inline]
+    pub(super) fn first(&self, count: usize) -> First<'_> {
+        let buckets = self.as_slice();
+        let buckets = &buckets[..count.min(buckets.len())];
+        let written_at = |bucket: &BucketLevel| bucket.written_at;
+        let last = buckets.iter().map(written_at).max().unwrap_or_default();
+        First {
+            buckets,
+            added: BucketLevel {
+                written_at: last,
+                level: Ticks::NONE,
+            },
+        }
+    }
+}
+
+/// The first buckets of a state.
+#[derive(Clone, Copy)]
+pub(super) struct First<'a> {
+    buckets: &'a [BucketLevel],
+    /// Stands for buckets that were added to the rule since: empty at the last write.
+    added: BucketLevel,
+}
+
+impl First<'_> {
+    /// Returns the instant of the last write to any of them.
+    #[inline]
+    pub(super) fn written_at(&self) -> Timestamp {
+        self.added.written_at
+    }
+
+    #[inline]
+    pub(super) fn bucket(&self, n: usize) -> &BucketLevel {
+        self.buckets.get(n).unwrap_or(&self.added)
+    }
+}

@@ -1,0 +1,262 @@
+//! The rule: a queue and its outflow.
+
+use std::{
+    collections::VecDeque,
+    num::{NonZeroU64, NonZeroU128},
+    time::Duration,
+};
+
+use crate::{
+    algorithm::{
+        mark::Mark,
+        of_quota::of_quota,
+        ticks::{MOST_NANOS, PER_NANO, Rate, Ticks},
+    },
+    clock::Timestamp,
+    error::Error,
+    quota::Quota,
+};
+
+/// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first out. Calls that find the
+/// queue full are refused.
+///
+/// The answer to a call is how long it has to wait ([`Verdict::Delay`](crate::Verdict::Delay)). The first
+/// call of an idle queue leaves at once. Every later one leaves at least an interval (period / amount) after the one
+/// before. Nothing is saved up while the queue is idle, because smoothing is the point. A call of cost c
+/// departs as one, and occupies the c − 1 intervals after its departure. It is admitted if it fits
+/// into the queue and the one place of the call that is just leaving, so the capacity is the queue + 1.
+/// Behind a layer a request is held until its departure, without any capacity of the inner service. That requires
+/// the feature `tokio`, which `axum` and `tonic` enable; without it only a `queue` of 0 works.
+///
+/// | setting | | default |
+/// |---|---|---|
+/// | [`queue`](Self::queue) | how many units may wait; with 0 nothing ever waits | the quota's amount |
+/// | [`max_wait`](Self::max_wait) | calls that would wait longer are refused at once | none |
+///
+/// # Guarantees
+///
+/// Departures lie at least an interval apart, to the nanosecond to which a delay is rounded up; the
+/// roundings never add up. A delay is at most queue · interval. In any span Δt at most 1 + rate · Δt calls
+/// depart, and in units at most rate · Δt and the last one's cost, whatever the arrivals were. Without a
+/// maximum wait it admits, call for call, what a [`TokenBucket`](super::TokenBucket) with a burst of
+/// queue + 1 admits: it is that bucket upside down.
+///
+/// The interval is rounded down to ticks of a third of a nanosecond, as that of a [token bucket](super::TokenBucket#rounding)
+/// is.
+///
+/// # Limitations
+///
+/// A call departs when its caller has waited, and a caller may oversleep. Tokio's timer wakes in whole
+/// milliseconds: requests behind a layer may follow each other a millisecond closer than told, and
+/// above 1000/s several leave at once. What is admitted together with other rules or limits waits for the
+/// longest delay of all, and so may leave this queue late.
+///
+/// # Calls that are cancelled
+///
+/// A waiting call that is given back ([`settle`](super::Algorithm::settle) to 0, which is what a layer does
+/// when the future of a response is dropped) leaves its place to those who are not told their delay yet:
+///
+/// - The last place of the queue is free at once, and with it all places right before it that were
+///   given back earlier. A queue whose calls are all cancelled, in any order, is idle.
+/// - A place in the middle is remembered until it is the last one, or has passed. Those who wait behind it
+///   keep what they were told, and nobody who comes later leaves before them.
+///
+/// A call is recognised by its cost and its departure. So nothing is given back by a call that was admitted
+/// while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one at a rate
+/// above 10⁹/s, gives its place back only if it is the only call at its instant and none has come since.
+///
+/// # Memory
+///
+/// A packed state of 8 bytes per key if the interval is at least a nanosecond and the queue drains within two years; 32 bytes
+/// otherwise. While places in the middle are given back, 32 and 128 for up to four of them, then 24 to 48 for each one more.
+///
+/// # When the rule changes
+///
+/// The backlog carries over as time: who was told a delay keeps it, and the first call under the new rule
+/// departs behind them. A backlog that is longer than the new queue is a full queue.
+///
+/// # When the clock steps back
+///
+/// Time stands still for a key at its last write, until the clock has caught up. Delays count from there, so
+/// that no step makes one longer than queue · interval; all other waits are on the clock, and contain the
+/// step.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Cost, LeakyBucket, Timestamp, Verdict};
+/// use tollgate::algorithm::Algorithm;
+///
+/// let rule = LeakyBucket::per_second(10).queue(2);
+/// let (mut state, noon) = (None, Timestamp::from_nanos(43_200_000_000_000));
+/// let mut call = || rule.step(&mut state, noon, Cost::ONE).decision();
+/// assert_eq!(call().verdict(), Verdict::Allow);
+/// assert_eq!(call().verdict(), Verdict::Delay(Duration::from_millis(100)));
+/// assert_eq!(call().verdict(), Verdict::Delay(Duration::from_millis(200)));
+/// let refused = call();
+/// assert_eq!(refused.verdict(), Verdict::Refuse);
+/// assert_eq!(refused.retry_after(), Some(Duration::from_millis(100)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeakyBucket {
+    pub(super) quota: Quota,
+    /// The queue and one more.
+    pub(super) capacity: NonZeroU64,
+    /// In nanoseconds.
+    pub(super) max_wait: Option<NonZeroU64>,
+    pub(super) rate: Rate,
+}
+
+/// The state of a key under a [`LeakyBucket`]: when the next departure is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeakyBucketState {
+    pub(super) written_at: Timestamp,
+    /// Places before the last one that were given back. Boxed, because there are seldom any.
+    pub(super) freed: Option<Box<Freed>>,
+    /// From the last write to the next free departure, never below zero.
+    pub(super) backlog: Ticks,
+    /// Whether the last write was the only call at its instant.
+    pub(super) sole: bool,
+}
+
+impl LeakyBucket {
+    /// Creates a queue that calls leave at `quota`'s rate, with room for the quota's amount.
+    pub const fn new(quota: Quota) -> Self {
+        let capacity = NonZeroU64::MIN.saturating_add(quota.amount());
+        Self::with(quota, capacity, None)
+    }
+
+    const fn with(quota: Quota, capacity: NonZeroU64, max_wait: Option<NonZeroU64>) -> Self {
+        Self {
+            quota,
+            capacity,
+            max_wait,
+            rate: Rate::of(quota, capacity.get(), capacity.get()),
+        }
+    }
+
+    /// Sets how many units may wait.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_queue`](Self::try_queue) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn queue(self, units: u64) -> Self {
+        self.try_queue(units)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sets how many units may wait.
+    ///
+    /// # Errors
+    ///
+    /// When `units` is above 2⁴⁰, or such a queue takes more than 2⁹⁵ ns to drain; or when it is 0 and
+    /// a maximum wait is set.
+    pub fn try_queue(self, units: u64) -> Result<Self, Error> {
+        if units > Quota::MAX_AMOUNT {
+            return Err(Error::new(format!(
+                "a queue of {units}: expected at most 2^40 (1099511627776); count in larger units"
+            )));
+        }
+        let capacity = NonZeroU64::MIN.saturating_add(units);
+        if self.quota.time_of(capacity.get()) >= MOST_NANOS as u128 {
+            return Err(Error::new(format!(
+                "a queue of {units} at {} takes more than 10^12 years to drain: \
+                 expected less; choose a smaller one or a faster rate",
+                self.quota
+            )));
+        }
+        Self::with(self.quota, capacity, self.max_wait).checked()
+    }
+
+    /// Refuses calls at once that would wait longer than `wait`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_max_wait`](Self::try_max_wait) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn max_wait(self, wait: Duration) -> Self {
+        self.try_max_wait(wait)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Refuses calls at once that would wait longer than `wait`.
+    ///
+    /// Cut to 2⁶⁴ − 1 ns.
+    ///
+    /// # Errors
+    ///
+    /// When `wait` is zero, or the queue is 0, in which nothing waits.
+    pub fn try_max_wait(self, wait: Duration) -> Result<Self, Error> {
+        let wait = NonZeroU128::new(wait.as_nanos()).ok_or_else(|| {
+            Error::new(
+                "a max-wait of 0: expected a positive wait; to let nothing wait, set `queue=0` instead",
+            )
+        })?;
+        let max_wait = Some(NonZeroU64::try_from(wait).unwrap_or(NonZeroU64::MAX));
+        Self::with(self.quota, self.capacity, max_wait).checked()
+    }
+
+    /// Checks that its settings go together.
+    fn checked(self) -> Result<Self, Error> {
+        if self.capacity == NonZeroU64::MIN && self.max_wait.is_some() {
+            return Err(Error::new(
+                "a queue of 0 together with a max-wait: expected one of them; nothing waits where the queue is 0, \
+                 so leave the max-wait out, or choose a queue of at least 1",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Returns whether a [`Mark`] holds its states.
+    ///
+    /// Only if calls can be told apart by their departures: a mark does not hold whether the last call was the only one at its
+    /// instant.
+    #[inline]
+    pub(super) const fn is_packed(&self) -> bool {
+        match self.rate.in_ticks() {
+            Some(units) => units.price >= PER_NANO as i64 && units.full <= Mark::LONGEST as i64,
+            None => false,
+        }
+    }
+
+    /// Returns the rate at which calls leave, as written.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Returns the greatest cost that can ever pass: the queue and one unit more.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity.get()
+    }
+
+    /// Returns the maximum wait that was set.
+    pub const fn longest_wait(&self) -> Option<Duration> {
+        match self.max_wait {
+            Some(nanos) => Some(Duration::from_nanos(nanos.get())),
+            None => None,
+        }
+    }
+}
+
+of_quota!(
+    LeakyBucket,
+    "A queue that `amount` calls leave within a second, with room for as many.",
+    "A queue that `amount` calls leave within a minute, with room for as many.",
+    "A queue that `amount` calls leave within an hour, with room for as many.",
+    "A queue that `amount` calls leave within a day of 24 hours, with room for as many."
+);
+
+/// Places before the last one that were given back and have not passed, in the order of their departures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Freed(pub(super) VecDeque<Place>);
+
+/// A place in the queue: the time from its departure to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) departs: Timestamp,
+    pub(super) span: Ticks,
+}

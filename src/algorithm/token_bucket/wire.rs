@@ -1,0 +1,192 @@
+//! The text of a bucket, and its state as bytes and in the numbers of a script.
+
+use std::fmt::{self, Display};
+
+use super::rule::{BucketLevel, DAY, GivenBack, TokenBucket, TokenBucketState};
+use crate::{
+    algorithm::{
+        codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
+        scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
+        text::{Words, text},
+        ticks::{ScriptRate, Ticks},
+    },
+    error::Error,
+    quota::fmt_duration,
+};
+
+impl TokenBucket {
+    /// Writes the quota, and the settings that differ from the defaults.
+    pub(in crate::algorithm) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.quota)?;
+        if self.burst.get() != self.quota.amount() {
+            write!(f, " burst={}", self.burst)?;
+        }
+        if !self.starts_full() {
+            write!(f, " initial={}", self.initial)?;
+        }
+        // Also if it does not matter, so that parsing gives an equal rule.
+        if self.keep != DAY {
+            f.write_str(" keep=")?;
+            fmt_duration(self.keep, f)?;
+        }
+        Ok(())
+    }
+
+    /// Parses a quota and settings, without the name before them.
+    pub(in crate::algorithm) fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+        let mut bucket = Self::new(words.quota()?);
+        let settings = words.settings(&["burst", "initial", "keep"])?;
+        if let Some(word) = settings[0] {
+            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
+        }
+        if let Some(word) = settings[1] {
+            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
+        }
+        if let Some(word) = settings[2] {
+            bucket = bucket.keep(word.duration()?);
+        }
+        Ok(bucket)
+    }
+}
+
+text! {
+    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left out.
+    TokenBucket
+}
+
+/// Version 2, of a key to which something was given back.
+const GIVEN_BACK: u8 = TokenBucket::TAG + 1;
+
+/// The second version has what was given back: most keys have nothing.
+impl Codec for TokenBucketState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let given_back = self.given_back;
+        if given_back.is_none() {
+            return self.level.encode(bytes);
+        }
+        bytes.push(GIVEN_BACK);
+        self.level.put(bytes);
+        put_number(bytes, given_back.nanos());
+        put_instant(bytes, given_back.until());
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        if bytes.first() != Some(&GIVEN_BACK) {
+            return BucketLevel::decode(bytes).map(Self::from);
+        }
+        take_tag(bytes, GIVEN_BACK)?;
+        Ok(Self {
+            level: BucketLevel::take(bytes)?,
+            given_back: GivenBack::new(take_number(bytes)?, take_instant(bytes)?),
+        })
+    }
+}
+
+/// The same bytes as the state of a key to which nothing was given back.
+impl Codec for BucketLevel {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(TokenBucket::TAG);
+        self.put(bytes);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, TokenBucket::TAG)?;
+        Self::take(bytes)
+    }
+}
+
+impl BucketLevel {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        put_instant(bytes, self.written_at);
+        self.level.encode(bytes);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Result<Self, Error> {
+        Ok(Self {
+            written_at: take_instant(bytes)?,
+            level: Ticks::decode(bytes)?,
+        })
+    }
+}
+
+/// Longer than a script's clock can go, in microseconds.
+const FOR_EVER: u64 = 1 << 52;
+
+impl TokenBucket {
+    /// The bucket as a script reads it, for itself or as one of `rule`: gain of a microsecond, price of a token,
+    /// burst, initial fill, and how long that is kept.
+    pub(in crate::algorithm) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
+        let (burst, initial) = (self.burst.get(), self.initial);
+        let ScriptRate { gain, price } = ScriptRate::of(&self.rate, self.quota);
+        // One microsecond's gain more than there ever is.
+        fitting(
+            (i128::from(burst.max(initial)) * price + gain) as u128,
+            rule,
+        )?;
+        let keep = if self.starts_full() {
+            0
+        } else if self.keep / MICRO < FOR_EVER {
+            micros(self.keep, rule)?
+        } else {
+            FOR_EVER as i64
+        };
+        Ok([
+            gain as i64,
+            price as i64,
+            burst as i64,
+            initial as i64,
+            keep,
+        ])
+    }
+
+    /// The span of `level` units of a `gain` a microsecond.
+    pub(in crate::algorithm) fn span(&self, level: i64, gain: i64) -> Option<Ticks> {
+        ScriptRate::of(&self.rate, self.quota).span(level, gain)
+    }
+
+    /// The level and the gain that a script keeps of a span.
+    ///
+    /// Within a microsecond the bucket is filled no further: rounded in favour of the limit.
+    pub(in crate::algorithm) fn level(&self, span: Ticks) -> [i64; 2] {
+        ScriptRate::of(&self.rate, self.quota).level(span)
+    }
+}
+
+impl Scripted for TokenBucket {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        let numbers = self.numbers(self)?;
+        parts.push([&[Self::KIND], &numbers[..]].concat());
+        Ok(())
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<TokenBucketState> {
+        let Some([Some(part)]) = parts.first_chunk() else {
+            return None;
+        };
+        let (at, level, gain, given_back) = match part[..] {
+            [Self::KIND, at, level, gain] => (at, level, gain, GivenBack::NONE),
+            [Self::KIND, at, level, gain, micros, until] => {
+                let nanos = natural(micros)? * MICRO;
+                (at, level, gain, GivenBack::new(nanos, instant(until)?))
+            }
+            _ => return None,
+        };
+        let level = BucketLevel {
+            written_at: instant(at)?,
+            level: self.span(level, gain)?,
+        };
+        Some(TokenBucketState { level, given_back })
+    }
+
+    fn state_parts(&self, state: &TokenBucketState, parts: &mut Vec<Option<Part>>) {
+        let [level, gain] = self.level(state.level.level);
+        let at = in_micros(state.level.written_at);
+        let mut part = vec![Self::KIND, at, level, gain];
+        let given_back = state.given_back;
+        if !given_back.is_none() {
+            part.push(count(given_back.nanos().div_ceil(MICRO)));
+            part.push(in_micros(given_back.until()));
+        }
+        parts.push(Some(part));
+    }
+}
