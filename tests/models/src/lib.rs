@@ -6,6 +6,7 @@
 #![allow(
     dead_code,
     unused_imports,
+    unused_macros,
     reason = "the files under test are parts of a larger crate"
 )]
 
