@@ -105,6 +105,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
         now: Moment,
     ) -> Decision {
+        // Before the table: only states that are not packed come here often, and they are in the map.
+        if let Some(mut slot) = shard.get_mut(place) {
+            return slot.step(rule, now.at(), cost).decision();
+        }
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
                 let (claim, survey) = self.claim_or_survey(place, meter, now);
@@ -114,9 +118,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         };
         if let Some(claim) = claim {
             return self.step_claimed(claim, shard, place, rule, cost, now);
-        }
-        if let Some(slot) = shard.get_mut(place) {
-            return slot.step(rule, now.at(), cost).decision();
         }
         match metered {
             Some(metered) => self.newcomer(shard, place, rule, metered, cost),

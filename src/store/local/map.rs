@@ -1,24 +1,24 @@
-//! States of any size, by fingerprint: shards with a lock each, and the queue in which slots are
-//! looked at for forgetting.
+//! States of any size, by fingerprint, in shards with a lock each.
 //!
-//! Invariant, of each shard under its lock: a fingerprint stands in the queue exactly once if it is in
-//! the shard, and not at all otherwise.
+//! A shard's lock guards more than the `DashMap` can: the queue in which slots are checked for expiry, decisions that
+//! span several keys, and the insertion and removal of all its keys in the [table](super::table).
 //!
-//! Locks: a shard's queue is locked only under the shard's write lock, and several shards only in
-//! ascending order. A shard's lock is also that of all its keys' coming and going in the
-//! [table](super::table).
+//! Invariant of each shard, under its lock: the queue contains a fingerprint exactly once if the map contains it, and
+//! not at all otherwise.
+//!
+//! Lock order: several shards are locked in ascending order. The `DashMap` is accessed only under the lock of the key's
+//! shard, through one guard at a time. Its own shards are the same, so none of its locks is ever waited for.
 
 use std::{
     collections::VecDeque,
     hash::{BuildHasherDefault, Hasher},
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use dashmap::{DashMap, RwLockWriteGuard, SharedValue};
-use hashbrown::raw::RawTable;
+use dashmap::{DashMap, mapref::one::RefMut};
 
 use super::slot::Slot;
 use crate::clock::Timestamp;
@@ -32,46 +32,45 @@ pub(super) struct Place {
 
 pub(super) struct Map<S> {
     map: DashMap<u64, Slot<S>, BuildHasherDefault<Identity>>,
-    queues: Box<[Mutex<VecDeque<u64>>]>,
-    /// How many there are.
-    keys: AtomicUsize,
+    queues: Box<[Queue]>,
+    /// Whether it was ever in use.
+    is_used: AtomicBool,
     /// The shard at which the next search for room begins.
     next: AtomicUsize,
 }
 
+/// The fingerprints of a shard, in the order in which their slots are checked for expiry.
+// Padded: threads that lock neighbouring shards share no cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Queue(Mutex<VecDeque<u64>>);
+
 /// Many small shards rather than few large ones: a shard that grows moves its slots at once.
 const SHARDS: usize = 128;
-/// Old slots that an insertion looks at. Two per new one, so that forgetting outruns inserting.
+/// Old slots that an insertion checks. Two per new one, so that forgetting outruns inserting.
 const LOOKS: usize = 2;
-/// Slots that a newcomer looks at in another shard when the store is full.
+/// Slots that a newcomer checks in another shard when the store is full.
 const SEARCHED_SLOTS: usize = 4;
 
 impl<S> Map<S> {
     pub(super) fn new() -> Self {
-        let map = DashMap::with_capacity_and_hasher_and_shard_amount(
-            0,
-            BuildHasherDefault::default(),
-            SHARDS,
-        );
+        let map = DashMap::with_hasher_and_shard_amount(BuildHasherDefault::default(), SHARDS);
         Self {
             map,
-            queues: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            keys: AtomicUsize::new(0),
+            queues: (0..SHARDS).map(|_| Queue::default()).collect(),
+            is_used: AtomicBool::new(false),
             next: AtomicUsize::new(0),
         }
     }
 
     #[inline]
     pub(super) fn place(&self, fingerprint: u64) -> Place {
-        let shard = self.map.determine_shard(fingerprint as usize);
+        // The bits by which the `DashMap` chooses its own shard, below the seven that tag the entries of its tables.
+        let shard = (fingerprint as usize) << 7 >> (usize::BITS - SHARDS.ilog2());
         Place { fingerprint, shard }
     }
-}
 
-type Slots<S> = RawTable<(u64, SharedValue<Slot<S>>)>;
-
-impl<S> Map<S> {
-    /// Locks the shard of a place for writing.
+    /// Locks the shard of a place.
     #[inline]
     pub(super) fn lock(&self, place: Place) -> Shard<'_, S> {
         self.lock_shard(place.shard)
@@ -79,125 +78,115 @@ impl<S> Map<S> {
 
     #[inline]
     pub(super) fn lock_shard(&self, shard: usize) -> Shard<'_, S> {
+        let queue = self.queues[shard].0.lock();
         Shard {
-            slots: self.map.shards()[shard].write(),
+            // The queue is changed by nothing that can panic.
+            queue: queue.unwrap_or_else(PoisonError::into_inner),
             map: self,
-            shard,
         }
     }
 
-    /// Forgets everything; tells how many keys there were.
-    pub(super) fn clear(&self) -> usize {
-        (0..SHARDS)
-            .map(|shard| {
-                let mut shard = self.lock_shard(shard);
-                let removed = shard.slots.len();
-                shard.slots.clear();
-                shard.queue().clear();
-                self.keys.fetch_sub(removed, Ordering::Relaxed);
-                removed
-            })
-            .sum()
+    /// Locks a shard unless another thread has locked it.
+    fn try_lock_shard(&self, shard: usize) -> Option<Shard<'_, S>> {
+        let queue = match self.queues[shard].0.try_lock() {
+            Ok(queue) => queue,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Shard { queue, map: self })
     }
 
-    /// Looks for slots to forget in the next shard, unless somebody has locked it; tells how many it forgot.
+    /// Removes all keys and returns how many there were.
+    pub(super) fn clear(&self) -> usize {
+        let clear = |shard| self.lock_shard(shard).clear();
+        (0..SHARDS).map(clear).sum()
+    }
+
+    /// Removes expired slots from the next shard, unless another thread has locked it. Returns how many it removed.
     ///
-    /// The work is bounded: an attacker who fills the store makes each newcomer look at
-    /// four slots, not at all of them. Safe under the lock of another shard, for it waits for none.
+    /// The work is bounded: an attacker who fills the store makes each newcomer check four slots, not all of them. The
+    /// caller may hold the lock of another shard: this waits for none.
     pub(super) fn make_room(&self, now: Timestamp) -> usize {
         // Relaxed: a key that is missed now is found by the next newcomer.
-        if self.keys.load(Ordering::Relaxed) == 0 {
+        if !self.is_used.load(Ordering::Relaxed) {
             return 0;
         }
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        self.map.shards()[shard].try_write().map_or(0, |slots| {
-            let mut shard = Shard {
-                slots,
-                map: self,
-                shard,
-            };
-            shard.forget(SEARCHED_SLOTS, now)
-        })
+        self.try_lock_shard(shard)
+            .map_or(0, |mut shard| shard.forget(SEARCHED_SLOTS, now))
     }
 }
 
-/// A shard that is locked.
+/// A locked shard.
 pub(super) struct Shard<'a, S> {
-    slots: RwLockWriteGuard<'a, Slots<S>>,
+    queue: MutexGuard<'a, VecDeque<u64>>,
     map: &'a Map<S>,
-    shard: usize,
 }
 
 impl<S> Shard<'_, S> {
     #[inline]
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Slot<S>> {
-        if self.slots.is_empty() {
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<RefMut<'_, u64, Slot<S>>> {
+        if self.queue.is_empty() {
             return None;
         }
-        let fingerprint = place.fingerprint;
-        self.slots
-            .get_mut(fingerprint, |(stored, _)| *stored == fingerprint)
-            .map(|(_, slot)| slot.get_mut())
+        self.map.map.get_mut(&place.fingerprint)
     }
 
     /// Inserts a slot that is not there.
     pub(super) fn insert(&mut self, place: Place, slot: Slot<S>) {
-        let fingerprint = place.fingerprint;
-        let entry = (fingerprint, SharedValue::new(slot));
-        self.slots.insert(fingerprint, entry, |(stored, _)| *stored);
-        self.queue().push_back(fingerprint);
-        self.map.keys.fetch_add(1, Ordering::Relaxed);
+        self.queue.push_back(place.fingerprint);
+        self.map.map.insert(place.fingerprint, slot);
+        // A flag that is written once, not a count: threads that insert would contend for it.
+        if !self.map.is_used.load(Ordering::Relaxed) {
+            self.map.is_used.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Takes a slot out.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Slot<S>> {
-        let slot = self.take(place.fingerprint)?;
-        self.queue().retain(|queued| *queued != place.fingerprint);
-        Some(slot)
+    /// Removes a slot; returns `true` if it was there.
+    pub(super) fn remove(&mut self, place: Place) -> bool {
+        let removed = self.remove_if(place.fingerprint, |_| true);
+        if removed {
+            self.queue.retain(|queued| *queued != place.fingerprint);
+        }
+        removed
     }
 
-    /// Forgets what says nothing any more among the few slots that were looked at longest ago;
-    /// tells how many.
+    /// Removes what is expired of the few slots whose last check is longest ago; returns how many.
     pub(super) fn forget_some(&mut self, now: Timestamp) -> usize {
         self.forget(LOOKS, now)
     }
 
     fn forget(&mut self, looks: usize, now: Timestamp) -> usize {
         let mut forgotten = 0;
-        for _ in 0..looks.min(self.slots.len()) {
-            let Some(fingerprint) = self.queue().pop_front() else {
+        for _ in 0..looks.min(self.queue.len()) {
+            let Some(fingerprint) = self.queue.pop_front() else {
                 break;
             };
-            let slot = self
-                .slots
-                .get(fingerprint, |(stored, _)| *stored == fingerprint);
-            if slot.is_some_and(|(_, slot)| !slot.get().is_forgettable(now)) {
-                self.queue().push_back(fingerprint);
+            if self.remove_if(fingerprint, |slot| slot.is_forgettable(now)) {
+                forgotten += 1;
             } else {
-                forgotten += usize::from(self.take(fingerprint).is_some());
+                self.queue.push_back(fingerprint);
             }
         }
         forgotten
     }
 
-    /// Takes a slot out of the shard, but not out of the queue.
-    fn take(&mut self, fingerprint: u64) -> Option<Slot<S>> {
-        let (_, slot) = self
-            .slots
-            .remove_entry(fingerprint, |(stored, _)| *stored == fingerprint)?;
-        self.map.keys.fetch_sub(1, Ordering::Relaxed);
-        Some(slot.into_inner())
+    fn clear(&mut self) -> usize {
+        let mut removed = 0;
+        while let Some(fingerprint) = self.queue.pop_front() {
+            removed += usize::from(self.remove_if(fingerprint, |_| true));
+        }
+        removed
     }
 
-    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
-        // A panic while the lock was held leaves at worst a fingerprint that is not looked at.
-        self.map.queues[self.shard]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Removes a slot from the map, but not from the queue.
+    fn remove_if(&self, fingerprint: u64, condition: impl Fn(&Slot<S>) -> bool) -> bool {
+        let condition = |_: &u64, slot: &Slot<S>| condition(slot);
+        self.map.map.remove_if(&fingerprint, condition).is_some()
     }
 }
 
-/// Passes on what is a hash already.
+/// Passes a fingerprint on: it is a hash already.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Identity(u64);
 

@@ -213,7 +213,7 @@ impl<S, C> Inner<S, C> {
                 claim.vacate();
                 true
             }
-            None => shard.remove(place).is_some(),
+            None => shard.remove(place),
         };
         self.room.give(usize::from(removed));
         removed

@@ -56,11 +56,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: Moment,
         look: impl FnOnce(Option<&S>) -> T,
     ) -> T {
-        if let Some(word) = self.table.look(place.fingerprint) {
-            return look(self.state_of(rule, word, now).as_ref());
-        }
         if let Some(slot) = shard.get_mut(place) {
             return look(slot.state.as_ref());
+        }
+        if let Some(word) = self.table.look(place.fingerprint) {
+            return look(self.state_of(rule, word, now).as_ref());
         }
         // After the key was seen to be in no slot: what it owes was noted before.
         let owed = self.table.owed(place.fingerprint);

@@ -11,16 +11,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let place = self.place(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(place);
         let now = self.moment();
+        if let Some(mut slot) = shard.get_mut(place) {
+            // In place: a log may be long.
+            slot.settle(settlement, now.at());
+            return;
+        }
         if let Some(claim) = self.table.claim(place.fingerprint) {
             let mut held = self.held(rule, claim.word(), now);
             if held.settle(settlement, now.at()) {
                 self.replace(claim, &mut shard, place, rule, held, now);
             }
-            return;
-        }
-        if let Some(slot) = shard.get_mut(place) {
-            // In place: a log may be long.
-            slot.settle(settlement, now.at());
             return;
         }
         // Read again: it may have been forgotten since, by the time that another thread read.

@@ -91,7 +91,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let looks: Few<Decision> = asks
             .iter()
             .zip(&index)
-            .map(|(ask, part)| ask.rule().look(parts[*part].state(&mut shards), now.at()))
+            .map(|(ask, part)| parts[*part].look(&mut shards, ask, now))
             .collect();
         let admits = |(ask, look): (&Ask<'_, A>, &Decision)| look.would_admit(ask.cost());
         let all = asks.iter().zip(&looks).all(admits);
@@ -107,9 +107,9 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 part.held.is_none()
             } else {
                 // Who passes spends nothing, nor may it by what the first sight of another one's rule has written.
-                let passes = |state| ask.rule().look(state, now.at()).would_admit(ask.cost());
-                looks[n].would_admit(ask.cost())
-                    || part.written_by.is_some() && passes(part.state(&mut shards))
+                let passes = |look: Decision| look.would_admit(ask.cost());
+                passes(looks[n])
+                    || part.written_by.is_some() && passes(part.look(&mut shards, ask, now))
             };
             if is_later {
                 continue;
@@ -145,10 +145,20 @@ fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
 }
 
 impl<S: Clone> Part<'_, S> {
-    fn state<'p>(&'p self, shards: &'p mut Shards<'_, S>) -> Option<&'p S> {
+    /// The decision of an ask's rule on the state as it is.
+    fn look<A: Algorithm<State = S>>(
+        &self,
+        shards: &mut Shards<'_, S>,
+        ask: &Ask<'_, A>,
+        now: Moment,
+    ) -> Decision {
+        let look = |state| ask.rule().look(state, now.at());
         match &self.held {
-            Some(held) => held.slot.state.as_ref(),
-            None => shards.of(self.place).get_mut(self.place)?.state.as_ref(),
+            Some(held) => look(held.slot.state.as_ref()),
+            None => match shards.of(self.place).get_mut(self.place) {
+                Some(slot) => look(slot.state.as_ref()),
+                None => look(None),
+            },
         }
     }
 
@@ -168,8 +178,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         place: Place,
         asked_by: usize,
     ) -> Part<'a, S> {
-        let claim = self.table.claim(place.fingerprint);
-        let is_new = claim.is_none() && shards.of(place).get_mut(place).is_none();
+        let is_in_map = shards.of(place).get_mut(place).is_some();
+        let claim = match is_in_map {
+            true => None,
+            false => self.table.claim(place.fingerprint),
+        };
+        let is_new = claim.is_none() && !is_in_map;
         Part {
             place,
             claim,
@@ -222,7 +236,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let step = match &mut part.held {
             Some(held) => held.step(rule, now.at(), cost),
             None => match shards.of(part.place).get_mut(part.place) {
-                Some(slot) => slot.step(rule, now.at(), cost),
+                Some(mut slot) => slot.step(rule, now.at(), cost),
                 // No key leaves a shard that is locked.
                 None => rule.step(&mut None, now.at(), cost),
             },
@@ -288,7 +302,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                     claim.vacate();
                     true
                 }
-                Some(Home::Map) => shards.of(part.place).remove(part.place).is_some(),
+                Some(Home::Map) => shards.of(part.place).remove(part.place),
                 Some(Home::Nowhere(_)) | None => false,
             };
             self.room.give(usize::from(removed));
@@ -311,7 +325,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             let shard = shards.of(place);
             if let Some(claim) = part.claim {
                 self.replace(claim, shard, place, rule, held, now);
-            } else if let Some(slot) = shard.get_mut(place) {
+            } else if let Some(mut slot) = shard.get_mut(place) {
                 *slot = held.slot;
             }
         }

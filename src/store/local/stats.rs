@@ -27,7 +27,9 @@ pub struct Stats {
     pub let_through: u64,
 }
 
+// Padded as `Room` is.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct Counters {
     pub(super) inserted: AtomicU64,
     pub(super) pushed_out: AtomicU64,

@@ -1,5 +1,7 @@
 //! The map, with loom's locks: a few shards, chosen by the lowest bits of a key.
 
+use std::ops::DerefMut;
+
 use loom::sync::{Mutex, MutexGuard};
 
 use super::slot::Slot;
@@ -45,7 +47,7 @@ impl<S> Map<S> {
 pub(super) struct Shard<'a, S>(MutexGuard<'a, Vec<(u64, Slot<S>)>>);
 
 impl<S> Shard<'_, S> {
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Slot<S>> {
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<impl DerefMut<Target = Slot<S>>> {
         let found = self.0.iter_mut().find(|(key, _)| *key == place.fingerprint);
         found.map(|(_, slot)| slot)
     }
@@ -55,12 +57,12 @@ impl<S> Shard<'_, S> {
         self.0.push((place.fingerprint, slot));
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Option<Slot<S>> {
-        let at = self
-            .0
-            .iter()
-            .position(|(key, _)| *key == place.fingerprint)?;
-        Some(self.0.swap_remove(at).1)
+    pub(super) fn remove(&mut self, place: Place) -> bool {
+        let found = self.0.iter().position(|(key, _)| *key == place.fingerprint);
+        if let Some(at) = found {
+            self.0.swap_remove(at);
+        }
+        found.is_some()
     }
 
     pub(super) fn forget_some(&mut self, _: Timestamp) -> usize {
