@@ -38,6 +38,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return self.newcomer_without_mark(shard, place, rule, cost);
         }
         self.kinds.note(rule.state_kind());
+        if self.room.is_full() {
+            // `make_room` skips this shard, since it is locked.
+            self.forgotten(shard.forget_some(now.at()));
+        }
         // Where no slot can be had, what it would owe in one.
         let mut owes = None;
         for _ in 0..TRIES {
