@@ -334,10 +334,7 @@ impl Decision {
     /// The greatest cost in units that would pass at the same instant, right after.
     /// `None` when undecided.
     pub fn remaining(&self) -> Option<u64> {
-        match self.limit {
-            Some(_) => Some(self.source.numbers().remaining),
-            None => None,
-        }
+        self.limit.map(|_| self.numbers().remaining)
     }
 
     /// The least wait after which the same call would pass if nothing else happened.

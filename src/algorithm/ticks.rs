@@ -131,7 +131,7 @@ impl Ticks {
     /// Takes a span, rounded down to a part of a tick; this is exact if it was [encoded](Self::encode).
     pub(super) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
         let (whole, fraction) = take_nanos(bytes)?;
-        let part = i128::from(fraction) * PARTS_PER_NANO >> FRACTION_BITS;
+        let part = (i128::from(fraction) * PARTS_PER_NANO) >> FRACTION_BITS;
         Ok(Self::from_parts(whole * PARTS_PER_NANO + part))
     }
 
@@ -140,7 +140,7 @@ impl Ticks {
         let (whole, fraction) = take_nanos(bytes)?;
         // The fraction itself was rounded up.
         let part = match fraction.checked_sub(1) {
-            Some(less) => (i128::from(less) * PARTS_PER_NANO >> FRACTION_BITS) + 1,
+            Some(less) => ((i128::from(less) * PARTS_PER_NANO) >> FRACTION_BITS) + 1,
             None => 0,
         };
         Ok(Self::from_parts(whole * PARTS_PER_NANO + part))
@@ -192,7 +192,6 @@ const MOST_NARROW: i128 = 1 << 61;
 const CUT: i64 = 1 << 62;
 
 /// In ticks: these rules count in no parts of them.
-
 impl Width for i64 {
     const ZERO: Self = 0;
 

@@ -198,8 +198,6 @@ fn setting(whole_intervals: bool) -> impl Strategy<Value = Setting> {
             initial: bucket.burst,
             ..bucket
         });
-        let slowness =
-            |bucket: &Bucket| BigRational::new(bucket.period.into(), bucket.amount.into());
         let (committed, peak) = if a.exact_interval() < b.exact_interval() {
             (b, a)
         } else {

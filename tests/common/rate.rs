@@ -67,5 +67,5 @@ pub fn can_be(amount: u64, period: u64, most: u64) -> bool {
 pub fn is_exact(amount: u64, period: u64, most: u64) -> bool {
     const YEAR: u128 = 365 * 86_400_000_000_000;
     let fills = u128::from(most) * u128::from(period) / u128::from(amount);
-    can_be(amount, period, most) && (period % amount == 0 || fills < 1_000_000 * YEAR)
+    can_be(amount, period, most) && (period.is_multiple_of(amount) || fills < 1_000_000 * YEAR)
 }

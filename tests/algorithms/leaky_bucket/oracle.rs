@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::{One, ToPrimitive, Zero};
+use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
     Cost, Decision, LeakyBucket, Quota, Timestamp, Verdict,
