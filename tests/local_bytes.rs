@@ -65,14 +65,16 @@ fn a_key_takes_what_the_page_says() {
         ("any that has", bucket("token-bucket 5/1h")),
         ("any that has", any("leaky-bucket 5/1h")),
         ("any that has", any("fixed-window 5/1h")),
-        ("other `TokenBucket`", bucket("token-bucket 7/1h")),
+        ("any that has", bucket("token-bucket 7/1h")),
+        ("any that has", any("leaky-bucket 7/1h")),
+        ("other `TokenBucket`", bucket("token-bucket 7/1h initial=3")),
         (
             "other `FixedWindow`",
             bytes_of_a_key::<FixedWindow>("fixed-window 7/1h offset=1m"),
         ),
         (
             "other `LeakyBucket`",
-            bytes_of_a_key::<LeakyBucket>("leaky-bucket 7/1h"),
+            bytes_of_a_key::<LeakyBucket>("leaky-bucket 2/365d queue=4"),
         ),
         (
             "`WarmUp`",
@@ -107,7 +109,7 @@ fn a_key_takes_what_the_page_says() {
             "`SlidingLog` with",
             bytes_of_a_key::<SlidingLog>("sliding-log 7/1h"),
         ),
-        ("`AnyRule` of one", any("token-bucket 7/1h")),
+        ("`AnyRule` of one", any("token-bucket 7/1h initial=3")),
         ("`AnyRule` of one", any("sliding-window 7/1h")),
         (
             "`AnyRule` of one",

@@ -78,9 +78,9 @@ impl<A: Algorithm> Shop<A> {
 }
 
 /// In the table, and in the map.
-fn long_and_short() -> [[TokenBucket; 2]; 2] {
-    let seven: TokenBucket = "token-bucket 7/7001ms".parse().unwrap();
-    [TokenBucket::per_second(1), seven].map(|rule| [rule.burst(100), rule.burst(5)])
+fn long_and_short() -> [[AnyRule; 2]; 2] {
+    ["token-bucket", "cascade"]
+        .map(|name| [100, 5].map(|burst| format!("{name} 1/1s burst={burst}").parse().unwrap()))
 }
 
 #[test]
@@ -134,7 +134,8 @@ fn of_several_rules_in_one_request_the_longest_is_remembered() {
 /// A key that goes over from the table to the map, by a rule that has no marks.
 #[test]
 fn a_rule_without_marks_forgets_no_debt_of_a_rule_with_marks() {
-    let [[long, _], [_, short]] = long_and_short();
+    let long = TokenBucket::per_second(1).burst(100);
+    let short = long.burst(5).initial(4).keep(Duration::ZERO);
     let shop = Shop::new(12, AtCapacity::RefuseNewcomers);
     assert!(shop.spend(&long, 1, 95).is_admitted());
     assert!(shop.spend(&short, 1, 1).is_admitted());
@@ -204,7 +205,8 @@ fn rules() -> Vec<Rule> {
     // Interval and name of a rate.
     let rates = [
         (second, "1/1s"),
-        (7_001_000_000, "7/7001ms"),
+        // Rounded down to a third of a nanosecond, which is a whole nanosecond.
+        (7 * 1_000_142_857, "7/7001ms"),
         (second / 4, "4/1s"),
         (second * 60, "1/1m"),
         (second / 50, "50/1s"),
@@ -217,6 +219,14 @@ fn rules() -> Vec<Rule> {
                     .parse()
                     .unwrap(),
                 kind: "bucket",
+                buckets: vec![(interval, burst)],
+            });
+        }
+        // In the map.
+        for burst in [2, 20, 200] {
+            rules.push(Rule {
+                rule: format!("cascade {rate} burst={burst}").parse().unwrap(),
+                kind: "cascade",
                 buckets: vec![(interval, burst)],
             });
         }
@@ -235,7 +245,7 @@ fn rules() -> Vec<Rule> {
         rules.push(Rule {
             rule: text.parse().unwrap(),
             kind: "pair",
-            buckets: vec![(second, burst), (7_001_000_000, burst)],
+            buckets: vec![(second, burst), (7 * 1_000_142_857, burst)],
         });
     }
     // Windows of one length, and logs of one: what a shorter one has dropped is counted by no longer one.

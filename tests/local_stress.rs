@@ -33,7 +33,7 @@ struct Rule {
     burst: u64,
 }
 
-/// From 50 ms to 2000 s. The last one's states are no marks; its interval is rounded down.
+/// From 50 ms to 2000 s. The last one's interval is rounded down to a third of a nanosecond, which is a whole nanosecond.
 fn rules() -> [Rule; 6] {
     [
         ("20/1s burst=1", SECOND / 20, 1),

@@ -775,6 +775,30 @@ fn a_rate_that_is_rounded_stays_close_to_the_quota() {
     );
 }
 
+/// ALL-4: the interval is rounded down, never up, and headers show the quota as written.
+#[test]
+fn after_exactly_one_period_the_whole_amount_is_there() {
+    for seconds in [1, 7, 60, 3_600, 86_400] {
+        for amount in (1..=2_000).chain([9_999, 1_000_003, 29_999_999, 104_857_600]) {
+            let quota = Quota::new(amount, Duration::from_secs(seconds));
+            let (rule, mut state) = (TokenBucket::new(quota), None);
+            assert!(step(&rule, &mut state, 0, amount).is_admitted());
+            let (later, mut early) = (seconds * SECOND, state);
+            let refilled = step(&rule, &mut state, later, amount);
+            assert!(refilled.is_admitted(), "{rule}");
+            assert_eq!(
+                (refilled.quota(), rule.to_string()),
+                (Some(quota), format!("token-bucket {quota}"))
+            );
+            // And no more than a millionth of it early, at up to 3,000 a second.
+            if amount < 3_000 * seconds {
+                let early = step(&rule, &mut early, later - later / 1_000_000 - 1, amount);
+                assert!(!early.is_admitted(), "{rule}");
+            }
+        }
+    }
+}
+
 /// ALL-7.
 #[test]
 fn an_exhausted_client_stays_exhausted_under_a_new_rule() {

@@ -504,3 +504,100 @@ pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Scripted, TokenBucket};
+    use proptest::prelude::*;
+
+    fn decoded(take: fn(&mut &[u8]) -> Result<Ticks, Error>, upper: u64, lower: u32) -> i128 {
+        let mut bytes = Vec::new();
+        put_number(&mut bytes, upper);
+        put_number(&mut bytes, lower.into());
+        take(&mut &bytes[..]).unwrap().parts()
+    }
+
+    fn quotas() -> impl Strategy<Value = Quota> {
+        let amounts = prop_oneof![1..2_000_u64, 1..=Quota::MAX_AMOUNT];
+        let periods = prop_oneof![
+            prop::sample::select(vec![1, 60, 3_600, 86_400])
+                .prop_map(|seconds| seconds * 1_000_000_000),
+            (0..63_u32, 1..1_000_u64).prop_map(|(bits, more)| (1 << bits | more) & i64::MAX as u64),
+        ];
+        (amounts, periods).prop_filter_map("a quota that can be", |(amount, period)| {
+            Quota::try_new(amount, Duration::from_nanos(period)).ok()
+        })
+    }
+
+    /// The former release counted in the smallest units that made both exact, and this is whether those fitted into a script.
+    fn fitted_before(quota: Quota, tokens: u64) -> bool {
+        let (amount, period) = (u128::from(quota.amount()), u128::from(quota.period_nanos()));
+        let divisor = gcd(amount, period);
+        let (mut per_nano, mut per_token) = (amount / divisor, period / divisor);
+        if per_nano > 1 << 32 {
+            (per_nano, per_token) = (1 << 32, (per_token << 32).div_ceil(per_nano));
+        }
+        let own = gcd(per_token, per_nano * 1000);
+        let (gain, price) = (per_nano * 1000 / own, per_token / own);
+        gain <= 1 << 26 && u128::from(tokens) * price + gain < 1 << 53
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn spans_come_back(parts in -(1_i128 << 77)..1 << 77, nanos in (1_i128 << 79)..1 << 95) {
+            for parts in [parts, nanos * PARTS_PER_NANO] {
+                let span = Ticks::from_parts(parts);
+                prop_assert_eq!(span.parts(), parts);
+                let mut bytes = Vec::new();
+                span.encode(&mut bytes);
+                prop_assert_eq!(Ticks::decode(&mut &bytes[..]).unwrap(), span);
+                prop_assert_eq!(Ticks::decode_up(&mut &bytes[..]).unwrap(), span);
+            }
+        }
+
+        /// The former release wrote any fraction of a nanosecond, rounded up to 2^-32.
+        #[test]
+        fn what_the_former_release_wrote_is_rounded(nanos in 0..1_u64 << 61, part in 0..1_u64 << 32, of in 1..=1_u64 << 32) {
+            let part = part % of;
+            let lower = (part << 32).div_ceil(of) as u32;
+            let exact = |parts: i128| parts * i128::from(of);
+            let written = (i128::from(nanos) * i128::from(of) + i128::from(part)) * PARTS_PER_NANO;
+            // Never less than half a part of a tick is lost, and what is owed is never less than it was.
+            let held = decoded(Ticks::decode, nanos, lower);
+            prop_assert!(exact(held) <= written + i128::from(of) && written < exact(held + 1));
+            let owed = decoded(Ticks::decode_up, nanos, lower);
+            prop_assert!(exact(owed + 1) > written && exact(owed - 1) < written + i128::from(of));
+        }
+
+        #[test]
+        fn no_rule_that_fitted_into_a_script_stops_fitting(quota in quotas(), burst in prop_oneof![
+            1..100_u64, (0..=40_u32).prop_map(|bits| 1 << bits), 1..=Quota::MAX_AMOUNT,
+        ]) {
+            let Ok(rule) = TokenBucket::new(quota).try_burst(burst) else { return Ok(()) };
+            let fits = rule.rule_parts(&mut Vec::new()).is_ok();
+            prop_assert!(fits || !fitted_before(quota, burst), "{rule}");
+        }
+
+        /// As documented at the token bucket.
+        #[test]
+        fn rates_are_rounded_up_by_no_more_than_documented(quota in quotas(), burst in 1..=1_u64 << 32) {
+            let Ok(rule) = TokenBucket::new(quota).try_burst(burst) else { return Ok(()) };
+            let Units { price, bits, .. } = i128::units(&rule.rate, quota);
+            // How many times 10^9 the quota is the rate.
+            let exact = u128::from(quota.period_nanos()) * u128::from(PER_NANO << bits) * 1_000_000_000;
+            let ratio = exact / (u128::from(quota.amount()) * price as u128);
+            let per_second = u128::from(quota.amount()) * 1_000_000_000 / u128::from(quota.period_nanos());
+            let more = match per_second {
+                ..=3_000 => 1_000,
+                ..=1_000_000 => 333_334,
+                ..=30_000_000 => 10_101_010,
+                ..=10_000_000_000 => 250_000,
+                _ => 23_000_000,
+            };
+            prop_assert!((1_000_000_000..=1_000_000_000 + more).contains(&ratio), "{rule}: {ratio}");
+        }
+    }
+}
