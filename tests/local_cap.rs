@@ -229,7 +229,8 @@ fn what_is_no_mark_is_turned_away() {
         NEIGHBOURS,
         AtCapacity::InheritDebts,
     );
-    let (rule, other) = (TokenBucket::per_minute(2), TokenBucket::per_second(7));
+    let rule = TokenBucket::per_minute(2);
+    let other = TokenBucket::per_second(7).initial(6);
     assert!(rule.meter().is_some() && other.meter().is_none());
     for key in 0..12 {
         assert!(spend_cost(&store, &rule, key, 2).is_admitted());
@@ -245,7 +246,7 @@ fn what_is_no_mark_is_turned_away() {
 /// Not even where all places are taken by keys that nobody can push out: newcomers owe what those before them did.
 #[test]
 fn rules_with_marks_are_never_turned_away_where_debts_are_inherited() {
-    let other = TokenBucket::per_day(7);
+    let other = TokenBucket::per_day(7).initial(6);
     let rule = TokenBucket::per_minute(10);
     assert!(rule.meter().is_some() && other.meter().is_none());
     for capacity in [1, 2, 17, 100] {

@@ -450,15 +450,14 @@ impl Algorithm for TokenBucket {
     }
 
     fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<TokenBucketState> {
-        let ticks = now.mark().since(mark);
-        let level = BucketLevel {
-            written_at: now.at(),
-            level: match self.is_packed && ticks > self.full_in_ticks() {
-                true => Ticks::new(self.full_in_ticks()),
-                false => Ticks::new(ticks),
-            },
+        let (held, written_at) = (now.mark().since(mark), now.at());
+        let level = if self.is_packed {
+            Ticks::new(held.min(self.full_in_ticks()))
+        } else {
+            let full = self.bucket::<i128>().full_in_parts();
+            Ticks::from_parts(Ticks::new(held).parts().min(full))
         };
-        Some(level.into())
+        Some(BucketLevel { written_at, level }.into())
     }
 }
 
