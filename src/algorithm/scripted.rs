@@ -125,9 +125,8 @@ pub(super) fn only(parts: &[Option<Part>]) -> Option<&[i64]> {
 /// What is wrong with a rule whose numbers do not fit.
 fn too_large(rule: &impl Display) -> Error {
     Error::new(format!(
-        "the rule `{rule}` does not fit into a script's numbers: expected its limit times its period, after \
-         reducing the quota, to stay below 2^53 microseconds, and its amount below 2^26; choose a smaller burst, a \
-         shorter period, or an amount that divides the period"
+        "the rule `{rule}` does not fit into a script's numbers: expected limits below 2^53, and less than 2^53 microseconds \
+         (285 years) to use or refill them; choose a smaller burst or limit, or a shorter period"
     ))
 }
 

@@ -364,15 +364,13 @@ impl<N: Width> Units<N> {
 /// `ticks / amount`, rounded down, and further if `most` of it do not fit into a script otherwise.
 const fn fitting(ticks: u128, amount: u128, most: u128) -> u128 {
     let interval = ticks / amount;
-    let common = gcd(interval, PER_MICRO as u128);
-    if fits_script(interval, common, most) {
+    if script_unit(interval, most).is_some() {
         return interval;
     }
     let mut unit = 1;
     while unit <= PER_MICRO as u128 {
         let rounded = ticks / (amount * unit) * unit;
-        let divides = (PER_MICRO as u128).is_multiple_of(unit);
-        if divides && rounded > 0 && fits_script(rounded, unit, most) {
+        if rounded > 0 && fits_script(rounded, unit, most) {
             return rounded;
         }
         unit += 1;
@@ -380,9 +378,24 @@ const fn fitting(ticks: u128, amount: u128, most: u128) -> u128 {
     interval
 }
 
+/// The smallest number of ticks in which a script can count `most` tokens of `interval` ticks; `None` if they do not fit.
+///
+/// The smallest, so that most rules are counted in ticks, and read each other's levels without rounding.
+const fn script_unit(interval: u128, most: u128) -> Option<u128> {
+    let mut unit = 1;
+    while unit <= PER_MICRO as u128 {
+        if interval.is_multiple_of(unit) && fits_script(interval, unit, most) {
+            return Some(unit);
+        }
+        unit += 1;
+    }
+    None
+}
+
 /// Whether a script can count `most` tokens of `interval` ticks, and the gain of a microsecond, in units of `unit` ticks.
 const fn fits_script(interval: u128, unit: u128, most: u128) -> bool {
-    interval / unit * most + PER_MICRO as u128 / unit < ScriptRate::LIMIT as u128
+    let gain = PER_MICRO as u128;
+    gain.is_multiple_of(unit) && interval / unit * most + gain / unit < ScriptRate::LIMIT as u128
 }
 
 /// The rate and the capacity of a rule.
@@ -394,6 +407,8 @@ pub(super) struct Rate {
     /// In 64 bits, if they [are enough](Self::is_narrow).
     narrow: Units<i64>,
     is_narrow: bool,
+    /// The ticks in a unit of a script, or 1 if a tick has parts or the rule does not fit into a script.
+    script_unit: u16,
 }
 
 impl Rate {
@@ -410,6 +425,10 @@ impl Rate {
                 bits,
             },
             is_narrow,
+            script_unit: match script_unit(price as u128, most as u128) {
+                Some(unit) if bits == 0 => unit as u16,
+                _ => 1,
+            },
         }
     }
 
@@ -430,7 +449,7 @@ impl Rate {
     }
 }
 
-/// A rate in the numbers of a script, which counts time in microseconds: the smallest unit that makes them whole.
+/// A rate in the numbers of a script, which counts time in microseconds.
 #[derive(Clone, Copy)]
 pub(super) struct ScriptRate {
     /// The units that a microsecond brings.
@@ -448,11 +467,10 @@ impl ScriptRate {
 
     pub(super) fn of(rate: &Rate, quota: Quota) -> Self {
         let Units { price, bits, .. } = i128::units(rate, quota);
-        let gain = i128::from(PER_MICRO << bits);
-        let common = gcd(gain as u128, price as u128) as i128;
+        let unit = i128::from(rate.script_unit);
         Self {
-            gain: gain / common,
-            price: price / common,
+            gain: i128::from(PER_MICRO << bits) / unit,
+            price: price / unit,
         }
     }
 

@@ -207,7 +207,7 @@ async fn a_settlement_that_fails_keeps_no_other_from_being_made() {
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let (rule, misfit): (AnyRule, AnyRule) = (
         at_once(10).into(),
-        "token-bucket 99999999/1s".parse().unwrap(),
+        "token-bucket 1/365d burst=999".parse().unwrap(),
     );
     let ask = |n: u64| Ask::new(policy(), &rule, Key::from(n), Cost::new(3).unwrap());
     let mut settlements = Vec::new();

@@ -248,9 +248,9 @@ async fn rules_beyond_the_numbers_of_a_script_are_errors() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     for (text, problem) in [
-        ("token-bucket 99999999/1s burst=1", "does not fit"),
+        ("token-bucket 1/365d burst=999", "does not fit"),
+        ("token-bucket 7/365d burst=2000", "does not fit"),
         ("leaky-bucket 1/365d queue=999", "does not fit"),
-        ("leaky-bucket 99999999/1s queue=3", "does not fit"),
         ("leaky-bucket 10/1s max-wait=1500ns", "whole microseconds"),
         ("cascade 1/1s > 1/365d burst=999", "does not fit"),
         ("three-color 1/365d burst=999 peak=1/1s", "does not fit"),
