@@ -17,3 +17,5 @@ mod oracle;
 mod others;
 mod picture;
 mod program;
+#[path = "../common/rate.rs"]
+mod rate;

@@ -7,7 +7,7 @@ use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 
-use crate::program::under;
+use crate::{program::under, rate::rate};
 
 fn whole(number: impl Into<BigInt>) -> BigRational {
     BigRational::from_integer(number.into())
@@ -31,7 +31,7 @@ impl Rule {
 
     /// Nanoseconds that so many tokens take to come.
     fn price(&self, tokens: impl Into<BigInt>) -> BigRational {
-        whole(tokens) * BigRational::new(self.period.into(), self.amount.into())
+        whole(tokens) * rate(self.amount, self.period, self.burst).interval
     }
 
     fn full(&self) -> BigRational {
