@@ -9,7 +9,7 @@ use tower_layer::Layer;
 
 use crate::{
     error::Error,
-    limit::{And, Limit, Named, fit},
+    limit::{Limit, Named, fit, names_differ},
     missing::OneLimit,
     outcome::Policy,
     service::{Config, Counts, RateLimit},
@@ -155,7 +155,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// [`try_also`](Self::try_also).
     #[must_use]
     #[track_caller]
-    pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<And<L, M>, S, R>
+    pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R>
     where
         L: Named<Rule>,
         M: Named<Rule>,
@@ -172,7 +172,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// # Errors
     ///
     /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store.
-    pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<And<L, M>, S, R>, Error>
+    pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R>, Error>
     where
         L: Named<Rule>,
         M: Named<Rule>,
@@ -185,7 +185,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             counts,
         } = self;
         fit(&limit, &store)?;
-        let limits = And::try_new(limits, limit)?;
+        let limits = (limits, limit);
+        names_differ(&limits)?;
         Ok(RateLimitLayer {
             limits,
             store,
@@ -291,12 +292,12 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
 }
 
 /// Settings of one limit, where there are several: calling them says what to do.
-impl<A, B, S, R> RateLimitLayer<And<A, B>, S, R> {
+impl<A, B, S, R> RateLimitLayer<(A, B), S, R> {
     #[doc(hidden)]
     #[must_use]
     pub fn key<K>(self, _: K) -> Self
     where
-        And<A, B>: OneLimit,
+        (A, B): OneLimit,
     {
         self
     }
@@ -305,7 +306,7 @@ impl<A, B, S, R> RateLimitLayer<And<A, B>, S, R> {
     #[must_use]
     pub fn rule<P>(self, _: P) -> Self
     where
-        And<A, B>: OneLimit,
+        (A, B): OneLimit,
     {
         self
     }
@@ -314,7 +315,7 @@ impl<A, B, S, R> RateLimitLayer<And<A, B>, S, R> {
     #[must_use]
     pub fn cost<C>(self, _: C) -> Self
     where
-        And<A, B>: OneLimit,
+        (A, B): OneLimit,
     {
         self
     }
@@ -323,7 +324,7 @@ impl<A, B, S, R> RateLimitLayer<And<A, B>, S, R> {
     #[must_use]
     pub fn named(self, _: &str) -> Self
     where
-        And<A, B>: OneLimit,
+        (A, B): OneLimit,
     {
         self
     }
@@ -332,7 +333,7 @@ impl<A, B, S, R> RateLimitLayer<And<A, B>, S, R> {
     #[must_use]
     pub fn policy(self, _: Policy) -> Self
     where
-        And<A, B>: OneLimit,
+        (A, B): OneLimit,
     {
         self
     }

@@ -137,7 +137,7 @@ pub use self::{
     decision::{Charge, Cost, Decision, Position, Verdict},
     error::Error,
     layer::RateLimitLayer,
-    limit::{And, CostOf, Limit, Limits, Named, OneAsk, OwnRule, RuleOf},
+    limit::{CostOf, Limit, OwnRule, RuleOf},
     outcome::{Outcome, Policy, Unit},
     quota::Quota,
     service::RateLimit,

@@ -186,31 +186,29 @@ impl<Req, F: Fn(&Req) -> Cost> CostOf<Req> for F {
     }
 }
 
-/// Two limits or more: what [`also`](crate::RateLimitLayer::also) makes.
-#[derive(Clone, Debug)]
-pub struct And<L, M>(pub(crate) L, pub(crate) M);
-
-/// The limits of a layer: one [`Limit`], or several.
+/// The limits of a layer: one [`Limit`], or pairs of limits, which [`also`](crate::RateLimitLayer::also) makes.
+///
+/// Public because [`RateLimit`](crate::RateLimit) has it as a bound, and not exported: no other type implements it.
 pub trait Limits<Req> {
-    /// The type of all their rules.
+    /// The type of all rules.
     type Rule;
 
     /// What a store is asked for one request.
-    // A type for each, because one ask is the common case: it need not become a list.
+    // A type of its own for one limit, the common case: it needs no list.
     type Asks<'a>: Deref<Target = [Ask<'a, Self::Rule>]> + IntoIterator<Item = Ask<'a, Self::Rule>>
     where
         Self: 'a,
         Self::Rule: 'a;
 
-    /// Where rules lie that are made for one request.
-    // Beside the asks: within one, it would be moved with the largest rule that could be made.
+    /// The place of the rules that are made for one request.
+    // Beside the asks, because an ask that contained a rule would be moved with the largest possible rule.
     type Made: Default;
 
-    /// What to ask of the store for `req`: nothing where it is exempt.
+    /// Returns what to ask the store for `req`; nothing if the request is exempt.
     ///
     /// # Errors
     ///
-    /// When a key is missing; nothing may be asked then.
+    /// When a key is missing. Then nothing may be asked.
     fn asks<'a>(
         &'a self,
         req: &Req,
@@ -218,7 +216,7 @@ pub trait Limits<Req> {
     ) -> Result<Self::Asks<'a>, MissingKey>;
 }
 
-/// What one [`Limit`] asks: one [`Ask`], or none of a request that is exempt.
+/// What one [`Limit`] asks: one [`Ask`], or none for an exempt request.
 #[derive(Debug)]
 pub struct OneAsk<'a, Rule>(Option<Ask<'a, Rule>>);
 
@@ -278,7 +276,7 @@ where
     }
 }
 
-impl<Req, L, M> Limits<Req> for And<L, M>
+impl<Req, L, M> Limits<Req> for (L, M)
 where
     L: Limits<Req>,
     M: Limits<Req, Rule = L::Rule>,
@@ -303,6 +301,8 @@ where
 }
 
 /// The policies and rules of a layer's limits, which all have rules of the type `Rule`.
+///
+/// Public and not exported, as [`Limits`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no limit by a `{Rule}`, as the others of this layer are",
     label = "expected a limit by a `{Rule}`",
@@ -310,7 +310,7 @@ where
             `\"token-bucket 100/1m\".parse::<AnyRule>()?`"
 )]
 pub trait Named<Rule> {
-    /// Adds them to a list, each policy with the limit's own rule.
+    /// Appends the policy and the own rule of each limit.
     fn limits<'a>(&'a self, list: &mut Vec<(&'a Policy, &'a Rule)>);
 }
 
@@ -321,41 +321,33 @@ impl<Rule, P, K, C> Named<Rule> for Limit<Rule, P, K, C> {
 }
 
 #[diagnostic::do_not_recommend]
-impl<Rule, L: Named<Rule>, M: Named<Rule>> Named<Rule> for And<L, M> {
+impl<Rule, L: Named<Rule>, M: Named<Rule>> Named<Rule> for (L, M) {
     fn limits<'a>(&'a self, list: &mut Vec<(&'a Policy, &'a Rule)>) {
         self.0.limits(list);
         self.1.limits(list);
     }
 }
 
-impl<L, M> And<L, M> {
-    /// Limits whose names all differ.
-    pub(crate) fn try_new<Rule>(first: L, second: M) -> Result<Self, Error>
-    where
-        L: Named<Rule>,
-        M: Named<Rule>,
-    {
-        let (mut known, mut added) = (Vec::new(), Vec::new());
-        first.limits(&mut known);
-        second.limits(&mut added);
-        for (policy, rule) in added {
-            if known.iter().any(|(other, _)| other.name() == policy.name()) {
-                return Err(Error::new(format!(
-                    "two limits of one layer are named `{policy}`: expected different names, because a store \
-                     knows a limit by its name; name one of them with `.named(…)`"
-                )));
-            }
-            known.push((policy, rule));
+/// Checks that the names of these limits all differ.
+pub(crate) fn names_differ<Rule>(limits: &impl Named<Rule>) -> Result<(), Error> {
+    let mut list = Vec::new();
+    limits.limits(&mut list);
+    for (n, (policy, _)) in list.iter().enumerate() {
+        if list[..n].iter().any(|(other, _)| other.name() == policy.name()) {
+            return Err(Error::new(format!(
+                "two limits of one layer are named `{policy}`: expected different names, because a store \
+                 knows a limit by its name; name one of them with `.named(…)`"
+            )));
         }
-        Ok(Self(first, second))
     }
+    Ok(())
 }
 
 /// Checks that a store can run the rules of these limits.
 ///
 /// # Errors
 ///
-/// What is wrong with the first one that it cannot run.
+/// When the store cannot run a rule: what is wrong with the first such rule.
 pub(crate) fn fit<Rule>(limits: &impl Named<Rule>, store: &impl Store<Rule>) -> Result<(), Error> {
     let mut list = Vec::new();
     limits.limits(&mut list);
