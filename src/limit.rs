@@ -333,7 +333,10 @@ pub(crate) fn names_differ<Rule>(limits: &impl Named<Rule>) -> Result<(), Error>
     let mut list = Vec::new();
     limits.limits(&mut list);
     for (n, (policy, _)) in list.iter().enumerate() {
-        if list[..n].iter().any(|(other, _)| other.name() == policy.name()) {
+        if list[..n]
+            .iter()
+            .any(|(other, _)| other.name() == policy.name())
+        {
             return Err(Error::new(format!(
                 "two limits of one layer are named `{policy}`: expected different names, because a store \
                  knows a limit by its name; name one of them with `.named(…)`"

@@ -9,13 +9,7 @@ use super::{
 };
 use crate::decision::{Cost, Decision};
 
-/// A rule whose states are [`Mark`]s.
-///
-/// | rule | has one where |
-/// |---|---|
-/// | [`TokenBucket`] | it starts full and fills within two years, and an interval that is no whole number of ticks has at least 100 |
-/// | [`LeakyBucket`] | its interval is at least a nanosecond, and it drains within two years |
-/// | [`FixedWindow`] | its windows are those of the calendar without an offset, last two years at most, and their limit is below three for each nanosecond |
+/// A rule whose states are [`Mark`]s. The page of [`Local`](crate::store::Local#memory) lists such rules.
 // One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
 // known to the compiler, nothing is left of the choice.
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,10 @@ pub(crate) use self::registry::{algorithms, rules};
 #[cfg(feature = "redis")]
 pub(crate) use self::scripted::{kind_in_script, lone_bucket};
 
-use self::registry::modules;
+use self::{
+    packed::{Mark, Meter, Moment, Shape},
+    registry::modules,
+};
 use crate::{
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
@@ -42,12 +45,21 @@ pub use self::{
     any::{AnyRule, AnyState},
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
-    mark::{Mark, Moment},
-    meter::Meter,
     scripted::{Part, Scripted},
-    shape::Shape,
     state_kind::StateKind,
 };
+
+/// The types in the hidden methods of [`Algorithm`], which the store in memory calls.
+///
+/// Nothing outside of this crate can make a [`Meter`].
+#[doc(hidden)]
+pub mod packed {
+    pub use super::{
+        mark::{Mark, Moment},
+        meter::Meter,
+        shape::Shape,
+    };
+}
 
 registry::algorithms!(modules);
 
@@ -207,24 +219,28 @@ pub trait Algorithm: Clone {
         None
     }
 
-    /// This rule as a [`Meter`], where it decides as one does: stores then keep its states in a word each.
+    /// Returns the rule as a [`Meter`] if its states fit into a word each. Only the store in memory calls this.
     ///
-    /// `None`, the default, is always right. A rule that has a meter also says how its states and
-    /// [`Mark`]s become each other.
+    /// `None`, the default, is always right. A rule with a meter overrides [`mark_of`](Self::mark_of) and
+    /// [`state_of`](Self::state_of), too.
+    #[doc(hidden)]
     #[inline]
     fn meter(&self) -> Option<Meter<'_>> {
         None
     }
 
-    /// A state as a mark of its [`meter`](Self::meter), exactly; `None` where it takes more than that.
+    /// Packs a state into a mark, without loss; `None` if it does not fit. Only the store in memory calls this.
+    #[doc(hidden)]
     fn mark_of(&self, state: &Self::State, now: Moment) -> Option<Mark> {
         let _ = (state, now);
         None
     }
 
-    /// A mark, whichever rule of this type made it, as a state; `None` where this type has no such marks.
+    /// Unpacks a mark that any rule of this type made; `None` if this type has no such marks. Only the store in memory
+    /// calls this.
     ///
-    /// Its `shape` is that of the rule that made it, or a [debt](Shape::DEBT).
+    /// `shape` is that of the rule that made the mark, or a [debt](Shape::DEBT).
+    #[doc(hidden)]
     fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<Self::State> {
         let _ = (mark, shape, now);
         None

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
-    algorithm::{Algorithm, Moment, StateKind, Step},
+    algorithm::{Algorithm, StateKind, Step, packed::Moment},
 };
 
 /// A key under one of some policies.

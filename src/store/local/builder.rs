@@ -38,7 +38,7 @@ pub enum AtCapacity {
     /// debt that was ever pushed out there: no key is ever admitted above its limit,
     /// also by leaving and coming back, and newcomers are served as far as their burst exceeds what they
     /// inherit. Where none of the sixteen can be taken, the newcomer is pushed out at once, and who comes next inherits what it owes:
-    /// no rule that has a [`Meter`](crate::algorithm::Meter) answers that there is no room. What a settlement gives back to a
+    /// no rule that [packs its states](Local#memory) answers that there is no room. What a settlement gives back to a
     /// key that was pushed out is lost. Limits of different algorithms
     /// or of very different periods inherit more from each other than is fair: give those a store each. The default.
     ///
@@ -49,8 +49,8 @@ pub enum AtCapacity {
     /// still get 96 % of what they would, and clients that come later 91 %; with twice as many 50 % and 32 %; with five times 24 % and 6 %.
     /// How that was measured, [the benchmarks](crate::benchmarks) tell.
     ///
-    /// Keys whose state is no [`Mark`](crate::algorithm::Mark) can inherit nothing: they are turned away. So are all keys at a capacity
-    /// of 0, and from the tenth year of a process on.
+    /// A newcomer whose state is not [packed](Local#memory) cannot inherit a debt, and is turned away. So are all newcomers at a capacity
+    /// of 0, and after ten years of one process.
     #[default]
     InheritDebts,
     /// Newcomers are turned away, over HTTP with 503: the gate stays shut, and nobody is pushed out. The
@@ -82,7 +82,7 @@ impl<C> LocalBuilder<C> {
     /// The greatest number of keys that are remembered at once; 0 remembers none.
     ///
     /// Address space for the table, 21.3 bytes a key, is reserved when the store is built; memory is
-    /// taken where keys come. A key whose state is no [`Mark`](crate::algorithm::Mark) takes [more](Local#memory). Not bounded by it
+    /// taken where keys come. A key whose state is not packed takes [more](Local#memory). Not bounded by it
     /// are the calls that a [`SlidingLog`](crate::algorithm::SlidingLog) remembers of each key.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
@@ -92,7 +92,7 @@ impl<C> LocalBuilder<C> {
         }
     }
 
-    /// As many keys as fit into so many bytes, if their states are [`Mark`](crate::algorithm::Mark)s.
+    /// Sets the [capacity](Self::capacity) to the number of keys with [packed](Local#memory) states that fit into so many bytes.
     #[must_use]
     pub fn capacity_in_bytes(self, bytes: usize) -> Self {
         self.capacity(bytes / 64 * 3)

@@ -6,7 +6,10 @@ use super::{
     table::Claim,
 };
 use crate::{
-    algorithm::{Algorithm, Kind, Meter, Metering, Moment, Step},
+    algorithm::{
+        Algorithm, Kind, Metering, Step,
+        packed::{Meter, Moment},
+    },
     clock::Clock,
     decision::{Cost, Decision},
     key::Key,

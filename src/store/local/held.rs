@@ -2,7 +2,10 @@
 
 use super::{Inner, slot::Slot, table::Word};
 use crate::{
-    algorithm::{Algorithm, Moment, Shape, Step},
+    algorithm::{
+        Algorithm, Step,
+        packed::{Moment, Shape},
+    },
     clock::{Clock, Timestamp},
     decision::Cost,
     store::Settlement,

@@ -49,14 +49,21 @@ use self::{
 ///
 /// # Memory
 ///
-/// The table is reserved from the beginning, 21 bytes for each key of the capacity. It holds the keys whose state is a
-/// [`Mark`](crate::algorithm::Mark), as those of most token buckets, leaky buckets and windows of the calendar are
-/// ([which](crate::algorithm::Meter)). Other keys take memory when they come, and give it back to later ones when they are
-/// forgotten. Their tables double as they grow, so that a key takes from the lesser to the greater number:
+/// A table of 21 bytes for each key of the capacity is reserved when the store is built. It holds packed states, of 64 bits each.
+/// These rules pack their states, also as an [`AnyRule`](crate::AnyRule):
 ///
-/// | rule | bytes of a key, 21 for the table included |
+/// | rule | packs its states if |
 /// |---|---|
-/// | any that has a [`Meter`](crate::algorithm::Meter) | 21 to 22 |
+/// | `TokenBucket` | it starts full and fills within two years, and an interval that is not a whole number of thirds of a nanosecond has at least 100 of them |
+/// | `LeakyBucket` | its interval is at least a nanosecond, and it drains within two years |
+/// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
+///
+/// All other states take memory when their keys are inserted, and later keys reuse that of forgotten ones. Their tables double
+/// when they are full, so the bytes of a key vary within a range:
+///
+/// | rule | bytes per key, with 21 of the table |
+/// |---|---|
+/// | any that packs its states | 21 to 22 |
 /// | other `FixedWindow` | 75 to 135 |
 /// | other `LeakyBucket`, `WarmUp`, `WarmUpSpaced`, `ThreeColor` | 85 to 150 |
 /// | other `TokenBucket` | 90 to 170 |
@@ -64,7 +71,7 @@ use self::{
 /// | `Cascade` of two | 100 to 190 |
 /// | `Cascade` of three | 160 to 250 |
 /// | `SlidingLog` with up to four calls | 155 to 235 |
-/// | `AnyRule` of one rule without a meter, beside what lies in a box: slices, the third level of a cascade, calls | 100 to 190 |
+/// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 100 to 190 |
 /// | `AnyRule` of two rules, `… & …`; each rule more takes 48 | 195 to 285 |
 ///
 /// The capacity bounds the keys, not the calls that a [`SlidingLog`](crate::algorithm::SlidingLog) remembers of each: 16 to 32 bytes for
@@ -120,7 +127,7 @@ pub struct Local<A: Algorithm, C = SystemClock> {
 }
 
 struct Inner<S, C> {
-    /// States that are marks.
+    /// Packed states.
     table: Table,
     /// All others.
     map: Map<S>,

@@ -12,7 +12,10 @@ use super::{
     table::{Claim, Placed, Survey, Word},
 };
 use crate::{
-    algorithm::{Algorithm, Mark, Meter, Moment, Shape, Step},
+    algorithm::{
+        Algorithm, Step,
+        packed::{Mark, Meter, Moment, Shape},
+    },
     clock::Clock,
     decision::{Cost, Decision},
     sync::yield_now,

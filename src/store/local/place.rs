@@ -9,7 +9,10 @@ use super::{
     table::{Claim, Placed, Survey, Word},
 };
 use crate::{
-    algorithm::{Algorithm, Mark, Moment},
+    algorithm::{
+        Algorithm,
+        packed::{Mark, Moment},
+    },
     clock::{Clock, Timestamp},
     decision::Decision,
 };

@@ -13,7 +13,10 @@ use super::{
     table::Claim,
 };
 use crate::{
-    algorithm::{Algorithm, Mark, Moment, Step},
+    algorithm::{
+        Algorithm, Step,
+        packed::{Mark, Moment},
+    },
     clock::Clock,
     decision::Decision,
     store::{Ask, Decisions},

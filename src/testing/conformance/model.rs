@@ -3,7 +3,7 @@
 
 use super::{answer::Closely, place::Place};
 use crate::{
-    algorithm::{Algorithm, Moment, StateKind, Step},
+    algorithm::{Algorithm, StateKind, Step, packed::Moment},
     clock::Timestamp,
     decision::{Charge, Cost, Decision},
 };
@@ -246,7 +246,7 @@ impl<R: Algorithm> Possible<R> {
         Self { state, by }
     }
 
-    /// The state; and what it is to another rule where the store kept it as a [mark](crate::algorithm::Mark), which
+    /// The state; and what it is to another rule where the store kept it as a [mark](crate::algorithm::packed::Mark), which
     /// does not tell when it was written.
     fn states(&self, rule: &R, at: Timestamp) -> impl Iterator<Item = Option<R::State>> + use<R> {
         let in_a_word = self.in_a_word(rule, at);

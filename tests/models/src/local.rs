@@ -12,7 +12,7 @@ use super::{
     table,
 };
 use crate::{
-    algorithm::{Algorithm, Kind, Mark, Moment, Shape, StateKind},
+    algorithm::{Algorithm, Kind, StateKind, packed::{Mark, Moment, Shape}},
     clock::{Clock, TestClock, Timestamp},
     decision::{Charge, Cost, Decision},
     key::Key,

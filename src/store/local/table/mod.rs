@@ -21,7 +21,10 @@ mod word;
 
 use self::{sets::Sets, shapes::Shapes, slot::Seen};
 use crate::{
-    algorithm::{Mark, Meter, Metering, Moment, Shape},
+    algorithm::{
+        Metering,
+        packed::{Mark, Meter, Moment, Shape},
+    },
     clock::Timestamp,
     decision::{Cost, Decision},
     sync::{AtomicUsize, yield_now},

@@ -8,7 +8,7 @@ use super::{
     word::Word,
 };
 use crate::{
-    algorithm::{Mark, Moment},
+    algorithm::packed::{Mark, Moment},
     sync::Ordering,
 };
 

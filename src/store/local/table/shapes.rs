@@ -2,7 +2,7 @@
 
 use super::word::SHAPES;
 use crate::{
-    algorithm::Shape,
+    algorithm::packed::Shape,
     sync::{AtomicU64, Ordering},
 };
 

@@ -1,6 +1,6 @@
 //! What a slot remembers, in 64 bits.
 
-use crate::algorithm::Mark;
+use crate::algorithm::packed::Mark;
 
 /// A mark, the number of its [shape](super::shapes), and whether somebody holds the slot.
 ///
