@@ -4,6 +4,7 @@
 //! compile_fail`, and read the difference.
 #![cfg(all(
     feature = "axum",
+    feature = "redis",
     feature = "serde",
     feature = "tokio",
     feature = "tonic",
@@ -16,7 +17,7 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that put their authors right.
-const REMEDIES: [(&str, &str); 19] = [
+const REMEDIES: [(&str, &str); 21] = [
     (
         "also_of_another_rule",
         "make each of them an `AnyRule`, by `AnyRule::from(rule)`",
@@ -56,9 +57,14 @@ const REMEDIES: [(&str, &str); 19] = [
         "not_a_rule",
         "`\"token-bucket 100/1m\".parse::<AnyRule>()?`",
     ),
+    ("pair_in_redis", "take an `AnyRule` of both"),
     (
         "predicate_of_another_request",
         "a closure `|request: &http::Request<Body>| …`",
+    ),
+    (
+        "rule_of_ones_own_in_redis",
+        "for a rule of your own take a store that compares and swaps",
     ),
     ("state_that_is_no_bytes", "implement `Codec` for its state"),
     (

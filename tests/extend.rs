@@ -12,7 +12,7 @@ use http::{Request, Response};
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket,
-    algorithm::{Algorithm, AnyState, Codec, Step},
+    algorithm::{Algorithm, Codec, Step},
     clock::{Clock, ManualClock},
     key::{Header, Key},
     respond::Http,
@@ -20,6 +20,8 @@ use tollgate::{
     testing::conformance::{Law, Suite},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
+
+type AnyState = <AnyRule as Algorithm>::State;
 
 fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()

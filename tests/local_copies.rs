@@ -7,10 +7,12 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use tollgate::{
     Charge, Cost, Policy, SlidingLog, Timestamp, TokenBucket,
-    algorithm::{Algorithm, SlidingLogState, Step},
+    algorithm::{Algorithm, Step},
     clock::ManualClock,
     store::{Ask, Check, Decisions, Local, LocalBuilder, Settlement, Store},
 };
+
+type SlidingLogState = <SlidingLog as Algorithm>::State;
 
 thread_local! {
     static COPIES: Cell<u64> = const { Cell::new(0) };

@@ -21,8 +21,10 @@ use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::{
     Charge, Cost, Decision, Quota, Timestamp, TokenBucket, Verdict,
-    algorithm::{Algorithm, Step, TokenBucketState},
+    algorithm::{Algorithm, Step},
 };
+
+type TokenBucketState = <TokenBucket as Algorithm>::State;
 
 const DAY: u64 = 86_400_000_000_000;
 

@@ -2,22 +2,23 @@
 
 use crate::{clock::Timestamp, error::Error};
 
-/// A state that becomes bytes and comes back.
+/// A state that can be encoded as bytes. The states of all rules of this crate, and of pairs of such rules, have it.
 ///
-/// The first byte names the algorithm, and the version of its form: a store that finds what an
-/// older or newer program wrote gets an error, never a wrong state. A version that is newer says so by
-/// [`Error::is_newer_state`]. Numbers are LEB128 (as in
-/// DWARF 5, §7.6), so that small ones are short.
+/// The first byte contains the algorithm and the version of the encoding. Bytes of an unknown version decode to an error, never to a
+/// wrong state; for a newer version [`Error::is_newer_state`] returns `true`. Numbers are LEB128 (as in DWARF 5, §7.6), so small
+/// numbers are short.
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket};
-/// use tollgate::algorithm::{Algorithm, Codec, TokenBucketState};
+/// use tollgate::algorithm::{Algorithm, Codec};
+///
+/// type State = <TokenBucket as Algorithm>::State;
 ///
 /// let (rule, mut state) = (TokenBucket::per_second(10), None);
 /// rule.step(&mut state, Timestamp::from_nanos(1_000_000_000), Cost::ONE);
 /// let bytes = state.as_ref().unwrap().to_bytes();
-/// assert_eq!(TokenBucketState::from_bytes(&bytes)?, state.unwrap());
-/// assert!(TokenBucketState::from_bytes(&bytes[1..]).is_err());
+/// assert_eq!(State::from_bytes(&bytes)?, state.unwrap());
+/// assert!(State::from_bytes(&bytes[1..]).is_err());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(

@@ -29,9 +29,10 @@ pub(crate) use self::registry::NAMES;
 pub(crate) use self::registry::{LUA, Lua};
 pub(crate) use self::registry::{algorithms, rules};
 #[cfg(feature = "redis")]
-pub(crate) use self::scripted::{kind_in_script, lone_bucket};
+pub(crate) use self::scripted::{Part, kind_in_script, lone_bucket};
 
 use self::{
+    any::AnyState,
     packed::{Mark, Meter, Moment, Shape},
     registry::modules,
 };
@@ -42,10 +43,10 @@ use crate::{
 
 pub use self::{
     all::All,
-    any::{AnyRule, AnyState},
+    any::AnyRule,
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
-    scripted::{Part, Scripted},
+    scripted::Scripted,
     state_kind::StateKind,
 };
 

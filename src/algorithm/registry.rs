@@ -30,11 +30,12 @@ macro_rules! algorithms {
     };
 }
 
-/// Declares the modules of the algorithms and re-exports their types.
+/// Declares the modules of the algorithms and exports their rules. Users write `<Rule as Algorithm>::State` for the state.
 macro_rules! modules {
     ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {$(
         mod $folder;
-        pub use self::$folder::{$Rule, $State};
+        pub use self::$folder::$Rule;
+        use self::$folder::$State;
     )+};
 }
 

@@ -1,4 +1,4 @@
-//! What a store that runs a program beside its data needs of a rule.
+//! Rules as numbers, for the stores that run a script next to the data.
 
 use std::fmt::Display;
 
@@ -8,6 +8,7 @@ use super::{
     Algorithm, All, AnyRule,
     any::{Own, each},
     both::shared,
+    registry::algorithms,
 };
 use crate::{
     clock::Timestamp,
@@ -15,11 +16,10 @@ use crate::{
     error::Error,
 };
 
-/// A part of a rule or of a state in whole numbers: its kind, and what belongs to it.
+/// A part of a rule or of a state in whole numbers: its kind, then its settings or values.
 ///
-/// Numbers are counted in microseconds, and lie between ±2⁵³: what the numbers of a script hold
-/// exactly.
-pub type Part = Vec<i64>;
+/// Times are in microseconds. All numbers lie between ±2⁵³, which the numbers of a script hold exactly.
+pub(crate) type Part = Vec<i64>;
 
 /// The gain of a microsecond, the price of a token and the burst of a rule that is one token bucket, which starts full.
 #[cfg(feature = "redis")]
@@ -47,38 +47,77 @@ pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
 const MOST: u64 = (1 << 53) - 1;
 /// The greatest of two factors whose product a script divides exactly, 2⁵¹.
 pub(super) const MOST_FACTOR: u128 = 1 << 51;
-/// A rule that a script can run: with a step of its own in Lua, and rule and state in numbers.
+
+/// Keeps [`Scripted`] to the rules of this crate.
+pub trait Sealed {}
+
+macro_rules! seal {
+    ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {
+        $(impl Sealed for super::$Rule {})+
+        impl Sealed for All {}
+        impl Sealed for AnyRule {}
+    };
+}
+
+algorithms!(seal);
+
+/// A rule that a store of the script class can run, such as `Redis`: every algorithm, [`All`], and [`AnyRule`].
 ///
-/// The script decides by the numbers of the rule and writes those of the state; from the state that it
-/// found, [`Algorithm::step`] then makes the decision anew, number by number. Both must agree on
-/// verdict and state for times in whole microseconds.
-pub trait Scripted: Algorithm + PartialEq {
+/// Sealed, because the program that such a store runs contains the steps of these rules, and of no others. Use it as a bound:
+///
+#[cfg_attr(feature = "redis", doc = "```")]
+#[cfg_attr(not(feature = "redis"), doc = "```text")]
+/// use tollgate::{algorithm::Scripted, store::{Evaluate, Script}};
+///
+/// fn store<Rule>(data: impl Evaluate) -> Script<impl Evaluate, Rule>
+/// where
+///     Rule: Scripted<State: Send> + Send + 'static,
+/// {
+///     Script::new(data)
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the rule `{Self}` cannot be run by a script",
+    label = "not a rule with a step in the script",
+    note = "scripts run `TokenBucket` and the other algorithms, and `AnyRule`: in place of a pair of rules take an `AnyRule` of both \
+            (`\"token-bucket 10/s & fixed-window 1000/1h\".parse::<AnyRule>()?`); for a rule of your own take a store that compares and \
+            swaps (`Optimistic`), or `Local`"
+)]
+pub trait Scripted: Algorithm + PartialEq + Sealed {
+    // The script decides by the numbers of the rule and writes those of the state. From the state that it found,
+    // `Algorithm::step` then makes the decision anew. Both must agree on verdict and state for times in whole microseconds.
+
     /// Appends the parts of the rule.
     ///
     /// # Errors
     ///
     /// When the rule does not fit into numbers up to 2⁵³.
+    #[doc(hidden)]
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error>;
 
-    /// This rule as a script counts, where that is coarser than in memory.
+    /// Returns the rule as a script counts, if that is coarser than in memory.
     ///
-    /// Stores decide, look and settle by it: [`Algorithm::step`] of that rule is what the script does. `None`, the
-    /// default, is a rule that counts alike.
+    /// Stores decide, look and settle by it, because its [`Algorithm::step`] agrees with the script. `None`, the default, means that
+    /// the rule counts alike in both.
+    #[doc(hidden)]
     fn in_script(&self) -> Option<Self> {
         None
     }
 
-    /// The state that these parts are, as many as the rule has, each if it is there.
+    /// Makes a state of its parts: one for each part of the rule, `None` if it is missing.
     ///
-    /// `None` where they say nothing to this rule.
+    /// Returns `None` if they are not a state of this rule.
+    #[doc(hidden)]
     fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State>;
 
-    /// Appends the parts of a state, as many as the rule has.
+    /// Appends the parts of a state: one for each part of the rule.
+    #[doc(hidden)]
     fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>);
 
-    /// Appends the charge of each part of the rule, as many as the rule has, to be corrected to the `actual` cost.
+    /// Appends a charge, to be corrected to the `actual` cost: one part for each part of the rule.
     ///
-    /// The script makes of a state what [`Algorithm::settle`] makes of it. The default appends one part.
+    /// The script then changes the state as [`Algorithm::settle`] does. The default appends one part.
+    #[doc(hidden)]
     fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
         parts.push(charge_part(charge, actual));
     }

@@ -6,7 +6,7 @@
 //! | class | does atomically | examples | runs |
 //! |---|---|---|---|
 //! | local | anything, under a lock | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
-//! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is `Scripted` |
+//! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is [`Scripted`](crate::algorithm::Scripted) |
 //! | compare-and-swap | replace a value that nobody has written since | `Memcached` (feature `memcached`), `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
 //! | counter | adds, and tells the total | `MemcachedCounters` (feature `memcached`), `Counters` (feature `tokio`) over anything that implements `Increment` | `FixedWindow`, `SlidingWindow`, `CountedRule` |
 //! | of one's own | whatever it says | anything that implements [`Store`] | what it says |

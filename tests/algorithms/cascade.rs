@@ -10,7 +10,7 @@ use num_traits::ToPrimitive;
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Cascade, Charge, Cost, Decision, Quota, TokenBucket, Verdict,
-    algorithm::{Algorithm, AnyState, CascadeState, Codec, Step},
+    algorithm::{Algorithm, Codec, Step},
 };
 
 use self::{
@@ -18,6 +18,9 @@ use self::{
     oracle::{Fillings, buckets, cascade},
 };
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type AnyState = <AnyRule as Algorithm>::State;
+type CascadeState = <Cascade as Algorithm>::State;
 
 /// With costs that some buckets can pay and others never.
 const AT_REST: [&str; 7] = [

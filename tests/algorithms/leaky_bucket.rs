@@ -12,13 +12,15 @@ use num_traits::ToPrimitive;
 use proptest::prelude::*;
 use tollgate::{
     Charge, Cost, Decision, LeakyBucket, Quota, Timestamp, TokenBucket, Verdict,
-    algorithm::{Algorithm, LeakyBucketState},
+    algorithm::Algorithm,
 };
 
 use crate::{
     laws::{Keeps, beginnings, hold, ops},
     rate::rate,
 };
+
+type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 

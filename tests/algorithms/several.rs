@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{
-    AnyRule, Cost, Timestamp,
-    algorithm::{Algorithm, AnyState},
-};
+use tollgate::{AnyRule, Cost, Timestamp, algorithm::Algorithm};
 
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type AnyState = <AnyRule as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -8,7 +8,7 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Cascade, Charge, Decision, Quota, ThreeColor, Verdict,
-    algorithm::{Algorithm, Codec, Step, ThreeColorState},
+    algorithm::{Algorithm, Codec, Step},
 };
 
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
     },
     laws::{Keeps, beginnings, hold, ops},
 };
+
+type ThreeColorState = <ThreeColor as Algorithm>::State;
 
 /// A marker's numbers. `given` is what a request was marked with before, if the marker minds.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,12 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Quota, Timestamp, Verdict,
-    algorithm::{Algorithm, Codec, Step, WarmUp, WarmUpState},
+    algorithm::{Algorithm, Codec, Step, WarmUp},
 };
 
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type WarmUpState = <WarmUp as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a second in the year 2026.

@@ -11,10 +11,12 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Quota, Timestamp, Verdict,
-    algorithm::{Algorithm, Codec, Step, WarmUpSpaced, WarmUpSpacedState},
+    algorithm::{Algorithm, Codec, Step, WarmUpSpaced},
 };
 
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type WarmUpSpacedState = <WarmUpSpaced as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 const BEGIN: u64 = 1_767_235_685 * SECOND;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    AnyRule, Cost, Decision, Timestamp, Verdict,
-    algorithm::{Algorithm, AnyState},
-};
+use tollgate::{AnyRule, Cost, Decision, Timestamp, Verdict, algorithm::Algorithm};
+
+type AnyState = <AnyRule as Algorithm>::State;
 
 /// What a decision tells, by a clock of microseconds.
 #[derive(Clone, Debug, PartialEq)]

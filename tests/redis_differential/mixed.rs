@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
-    algorithm::{Algorithm, AnyState, Part, Scripted, Step},
+    algorithm::{Algorithm, Scripted, Step},
     key::Key,
     store::{Ask, Redis, Settlement},
 };
@@ -14,6 +14,8 @@ use super::{
     servers::{self, Reply, Resp},
     states::parts,
 };
+
+type AnyState = <AnyRule as Algorithm>::State;
 
 const KEYS: usize = 3;
 
@@ -52,7 +54,7 @@ impl Client {
     }
 
     /// What lies in the server.
-    fn written(&mut self, server: &servers::Redis) -> Vec<Option<Part>> {
+    fn written(&mut self, server: &servers::Redis) -> Vec<Option<Vec<i64>>> {
         if self.name.is_empty() {
             let mut names = server.keys().into_iter();
             let own = names.find(|name| String::from_utf8_lossy(name).contains(&self.label));
@@ -71,7 +73,7 @@ impl Client {
         (&self.rules[rule], &mut self.states[first.unwrap()])
     }
 
-    fn parts(&self, rule: usize, state: &Option<AnyState>) -> Vec<Option<Part>> {
+    fn parts(&self, rule: usize, state: &Option<AnyState>) -> Vec<Option<Vec<i64>>> {
         let mut parts = Vec::new();
         if let Some(state) = state {
             self.rules[rule].state_parts(state, &mut parts);

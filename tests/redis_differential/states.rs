@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, Cost, Policy, Timestamp,
-    algorithm::{Algorithm, Part, Scripted, Step},
+    algorithm::{Algorithm, Scripted, Step},
     key::Key,
     store::{Ask, Redis},
 };
@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The parts of a state, or `None` for one that is not there.
-pub(super) fn parts(mut bytes: &[u8]) -> Vec<Option<Part>> {
+pub(super) fn parts(mut bytes: &[u8]) -> Vec<Option<Vec<i64>>> {
     use rmp::decode::{read_array_len, read_int};
     let bytes = &mut bytes;
     let count = read_array_len(bytes).unwrap() - 1;

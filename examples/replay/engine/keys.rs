@@ -7,17 +7,14 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use tollgate::{
-    Charge, Timestamp,
-    algorithm::{Algorithm, AnyState},
-};
+use tollgate::{AnyRule, Charge, Timestamp, algorithm::Algorithm};
 
 use super::rules::{Own, Rules};
 
 /// What is remembered of a key.
 #[derive(Default)]
 pub(crate) struct Known {
-    pub(crate) state: Option<AnyState>,
+    pub(crate) state: Option<<AnyRule as Algorithm>::State>,
     /// What it was charged last, unless that was given back, and in which class.
     pub(crate) charge: Option<(Charge, u8)>,
     pub(crate) own: Own,

@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::rule::{Cascade, CascadeState};
+pub use self::rule::Cascade;
+pub(super) use self::rule::CascadeState;

@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::rule::{FixedWindow, FixedWindowState};
+pub use self::rule::FixedWindow;
+pub(super) use self::rule::FixedWindowState;

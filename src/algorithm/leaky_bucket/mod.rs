@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::rule::{LeakyBucket, LeakyBucketState};
+pub use self::rule::LeakyBucket;
+pub(super) use self::rule::LeakyBucketState;

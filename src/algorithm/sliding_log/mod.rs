@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::{rule::SlidingLog, step::SlidingLogState};
+pub use self::rule::SlidingLog;
+pub(super) use self::step::SlidingLogState;

@@ -5,4 +5,5 @@ mod slices;
 mod step;
 mod wire;
 
-pub use self::{rule::SlidingWindow, step::SlidingWindowState};
+pub use self::rule::SlidingWindow;
+pub(super) use self::step::SlidingWindowState;

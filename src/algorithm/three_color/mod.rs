@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::rule::{ThreeColor, ThreeColorState};
+pub use self::rule::ThreeColor;
+pub(super) use self::rule::ThreeColorState;

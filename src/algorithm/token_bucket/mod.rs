@@ -4,8 +4,8 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::rule::{TokenBucket, TokenBucketState};
+pub use self::rule::TokenBucket;
 pub(super) use self::{
-    rule::BucketLevel,
+    rule::{BucketLevel, TokenBucketState},
     step::{Bucket, Fill},
 };

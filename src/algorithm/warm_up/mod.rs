@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::{rule::WarmUp, step::WarmUpState};
+pub use self::rule::WarmUp;
+pub(super) use self::step::WarmUpState;

@@ -4,4 +4,5 @@ mod rule;
 mod step;
 mod wire;
 
-pub use self::{rule::WarmUpSpaced, step::WarmUpSpacedState};
+pub use self::rule::WarmUpSpaced;
+pub(super) use self::step::WarmUpSpacedState;

@@ -36,16 +36,17 @@ impl fmt::Debug for RedisBuilder {
     }
 }
 
-impl<Rule> Script<RedisConnection, Rule>
-where
-    Rule: Scripted<State: Send> + Send + 'static,
-{
+// The bounds stand on the functions, so that the compiler's message is that of `Scripted`.
+impl<Rule> Script<RedisConnection, Rule> {
     /// Connects, with the defaults of [`builder`](Self::builder).
     ///
     /// # Errors
     ///
     /// As [`RedisBuilder::connect`].
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error>
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
         Self::builder(url).connect().await
     }
 
@@ -58,7 +59,10 @@ where
     /// # Panics
     ///
     /// As [`RedisBuilder::connect_lazy`].
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error>
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
         Self::builder(url).connect_lazy()
     }
 

@@ -11,10 +11,7 @@ use crate::{
     store::{Error, Script},
 };
 
-impl<Rule> Script<RedisConnection, Rule>
-where
-    Rule: Scripted<State: Send> + Send + 'static,
-{
+impl<Rule> Script<RedisConnection, Rule> {
     /// Shares a connection that is there, and sees that its server can do what is asked of it.
     ///
     /// Of version 1 of the crate `redis`, from 1.2.4 on: a `ConnectionManager`, a `MultiplexedConnection`, or a `ClusterConnection`. How long
@@ -26,7 +23,10 @@ where
     /// # Errors
     ///
     /// When nobody answers, or the server is too old.
-    pub async fn over(connection: impl Into<RedisConnection>) -> Result<Redis<Rule>, Error> {
+    pub async fn over(connection: impl Into<RedisConnection>) -> Result<Redis<Rule>, Error>
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
         let connection = connection.into();
         connection.link.check().await?;
         Ok(Self::new(connection))

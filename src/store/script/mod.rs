@@ -92,18 +92,20 @@ pub struct ScriptStats {
     pub unsettled: u64,
 }
 
-impl<E, Rule> Script<E, Rule>
-where
-    E: Evaluate,
-    Rule: Scripted<State: Send> + Send + 'static,
-{
-    /// A store whose keys begin with `tollgate`.
-    pub fn new(data: E) -> Self {
+impl<E: Evaluate, Rule> Script<E, Rule> {
+    /// Creates a store whose keys begin with `tollgate`.
+    pub fn new(data: E) -> Self
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
         Self::with_prefix(data, "tollgate")
     }
 
-    /// A store whose keys begin with `prefix`.
-    pub fn with_prefix(data: E, prefix: &str) -> Self {
+    /// Creates a store whose keys begin with `prefix`.
+    pub fn with_prefix(data: E, prefix: &str) -> Self
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
         let data = Arc::new(data);
         Self {
             prefix: prefix.into(),
@@ -112,8 +114,14 @@ where
             data,
         }
     }
+}
 
-    /// What it did.
+impl<E, Rule> Script<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted<State: Send> + Send + 'static,
+{
+    /// Returns counters of this store and its clones.
     pub fn stats(&self) -> ScriptStats {
         let counters = &self.queue.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

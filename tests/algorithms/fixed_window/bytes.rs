@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::{
-    Charge, Cost, Quota, Timestamp,
-    algorithm::{Algorithm, AnyState, Codec, FixedWindow, FixedWindowState},
+    AnyRule, Charge, Cost, Quota, Timestamp,
+    algorithm::{Algorithm, Codec, FixedWindow},
 };
 
 use super::{MINUTE, at, rules, settings, step};
+
+type AnyState = <AnyRule as Algorithm>::State;
+type FixedWindowState = <FixedWindow as Algorithm>::State;
 
 proptest! {
     #[test]

@@ -11,10 +11,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{
     Cost, Decision, Quota, Timestamp,
-    algorithm::{Algorithm, FixedWindow, FixedWindowState},
+    algorithm::{Algorithm, FixedWindow},
 };
 
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type FixedWindowState = <FixedWindow as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

@@ -8,10 +8,12 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
     Cost, Decision, LeakyBucket, Quota, Timestamp, Verdict,
-    algorithm::{Algorithm, LeakyBucketState, Step},
+    algorithm::{Algorithm, Step},
 };
 
 use crate::rate::{is_exact, rate};
+
+type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 
 const DAY: u64 = 86_400_000_000_000;
 

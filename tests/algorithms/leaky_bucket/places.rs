@@ -8,12 +8,14 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
     Charge, Cost, LeakyBucket, TokenBucket,
-    algorithm::{Algorithm, Codec, LeakyBucketState},
+    algorithm::{Algorithm, Codec},
 };
 
 use crate::rate::rate;
 
 use super::{SECOND, at, bucket, delay, step};
+
+type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 
 const BEGIN: u64 = 1_800_000_000 * SECOND;
 

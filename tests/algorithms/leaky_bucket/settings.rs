@@ -5,10 +5,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, LeakyBucket, Quota,
-    algorithm::{Algorithm, Codec, LeakyBucketState},
+    algorithm::{Algorithm, Codec},
 };
 
 use super::{SECOND, at, bucket, step};
+
+type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 
 #[test]
 fn text_parses_back_and_leaves_out_defaults() {

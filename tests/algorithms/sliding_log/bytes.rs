@@ -3,10 +3,12 @@
 use proptest::prelude::*;
 use tollgate::{
     Charge, Cost, Quota, Timestamp,
-    algorithm::{Algorithm, Codec, SlidingLog, SlidingLogState},
+    algorithm::{Algorithm, Codec, SlidingLog},
 };
 
 use super::{rule, rules};
+
+type SlidingLogState = <SlidingLog as Algorithm>::State;
 
 proptest! {
     #[test]

@@ -8,10 +8,12 @@ mod window;
 use proptest::prelude::*;
 use tollgate::{
     Cost, Decision, Timestamp,
-    algorithm::{Algorithm, Codec, SlidingLog, SlidingLogState},
+    algorithm::{Algorithm, Codec, SlidingLog},
 };
 
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type SlidingLogState = <SlidingLog as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use tollgate::{
     Charge, Timestamp,
-    algorithm::{Algorithm, Codec, SlidingLog, SlidingLogState},
+    algorithm::{Algorithm, Codec, SlidingLog},
 };
 
 use super::{MINUTE, SECOND, entries, remaining, step};
+
+type SlidingLogState = <SlidingLog as Algorithm>::State;
 
 #[test]
 fn a_settlement_corrects_the_instant_that_was_charged() {

@@ -10,12 +10,11 @@ mod worst_case;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{
-    AnyRule, Cost, Quota, SlidingWindow, Timestamp,
-    algorithm::{Algorithm, SlidingWindowState},
-};
+use tollgate::{AnyRule, Cost, Quota, SlidingWindow, Timestamp, algorithm::Algorithm};
 
 use crate::laws::{Keeps, beginnings, hold, ops};
+
+type SlidingWindowState = <SlidingWindow as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

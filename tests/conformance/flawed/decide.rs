@@ -5,11 +5,13 @@ use std::{num::NonZeroU64, slice, sync::atomic::Ordering, time::Duration};
 use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Cost, Decision, Quota, Timestamp, Verdict,
-    algorithm::{Algorithm, AnyState},
+    algorithm::Algorithm,
     store::{Decisions, Error},
 };
 
 use super::{Flaw, Flawed, Owned, Place};
+
+type AnyState = <AnyRule as Algorithm>::State;
 
 impl Flawed {
     pub(super) async fn decide(self, asks: Vec<Owned>) -> Result<Decisions, Error> {

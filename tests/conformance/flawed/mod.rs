@@ -14,11 +14,13 @@ use std::{
 use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
-    algorithm::{Algorithm, AnyState, StateKind},
+    algorithm::{Algorithm, StateKind},
     clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store},
 };
+
+type AnyState = <AnyRule as Algorithm>::State;
 
 pub(super) use self::flaw::Flaw;
 

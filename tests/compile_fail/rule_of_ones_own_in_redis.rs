@@ -1,0 +1,29 @@
+//! A rule of a user's own in a store that runs a script.
+
+use tollgate::{
+    Charge, Cost, Decision, Timestamp,
+    algorithm::{Algorithm, Step},
+    store::Redis,
+};
+
+#[derive(Clone, PartialEq)]
+struct Lifetime;
+
+impl Algorithm for Lifetime {
+    type State = u64;
+
+    fn step(&self, _: &mut Option<u64>, _: Timestamp, _: Cost) -> Step {
+        unimplemented!()
+    }
+    fn look(&self, _: Option<&u64>, _: Timestamp) -> Decision {
+        unimplemented!()
+    }
+    fn settle(&self, _: &mut Option<u64>, _: &Charge, _: Timestamp, _: u64) {}
+    fn forgettable_at(&self, _: &u64) -> Timestamp {
+        Timestamp::MAX
+    }
+}
+
+fn main() {
+    let _ = Redis::<Lifetime>::connect("redis://localhost");
+}
