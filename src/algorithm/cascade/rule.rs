@@ -22,7 +22,7 @@ pub(super) const MOST: usize = 8;
 /// Each of the 1 to 8 buckets has its own rate and size. Class 0 is the best; a call is refused if no bucket can
 /// pay for it. The [class](crate::Decision::class) reaches the handler in the request's
 /// [`Outcome`](crate::Outcome), so that it can degrade its answer, and an inner limit can shed by it:
-/// [`ThreeColor`](super::ThreeColor) shows how.
+/// [`ThreeColor`](crate::algorithm::ThreeColor) shows how.
 ///
 /// # Guarantees
 ///

@@ -38,10 +38,10 @@ use crate::{
 /// Departures lie at least an interval apart, to the nanosecond to which a delay is rounded up; the
 /// roundings never add up. A delay is at most queue · interval. In any span Δt at most 1 + rate · Δt calls
 /// depart, and in units at most rate · Δt and the last one's cost, whatever the arrivals were. Without a
-/// maximum wait it admits, call for call, what a [`TokenBucket`](super::TokenBucket) with a burst of
+/// maximum wait it admits, call for call, what a [`TokenBucket`](crate::algorithm::TokenBucket) with a burst of
 /// queue + 1 admits: it is that bucket upside down.
 ///
-/// The interval is rounded down to ticks of a third of a nanosecond, as that of a [token bucket](super::TokenBucket#rounding)
+/// The interval is rounded down to ticks of a third of a nanosecond, as that of a [token bucket](crate::algorithm::TokenBucket#rounding)
 /// is.
 ///
 /// # Limitations
@@ -53,7 +53,7 @@ use crate::{
 ///
 /// # Calls that are cancelled
 ///
-/// A waiting call that is given back ([`settle`](super::Algorithm::settle) to 0, which is what a layer does
+/// A waiting call that is given back ([`settle`](crate::algorithm::Algorithm::settle) to 0, which is what a layer does
 /// when the future of a response is dropped) leaves its place to those who are not told their delay yet:
 ///
 /// - The last place of the queue is free at once, and with it all places right before it that were
