@@ -149,7 +149,9 @@ registry::algorithms!(modules);
             (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
 )]
 pub trait Algorithm: Clone {
-    /// What must be remembered of a key; small.
+    /// The state of one key; small.
+    ///
+    /// The state types of this crate's rules have no other name than this one: `<TokenBucket as Algorithm>::State`.
     type State: Clone;
 
     /// Spends `cost` if the rule allows it.

@@ -69,8 +69,9 @@ algorithms!(seal);
 #[cfg_attr(not(feature = "redis"), doc = "```text")]
 /// use tollgate::{algorithm::Scripted, store::{Evaluate, Script}};
 ///
-/// fn store<Rule>(data: impl Evaluate) -> Script<impl Evaluate, Rule>
+/// fn store<E, Rule>(data: E) -> Script<E, Rule>
 /// where
+///     E: Evaluate,
 ///     Rule: Scripted<State: Send> + Send + 'static,
 /// {
 ///     Script::new(data)
