@@ -25,7 +25,7 @@ pub(crate) enum Kind<'a> {
 
 /// What counts in marks.
 pub(crate) trait Metering {
-    /// How far its marks may lie ahead of the time, in thirds of a nanosecond.
+    /// How far its marks can be ahead of the time, in ticks.
     const AHEAD: u64;
 
     /// As [`Meter::shape`].

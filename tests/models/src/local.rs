@@ -12,7 +12,10 @@ use super::{
     table,
 };
 use crate::{
-    algorithm::{Algorithm, Kind, StateKind, packed::{Mark, Moment, Shape}},
+    algorithm::{
+        Algorithm, Kind, StateKind,
+        packed::{Mark, Moment, Shape},
+    },
     clock::{Clock, TestClock, Timestamp},
     decision::{Charge, Cost, Decision},
     key::Key,
