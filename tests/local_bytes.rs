@@ -62,11 +62,11 @@ fn a_key_takes_what_the_page_says() {
     let sliding = bytes_of_a_key::<SlidingWindow>;
     let more = |(least, most): (i64, i64), more| (least - more, most - more);
     for (row, measured) in [
-        ("any that has", bucket("token-bucket 5/1h")),
-        ("any that has", any("leaky-bucket 5/1h")),
-        ("any that has", any("fixed-window 5/1h")),
-        ("any that has", bucket("token-bucket 7/1h")),
-        ("any that has", any("leaky-bucket 7/1h")),
+        ("any that packs its states", bucket("token-bucket 5/1h")),
+        ("any that packs its states", any("leaky-bucket 5/1h")),
+        ("any that packs its states", any("fixed-window 5/1h")),
+        ("any that packs its states", bucket("token-bucket 7/1h")),
+        ("any that packs its states", any("leaky-bucket 7/1h")),
         ("other `TokenBucket`", bucket("token-bucket 7/1h initial=3")),
         (
             "other `FixedWindow`",
