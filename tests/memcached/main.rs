@@ -141,7 +141,21 @@ fn stat(server: &servers::Memcached, what: &str, name: &str) -> u64 {
 }
 
 /// Names, and their expiry in Unix seconds (−1: never), of all items.
+///
+/// The crawler skips items that are in use, so it is asked until it has seen as many as there are.
 fn items(server: &servers::Memcached) -> Vec<(String, i64)> {
+    let held = |line: &str| line.strip_prefix("STAT curr_items ")?.trim().parse().ok();
+    for _ in 0..200 {
+        let found = crawled_items(server);
+        if server.command("stats").lines().find_map(held) == Some(found.len()) {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    crawled_items(server)
+}
+
+fn crawled_items(server: &servers::Memcached) -> Vec<(String, i64)> {
     let text = server.command("lru_crawler metadump all");
     let items = text.lines().filter_map(|line| line.strip_prefix("key="));
     let item = |line: &str| {
