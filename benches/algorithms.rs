@@ -207,6 +207,25 @@ fn main() {
                 },
             );
         }
+        // An interval that is no whole number of nanoseconds, and one that is.
+        let name = format!("token bucket of 7/h beside one of 8/h, {place}");
+        if mode.runs(&name) {
+            let bucket = |name, rule| course.contender::<TokenBucket>(name, rule, false);
+            let contenders = vec![
+                bucket("", "token-bucket 7/1h burst=100000"),
+                bucket("token bucket of 8/h", "token-bucket 8/1h burst=100000"),
+            ];
+            table.race(
+                &mode,
+                ROUNDS,
+                Race {
+                    name: name.leak(),
+                    bare: None,
+                    contenders,
+                    targets: &[("token bucket of 8/h", "≤ 1.05")],
+                },
+            );
+        }
     }
     table.print(&mode, ROUNDS);
 }

@@ -333,8 +333,9 @@ impl Decision {
 
     /// The greatest cost in units that would pass at the same instant, right after.
     /// `None` when undecided.
+    #[inline]
     pub fn remaining(&self) -> Option<u64> {
-        self.limit.map(|_| self.numbers().remaining)
+        self.limit.map(|_| self.source.remaining())
     }
 
     /// The least wait after which the same call would pass if nothing else happened.
@@ -352,8 +353,9 @@ impl Decision {
     /// The least wait after which the key cannot be told from an unused one.
     ///
     /// Cut to [`Duration::MAX`] above it.
+    #[inline]
     pub fn reset_after(&self) -> Duration {
-        self.source.numbers().reset_after
+        self.source.reset_after()
     }
 
     /// The least wait after which [`remaining`](Self::remaining) has grown; zero when it cannot.

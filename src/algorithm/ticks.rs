@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     codec::{damaged, put_number, take_number},
+    mark::Mark,
     span::duration,
 };
 use crate::{error::Error, quota::Quota};
@@ -92,6 +93,21 @@ impl Ticks {
         i64::try_from(parts >> PART_BITS).ok().filter(|_| is_whole)
     }
 
+    /// The span in ticks, rounded down and cut to ±[`CUT`].
+    // In 64 bits, which takes a third of the instructions.
+    #[inline]
+    fn ticks_cut(self) -> i64 {
+        const MOST: i64 = CUT >> (u32::BITS - PART_BITS);
+        let upper = (self.upper << 1) as i64 >> 1;
+        if self.upper & LONG != 0 || upper >= MOST {
+            CUT
+        } else if upper < -MOST {
+            -CUT
+        } else {
+            upper << (u32::BITS - PART_BITS) | i64::from(self.lower >> PART_BITS)
+        }
+    }
+
     /// The span in nanoseconds, rounded up.
     #[inline]
     pub(super) const fn nanos_up(self) -> i128 {
@@ -164,14 +180,19 @@ pub(super) trait Width:
     Copy + Ord + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
 {
     const ZERO: Self;
+    /// Whether these are 64 bits.
+    const IS_NARROW: bool;
 
     fn of(number: u64) -> Self;
 
     /// The numbers of a rule in this width.
-    fn units(rate: &Rate, quota: Quota) -> Units<Self>;
+    fn units(rate: &Rate) -> Units<Self>;
 
-    /// The level of a span in parts of a tick that `nanos` have been added to, in units of 2^-`bits` ticks, rounded down.
-    fn level(parts: i128, nanos: u64, bits: u8) -> Self;
+    /// The level of a span that `nanos` have been added to, in units of 2^-`bits` ticks, rounded down.
+    fn level(span: Ticks, nanos: u64, bits: u8) -> Self;
+
+    /// As [`level`](Self::level), but rounds up.
+    fn owed(span: Ticks, bits: u8) -> Self;
 
     /// The span of so many units.
     fn span(self, bits: u8) -> Ticks;
@@ -194,6 +215,7 @@ const CUT: i64 = 1 << 62;
 /// In ticks: these rules count in no parts of them.
 impl Width for i64 {
     const ZERO: Self = 0;
+    const IS_NARROW: bool = true;
 
     #[inline]
     fn of(number: u64) -> Self {
@@ -201,15 +223,25 @@ impl Width for i64 {
     }
 
     #[inline]
-    fn units(rate: &Rate, _: Quota) -> Units<Self> {
-        rate.narrow
+    fn units(rate: &Rate) -> Units<Self> {
+        Units {
+            price: rate.price as Self,
+            full: rate.full as Self,
+            bits: 0,
+        }
     }
 
     #[inline]
-    fn level(parts: i128, nanos: u64, _: u8) -> Self {
-        let ticks = (parts >> PART_BITS).clamp(-i128::from(CUT), i128::from(CUT));
-        let level = (ticks as Self).saturating_add_unsigned(nanos.saturating_mul(PER_NANO));
+    fn level(span: Ticks, nanos: u64, _: u8) -> Self {
+        let level = span.ticks_cut();
+        let level = level.saturating_add_unsigned(nanos.saturating_mul(PER_NANO));
         level.min(CUT)
+    }
+
+    #[inline]
+    fn owed(span: Ticks, _: u8) -> Self {
+        // Beyond that, both are cut to the same.
+        -Ticks::from_parts(-span.parts()).ticks_cut()
     }
 
     #[inline]
@@ -235,18 +267,27 @@ impl Width for i64 {
 
 impl Width for i128 {
     const ZERO: Self = 0;
+    const IS_NARROW: bool = false;
 
     fn of(number: u64) -> Self {
         number.into()
     }
 
-    fn units(rate: &Rate, quota: Quota) -> Units<Self> {
-        Units::of(quota, rate.most, rate.burst)
+    fn units(rate: &Rate) -> Units<Self> {
+        Units {
+            price: rate.price,
+            full: rate.full,
+            bits: rate.bits,
+        }
     }
 
-    fn level(parts: i128, nanos: u64, bits: u8) -> Self {
-        let parts = parts + Self::from(nanos) * PARTS_PER_NANO;
+    fn level(span: Ticks, nanos: u64, bits: u8) -> Self {
+        let parts = span.parts() + Self::from(nanos) * PARTS_PER_NANO;
         parts >> (PART_BITS - u32::from(bits))
+    }
+
+    fn owed(span: Ticks, bits: u8) -> Self {
+        -(-span.parts() >> (PART_BITS - u32::from(bits)))
     }
 
     fn span(self, bits: u8) -> Ticks {
@@ -254,11 +295,17 @@ impl Width for i128 {
     }
 
     fn over(self, other: Self) -> u64 {
-        (self / other) as u64
+        match (u64::try_from(self), u64::try_from(other)) {
+            (Ok(units), Ok(price)) => units / price,
+            _ => (self / other) as u64,
+        }
     }
 
     fn nanos(self, bits: u8) -> u128 {
-        (self as u128).div_ceil((PER_NANO << bits).into())
+        match u64::try_from(self) {
+            Ok(units) => units.div_ceil(PER_NANO << bits).into(),
+            Err(_) => (self as u128).div_ceil((PER_NANO << bits).into()),
+        }
     }
 
     fn narrow(self) -> i64 {
@@ -333,13 +380,13 @@ impl<N: Width> Units<N> {
     /// The level of a span that `nanos` have been added to, rounded down.
     #[inline]
     pub(super) fn level(&self, span: Ticks, nanos: u64) -> N {
-        N::level(span.parts(), nanos, self.bits)
+        N::level(span, nanos, self.bits)
     }
 
     /// The level of a span that is owed, rounded up.
     #[inline]
     pub(super) fn owed(&self, span: Ticks) -> N {
-        N::ZERO - N::level(-span.parts(), 0, self.bits)
+        N::owed(span, self.bits)
     }
 
     /// The span of a level.
@@ -401,11 +448,9 @@ const fn fits_script(interval: u128, unit: u128, most: u128) -> bool {
 /// The rate and the capacity of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rate {
-    /// The greatest number of tokens that are held.
-    most: u64,
-    burst: u64,
-    /// In 64 bits, if they [are enough](Self::is_narrow).
-    narrow: Units<i64>,
+    price: i128,
+    full: i128,
+    bits: u8,
     is_narrow: bool,
     /// The ticks in a unit of a script, or 1 if a tick has parts or the rule does not fit into a script.
     script_unit: u16,
@@ -417,13 +462,9 @@ impl Rate {
         let Units { price, full, bits } = Units::of(quota, most, burst);
         let is_narrow = bits == 0 && price * most as i128 <= MOST_NARROW;
         Self {
-            most,
-            burst,
-            narrow: Units {
-                price: price as i64,
-                full: full as i64,
-                bits,
-            },
+            price,
+            full,
+            bits,
             is_narrow,
             script_unit: match script_unit(price as u128, most as u128) {
                 Some(unit) if bits == 0 => unit as u16,
@@ -438,14 +479,16 @@ impl Rate {
         self.is_narrow
     }
 
-    /// The numbers in 64 bits and ticks, if these are enough.
+    /// Whether a [`Mark`] holds the states: a full bucket takes two years at most.
     #[inline]
-    pub(super) const fn in_ticks(&self) -> Option<Units<i64>> {
-        if self.is_narrow {
-            Some(self.narrow)
-        } else {
-            None
-        }
+    pub(super) const fn fits_mark(&self) -> bool {
+        self.is_narrow && self.full <= Mark::LONGEST as i128
+    }
+
+    /// The price of a token in ticks, if the rate [is narrow](Self::is_narrow).
+    #[inline]
+    pub(super) const fn price_in_ticks(&self) -> i64 {
+        self.price as i64
     }
 }
 
@@ -465,8 +508,8 @@ impl ScriptRate {
     const LIMIT: i128 = 1 << 53;
     const PARTS_PER_MICRO: i128 = 1000 * PARTS_PER_NANO;
 
-    pub(super) fn of(rate: &Rate, quota: Quota) -> Self {
-        let Units { price, bits, .. } = i128::units(rate, quota);
+    pub(super) fn of(rate: &Rate) -> Self {
+        let Units { price, bits, .. } = i128::units(rate);
         let unit = i128::from(rate.script_unit);
         Self {
             gain: i128::from(PER_MICRO << bits) / unit,
@@ -513,6 +556,15 @@ impl ScriptRate {
 #[inline]
 pub(super) fn after(stalled: u64, wait: u128) -> Duration {
     duration(u128::from(stalled) + wait)
+}
+
+/// Returns a wait for ticks to pass, as [`after`] does; zero if there are none.
+#[inline]
+pub(super) fn after_ticks(stalled: u64, ticks: u64) -> Duration {
+    match ticks {
+        0 => Duration::ZERO,
+        _ => Duration::from_nanos(stalled.saturating_add(ticks.div_ceil(PER_NANO))),
+    }
 }
 
 /// The greatest common divisor.
@@ -603,7 +655,7 @@ mod tests {
         #[test]
         fn rates_are_rounded_up_by_no_more_than_documented(quota in quotas(), burst in 1..=1_u64 << 32) {
             let Ok(rule) = TokenBucket::new(quota).try_burst(burst) else { return Ok(()) };
-            let Units { price, bits, .. } = i128::units(&rule.rate, quota);
+            let Units { price, bits, .. } = i128::units(&rule.rate);
             // How many times 10^9 the quota is the rate.
             let exact = u128::from(quota.period_nanos()) * u128::from(PER_NANO << bits) * 1_000_000_000;
             let ratio = exact / (u128::from(quota.amount()) * price as u128);

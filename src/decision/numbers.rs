@@ -35,8 +35,12 @@ pub(crate) struct Deferred {
 pub(crate) type DeferredState = [u64; 5];
 
 /// The functions of an algorithm that compute [`Deferred`] numbers.
+// One for each number: mostly one or two are read.
 pub(crate) struct Compute {
-    pub(crate) numbers: fn(&DeferredState) -> Numbers,
+    pub(crate) remaining: fn(&DeferredState) -> u64,
+    pub(crate) reset_after: fn(&DeferredState) -> Duration,
+    /// The second argument is what remains.
+    pub(crate) more_after: fn(&DeferredState, u64) -> Duration,
     /// The position of a charge at an instant.
     pub(crate) position: fn(&DeferredState, Timestamp) -> Option<Position>,
 }
@@ -51,11 +55,33 @@ pub(super) enum Source {
 impl Source {
     pub(super) const NONE: Self = Self::Given(Numbers::NONE, None);
 
-    #[inline]
     pub(super) fn numbers(&self) -> Numbers {
         match self {
             Self::Given(numbers, _) => *numbers,
-            Self::Deferred(deferred) => (deferred.compute.numbers)(&deferred.state),
+            Self::Deferred(Deferred { state, compute }) => {
+                let remaining = (compute.remaining)(state);
+                Numbers {
+                    remaining,
+                    reset_after: (compute.reset_after)(state),
+                    more_after: (compute.more_after)(state, remaining),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn remaining(&self) -> u64 {
+        match self {
+            Self::Given(numbers, _) => numbers.remaining,
+            Self::Deferred(Deferred { state, compute }) => (compute.remaining)(state),
+        }
+    }
+
+    #[inline]
+    pub(super) fn reset_after(&self) -> Duration {
+        match self {
+            Self::Given(numbers, _) => numbers.reset_after,
+            Self::Deferred(Deferred { state, compute }) => (compute.reset_after)(state),
         }
     }
 

@@ -80,6 +80,8 @@ pub struct Cascade {
     pub(super) quota: Quota,
     /// Whether 64 bits are enough for the levels of all buckets.
     pub(super) is_narrow: bool,
+    /// Whether also all buckets start full.
+    pub(super) is_plain: bool,
 }
 
 impl Cascade {
@@ -90,6 +92,7 @@ impl Cascade {
             capacity: first.burst,
             quota: first.quota(),
             is_narrow: first.rate.is_narrow(),
+            is_plain: first.is_plain,
         }
     }
 
@@ -121,6 +124,7 @@ impl Cascade {
         Ok(Self {
             capacity: self.capacity.max(next.burst),
             is_narrow: self.is_narrow && next.rate.is_narrow(),
+            is_plain: self.is_plain && next.is_plain,
             quota: sum(&buckets).unwrap_or_else(|| fastest(next.quota(), &buckets)),
             buckets: buckets.into_boxed_slice(),
         })

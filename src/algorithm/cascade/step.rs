@@ -25,80 +25,114 @@ struct Levels<N> {
     known: bool,
 }
 
+/// A rule, with the numbers of its buckets in one width.
+#[derive(Clone, Copy)]
+struct Counted<'a, N> {
+    rule: &'a Cascade,
+    buckets: &'a [TokenBucket],
+    /// Whether all buckets start full.
+    starts_full: bool,
+    bucket: fn(&'a TokenBucket) -> Bucket<'a, N>,
+}
+
 impl Cascade {
     fn starts_full(&self) -> bool {
         self.buckets.iter().all(TokenBucket::starts_full)
     }
 
+    #[inline]
+    fn counted<N: Width>(&self) -> Counted<'_, N> {
+        Counted {
+            rule: self,
+            buckets: &self.buckets,
+            starts_full: self.starts_full(),
+            bucket: TokenBucket::bucket,
+        }
+    }
+
+    /// Returns the numbers of a rule whose buckets, which are passed, are all plain.
+    #[inline]
+    fn plain<'a>(&'a self, buckets: &'a [TokenBucket]) -> Counted<'a, i64> {
+        Counted {
+            rule: self,
+            buckets,
+            starts_full: true,
+            bucket: TokenBucket::plain,
+        }
+    }
+
+    /// Steps under a rule whose buckets need not be plain.
+    fn step_any(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
+        if self.is_narrow {
+            self.counted::<i64>().step(state, now, cost)
+        } else {
+            self.counted::<i128>().step(state, now, cost)
+        }
+    }
+}
+
+impl<'a, N: Width> Counted<'a, N> {
+    #[inline]
+    fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket<'a, N>> + ExactSizeIterator {
+        self.buckets.iter().map(self.bucket)
+    }
+
     /// Returns the state, unless it has expired: then a key is granted its initial fills again.
     #[inline]
-    fn remembered<'a>(&self, state: Option<&'a CascadeState>, now: Timestamp) -> Option<First<'a>> {
+    fn remembered<'s>(&self, state: Option<&'s CascadeState>, now: Timestamp) -> Option<First<'s>> {
         state
-            .filter(|state| self.starts_full() || now < self.forgettable_at(state))
+            .filter(|state| self.starts_full || now < self.rule.forgettable_at(state))
             .map(|state| state.first(self.buckets.len()))
     }
 
-    #[inline]
-    fn counted<N: Width>(
-        &self,
-    ) -> impl DoubleEndedIterator<Item = Bucket<'_, N>> + ExactSizeIterator {
-        self.buckets.iter().map(TokenBucket::bucket)
-    }
-
-    #[inline]
-    fn levels<N: Width>(&self, state: Option<&CascadeState>, now: Timestamp) -> Levels<N> {
+    #[inline(always)]
+    fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> Levels<N> {
         let known = self.remembered(state, now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
-        let (mut each, mut full_for) = ([N::ZERO; MOST], [0; MOST]);
-        for (n, bucket) in self.counted().enumerate() {
+        let mut levels = Levels {
+            each: [N::ZERO; MOST],
+            full_for: [0; MOST],
+            at,
+            known: known.is_some(),
+        };
+        for (n, bucket) in self.buckets().enumerate() {
             let fill = match &known {
                 Some(known) => bucket.filled(known.bucket(n), at),
                 None => bucket.initial_fill(at),
             };
-            each[n] = fill.level;
-            full_for[n] = fill.full_for.unwrap_or(0);
+            levels.each[n] = fill.level;
+            levels.full_for[n] = fill.full_for.unwrap_or(0);
         }
-        Levels {
-            each,
-            full_for,
-            at,
-            known: known.is_some(),
-        }
+        levels
     }
 
     /// Returns the place of each bucket in the state, after creating those that are missing.
     #[inline]
-    fn places<'a>(
+    fn places<'s>(
         &self,
-        state: &'a mut Option<CascadeState>,
+        state: &'s mut Option<CascadeState>,
         now: Timestamp,
         known: bool,
-    ) -> &'a mut [BucketLevel] {
+    ) -> &'s mut [BucketLevel] {
         let count = self.buckets.len();
         let old = state.as_ref().filter(|_| known);
         if old.is_none_or(|old| old.as_slice().len() != count) {
             let old = old.map(|old| old.first(count));
-            let place = |(n, bucket): (usize, Bucket<'_, i128>)| match old {
+            let place = |(n, bucket): (usize, Bucket<'_, N>)| match old {
                 Some(old) => *old.bucket(n),
                 None => bucket.state(bucket.initial_fill(now).level, now),
             };
-            let places: Few<_> = self.counted().enumerate().map(place).collect();
+            let places: Few<_> = self.buckets().enumerate().map(place).collect();
             *state = Some(CascadeState::of(&places));
         }
         state.as_mut().map_or(&mut [], CascadeState::as_mut_slice)
     }
 
-    #[inline]
-    fn answer<N: Width>(
-        &self,
-        verdict: Verdict,
-        now: Timestamp,
-        cost: u64,
-        levels: &Levels<N>,
-    ) -> Decision {
+    #[inline(always)]
+    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, levels: &Levels<N>) -> Decision {
         let (mut remaining, mut rest) = (0, None);
         // Later buckets are mostly fuller, which saves a division for those before.
-        for (n, bucket) in self.counted().enumerate().rev() {
+        for (n, bucket) in self.buckets().enumerate().rev() {
             let (level, full_for) = (levels.each[n], levels.full_for[n]);
             if bucket.pay(level, remaining + 1).is_some() {
                 remaining = bucket.tokens(level);
@@ -113,7 +147,7 @@ impl Cascade {
         let stalled = levels.at.nanos_since(now);
         let wait = |wait: Option<u128>| wait.map_or(Duration::ZERO, |wait| after(stalled, wait));
         Decision::new(verdict, now, cost)
-            .with_limit(self.capacity, self.quota)
+            .with_limit(self.rule.capacity, self.rule.quota)
             .with_numbers(Numbers {
                 remaining,
                 more_after: wait(self.soonest(levels, remaining + 1)),
@@ -122,13 +156,8 @@ impl Cascade {
     }
 
     /// Refuses a call that can come again when some bucket can pay `asked`.
-    fn refuse<N: Width>(
-        &self,
-        now: Timestamp,
-        cost: u64,
-        asked: u64,
-        levels: &Levels<N>,
-    ) -> Decision {
+    #[inline(always)]
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels<N>) -> Decision {
         let wait = self.soonest(levels, asked);
         let stalled = levels.at.nanos_since(now);
         self.answer(Verdict::Refuse, now, cost, levels)
@@ -137,28 +166,25 @@ impl Cascade {
 
     /// Returns the nanoseconds until some bucket can pay `cost`; `None` is never.
     #[inline]
-    fn soonest<N: Width>(&self, levels: &Levels<N>, cost: u64) -> Option<u128> {
-        let buckets = self.counted().zip(&levels.each);
+    fn soonest(&self, levels: &Levels<N>, cost: u64) -> Option<u128> {
+        let buckets = self.buckets().zip(&levels.each);
         buckets
             .filter_map(|(bucket, level)| bucket.until(*level, cost))
             .min()
     }
 
-    #[inline]
-    fn step_in<N: Width>(
-        &self,
-        state: &mut Option<CascadeState>,
-        now: Timestamp,
-        cost: Cost,
-    ) -> Step {
+    // Always inlined: less is left of it for plain buckets.
+    #[inline(always)]
+    fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
         let cost = cost.get();
-        let mut levels = self.levels::<N>(state.as_ref(), now);
-        let mut buckets = self.counted().zip(&mut levels.each).enumerate();
+        let mut levels = self.levels(state.as_ref(), now);
+        let mut buckets = self.buckets().zip(&mut levels.each).enumerate();
         let paid = buckets.find_map(|(class, (bucket, level))| {
             *level = bucket.pay(*level, cost)?;
             Some((class, bucket.state(*level, levels.at)))
         });
-        if paid.is_none() && (levels.known || self.starts_full() || cost > self.capacity.get()) {
+        let is_new = !levels.known && !self.starts_full;
+        if paid.is_none() && (!is_new || cost > self.rule.capacity.get()) {
             return Step::Kept(self.refuse(now, cost, cost, &levels));
         }
         // A new key fills up from here on, also if it is refused.
@@ -173,9 +199,9 @@ impl Cascade {
         Step::Wrote(decision.with_class(class as u8))
     }
 
-    fn look_in<N: Width>(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
-        let levels = self.levels::<N>(state, now);
-        let mut buckets = self.counted().zip(&levels.each);
+    fn look(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
+        let levels = self.levels(state, now);
+        let mut buckets = self.buckets().zip(&levels.each);
         match buckets.position(|(bucket, level)| bucket.pay(*level, 1).is_some()) {
             Some(class) => self
                 .answer(Verdict::Allow, now, 0, &levels)
@@ -190,19 +216,20 @@ impl Algorithm for Cascade {
 
     #[inline]
     fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
-        if self.is_narrow {
-            self.step_in::<i64>(state, now, cost)
-        } else {
-            self.step_in::<i128>(state, now, cost)
+        match &*self.buckets {
+            // Of two, as most have, the compiler makes no loops.
+            buckets @ [_, _] if self.is_plain => self.plain(buckets).step(state, now, cost),
+            buckets if self.is_plain => self.plain(buckets).step(state, now, cost),
+            _ => self.step_any(state, now, cost),
         }
     }
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
         if self.is_narrow {
-            self.look_in::<i64>(state, now)
+            self.counted::<i64>().look(state, now)
         } else {
-            self.look_in::<i128>(state, now)
+            self.counted::<i128>().look(state, now)
         }
     }
 
@@ -218,12 +245,13 @@ impl Algorithm for Cascade {
         let Some(bucket) = self.buckets.get(class) else {
             return;
         };
-        let known = self.remembered(state.as_ref(), now);
+        let counted = self.counted::<i128>();
+        let known = counted.remembered(state.as_ref(), now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
         let paid = known.as_ref().map(|known| known.bucket(class));
         if let Some(corrected) = bucket.bucket().corrected(paid, charge, at, actual) {
             let known = known.is_some();
-            self.places(state, now, known)[class] = corrected;
+            counted.places(state, now, known)[class] = corrected;
         }
     }
 
@@ -234,10 +262,16 @@ impl Algorithm for Cascade {
 
     #[inline]
     fn forgettable_at(&self, state: &CascadeState) -> Timestamp {
-        let known = state.first(self.buckets.len());
-        let buckets = self.buckets.iter().enumerate();
-        let rests = buckets.map(|(n, bucket)| bucket.at_rest_from(known.bucket(n)));
-        rests.max().unwrap_or_default()
+        let known = state.as_slice();
+        let rest = |(bucket, known): (&TokenBucket, &BucketLevel)| bucket.at_rest_from(known);
+        let rests = self.buckets.iter().zip(known).map(rest);
+        let latest = rests.max().unwrap_or_default();
+        // Mostly there are none.
+        let added = self.buckets.get(known.len()..).unwrap_or_default();
+        added.iter().fold(latest, |latest, bucket| {
+            let known = state.first(self.buckets.len());
+            latest.max(bucket.at_rest_from(known.bucket(self.buckets.len())))
+        })
     }
 
     fn wanes(&self) -> bool {

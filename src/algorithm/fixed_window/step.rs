@@ -11,7 +11,7 @@ use crate::{
         ticks::PER_NANO,
     },
     clock::Timestamp,
-    decision::{Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Verdict},
+    decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
 };
 
 impl FixedWindow {
@@ -91,14 +91,9 @@ impl FixedWindow {
 
 /// The numbers of a window, whose waits are the same.
 const DEFERRED: Compute = Compute {
-    numbers: |&[remaining, wait, ..]: &DeferredState| {
-        let wait = Duration::from_nanos(wait);
-        Numbers {
-            remaining,
-            reset_after: wait,
-            more_after: wait,
-        }
-    },
+    remaining: |&[remaining, ..]| remaining,
+    reset_after: |&[_, wait, ..]| Duration::from_nanos(wait),
+    more_after: |&[_, wait, ..], _| Duration::from_nanos(wait),
     position: |_, _| None,
 };
 

@@ -8,7 +8,6 @@ use std::{
 
 use crate::{
     algorithm::{
-        mark::Mark,
         of_quota::of_quota,
         ticks::{MOST_NANOS, PER_NANO, Rate, Ticks},
     },
@@ -211,16 +210,13 @@ impl LeakyBucket {
         Ok(self)
     }
 
-    /// Returns whether a [`Mark`] holds its states.
+    /// Returns whether a [`Mark`](crate::algorithm::Mark) holds its states.
     ///
     /// Only if calls can be told apart by their departures: a mark does not hold whether the last call was the only one at its
     /// instant.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
-        match self.rate.in_ticks() {
-            Some(units) => units.price >= PER_NANO as i64 && units.full <= Mark::LONGEST as i64,
-            None => false,
-        }
+        self.rate.fits_mark() && self.rate.price_in_ticks() >= PER_NANO as i64
     }
 
     /// Returns the rate at which calls leave, as written.

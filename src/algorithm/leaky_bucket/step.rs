@@ -9,10 +9,10 @@ use crate::{
         mark::{Mark, Moment},
         meter::{Meter, Metering},
         shape::Shape,
-        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width, after},
+        ticks::{PARTS_PER_NANO, Ticks, Units, Width, after, after_ticks},
     },
     clock::Timestamp,
-    decision::{Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Verdict},
+    decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
 };
 
 /// The time until the next departure is free, in units of the rate, at an instant that is never before the
@@ -35,7 +35,7 @@ struct Queue<'a, N> {
 impl LeakyBucket {
     #[inline]
     fn queue_in<N: Width>(&self) -> Queue<'_, N> {
-        let units = N::units(&self.rate, self.quota);
+        let units = N::units(&self.rate);
         Queue {
             rule: self,
             units,
@@ -117,7 +117,7 @@ impl<N: Width> Queue<'_, N> {
         let rule = self.rule;
         let decision = Decision::new(verdict, now, cost).with_limit(rule.capacity, rule.quota);
         let stalled = backlog.at.nanos_since(now);
-        if !rule.rate.is_narrow() {
+        if !N::IS_NARROW {
             return decision.with_numbers(self.numbers(backlog.units, stalled));
         }
         let Units { price, full, .. } = self.units;
@@ -173,21 +173,16 @@ impl<N: Width> Queue<'_, N> {
 
 /// Computes the numbers of a queue that is counted in ticks.
 const DEFERRED: Compute = Compute {
-    numbers: |&[backlog, price, full, longest, stalled]: &DeferredState| {
-        let remaining = match backlog > longest {
-            true => 0,
-            false => (full - backlog) / price,
-        };
-        let wait = |ticks: u64| match ticks {
-            0 => Duration::ZERO,
-            _ => Duration::from_nanos(stalled.saturating_add(ticks.div_ceil(PER_NANO))),
-        };
+    remaining: |&[backlog, price, full, longest, _]| match backlog > longest {
+        true => 0,
+        false => (full - backlog) / price,
+    },
+    reset_after: |&[backlog, _, _, _, stalled]| after_ticks(stalled, backlog),
+    more_after: |&[backlog, price, full, longest, stalled], remaining| {
         let most = full.checked_sub((remaining + 1) * price);
-        Numbers {
-            remaining,
-            more_after: most.map_or(Duration::ZERO, |most| wait(backlog - most.min(longest))),
-            reset_after: wait(backlog),
-        }
+        most.map_or(Duration::ZERO, |most| {
+            after_ticks(stalled, backlog - most.min(longest))
+        })
     },
     position: |_, _| None,
 };

@@ -97,13 +97,13 @@ impl Codec for LeakyBucketState {
 impl LeakyBucket {
     /// The span of `level` units of a `gain` a microsecond, if it is not below zero.
     fn span_of(&self, level: i64, gain: i64) -> Option<Ticks> {
-        let span = ScriptRate::of(&self.rate, self.quota).span_up(level, gain)?;
+        let span = ScriptRate::of(&self.rate).span_up(level, gain)?;
         (span.parts() >= 0).then_some(span)
     }
 
     /// The level and the gain that a script keeps of a span, rounded in favour of the limit.
     fn units_of(&self, span: Ticks) -> [i64; 2] {
-        ScriptRate::of(&self.rate, self.quota).level_up(span)
+        ScriptRate::of(&self.rate).level_up(span)
     }
 }
 
@@ -113,7 +113,7 @@ const PLACE: usize = 4;
 
 impl Scripted for LeakyBucket {
     fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
-        let ScriptRate { gain, price } = ScriptRate::of(&self.rate, self.quota);
+        let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         let capacity = self.capacity.get();
         let full = price * i128::from(capacity);
         fitting((full + gain) as u128, self)?;

@@ -6,11 +6,11 @@ use super::rule::{Color, ThreeColor, ThreeColorState};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        ticks::{Width, after},
-        token_bucket::{Bucket, BucketLevel},
+        ticks::{Units, Width, after, after_ticks},
+        token_bucket::{self, Bucket, BucketLevel},
     },
     clock::Timestamp,
-    decision::{Charge, Cost, Decision, Numbers, Verdict},
+    decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
 };
 
 /// The levels of both buckets at one instant, each in units of its rate.
@@ -38,9 +38,19 @@ impl ThreeColor {
         }
     }
 
+    /// Returns the marker of a rule whose buckets are both plain.
     #[inline]
-    fn is_narrow(&self) -> bool {
-        self.committed.rate.is_narrow() && self.peak.rate.is_narrow()
+    fn plain(&self) -> Marker<'_, i64> {
+        Marker {
+            rule: self,
+            committed: self.committed.plain(),
+            peak: self.peak.plain(),
+        }
+    }
+
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.committed.is_plain && self.peak.is_plain
     }
 }
 
@@ -94,7 +104,7 @@ impl<N: Width> Marker<'_, N> {
         Some((levels, color))
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(
         &self,
         verdict: Verdict,
@@ -103,8 +113,28 @@ impl<N: Width> Marker<'_, N> {
         levels: &Levels<N>,
         color: Color,
     ) -> Decision {
+        let decision = Decision::new(verdict, now, cost)
+            .with_limit(self.rule.peak.burst, self.rule.peak.quota())
+            .with_class(color as u8);
+        let stalled = levels.at.nanos_since(now);
+        let is_red = self.rule.given == Some(Color::Red);
+        if !N::IS_NARROW || is_red {
+            return decision.with_numbers(self.numbers(levels, stalled, is_red));
+        }
+        let Units { price, full, .. } = self.peak.units;
+        let lacking = (self.committed.units.full - levels.committed).max(full - levels.peak);
+        let [level, price, full, lacking] =
+            [levels.peak, price, full, lacking].map(|units| units.narrow() as u64);
+        decision.with_deferred(Deferred {
+            state: [level, price, full, stalled, lacking],
+            compute: &DEFERRED,
+        })
+    }
+
+    #[cold]
+    fn numbers(&self, levels: &Levels<N>, stalled: u64, is_red: bool) -> Numbers {
         // Nothing that was given red passes, now or later.
-        let (remaining, more) = if self.rule.given == Some(Color::Red) {
+        let (remaining, more) = if is_red {
             (0, None)
         } else {
             let remaining = self.peak.tokens(levels.peak);
@@ -112,22 +142,19 @@ impl<N: Width> Marker<'_, N> {
         };
         let committed = self.committed.until_full(levels.committed);
         let rest = committed.max(self.peak.until_full(levels.peak));
-        let stalled = levels.at.nanos_since(now);
         let wait = |wait| match wait {
             0 => Duration::ZERO,
             wait => after(stalled, wait),
         };
-        Decision::new(verdict, now, cost)
-            .with_limit(self.rule.peak.burst, self.rule.peak.quota())
-            .with_numbers(Numbers {
-                remaining,
-                more_after: wait(more.unwrap_or(0)),
-                reset_after: wait(rest),
-            })
-            .with_class(color as u8)
+        Numbers {
+            remaining,
+            more_after: wait(more.unwrap_or(0)),
+            reset_after: wait(rest),
+        }
     }
 
     /// Refuses a call that can come again when the peak bucket can pay `asked`.
+    #[inline(always)]
     fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels<N>) -> Decision {
         let wait = self.peak.until(levels.peak, asked);
         let wait = wait.filter(|_| self.rule.given != Some(Color::Red));
@@ -136,7 +163,8 @@ impl<N: Width> Marker<'_, N> {
             .with_retry_after(wait.map(|wait| after(stalled, wait)))
     }
 
-    #[inline]
+    // Always inlined: less is left of it for plain buckets.
+    #[inline(always)]
     fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
         let (levels, cost) = (self.levels(state.as_ref(), now), cost.get());
         let Some((levels, color)) = self.pay(&levels, cost) else {
@@ -155,6 +183,14 @@ impl<N: Width> Marker<'_, N> {
     }
 }
 
+/// Computes the numbers of a marker that is counted in ticks: those of its peak bucket, and what the emptier one lacks.
+const DEFERRED: Compute = Compute {
+    remaining: token_bucket::remaining,
+    reset_after: |&[_, _, _, stalled, lacking]| after_ticks(stalled, lacking),
+    more_after: token_bucket::more_after,
+    position: |_, _| None,
+};
+
 impl ThreeColorState {
     /// The states of the committed and the peak bucket.
     #[inline]
@@ -169,8 +205,8 @@ impl Algorithm for ThreeColor {
 
     #[inline]
     fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
-        if self.is_narrow() {
-            self.marker::<i64>().step(state, now, cost)
+        if self.is_plain() {
+            self.plain().step(state, now, cost)
         } else {
             self.marker::<i128>().step(state, now, cost)
         }
@@ -178,8 +214,8 @@ impl Algorithm for ThreeColor {
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Decision {
-        if self.is_narrow() {
-            self.marker::<i64>().look(state, now)
+        if self.is_plain() {
+            self.plain().look(state, now)
         } else {
             self.marker::<i128>().look(state, now)
         }

@@ -7,5 +7,5 @@ mod wire;
 pub use self::rule::TokenBucket;
 pub(super) use self::{
     rule::{BucketLevel, TokenBucketState},
-    step::{Bucket, Fill},
+    step::{Bucket, Fill, more_after, remaining},
 };

@@ -4,7 +4,6 @@ use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
     algorithm::{
-        mark::Mark,
         of_quota::of_quota,
         ticks::{MOST_NANOS, Rate, Ticks, gcd},
     },
@@ -96,9 +95,7 @@ pub struct TokenBucket {
     pub(super) keep: u64,
     pub(in crate::algorithm) rate: Rate,
     /// Whether it starts full and is counted in ticks, as most are.
-    pub(super) is_plain: bool,
-    /// Whether a [`Mark`] holds its states.
-    pub(super) is_packed: bool,
+    pub(in crate::algorithm) is_plain: bool,
 }
 
 /// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was given back.
@@ -189,19 +186,13 @@ impl TokenBucket {
             burst.get()
         };
         let rate = Rate::of(quota, most, burst.get());
-        let starts_full = initial == burst.get();
         Self {
             quota,
             burst,
             initial,
             keep,
             rate,
-            is_plain: starts_full && rate.is_narrow(),
-            is_packed: starts_full
-                && match rate.in_ticks() {
-                    Some(units) => units.full <= Mark::LONGEST as i64,
-                    None => false,
-                },
+            is_plain: initial == burst.get() && rate.is_narrow(),
         }
     }
 
@@ -262,6 +253,12 @@ impl TokenBucket {
     pub fn keep(self, time: Duration) -> Self {
         let keep = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self { keep, ..self }
+    }
+
+    /// Returns whether a [`Mark`](crate::algorithm::Mark) holds its states.
+    #[inline]
+    pub(super) const fn is_packed(&self) -> bool {
+        self.is_plain && self.rate.fits_mark()
     }
 
     /// Returns the rate at which it refills, as written.

@@ -9,7 +9,7 @@ use crate::{
         mark::{Mark, Moment},
         meter::{Meter, Metering},
         shape::Shape,
-        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width, after},
+        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width, after, after_ticks},
     },
     clock::Timestamp,
     decision::{
@@ -33,6 +33,8 @@ pub(in crate::algorithm) struct Fill<N> {
 pub(in crate::algorithm) struct Bucket<'a, N> {
     rule: &'a TokenBucket,
     pub(in crate::algorithm) units: Units<N>,
+    /// Whether a new key is like one that has been left alone.
+    starts_full: bool,
 }
 
 impl TokenBucket {
@@ -40,13 +42,33 @@ impl TokenBucket {
     pub(in crate::algorithm) fn bucket<N: Width>(&self) -> Bucket<'_, N> {
         Bucket {
             rule: self,
-            units: N::units(&self.rate, self.quota),
+            units: N::units(&self.rate),
+            starts_full: self.starts_full(),
+        }
+    }
+
+    /// Returns the bucket of a rule that is plain; the compiler then leaves out what others need.
+    #[inline]
+    pub(in crate::algorithm) fn plain(&self) -> Bucket<'_, i64> {
+        debug_assert!(self.starts_full());
+        Bucket {
+            starts_full: true,
+            ..self.bucket()
         }
     }
 
     /// Returns when a bucket that is left alone cannot be told from a new one.
     #[inline]
     pub(in crate::algorithm) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
+        if self.is_plain {
+            self.plain().at_rest_from(state)
+        } else {
+            self.any_at_rest_from(state)
+        }
+    }
+
+    /// Returns the same for a bucket that need not be plain.
+    fn any_at_rest_from(&self, state: &BucketLevel) -> Timestamp {
         if self.rate.is_narrow() {
             self.bucket::<i64>().at_rest_from(state)
         } else {
@@ -73,7 +95,7 @@ impl<N: Width> Bucket<'_, N> {
         state: Option<&'s BucketLevel>,
         now: Timestamp,
     ) -> Option<&'s BucketLevel> {
-        state.filter(|state| self.rule.starts_full() || now < self.at_rest_from(state))
+        state.filter(|state| self.starts_full || now < self.at_rest_from(state))
     }
 
     #[inline]
@@ -91,7 +113,7 @@ impl<N: Width> Bucket<'_, N> {
         let elapsed = at.nanos_since(state.written_at);
         let full = self.units.full;
         let level = self.units.level(state.level, elapsed).min(full);
-        if self.rule.starts_full() {
+        if self.starts_full {
             let full_for = Some(0);
             return Fill {
                 level,
@@ -124,7 +146,7 @@ impl<N: Width> Bucket<'_, N> {
     #[inline]
     fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
         let mut wait = self.until_full(self.units.level(state.level, 0));
-        if !self.rule.starts_full() {
+        if !self.starts_full {
             wait += u128::from(self.rule.keep);
         }
         let wait = u64::try_from(wait).unwrap_or(u64::MAX);
@@ -172,7 +194,7 @@ impl<N: Width> Bucket<'_, N> {
     #[inline]
     pub(in crate::algorithm) fn until_rest(&self, fill: &Fill<N>) -> Option<u128> {
         let wait = self.until_full(fill.level);
-        if self.rule.starts_full() {
+        if self.starts_full {
             return (wait > 0).then_some(wait);
         }
         let kept = |full_for| self.rule.keep.saturating_sub(full_for);
@@ -231,7 +253,7 @@ impl<N: Width> Bucket<'_, N> {
     ) -> Decision {
         let rule = self.rule;
         let decision = Decision::new(verdict, now, cost).with_limit(rule.burst, rule.quota);
-        if !rule.is_plain {
+        if !(N::IS_NARROW && self.starts_full) {
             return self.with_numbers(decision, fill, given_back);
         }
         let Units { price, full, .. } = self.units;
@@ -275,7 +297,8 @@ impl<N: Width> Bucket<'_, N> {
         self.full_in_parts() - level.parts()
     }
 
-    #[inline]
+    // Always inlined: less is left of it for a plain bucket.
+    #[inline(always)]
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref().map(|state| &state.level), now);
         let given_back = match state {
@@ -288,7 +311,7 @@ impl<N: Width> Bucket<'_, N> {
             *state = Some(TokenBucketState { level, given_back });
             return Step::Wrote(decision);
         }
-        let is_new = fill.full_for.is_none() && !self.rule.starts_full();
+        let is_new = fill.full_for.is_none() && !self.starts_full;
         if !is_new || cost.get() > self.rule.burst.get() {
             return Step::Kept(decision);
         }
@@ -311,28 +334,32 @@ impl<N: Width> Bucket<'_, N> {
 
 /// Computes the numbers of a bucket that starts full and is counted in ticks.
 const DEFERRED: Compute = Compute {
-    numbers: |&[level, price, full, stalled, _]: &DeferredState| {
-        let remaining = (level as i64).max(0) as u64 / price;
-        let wait = |target: u64| match level == full {
-            true => Duration::ZERO,
-            // In two's complement: the level may be below zero.
-            false => {
-                let wait = target.wrapping_sub(level).div_ceil(PER_NANO);
-                Duration::from_nanos(stalled.saturating_add(wait))
-            }
-        };
-        Numbers {
-            remaining,
-            reset_after: wait(full),
-            more_after: wait((remaining + 1) * price),
-        }
-    },
+    remaining,
+    // In two's complement: the level may be below zero.
+    reset_after: |&[level, _, full, stalled, _]| after_ticks(stalled, full.wrapping_sub(level)),
+    more_after,
     position: |&[level, _, full, stalled, given_back]: &DeferredState, at| {
         let lacking = full.wrapping_sub(level) / PER_NANO;
         let end = at.as_nanos().saturating_add(stalled);
         Some(Position::new(end.saturating_add(lacking), given_back))
     },
 };
+
+/// Returns the tokens of a bucket that is counted in ticks.
+#[inline]
+pub(in crate::algorithm) fn remaining(&[level, price, ..]: &DeferredState) -> u64 {
+    (level as i64).max(0) as u64 / price
+}
+
+/// Returns the wait until such a bucket has one token more; zero if it is full.
+#[inline]
+pub(in crate::algorithm) fn more_after(
+    &[level, price, full, stalled, _]: &DeferredState,
+    remaining: u64,
+) -> Duration {
+    let lacking = ((remaining + 1) * price).wrapping_sub(level);
+    after_ticks(stalled, if level == full { 0 } else { lacking })
+}
 
 impl Metering for TokenBucket {
     const AHEAD: u64 = 0;
@@ -360,7 +387,7 @@ impl Metering for TokenBucket {
             at: now.at(),
             full_for: Some(0),
         };
-        let (level, decision) = self.bucket().decide(fill, 0, now.at(), cost);
+        let (level, decision) = self.plain().decide(fill, 0, now.at(), cost);
         (level.map(|level| now.mark().before(level)), decision)
     }
 
@@ -376,6 +403,15 @@ impl Metering for TokenBucket {
 }
 
 impl TokenBucket {
+    /// Steps under a rule that need not be plain.
+    fn step_any(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
+        if self.rate.is_narrow() {
+            self.bucket::<i64>().step(state, now, cost)
+        } else {
+            self.bucket::<i128>().step(state, now, cost)
+        }
+    }
+
     /// Returns the level of a full bucket, for a rule whose states are packed.
     #[inline]
     fn full_in_ticks(&self) -> i64 {
@@ -388,10 +424,10 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
-        if self.rate.is_narrow() {
-            self.bucket::<i64>().step(state, now, cost)
+        if self.is_plain {
+            self.plain().step(state, now, cost)
         } else {
-            self.bucket::<i128>().step(state, now, cost)
+            self.step_any(state, now, cost)
         }
     }
 
@@ -438,11 +474,11 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn meter(&self) -> Option<Meter<'_>> {
-        self.is_packed.then(|| Meter::of_bucket(self))
+        self.is_packed().then(|| Meter::of_bucket(self))
     }
 
     fn mark_of(&self, state: &TokenBucketState, now: Moment) -> Option<Mark> {
-        if !self.is_packed || !state.given_back.is_none() {
+        if !self.is_packed() || !state.given_back.is_none() {
             return None;
         }
         let ticks = state.level.level.whole()?;
@@ -451,7 +487,7 @@ impl Algorithm for TokenBucket {
 
     fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<TokenBucketState> {
         let (held, written_at) = (now.mark().since(mark), now.at());
-        let level = if self.is_packed {
+        let level = if self.is_packed() {
             Ticks::new(held.min(self.full_in_ticks()))
         } else {
             let full = self.bucket::<i128>().full_in_parts();

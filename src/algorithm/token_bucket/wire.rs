@@ -117,7 +117,7 @@ impl TokenBucket {
     /// burst, initial fill, and how long that is kept.
     pub(in crate::algorithm) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
         let (burst, initial) = (self.burst.get(), self.initial);
-        let ScriptRate { gain, price } = ScriptRate::of(&self.rate, self.quota);
+        let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         // One microsecond's gain more than there ever is.
         fitting(
             (i128::from(burst.max(initial)) * price + gain) as u128,
@@ -141,14 +141,14 @@ impl TokenBucket {
 
     /// The span of `level` units of a `gain` a microsecond.
     pub(in crate::algorithm) fn span(&self, level: i64, gain: i64) -> Option<Ticks> {
-        ScriptRate::of(&self.rate, self.quota).span(level, gain)
+        ScriptRate::of(&self.rate).span(level, gain)
     }
 
     /// The level and the gain that a script keeps of a span.
     ///
     /// Within a microsecond the bucket is filled no further: rounded in favour of the limit.
     pub(in crate::algorithm) fn level(&self, span: Ticks) -> [i64; 2] {
-        ScriptRate::of(&self.rate, self.quota).level(span)
+        ScriptRate::of(&self.rate).level(span)
     }
 }
 
