@@ -270,20 +270,23 @@ impl<N: Width> Bucket<'_, N> {
         let stalled = fill.at.nanos_since(decision.at());
         let wait = |wait: Option<u128>| wait.map_or(Duration::ZERO, |wait| after(stalled, wait));
         let remaining = self.tokens(fill.level);
-        let end = self.full_from(fill);
-        decision
-            .with_numbers(Numbers {
-                remaining,
-                more_after: wait(self.until(fill.level, remaining + 1)),
-                reset_after: wait(self.until_rest(fill)),
-            })
-            .with_position(Position::new(end, given_back))
+        let charged = decision.is_admitted();
+        let decision = decision.with_numbers(Numbers {
+            remaining,
+            more_after: wait(self.until(fill.level, remaining + 1)),
+            reset_after: wait(self.until_rest(fill)),
+        });
+        if !charged {
+            return decision;
+        }
+        decision.with_position(Position::new(self.full_from(fill), given_back))
     }
 
     /// Returns when a bucket is full, in nanoseconds rounded down.
     fn full_from(&self, fill: &Fill<N>) -> u64 {
-        let level = self.units.span(fill.level);
-        let nanos = u64::try_from(self.lacking(level).max(0) / PARTS_PER_NANO);
+        let lacking = (self.units.full - fill.level).max(N::ZERO);
+        // ⌊x / y⌋ is ⌈(x + 1) / y⌉ − 1.
+        let nanos = u64::try_from(self.units.nanos(lacking + N::of(1)) - 1);
         fill.at.as_nanos().saturating_add(nanos.unwrap_or(u64::MAX))
     }
 
