@@ -225,8 +225,8 @@ impl Width for i64 {
     #[inline]
     fn units(rate: &Rate) -> Units<Self> {
         Units {
-            price: rate.price as Self,
-            full: rate.full as Self,
+            price: rate.units.price as Self,
+            full: rate.units.full as Self,
             bits: 0,
         }
     }
@@ -274,11 +274,7 @@ impl Width for i128 {
     }
 
     fn units(rate: &Rate) -> Units<Self> {
-        Units {
-            price: rate.price,
-            full: rate.full,
-            bits: rate.bits,
-        }
+        rate.units
     }
 
     fn level(span: Ticks, nanos: u64, bits: u8) -> Self {
@@ -448,9 +444,7 @@ const fn fits_script(interval: u128, unit: u128, most: u128) -> bool {
 /// The rate and the capacity of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rate {
-    price: i128,
-    full: i128,
-    bits: u8,
+    units: Units<i128>,
     is_narrow: bool,
     /// The ticks in a unit of a script, or 1 if a tick has parts or the rule does not fit into a script.
     script_unit: u16,
@@ -459,15 +453,12 @@ pub(super) struct Rate {
 impl Rate {
     /// The rate of a quota for a bucket of `burst` tokens that holds at most `most`, up to 2⁴⁰.
     pub(super) const fn of(quota: Quota, most: u64, burst: u64) -> Self {
-        let Units { price, full, bits } = Units::of(quota, most, burst);
-        let is_narrow = bits == 0 && price * most as i128 <= MOST_NARROW;
+        let units = Units::of(quota, most, burst);
         Self {
-            price,
-            full,
-            bits,
-            is_narrow,
-            script_unit: match script_unit(price as u128, most as u128) {
-                Some(unit) if bits == 0 => unit as u16,
+            units,
+            is_narrow: units.bits == 0 && units.price * most as i128 <= MOST_NARROW,
+            script_unit: match script_unit(units.price as u128, most as u128) {
+                Some(unit) if units.bits == 0 => unit as u16,
                 _ => 1,
             },
         }
@@ -482,13 +473,13 @@ impl Rate {
     /// Whether a [`Mark`] holds the states: a full bucket takes two years at most.
     #[inline]
     pub(super) const fn fits_mark(&self) -> bool {
-        self.is_narrow && self.full <= Mark::LONGEST as i128
+        self.is_narrow && self.units.full <= Mark::LONGEST as i128
     }
 
     /// The price of a token in ticks, if the rate [is narrow](Self::is_narrow).
     #[inline]
     pub(super) const fn price_in_ticks(&self) -> i64 {
-        self.price as i64
+        self.units.price as i64
     }
 }
 
@@ -509,7 +500,7 @@ impl ScriptRate {
     const PARTS_PER_MICRO: i128 = 1000 * PARTS_PER_NANO;
 
     pub(super) fn of(rate: &Rate) -> Self {
-        let Units { price, bits, .. } = i128::units(rate);
+        let Units { price, bits, .. } = rate.units;
         let unit = i128::from(rate.script_unit);
         Self {
             gain: i128::from(PER_MICRO << bits) / unit,
@@ -655,7 +646,7 @@ mod tests {
         #[test]
         fn rates_are_rounded_up_by_no_more_than_documented(quota in quotas(), burst in 1..=1_u64 << 32) {
             let Ok(rule) = TokenBucket::new(quota).try_burst(burst) else { return Ok(()) };
-            let Units { price, bits, .. } = i128::units(&rule.rate);
+            let Units { price, bits, .. } = rule.rate.units;
             // How many times 10^9 the quota is the rate.
             let exact = u128::from(quota.period_nanos()) * u128::from(PER_NANO << bits) * 1_000_000_000;
             let ratio = exact / (u128::from(quota.amount()) * price as u128);
