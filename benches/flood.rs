@@ -28,8 +28,8 @@ use governor::DefaultKeyedRateLimiter;
 use tollgate::{
     Cost, Policy, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     store::{Ask, Local, LocalBuilder},
+    time::{Clock, ManualClock},
 };
 
 #[global_allocator]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::{
     TokenBucket,
-    clock::{Clock, TokioClock},
     pace::{Pacer, Quanta, Turns},
+    time::{Clock, TokioClock},
 };
 
 const SENDERS: usize = 100;

@@ -1,7 +1,10 @@
 //! What a layer begins with. The one place where the layer meets rules and a concrete store.
 
 use crate::{
-    algorithm::Algorithm, error::Error, layer::RateLimitLayer, limit::Limit, respond::Http,
+    algorithm::Algorithm,
+    error::Error,
+    middleware::{Limit, RateLimitLayer},
+    respond::Http,
     store::Local,
 };
 

@@ -38,7 +38,7 @@
 //!                            │ drives
 //!                      algorithm::{…}       (state × now × cost) → (state', decision)    pure
 //!                            │ speaks
-//!                      quota · decision · clock::Timestamp
+//!                      quota · decision · time::Timestamp
 //! ```
 //!
 //! # Which rule?
@@ -106,41 +106,39 @@
 
 pub mod algorithm;
 pub mod backoff;
-pub mod clock;
 mod decision;
 mod defaults;
-mod delay;
 mod error;
-pub mod future;
 pub mod key;
-mod layer;
-mod limit;
 #[cfg(feature = "tracing")]
 mod log;
+mod middleware;
 #[doc(hidden)]
 pub mod missing;
 mod outcome;
 pub mod pace;
+mod policy;
 pub mod prelude;
 mod quota;
 mod random;
 pub mod respond;
-mod service;
 pub mod store;
 mod sync;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
+pub mod time;
 
 pub use self::{
     algorithm::{AnyRule, CountedRule},
-    clock::Timestamp,
     decision::{Charge, Cost, Decision, Position, Verdict},
     error::Error,
-    layer::RateLimitLayer,
-    limit::{CostOf, Limit, OwnRule, RuleOf},
-    outcome::{Outcome, Policy, Unit},
+    middleware::{
+        FixedRule, Limit, RateLimit, RateLimitLayer, RequestCost, ResponseFuture, SelectRule,
+    },
+    outcome::Outcome,
+    policy::{Policy, Unit},
     quota::Quota,
-    service::RateLimit,
+    time::Timestamp,
 };
 
 use self::algorithm::rules;

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 
 use crate::{
     key::{MissingKey, OperatorHelp},
-    outcome::Policy,
+    policy::Policy,
 };
 
 /// How many mistakes are told apart: more than a program has, and a bound for help that is made of requests.

@@ -26,12 +26,12 @@ use hyper_util::{
 use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tollgate::{
     Limit, Outcome, Quota, RateLimitLayer, TokenBucket,
-    clock::ManualClock,
     key::{
         ForwardedFor, Global, Header, KeyExtractorExt, MatchedPath, PeerIp, cors_preflight, paths,
     },
     respond::{Headers, Http},
     store::{Local, LocalBuilder},
+    time::ManualClock,
 };
 
 const SOON: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@ use std::{
 
 use tollgate::{
     Timestamp,
-    clock::{Clock, SystemClock},
+    time::{Clock, SystemClock},
 };
 
 #[expect(clippy::disallowed_methods, reason = "the reference")]
@@ -59,7 +59,7 @@ fn all_system_clocks_tell_one_time() {
 #[cfg(feature = "test-util")]
 #[test]
 fn manual_clock_moves_only_when_told_and_with_its_clones() {
-    use tollgate::clock::ManualClock;
+    use tollgate::time::ManualClock;
 
     let clock = ManualClock::new(Timestamp::from_nanos(7));
     let clone = clock.clone();
@@ -77,7 +77,7 @@ fn manual_clock_moves_only_when_told_and_with_its_clones() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn tokio_clock_follows_paused_time() {
-    use tollgate::clock::TokioClock;
+    use tollgate::time::TokioClock;
 
     let clock = TokioClock::new();
     let before = clock.now();

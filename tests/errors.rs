@@ -10,7 +10,7 @@ use tollgate::{
     key::{ForwardedFor, Header, PeerIp},
     pace::Quanta,
     respond::Headers,
-    store::{CircuitBreaker, Error},
+    store::{CircuitBreakerConfig, Error},
 };
 
 /// What was wrong, what was expected, and what to do.
@@ -207,7 +207,7 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
             ],
         ),
         (
-            CircuitBreaker::new()
+            CircuitBreakerConfig::new()
                 .try_open_for(secs(2), secs(1))
                 .unwrap_err(),
             [

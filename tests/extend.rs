@@ -13,11 +13,11 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, Step},
-    clock::{Clock, ManualClock},
     key::{Header, Key},
     respond::Http,
     store::{Ask, Check, Local, LocalBuilder, NeverFails, Settlement, Store, StoreExt},
     testing::conformance::{Law, Suite},
+    time::{Clock, ManualClock},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -170,7 +170,7 @@ async fn a_pair_promises_no_more_than_its_slower_rule_sustains() {
 #[tokio::test(start_paused = true)]
 async fn a_pair_delays_as_the_one_of_them_that_does() {
     let store = LocalBuilder::new()
-        .clock(tollgate::clock::TokioClock::new())
+        .clock(tollgate::time::TokioClock::new())
         .build();
     let service = limited((PerSecond::waiting(1), TokenBucket::per_day(2)), store);
     let begun = tokio::time::Instant::now();

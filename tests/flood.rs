@@ -15,8 +15,8 @@ use std::{
 use counting::{Counting, bytes_kept};
 use tollgate::{
     Cost, Decision, Policy, Timestamp, TokenBucket,
-    clock::{Clock, ManualClock},
     store::{Ask, AtCapacity, Local, LocalBuilder},
+    time::{Clock, ManualClock},
 };
 
 #[global_allocator]
@@ -257,7 +257,7 @@ const ATTACKERS: Crowd = Crowd {
 fn whoever_inherits_is_served_within_its_limit() {
     let mut watched = Watched::new(CAPACITY, AtCapacity::InheritDebts);
     flood(&mut watched, BUSY, ATTACKERS, 90, &mut Random(1));
-    assert!(watched.store.stats().pushed_out > 100_000);
+    assert!(watched.store.stats().evicted > 100_000);
     assert!(watched.known.percent() >= 70);
     assert!(watched.newcomers.percent() >= 50);
 }
@@ -268,7 +268,7 @@ fn whoever_is_known_loses_nothing_where_newcomers_are_refused() {
     let mut watched = Watched::new(CAPACITY, AtCapacity::RefuseNewcomers);
     flood(&mut watched, BUSY, ATTACKERS, 60, &mut Random(2));
     let stats = watched.store.stats();
-    assert!(stats.turned_away > 10_000 && stats.pushed_out == 0);
+    assert!(stats.turned_away > 10_000 && stats.evicted == 0);
     assert_eq!(watched.known.passed, watched.known.due);
     assert_eq!(watched.known.due, BUSY.requests(60));
 }
@@ -328,8 +328,8 @@ fn threads_in_a_flood_admit_nobody_above_its_limit() {
         // Not for want of requests.
         assert!(passed().any(|count| 2 * count > most), "{choice:?}");
         let stats = store.stats();
-        assert!(stats.pushed_out + stats.turned_away > 10_000);
-        let gone = stats.forgotten + stats.pushed_out;
+        assert!(stats.evicted + stats.turned_away > 10_000);
+        let gone = stats.forgotten + stats.evicted;
         assert_eq!(stats.inserted, stats.keys as u64 + gone);
     }
 }

@@ -18,10 +18,10 @@ use tokio::{
 use tollgate::{
     AnyRule, Decision, LeakyBucket, Limit, Policy, RateLimitLayer,
     algorithm::Algorithm,
-    clock::TokioClock,
     key::Key,
     respond::{Refusal, Respond},
     store::{Local, LocalBuilder},
+    time::TokioClock,
 };
 use tower::{
     Layer, Service, ServiceExt,

@@ -11,8 +11,8 @@ use counting::{Counting, bytes_kept};
 use tollgate::{
     AnyRule, Cost, FixedWindow, LeakyBucket, Policy, TokenBucket,
     algorithm::{Algorithm, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp, WarmUpSpaced},
-    clock::ManualClock,
     store::{Ask, Local, LocalBuilder},
+    time::ManualClock,
 };
 
 #[global_allocator]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tollgate::{
     Charge, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     algorithm::Algorithm,
-    clock::ManualClock,
     store::{Ask, AtCapacity, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    time::ManualClock,
 };
 
 type Buckets = Local<TokenBucket, ManualClock>;
@@ -86,7 +86,7 @@ fn a_store_full_of_forgettable_keys_has_room_for_as_many_newcomers() {
             "{inherited} of {capacity}"
         );
         assert_eq!(
-            stats.forgotten + stats.pushed_out + stats.keys as u64,
+            stats.forgotten + stats.evicted + stats.keys as u64,
             stats.inserted
         );
     }
@@ -121,7 +121,7 @@ fn a_newcomer_inherits_the_smallest_debt_and_takes_its_place() {
     }
     assert_eq!(look(&store, &rule, 100), Some(20), "a look needs no room");
     assert_eq!(spend(&store, &rule, 100).remaining(), Some(18));
-    assert_eq!(store.stats().pushed_out, 1);
+    assert_eq!(store.stats().evicted, 1);
     // Key 1 is gone, with all that it owed.
     assert_eq!(look(&store, &rule, 1), Some(19));
     for key in 2..=12 {
@@ -129,7 +129,7 @@ fn a_newcomer_inherits_the_smallest_debt_and_takes_its_place() {
     }
     // It comes back, and pushes out one of those that owe two.
     assert_eq!(spend(&store, &rule, 1).remaining(), Some(17));
-    assert_eq!((store.stats().pushed_out, store.len()), (2, NEIGHBOURS));
+    assert_eq!((store.stats().evicted, store.len()), (2, NEIGHBOURS));
     // Time repays the inheritance.
     clock.advance(Duration::from_secs(60));
     assert_eq!(spend(&store, &rule, 200).remaining(), Some(19));
@@ -269,7 +269,7 @@ fn rules_with_marks_are_never_turned_away_where_debts_are_inherited() {
         assert_eq!(store.len(), capacity);
         let stats = store.stats();
         assert_eq!(stats.turned_away, 0);
-        assert_eq!(stats.pushed_out, passed as u64);
+        assert_eq!(stats.evicted, passed as u64);
         clock.advance(Duration::from_secs(60));
         assert_eq!(spend_cost(&store, &rule, 5_000, 10).remaining(), Some(0));
     }
@@ -385,7 +385,7 @@ fn what_is_settled_at_the_cap_is_not_lost() {
         spend_cost(&store, &rule, key, 2);
     }
     spend_cost(&store, &rule, 100, 5);
-    assert_eq!(store.stats().pushed_out, 1, "key 0 owed least");
+    assert_eq!(store.stats().evicted, 1, "key 0 owed least");
     settle(&store, &rule, 0, charge, 15);
     assert_eq!(look(&store, &rule, 0), Some(5));
     assert_eq!((store.len(), store.stats().turned_away), (NEIGHBOURS, 0));
@@ -479,7 +479,7 @@ fn store_that_key_0_left(clock: &ManualClock, debt: u64) -> Buckets {
     }
     // What is taken by force of a key that is not known takes the place of the smallest debt.
     settle(&store, &rule, 100, early, debt + 20);
-    assert_eq!(store.stats().pushed_out, 1, "key 0 owed least");
+    assert_eq!(store.stats().evicted, 1, "key 0 owed least");
     store.reset(&Policy::default(), &1.into());
     store
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use tollgate::{
     Charge, Cost, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Step},
-    clock::ManualClock,
     store::{Ask, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    time::ManualClock,
 };
 
 type SlidingLogState = <SlidingLog as Algorithm>::State;

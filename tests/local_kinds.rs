@@ -13,8 +13,8 @@ use std::{
 use kinds::{RULES, TURNS, pairs, random, rule};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
-    clock::ManualClock,
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    time::ManualClock,
 };
 
 const NOON: u64 = 1_767_268_800_000_000_000;

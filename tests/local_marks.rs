@@ -7,8 +7,8 @@ use tollgate::{
     AnyRule, Cost, Decision, FixedWindow, LeakyBucket, Policy, Quota, Timestamp, TokenBucket,
     Verdict,
     algorithm::Algorithm,
-    clock::ManualClock,
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    time::ManualClock,
 };
 
 /// All keys of so small a store belong to the same two sets: each is every other one's neighbour.
@@ -45,7 +45,7 @@ fn is_in_the_table<A: Algorithm>(rule: &A) -> bool {
     spend(&store, rule, 100, 1);
     let stats = store.stats();
     // A newcomer pushes a key out, or is held back because it owes as much as its rule allows.
-    let in_the_table = stats.pushed_out + stats.held_back;
+    let in_the_table = stats.evicted + stats.held_back;
     assert_eq!(in_the_table + stats.turned_away, 1, "{stats:?}");
     in_the_table == 1
 }
@@ -133,11 +133,11 @@ fn a_newcomer_waits_behind_the_shortest_queue_that_it_pushes_out() {
     }
     let newcomer = spend(&store, &rule, 100, 1);
     assert_eq!(newcomer.verdict(), Verdict::Delay(Duration::from_secs(1)));
-    assert_eq!(store.stats().pushed_out, 1);
+    assert_eq!(store.stats().evicted, 1);
     // Key 1 is gone, with all that it owed; it comes back, and pushes out one of those that owe two.
     let back = spend(&store, &rule, 1, 1);
     assert_eq!(back.verdict(), Verdict::Delay(Duration::from_secs(2)));
-    assert_eq!((store.stats().pushed_out, store.len()), (2, NEIGHBOURS));
+    assert_eq!((store.stats().evicted, store.len()), (2, NEIGHBOURS));
     for key in 3..=12 {
         let wait = look(&store, &rule, key).reset_after();
         assert_eq!(wait, Duration::from_secs(key));
@@ -180,7 +180,7 @@ fn a_flood_of_new_keys_lets_nobody_above_its_limit() {
         }
         assert!((1..=5).contains(&admitted), "{text}: {admitted}");
         let stats = store.stats();
-        assert!(stats.pushed_out > 0 && stats.keys <= 100, "{stats:?}");
+        assert!(stats.evicted > 0 && stats.keys <= 100, "{stats:?}");
     }
 }
 

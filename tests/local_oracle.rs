@@ -17,8 +17,8 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, FixedWindow, LeakyBucket, Policy, Timestamp, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 use calls::{ALL, Call, DAY, Op, ops, steps};
@@ -125,10 +125,10 @@ impl<A: Algorithm + Clone> Run<A> {
         let stats = self.store.stats();
         prop_assert!(stats.keys <= self.capacity);
         prop_assert_eq!(stats.keys, self.store.len());
-        let gone = stats.forgotten + stats.pushed_out + self.removed as u64;
+        let gone = stats.forgotten + stats.evicted + self.removed as u64;
         prop_assert_eq!(stats.inserted, stats.keys as u64 + gone, "{:?}", stats);
         if self.has_room_for_all() {
-            let at_the_cap = stats.pushed_out + stats.turned_away + stats.let_through;
+            let at_the_cap = stats.evicted + stats.turned_away + stats.let_through;
             prop_assert_eq!(at_the_cap, 0);
         }
         Ok(())

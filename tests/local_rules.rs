@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Policy, Timestamp, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     store::{Ask, AtCapacity, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -387,7 +387,7 @@ impl Run {
                 }
             }
             let stats = self.shop.store.stats();
-            let gone = stats.forgotten + stats.pushed_out;
+            let gone = stats.forgotten + stats.evicted;
             prop_assert_eq!(stats.inserted, stats.keys as u64 + gone, "{:?}", stats);
             prop_assert!(stats.keys <= stats.capacity);
         }

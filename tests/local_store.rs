@@ -14,9 +14,9 @@ use std::{
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 fn store<A: Algorithm>(clock: &ManualClock, capacity: usize) -> Local<A, ManualClock> {
@@ -210,7 +210,7 @@ fn keys_that_find_no_slot_are_remembered_all_the_same() {
     }
     let stats = store.stats();
     assert_eq!((stats.inserted, stats.forgotten), (48, 0));
-    assert_eq!((stats.pushed_out, stats.turned_away), (0, 0));
+    assert_eq!((stats.evicted, stats.turned_away), (0, 0));
 }
 
 /// Up to its capacity a store remembers everybody, wherever their sets are.

@@ -13,8 +13,8 @@ use std::{
 use tollgate::{
     Charge, Cost, Policy, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 const THREADS: u64 = 3;
@@ -241,12 +241,12 @@ impl Shop {
         }
         let stats = self.store.stats();
         if self.inherits() {
-            let was_full = stats.pushed_out + stats.held_back > 0;
+            let was_full = stats.evicted + stats.held_back > 0;
             assert!(was_full, "the store was never full: {stats:?}");
         } else {
-            assert_eq!(stats.pushed_out, 0);
+            assert_eq!(stats.evicted, 0);
         }
-        let gone = stats.forgotten + stats.pushed_out;
+        let gone = stats.forgotten + stats.evicted;
         let resets = stats.inserted - stats.keys as u64 - gone;
         let all = self
             .accounts

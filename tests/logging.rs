@@ -343,7 +343,7 @@ async fn every_wrapper_leaves_the_address_to_be_told() {
     };
     let wrapped = Arc::new(down())
         .timeout(std::time::Duration::from_secs(60))
-        .circuit_breaker(tollgate::store::CircuitBreaker::new().failures(10_000))
+        .circuit_breaker(tollgate::store::CircuitBreakerConfig::new().failures(10_000))
         .remember_refusals::<TokenBucket>()
         .boxed::<TokenBucket>();
     let open = wrapped.clone().fail_open();

@@ -228,7 +228,7 @@ fn settings() -> impl Strategy<Value = Setting> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Spend { wait: Wait, cost: CostOf },
+    Spend { wait: Wait, cost: RequestCost },
     Look(Wait),
     Back(u64),
     Rule(Setting),
@@ -243,7 +243,7 @@ enum Wait {
 }
 
 #[derive(Clone, Debug)]
-enum CostOf {
+enum RequestCost {
     Units(u64),
     /// What remained last, and so much more.
     Remaining(u64),
@@ -260,9 +260,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         ]
     };
     let cost = prop_oneof![
-        5 => (1..5_u64).prop_map(CostOf::Units),
-        2 => (0..2_u64).prop_map(CostOf::Remaining),
-        1 => (1..=u64::MAX).prop_map(CostOf::Units),
+        5 => (1..5_u64).prop_map(RequestCost::Units),
+        2 => (0..2_u64).prop_map(RequestCost::Remaining),
+        1 => (1..=u64::MAX).prop_map(RequestCost::Units),
     ];
     let op = prop_oneof![
         8 => (wait(), cost).prop_map(|(wait, cost)| Op::Spend { wait, cost }),
@@ -295,8 +295,8 @@ proptest! {
                 Op::Spend { wait, cost } => {
                     now = waits(now, &wait);
                     let cost = match cost {
-                        CostOf::Units(units) => units,
-                        CostOf::Remaining(more) => (remaining + more).max(1),
+                        RequestCost::Units(units) => units,
+                        RequestCost::Remaining(more) => (remaining + more).max(1),
                     };
                     let at = Timestamp::from_nanos(now);
                     let before = state;

@@ -29,10 +29,10 @@ use tokio::{
 };
 use tollgate::{
     Cost, RateLimitLayer, TokenBucket,
-    clock::ManualClock,
     key::{BearerToken, Header, PeerIp},
     respond::Grpc,
     store::{Local, LocalBuilder, StoreExt},
+    time::ManualClock,
 };
 use tonic::{
     Code, Response, Status, client,

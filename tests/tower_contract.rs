@@ -17,9 +17,9 @@ use std::{
 use common::{Call, InWords, PerSecond, Remote};
 use tollgate::{
     Cost, Limit, RateLimitLayer, TokenBucket,
-    clock::TokioClock,
     key::{Key, MissingKey},
     store::{LocalBuilder, StoreExt},
+    time::TokioClock,
 };
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 use tower_test::{assert_request_eq, mock};

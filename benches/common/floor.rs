@@ -9,7 +9,7 @@ use std::{
 };
 
 use foldhash::{SharedSeed, fast::FoldHasher};
-use tollgate::clock::{Clock, SystemClock};
+use tollgate::time::{Clock, SystemClock};
 
 /// Two sets of eight to a key, as the store's own table has.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use tollgate::{
     AnyRule, Cost, Error, Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{self, Ask, BoxStore, Check, CircuitBreaker, Local, Scalable, Store, StoreExt},
+    store::{self, Ask, BoxStore, Check, CircuitBreakerConfig, Local, Scalable, Store, StoreExt},
 };
 #[cfg(feature = "memcached")]
 use tollgate::{
@@ -229,7 +229,7 @@ where
     }
     let store = remote
         .timeout(args.store_timeout)
-        .circuit_breaker(CircuitBreaker::new().open_for(PAUSES[0], PAUSES[1]));
+        .circuit_breaker(CircuitBreakerConfig::new().open_for(PAUSES[0], PAUSES[1]));
     let store = if args.remember_refusals {
         store.remember_refusals().boxed()
     } else {

@@ -8,9 +8,9 @@ use super::{
     codec::{Codec, damaged, put_number, take_number, take_tag},
 };
 use crate::{
-    clock::Timestamp,
     decision::{Charge, Cost, Decision},
     error::Error,
+    time::Timestamp,
 };
 
 /// Several rules on one key, spent together or not at all: `… & …` in an [`AnyRule`]'s text.

@@ -3,16 +3,16 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Algorithm, All, Mark, Meter, Moment, StateKind, Step,
+    Algorithm, All, Meter, PackedState, StateKind, Step, StoreTime,
     codec::{Codec, damaged, tag},
+    packed_kind::{PackedKind, Says},
     registry::{NAMES, algorithms},
-    shape::{Says, Shape},
     text::Words,
 };
 use crate::{
-    clock::Timestamp,
     decision::{Charge, Cost, Decision},
     error::Error,
+    time::Timestamp,
 };
 
 /// A state that an [`AnyState`] can contain.
@@ -236,16 +236,16 @@ impl Algorithm for AnyRule {
         }
     }
 
-    fn mark_of(&self, state: &AnyState, now: Moment) -> Option<Mark> {
+    fn mark_of(&self, state: &AnyState, now: StoreTime) -> Option<PackedState> {
         each!(self, rule => rule.mark_of(Own::in_any(state)?, now))
     }
 
-    fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<AnyState> {
+    fn state_of(&self, mark: PackedState, shape: PackedKind, now: StoreTime) -> Option<AnyState> {
         fn own<R: Algorithm<State: Own>>(
             rule: &R,
-            mark: Mark,
-            shape: Shape,
-            now: Moment,
+            mark: PackedState,
+            shape: PackedKind,
+            now: StoreTime,
         ) -> Option<AnyState> {
             rule.state_of(mark, shape, now).map(Own::into_any)
         }

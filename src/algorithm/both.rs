@@ -2,8 +2,8 @@
 
 use super::{Algorithm, StateKind, Step};
 use crate::{
-    clock::Timestamp,
     decision::{Charge, Cost, Decision},
+    time::Timestamp,
 };
 
 /// Two rules on one key: a cost passes if both let it pass, and is spent on both or on neither.

@@ -1,6 +1,6 @@
 //! States as bytes, for stores that keep bytes.
 
-use crate::{clock::Timestamp, error::Error};
+use crate::{error::Error, time::Timestamp};
 
 /// A state that can be encoded as bytes. The states of all rules of this crate, and of pairs of such rules, have it.
 ///

@@ -3,13 +3,13 @@
 use super::{
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
-    mark::{Mark, Moment},
-    shape::Shape,
+    packed_kind::PackedKind,
+    packed_state::{PackedState, StoreTime},
     token_bucket::TokenBucket,
 };
 use crate::decision::{Cost, Decision};
 
-/// A rule whose states are [`Mark`]s. The page of [`Local`](crate::store::Local#memory) lists such rules.
+/// A rule whose states are [`PackedState`]s. The page of [`Local`](crate::store::Local#memory) lists such rules.
 // One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
 // known to the compiler, nothing is left of the choice.
 #[derive(Clone, Copy, Debug)]
@@ -29,29 +29,39 @@ pub(crate) trait Metering {
     const AHEAD: u64;
 
     /// As [`Meter::shape`].
-    fn shape(&self) -> Shape;
+    fn shape(&self) -> PackedKind;
 
     /// Whether marks of this shape say to the rule what its own say.
     #[inline(always)]
-    fn reads(&self, shape: Shape) -> bool {
+    fn reads(&self, shape: PackedKind) -> bool {
         self.shape() == shape
     }
 
     /// Whether its marks matter no longer than those of a shape that it [reads](Self::reads).
     #[inline(always)]
-    fn keeps_to(&self, shape: Shape) -> bool {
+    fn keeps_to(&self, shape: PackedKind) -> bool {
         let _ = shape;
         true
     }
 
     /// As [`Meter::step`], where the mark is of a shape that it [reads](Self::reads).
-    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision);
+    fn step_mark(
+        &self,
+        mark: PackedState,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision);
 
     /// As [`Meter::step`].
-    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision);
+    fn step_debt(
+        &self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision);
 
     /// As [`Meter::floor`].
-    fn floor(&self, now: Moment) -> Mark;
+    fn floor(&self, now: StoreTime) -> PackedState;
 }
 
 impl<'a> Meter<'a> {
@@ -79,7 +89,7 @@ impl<'a> Meter<'a> {
 
     /// What the marks of this rule say, and for how long.
     #[inline]
-    pub fn shape(self) -> Shape {
+    pub fn shape(self) -> PackedKind {
         match self.0 {
             Kind::Bucket(rule) => rule.shape(),
             Kind::Queue(rule) => rule.shape(),
@@ -90,9 +100,14 @@ impl<'a> Meter<'a> {
     /// Spends `cost` if the rule allows it: the new mark if so, which is above the former one, and the decision.
     ///
     /// `None` is a key that was never seen, or is forgotten. A mark may be one of any shape: it is read as a
-    /// [debt](Shape::DEBT).
+    /// [debt](PackedKind::DEBT).
     #[inline]
-    pub fn step(self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    pub fn step(
+        self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         match self.0 {
             Kind::Bucket(rule) => rule.step_debt(debt, now, cost),
             Kind::Queue(rule) => rule.step_debt(debt, now, cost),
@@ -101,7 +116,7 @@ impl<'a> Meter<'a> {
     }
 
     /// What all marks lie above that this rule makes of keys which were never seen.
-    pub(crate) fn floor(self, now: Moment) -> Mark {
+    pub(crate) fn floor(self, now: StoreTime) -> PackedState {
         match self.0 {
             Kind::Bucket(rule) => rule.floor(now),
             Kind::Queue(rule) => rule.floor(now),

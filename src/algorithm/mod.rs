@@ -8,12 +8,12 @@ mod any;
 mod both;
 mod codec;
 mod counted;
-mod mark;
 mod meter;
 mod of_quota;
+mod packed_kind;
+mod packed_state;
 mod registry;
 mod scripted;
-mod shape;
 mod span;
 mod state_kind;
 mod text;
@@ -33,12 +33,12 @@ pub(crate) use self::scripted::{Part, kind_in_script, lone_bucket};
 
 use self::{
     any::AnyState,
-    packed::{Mark, Meter, Moment, Shape},
+    packed::{Meter, PackedKind, PackedState, StoreTime},
     registry::modules,
 };
 use crate::{
-    clock::Timestamp,
     decision::{Charge, Cost, Decision},
+    time::Timestamp,
 };
 
 pub use self::{
@@ -56,9 +56,9 @@ pub use self::{
 #[doc(hidden)]
 pub mod packed {
     pub use super::{
-        mark::{Mark, Moment},
         meter::Meter,
-        shape::Shape,
+        packed_kind::PackedKind,
+        packed_state::{PackedState, StoreTime},
     };
 }
 
@@ -234,7 +234,7 @@ pub trait Algorithm: Clone {
 
     /// Packs a state into a mark, without loss; `None` if it does not fit. Only the store in memory calls this.
     #[doc(hidden)]
-    fn mark_of(&self, state: &Self::State, now: Moment) -> Option<Mark> {
+    fn mark_of(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
         let _ = (state, now);
         None
     }
@@ -242,9 +242,14 @@ pub trait Algorithm: Clone {
     /// Unpacks a mark that any rule of this type made; `None` if this type has no such marks. Only the store in memory
     /// calls this.
     ///
-    /// `shape` is that of the rule that made the mark, or a [debt](Shape::DEBT).
+    /// `shape` is that of the rule that made the mark, or a [debt](PackedKind::DEBT).
     #[doc(hidden)]
-    fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<Self::State> {
+    fn state_of(
+        &self,
+        mark: PackedState,
+        shape: PackedKind,
+        now: StoreTime,
+    ) -> Option<Self::State> {
         let _ = (mark, shape, now);
         None
     }

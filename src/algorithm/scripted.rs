@@ -11,9 +11,9 @@ use super::{
     registry::algorithms,
 };
 use crate::{
-    clock::Timestamp,
     decision::{Charge, Position},
     error::Error,
+    time::Timestamp,
 };
 
 /// A part of a rule or of a state in whole numbers: its kind, then its settings or values.

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     codec::{damaged, put_number, take_number},
-    mark::Mark,
+    packed_state::PackedState,
     span::duration,
 };
 use crate::{error::Error, quota::Quota};
@@ -470,10 +470,10 @@ impl Rate {
         self.is_narrow
     }
 
-    /// Whether a [`Mark`] holds the states: a full bucket takes two years at most.
+    /// Whether a [`PackedState`] holds the states: a full bucket takes two years at most.
     #[inline]
     pub(super) const fn fits_mark(&self) -> bool {
-        self.is_narrow && self.units.full <= Mark::LONGEST as i128
+        self.is_narrow && self.units.full <= PackedState::LONGEST as i128
     }
 
     /// The price of a token in ticks, if the rate [is narrow](Self::is_narrow).

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use super::Decision;
-use crate::clock::Timestamp;
+use crate::time::Timestamp;
 
 /// What an admitted [`Decision`] took, for one later [settlement](crate::store::Settlement).
 ///

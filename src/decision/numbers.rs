@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::Position;
-use crate::clock::Timestamp;
+use crate::time::Timestamp;
 
 /// The remaining units, and the waits until there are more and until the key is like an unused one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     algorithm::Algorithm,
-    clock::{Clock, SystemClock, Timestamp},
     decision::{Cost, Decision},
+    time::{Clock, SystemClock, Timestamp},
 };
 
 /// One rule and one budget, for workers that pull when they may.

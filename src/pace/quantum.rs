@@ -3,9 +3,9 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
-    clock::Timestamp,
     error::Error,
     quota::{Quota, Written},
+    time::Timestamp,
 };
 
 /// Serves many senders in turn: in each period every one of them has a quantum, 1/N of it.

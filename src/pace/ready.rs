@@ -7,8 +7,8 @@ use tokio::time::sleep;
 use super::{NeverReady, Pacer, pacer::delay};
 use crate::{
     algorithm::Algorithm,
-    clock::Clock,
     decision::{Cost, Decision},
+    time::Clock,
 };
 
 impl<A: Algorithm, C: Clock> Pacer<A, C> {
@@ -21,7 +21,7 @@ impl<A: Algorithm, C: Clock> Pacer<A, C> {
     /// When the rule will never let a unit pass again. No rule of this crate says so.
     ///
     /// ```
-    /// use tollgate::{TokenBucket, clock::TokioClock, pace::Pacer};
+    /// use tollgate::{TokenBucket, time::TokioClock, pace::Pacer};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), tollgate::pace::NeverReady> {
@@ -44,7 +44,7 @@ impl<A: Algorithm, C: Clock> Pacer<A, C> {
     /// one. Who is first sleeps as long as the rule says, by tokio's timer, and asks again by the pacer's clock.
     /// Since nobody else spends meanwhile, that passes, unless the clock went slower than the timer; then what is
     /// left is waited for. So the clock must run: with one that a test stops, pause tokio's time instead, and use
-    /// [`TokioClock`](crate::clock::TokioClock).
+    /// [`TokioClock`](crate::time::TokioClock).
     ///
     /// # Errors
     ///

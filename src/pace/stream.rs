@@ -13,8 +13,8 @@ use pin_project_lite::pin_project;
 use super::{NeverReady, Pacer};
 use crate::{
     algorithm::Algorithm,
-    clock::Clock,
     decision::{Cost, Decision},
+    time::Clock,
 };
 
 impl<A: Algorithm, C> Pacer<A, C> {
@@ -22,7 +22,7 @@ impl<A: Algorithm, C> Pacer<A, C> {
     ///
     /// ```
     /// use futures_util::{StreamExt, stream};
-    /// use tollgate::{TokenBucket, clock::TokioClock, pace::Pacer};
+    /// use tollgate::{TokenBucket, time::TokioClock, pace::Pacer};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {

@@ -3,13 +3,13 @@
 use tokio::time::sleep;
 
 use super::{Quanta, Turn};
-use crate::clock::{Clock, Timestamp};
+use crate::time::{Clock, Timestamp};
 
 /// The turns of [`Quanta`] one after the other, for a task that serves all senders.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, clock::{Clock, TokioClock}, pace::{Pacer, Quanta, Turns}};
+/// use tollgate::{TokenBucket, time::{Clock, TokioClock}, pace::{Pacer, Quanta, Turns}};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {

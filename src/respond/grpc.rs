@@ -9,8 +9,7 @@ use http::{
 
 use super::{
     Respond,
-    fields::Fields,
-    headers::Headers,
+    headers::{Fields, Headers},
     number,
     refusal::{Cause, Refusal},
     reuse,

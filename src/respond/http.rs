@@ -11,9 +11,8 @@ use http::{
 use super::{
     Respond,
     body::{BodyFn, EmptyBody, MakeBody},
-    fields::Fields,
     grpc,
-    headers::Headers,
+    headers::{Fields, Headers},
     number,
     problem::ProblemBody,
     refusal::{Cause, Form, Refusal},

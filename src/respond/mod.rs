@@ -28,23 +28,18 @@
 //! [empty](Outcome::is_empty) one. With the feature `axum`, a handler takes
 //! an `Outcome` or an `Option<Outcome>` as its argument. [`Http::outcome`] turns outcomes off.
 
+mod as_error;
 mod body;
-mod draft;
-mod error;
 #[cfg(feature = "axum")]
 mod extract;
-mod fields;
 mod grpc;
 mod headers;
 mod http;
 mod number;
-mod older;
-mod policy_header;
 mod problem;
 mod refusal;
 mod reuse;
 mod settings;
-mod stacked;
 mod status_details;
 mod text;
 mod wait;
@@ -54,11 +49,10 @@ use crate::outcome::Outcome;
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
 pub use self::{
+    as_error::{AsError, Refused},
     body::{BodyFn, EmptyBody, MakeBody},
-    error::{AsError, Refused},
-    fields::{EXPOSED_HEADERS, Fields},
     grpc::Grpc,
-    headers::Headers,
+    headers::{EXPOSED_HEADERS, Fields, Headers},
     http::Http,
     problem::ProblemBody,
     refusal::{Cause, Refusal},

@@ -5,7 +5,10 @@ use std::{hash::BuildHasher, mem, sync::Arc, time::Duration};
 use foldhash::fast::RandomState;
 use http::{Extensions, HeaderMap};
 
-use super::{fields::Fields, headers::Headers, policy_header::CachedHeader, refusal::Refusal};
+use super::{
+    headers::{CachedHeader, Fields, Headers},
+    refusal::Refusal,
+};
 use crate::outcome::Outcome;
 
 #[derive(Clone, Debug, Default)]

@@ -34,7 +34,7 @@ impl Attempts {
     ///
     /// Why it failed, or the one that was waited for: who waited has tried as well, and a thousand callers do not wait
     /// for a thousand attempts in a row.
-    pub(super) async fn there_or_made<T: Send + 'static>(
+    pub(super) async fn get_or_init<T: Send + 'static>(
         &self,
         there: impl Fn() -> Option<T>,
         attempt: impl Future<Output = Result<T, Error>> + Send + 'static,

@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use super::{Ask, Backend, Check, Decisions, Settlement, Store};
-use crate::{key::Key, outcome::Policy};
+use crate::{key::Key, policy::Policy};
 
 /// A boxed future that may cross threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

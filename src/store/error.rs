@@ -12,7 +12,7 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Opaque; ask it what it is. Wrappers ask, too:
 ///
-/// | made by | what is wrong | a [circuit breaker](super::BehindBreaker) | the request |
+/// | made by | what is wrong | a [circuit breaker](super::CircuitBreaker) | the request |
 /// |---|---|---|---|
 /// | [`timeout`](Self::timeout), [`unavailable`](Self::unavailable), [`other`](Self::other) | the server | counts a failure | as the [policy](super::OnFailure) or the [fallback](super::FallBackTo) says |
 /// | [`contended`](Self::contended) | nothing: others were first | counts an answer | as [chosen for contention](super::OnFailure::when_contended) |

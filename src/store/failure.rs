@@ -18,10 +18,10 @@ use super::{
     unsettled::{Settling, Unsettled},
 };
 use crate::{
-    clock::{Clock, SystemClock},
     decision::Decision,
     key::Key,
-    outcome::Policy,
+    policy::Policy,
+    time::{Clock, SystemClock},
 };
 
 /// An error that can never happen: what a layer demands of its store.

@@ -8,8 +8,8 @@ use std::{
 
 use super::Error;
 use crate::{
-    clock::{Clock, SystemClock, Timestamp},
-    outcome::Policy,
+    policy::Policy,
+    time::{Clock, SystemClock, Timestamp},
 };
 
 /// How long one line stands for all like it.

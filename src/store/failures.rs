@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::{Ask, Error, Settlement};
-use crate::outcome::Policy;
+use crate::policy::Policy;
 
 /// The policies of a call that outlive it.
 pub(super) type Policies = SmallVec<[Policy; 1]>;

@@ -50,22 +50,23 @@ mod script;
 #[cfg(feature = "tokio")]
 mod task;
 mod unsettled;
-mod wrap;
+mod wrappers;
 
 use std::future::Future;
 
-use crate::{key::Key, outcome::Policy};
+use crate::{key::Key, policy::Policy};
 
 pub use self::{
-    ask::{Ask, Decisions, Settlement},
+    ask::{Ask, Settlement},
     boxed::{BoxFuture, BoxStore},
     check::{Check, CheckFuture, Never},
     error::Error,
     failure::{NeverFails, OnFailure, OnFailureFuture, Undecided},
     local::{AtCapacity, Local, LocalBuilder, Stats},
-    wrap::{
-        BehindBreaker, BreakerFuture, CircuitBreaker, CircuitState, FallBackBuilder, FallBackDone,
-        FallBackFuture, FallBackTo, ForgetFuture, RememberFuture, RememberRefusals, Scalable,
+    wrappers::{
+        BreakerFuture, CircuitBreaker, CircuitBreakerConfig, CircuitState, FallBackBuilder,
+        FallBackDone, FallBackFuture, FallBackTo, ForgetFuture, RememberFuture, RememberRefusals,
+        Scalable,
     },
 };
 #[cfg(feature = "tokio")]
@@ -73,8 +74,9 @@ pub use self::{
 pub use self::{
     cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
     counter::{CounterStats, Counters, CountersBuilder, CountersFuture, Increment, Totals},
-    wrap::{Timeout, TimeoutFuture},
+    wrappers::{Timeout, TimeoutFuture},
 };
+pub use crate::decision::Decisions;
 
 #[cfg(feature = "memcached")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
@@ -227,13 +229,13 @@ pub trait Store<Rule>: Backend {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, CircuitBreaker}};
+/// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, CircuitBreakerConfig}};
 ///
 /// fn limited(remote: BoxStore<TokenBucket, store::Error>, nodes: u64) {
 ///     # #[cfg(feature = "tokio")]
 ///     let remote = remote.timeout(Duration::from_millis(100));
 ///     let store = remote
-///         .circuit_breaker(CircuitBreaker::new())
+///         .circuit_breaker(CircuitBreakerConfig::new())
 ///         .remember_refusals()
 ///         .fall_back_to(Local::new())
 ///         .share(1, nodes);
@@ -287,11 +289,11 @@ pub trait StoreExt: Backend + Sized {
     }
 
     /// Leaves the store alone for a while when it fails time after time.
-    fn circuit_breaker<C>(self, settings: CircuitBreaker<C>) -> BehindBreaker<Self, C>
+    fn circuit_breaker<C>(self, settings: CircuitBreakerConfig<C>) -> CircuitBreaker<Self, C>
     where
         Self: Backend<Error = Error>,
     {
-        BehindBreaker::new(self, settings)
+        CircuitBreaker::new(self, settings)
     }
 
     /// Lets a local store decide while this one fails, under the share of each rule that is stated next:

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{key::Key, outcome::Policy};
+use crate::{key::Key, policy::Policy};
 
 /// The version of names.
 pub(super) const VERSION: u8 = 2;

@@ -20,7 +20,7 @@ pub(super) fn runtime() -> Result<Handle, Error> {
 }
 
 /// Runs to its end on the runtime, whoever drops what is returned.
-pub(super) fn on_its_own<T: Send + 'static>(
+pub(super) fn spawn_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Check<BoxFuture<Result<T, Error>>> {
     let runtime = match runtime() {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`conformance`] | a suite that calls a store and tells which law it breaks |
 //! | [`Faulty`] | a store that fails when it is told to |
-//! | [`ManualClock`](crate::clock::ManualClock) | a clock that stands still until it is told otherwise |
+//! | [`ManualClock`](crate::time::ManualClock) | a clock that stands still until it is told otherwise |
 //!
 //! # A store of one's own
 //!
@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use std::{collections::HashMap, convert::Infallible, sync::{Arc, Mutex}};
-//! use tollgate::{AnyRule, Decision, Policy, clock::{Clock, ManualClock}, key::Key};
+//! use tollgate::{AnyRule, Decision, Policy, time::{Clock, ManualClock}, key::Key};
 //! use tollgate::algorithm::{Algorithm, StateKind};
 //! use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 //! use tollgate::testing::conformance::{Law, Suite};
@@ -138,7 +138,7 @@
 //!
 //! ```
 //! use std::convert::Infallible;
-//! use tollgate::{Policy, TokenBucket, clock::ManualClock, key::Key};
+//! use tollgate::{Policy, TokenBucket, time::ManualClock, key::Key};
 //! use tollgate::store::{Ask, Backend, Check, Decisions, Local, LocalBuilder, Never, Settlement, Store};
 //! use tollgate::testing::conformance::{Law, Suite};
 //!

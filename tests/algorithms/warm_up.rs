@@ -266,10 +266,10 @@ fn settings() -> impl Strategy<Value = Setting> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Spend { wait: Wait, cost: CostOf },
+    Spend { wait: Wait, cost: RequestCost },
     Look(Wait),
     Back(u64),
-    Settle(CostOf),
+    Settle(RequestCost),
 }
 
 #[derive(Clone, Debug)]
@@ -281,7 +281,7 @@ enum Wait {
 }
 
 #[derive(Clone, Debug)]
-enum CostOf {
+enum RequestCost {
     Units(u64),
     /// What remained last, and so much more.
     Remaining(u64),
@@ -301,10 +301,10 @@ fn timelines() -> impl Strategy<Value = Vec<Op>> {
     };
     let cost = || {
         prop_oneof![
-            2 => (0..5_u64).prop_map(CostOf::Units),
-            6 => (0..2_u64).prop_map(CostOf::Remaining),
-            3 => (1..20_u64).prop_map(CostOf::Part),
-            1 => (1..=u64::MAX).prop_map(CostOf::Units),
+            2 => (0..5_u64).prop_map(RequestCost::Units),
+            6 => (0..2_u64).prop_map(RequestCost::Remaining),
+            3 => (1..20_u64).prop_map(RequestCost::Part),
+            1 => (1..=u64::MAX).prop_map(RequestCost::Units),
         ]
     };
     let op = prop_oneof![
@@ -334,10 +334,10 @@ proptest! {
                 };
                 later.min(i64::MAX as u64)
             };
-            let units = |cost: &CostOf| match *cost {
-                CostOf::Units(units) => units,
-                CostOf::Remaining(more) => remaining + more,
-                CostOf::Part(part) => remaining / part,
+            let units = |cost: &RequestCost| match *cost {
+                RequestCost::Units(units) => units,
+                RequestCost::Remaining(more) => remaining + more,
+                RequestCost::Part(part) => remaining / part,
             };
             match op {
                 Op::Spend { wait, cost } => {

@@ -238,7 +238,7 @@ fn settings() -> impl Strategy<Value = Setting> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Spend { wait: Wait, cost: CostOf },
+    Spend { wait: Wait, cost: RequestCost },
     Look(Wait),
     Back(u64),
 }
@@ -252,7 +252,7 @@ enum Wait {
 }
 
 #[derive(Clone, Debug)]
-enum CostOf {
+enum RequestCost {
     Units(u64),
     /// A part of the capacity.
     Part(u64),
@@ -270,9 +270,9 @@ fn timelines() -> impl Strategy<Value = Vec<Op>> {
         ]
     };
     let cost = prop_oneof![
-        6 => (1..5_u64).prop_map(CostOf::Units),
-        4 => (1..30_u64).prop_map(CostOf::Part),
-        1 => (1..=u64::MAX).prop_map(CostOf::Any),
+        6 => (1..5_u64).prop_map(RequestCost::Units),
+        4 => (1..30_u64).prop_map(RequestCost::Part),
+        1 => (1..=u64::MAX).prop_map(RequestCost::Any),
     ];
     let op = prop_oneof![
         12 => (wait(), cost).prop_map(|(wait, cost)| Op::Spend { wait, cost }),
@@ -371,8 +371,8 @@ proptest! {
                 Op::Spend { wait, cost } => {
                     now = waits(now, &wait);
                     let cost = match cost {
-                        CostOf::Units(units) | CostOf::Any(units) => units,
-                        CostOf::Part(part) => (capacity / part).max(1),
+                        RequestCost::Units(units) | RequestCost::Any(units) => units,
+                        RequestCost::Part(part) => (capacity / part).max(1),
                     };
                     let unspent = state;
                     let step = rule.step(&mut state, at(now), Cost::new(cost).unwrap());

@@ -11,7 +11,7 @@ use std::{
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use tokio::{task::JoinSet, time::Instant};
 use tollgate::{
-    AnyRule, RateLimitLayer, backoff::Backoff, clock::TokioClock, key::Header, store::LocalBuilder,
+    AnyRule, RateLimitLayer, backoff::Backoff, key::Header, store::LocalBuilder, time::TokioClock,
 };
 use tower::{Layer, Service, ServiceExt, retry::Retry, util::BoxCloneService};
 

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     backoff::Backoff,
-    clock::ManualClock,
     store::{Ask, Error, Optimistic, OptimisticBuilder, Settlement, Store, StoreExt, Undecided},
+    time::ManualClock,
 };
 
 use crate::memory::{Memory, Ways, driver};

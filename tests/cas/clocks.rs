@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, Decision, Policy, Timestamp, TokenBucket,
-    clock::{Clock, ManualClock},
     store::{Ask, Optimistic, OptimisticBuilder, Store},
+    time::{Clock, ManualClock},
 };
 
 use crate::memory::{Memory, Ways};

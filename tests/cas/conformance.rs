@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use tollgate::{
     AnyRule,
-    clock::ManualClock,
     testing::conformance::{Law, Suite},
+    time::ManualClock,
 };
 
 use crate::memory::{Memory, Ways, driver};

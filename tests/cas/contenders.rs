@@ -6,10 +6,10 @@ use tokio::time::{Instant, sleep};
 use tollgate::{
     Cost, Policy, TokenBucket,
     backoff::Backoff,
-    clock::ManualClock,
     store::{
         Ask, CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Store, Swap, Swapped,
     },
+    time::ManualClock,
 };
 
 use crate::memory::{Memory, Ways, random};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{
     Cost, Policy, TokenBucket,
-    clock::ManualClock,
     store::{Ask, Backend, CasStats, Optimistic, OptimisticBuilder, Store},
+    time::ManualClock,
 };
 
 use crate::memory::{Memory, Ways, driver};

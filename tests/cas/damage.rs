@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
-    clock::ManualClock,
     store::{Ask, CasStats, Error, Optimistic, Settlement, Store},
+    time::ManualClock,
 };
 
 use crate::{

@@ -5,9 +5,9 @@ use std::{collections::HashMap, fmt::Debug, time::Duration};
 use tollgate::{
     AnyRule, Charge, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind, Step},
-    clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 use crate::memory::{Memory, Ways, driver, random};

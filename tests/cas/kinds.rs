@@ -9,8 +9,8 @@ use common::{RULES, TURNS, pairs, random, rule};
 use tollgate::{
     AnyRule, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind},
-    clock::{Clock, ManualClock},
     store::{Ask, Error, Optimistic, OptimisticBuilder, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 use crate::{

@@ -12,8 +12,8 @@ use std::{
 use tollgate::{
     Timestamp,
     algorithm::{Algorithm, Codec},
-    clock::{Clock, ManualClock},
     store::{CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
+    time::{Clock, ManualClock},
 };
 
 /// What is kept: version, value, and until when.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, Policy, TokenBucket,
-    clock::ManualClock,
     store::{Ask, Optimistic, OptimisticBuilder, Store},
+    time::ManualClock,
 };
 
 use crate::memory::{Memory, Ways};

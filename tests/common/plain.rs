@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
-    algorithm::{Algorithm, StateKind, Step, packed::Moment},
+    algorithm::{Algorithm, StateKind, Step, packed::StoreTime},
 };
 
 /// A key under one of some policies.
@@ -85,7 +85,7 @@ impl<A: Algorithm + Clone> Plain<A> {
             is_right(&step.decision())
         });
         // One of the same mark is one too many.
-        let at = Moment::new(now, now);
+        let at = StoreTime::new(now, now);
         let mark = |known: &Known<A>| rule.mark_of(known.state.as_ref()?, at);
         for new in in_words {
             if possible.iter().all(|known| mark(known) != mark(&new)) {
@@ -103,7 +103,7 @@ impl<A: Algorithm + Clone> Plain<A> {
         now: Timestamp,
         cost: Cost,
     ) -> Option<(Known<A>, Decision)> {
-        let (at, meter) = (Moment::new(now, now), rule.meter()?);
+        let (at, meter) = (StoreTime::new(now, now), rule.meter()?);
         let mark = rule.mark_of(known.state.as_ref()?, at)?;
         let (new, decision) = meter.step(Some(mark), at, cost);
         let known = match new {
@@ -161,7 +161,7 @@ impl<A: Algorithm + Clone> Plain<A> {
         let in_words: Vec<_> = possible
             .iter()
             .filter_map(|known| {
-                let (at, meter) = (Moment::new(now, now), rule.meter()?);
+                let (at, meter) = (StoreTime::new(now, now), rule.meter()?);
                 let mark = rule.mark_of(known.state.as_ref()?, at)?;
                 let (state, by) = (rule.state_of(mark, meter.shape(), at), known.by.clone());
                 Some(Known { state, by })

@@ -4,12 +4,12 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use tollgate::{
     AnyRule, TokenBucket,
-    clock::ManualClock,
     store::{Local, LocalBuilder},
     testing::{
         Fault, Faulty,
         conformance::{Broken, Law, Suite},
     },
+    time::ManualClock,
 };
 
 use super::{

@@ -12,7 +12,6 @@ use std::{
 
 use tollgate::{
     AnyRule, Charge, Cost, Policy, TokenBucket,
-    clock::ManualClock,
     key::Key,
     store::{
         Ask, BoxFuture, Check, Decisions, Error, Local, LocalBuilder, Settlement, Store, StoreExt,
@@ -21,6 +20,7 @@ use tollgate::{
         Fault, Faults, Faulty, FaultyFuture,
         conformance::{Law, Suite},
     },
+    time::ManualClock,
 };
 
 type Memory = Local<TokenBucket, ManualClock>;

@@ -5,12 +5,12 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use tollgate::{
     AnyRule, TokenBucket,
     algorithm::Algorithm,
-    clock::{ManualClock, TokioClock},
     store::{AtCapacity, Local, LocalBuilder, Store, StoreExt},
     testing::{
         Fault, Faulty,
         conformance::{Law, Report, Suite},
     },
+    time::{ManualClock, TokioClock},
 };
 
 use super::{

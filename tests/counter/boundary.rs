@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{
     Decision, SlidingWindow, Timestamp,
     algorithm::Counted,
-    clock::{Clock, ManualClock},
     store::{Counters, CountersBuilder},
+    time::{Clock, ManualClock},
 };
 
 use super::{acquire, cache::Cache};

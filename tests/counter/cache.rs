@@ -11,8 +11,8 @@ use std::{
 
 use tollgate::{
     Timestamp,
-    clock::{Clock, ManualClock},
     store::{Error, Increment, Totals},
+    time::{Clock, ManualClock},
 };
 
 use super::random::Random;

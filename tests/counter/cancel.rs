@@ -3,7 +3,7 @@
 use std::{future::IntoFuture, pin::pin, task::Poll};
 
 use futures_util::poll;
-use tollgate::{FixedWindow, clock::ManualClock, key::Key, store::Store};
+use tollgate::{FixedWindow, key::Key, store::Store, time::ManualClock};
 
 use super::{Node, acquire, ask, cache::Cache, node, settle};
 

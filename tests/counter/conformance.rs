@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::{Counted, CountedRule},
-    clock::ManualClock,
     store::CountersBuilder,
     testing::conformance::{Law, Report, Suite},
+    time::ManualClock,
 };
 
 use super::cache::{Cache, Fault};

@@ -5,9 +5,9 @@ use std::{fmt::Debug, time::Duration};
 use tollgate::{
     Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Counted, CountedRule},
-    clock::{Clock, ManualClock},
     key::Key,
     store::{Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 use super::{ask, cache::Cache, node, only, policy, random::Random};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, FixedWindow, SlidingWindow,
-    clock::ManualClock,
     key::Key,
     store::{Backend, Counters, CountersBuilder, Error, Increment, Settlement, Store, Totals},
+    time::ManualClock,
 };
 
 use super::{

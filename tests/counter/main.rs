@@ -19,9 +19,9 @@ use std::sync::LazyLock;
 use tollgate::{
     Cost, Decision, Policy,
     algorithm::Counted,
-    clock::ManualClock,
     key::Key,
     store::{Ask, Counters, CountersBuilder, Decisions, Error, Settlement, Store},
+    time::ManualClock,
 };
 
 use self::cache::Cache;

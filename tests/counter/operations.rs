@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tollgate::{
     FixedWindow, SlidingWindow,
-    clock::ManualClock,
     key::Key,
     store::{Store, StoreExt},
+    time::ManualClock,
 };
 
 use super::{Node, acquire, ask, cache::Cache, cache::Ops, look, node, settle};

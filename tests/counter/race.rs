@@ -7,9 +7,9 @@ use std::sync::{
 
 use tollgate::{
     Cost, FixedWindow, Policy,
-    clock::ManualClock,
     key::Key,
     store::{Error, Increment, Store},
+    time::ManualClock,
 };
 
 use super::{Node, acquire, ask, cache::Cache, node, only, random::Random};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tollgate::{
     AnyRule, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Counted, CountedRule, Slicing},
-    clock::ManualClock,
     key::Key,
     store::Store,
+    time::ManualClock,
 };
 
 use super::{Node, acquire, cache::Cache, look, node, policy};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::Counted,
-    clock::{Clock, ManualClock},
     store::{Counters, CountersBuilder, Error, Increment, Totals},
+    time::{Clock, ManualClock},
 };
 
 use super::{Node, acquire, cache::Cache, look, node, settle};

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, CircuitBreaker, Error, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Error, Store, StoreExt},
 };
 
 use super::servers::wait_until;
@@ -84,7 +84,7 @@ impl Crowd {
             let client = |crowd: &Self| clients[crowd.members.len() % clients.len()];
             let plain = connect().await.timeout(DEADLINE);
             crowd.join(callers, client(&crowd), &rule, false, plain);
-            let breaker = CircuitBreaker::new().open_for(pauses[0], pauses[1]);
+            let breaker = CircuitBreakerConfig::new().open_for(pauses[0], pauses[1]);
             let guarded = connect().await.timeout(DEADLINE).circuit_breaker(breaker);
             crowd.join(callers, client(&crowd), &rule, true, guarded);
         }

@@ -7,8 +7,8 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
     key::Key,
     store::{
-        Ask, CircuitBreaker, CircuitState, CompareAndSwap, Error, Memcached, MemcachedCounters,
-        Store, StoreExt, Swap, Swapped,
+        Ask, CircuitBreakerConfig, CircuitState, CompareAndSwap, Error, Memcached,
+        MemcachedCounters, Store, StoreExt, Swap, Swapped,
     },
 };
 
@@ -59,7 +59,7 @@ where
 {
     let breaker = store
         .clone()
-        .circuit_breaker(CircuitBreaker::new().failures(2));
+        .circuit_breaker(CircuitBreakerConfig::new().failures(2));
     let open = breaker.clone().fail_open();
     let mut calls = 0;
     for (callers, pause) in [(1, 0), (1, 5), (4, 0), (64, 0)] {

@@ -176,7 +176,7 @@ impl Paused {
 }
 
 #[cfg(feature = "tokio")]
-impl tollgate::clock::Clock for Paused {
+impl tollgate::time::Clock for Paused {
     fn now(&self) -> Timestamp {
         let elapsed = self.begun.elapsed().as_nanos() as u64;
         at(elapsed - elapsed / 1_000_000 * self.slow)

@@ -15,8 +15,8 @@ use tokio::{task::JoinSet, time};
 use tollgate::{
     Charge, Cost, Decision, Quota, Timestamp, TokenBucket, Verdict,
     algorithm::{Algorithm, Step},
-    clock::{Clock, SystemClock, TokioClock},
     pace::Pacer,
+    time::{Clock, SystemClock, TokioClock},
 };
 
 use super::{BASE, Lifetime, MILLI, Paused, SECOND, Spaced, cost};

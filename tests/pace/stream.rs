@@ -13,8 +13,8 @@ use futures_util::{Stream, StreamExt, poll, stream};
 use tokio::time;
 use tollgate::{
     TokenBucket,
-    clock::{Clock, TokioClock},
     pace::Pacer,
+    time::{Clock, TokioClock},
 };
 
 use super::{Lifetime, MILLI, Paused, Spaced, at, cost};

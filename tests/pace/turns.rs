@@ -6,8 +6,8 @@ use futures_util::poll;
 use tokio::time;
 use tollgate::{
     TokenBucket,
-    clock::Clock,
     pace::{Pacer, Quanta, Turn, Turns},
+    time::Clock,
 };
 
 use super::{MILLI, Paused, SECOND, at};

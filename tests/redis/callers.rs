@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tollgate::{
     Cost, TokenBucket,
     key::Key,
-    store::{Ask, CircuitBreaker, Error, Redis, Settlement, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Error, Redis, Settlement, Store, StoreExt},
 };
 
 use super::{
@@ -163,7 +163,7 @@ async fn one_dead_shard_of_a_cluster_keeps_no_call_to_another_away() {
         let mut stores = Vec::new();
         for (count, pause) in [(1, 20), (4, 50), (64, 250)] {
             let pauses = [100, 500].map(Duration::from_millis);
-            let breaker = CircuitBreaker::new().open_for(pauses[0], pauses[1]);
+            let breaker = CircuitBreakerConfig::new().open_for(pauses[0], pauses[1]);
             let store = connect(&url).await.timeout(LONG).circuit_breaker(breaker);
             for key in of_living.iter().chain([&of_dead]) {
                 let ask = Ask::new(policy(), &rule, *key, Cost::ONE);

@@ -4,7 +4,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use tollgate::{
     AnyRule,
-    store::{self, BoxStore, CircuitBreaker, Local, Redis, Store, StoreExt},
+    store::{self, BoxStore, CircuitBreakerConfig, Local, Redis, Store, StoreExt},
     testing::conformance::{Law, Report, Suite},
 };
 
@@ -73,7 +73,7 @@ async fn all_laws_hold_with_a_deadline_and_a_breaker_and_without_its_type() {
     let redis = connect(&server, PATIENCE).await;
     let timeout = redis.clone().timeout(PATIENCE);
     all_but_faults(&suite(timeout.clone(), &FEW).run().await.unwrap());
-    let breaker = timeout.circuit_breaker(CircuitBreaker::new());
+    let breaker = timeout.circuit_breaker(CircuitBreakerConfig::new());
     all_but_faults(&suite(breaker.clone(), &FEW).run().await.unwrap());
     assert_eq!(breaker.opened(), 0);
     let boxed: BoxStore<AnyRule, store::Error> = breaker.boxed();
@@ -130,7 +130,7 @@ async fn a_standstill_behind_a_deadline_and_a_breaker() {
     let redis = connect(&server, PATIENCE).await;
     let timeout = redis.timeout(DEADLINE);
     // Of each rule, four calls meet the fault.
-    let breaker = CircuitBreaker::new().failures(2);
+    let breaker = CircuitBreakerConfig::new().failures(2);
     let store = timeout.clone().circuit_breaker(breaker);
     let suite = suite(store.clone(), &FEW[1..]).fault(standstill(&server));
     suite.only(Law::Fault).run().await.unwrap();

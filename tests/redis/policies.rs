@@ -13,9 +13,9 @@ use futures_util::future::{join, join_all};
 use tokio::task::JoinHandle;
 use tollgate::{
     AnyRule, Cost, Decision, Timestamp, TokenBucket, Verdict,
-    clock::{Clock, ManualClock, SystemClock},
     key::Key,
-    store::{Ask, CircuitBreaker, Local, LocalBuilder, Redis, Settlement, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Local, LocalBuilder, Redis, Settlement, Store, StoreExt},
+    time::{Clock, ManualClock, SystemClock},
 };
 
 use super::{
@@ -77,7 +77,7 @@ impl Policies {
             crowd: Crowd::start(&keys, at_once(LIMIT), async || connect(url).await).await,
         };
         let guarded = async || {
-            let breaker = CircuitBreaker::new();
+            let breaker = CircuitBreakerConfig::new();
             let pauses = [100, 500].map(Duration::from_millis);
             connect(url)
                 .await

@@ -11,7 +11,7 @@ use tollgate::{
     AnyRule, Cost, Limit, Policy, RateLimitLayer, TokenBucket,
     key::{Header, Key},
     respond::Http,
-    store::{Ask, CircuitBreaker, CircuitState, Redis, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, CircuitState, Redis, Store, StoreExt},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -30,7 +30,7 @@ async fn others_go_on(url: &str, callers: u64, hostile: impl Fn(u64) -> Asked) {
     let store = Redis::<AnyRule>::connect(url).await.unwrap();
     let breaker = store
         .timeout(Duration::from_secs(20))
-        .circuit_breaker(CircuitBreaker::new().failures(2));
+        .circuit_breaker(CircuitBreakerConfig::new().failures(2));
     let open = breaker.clone().fail_open();
     let tasks = (0..callers).map(|caller| {
         let (open, asked) = (open.clone(), hostile(caller));
@@ -205,7 +205,7 @@ async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built() {
 async fn a_rule_of_one_request_that_does_not_fit_is_answered_500_and_never_passed() {
     let server = servers::Redis::start();
     let redis = Redis::<TokenBucket>::connect(server.url()).await.unwrap();
-    let breaker = redis.circuit_breaker(CircuitBreaker::new().failures(2));
+    let breaker = redis.circuit_breaker(CircuitBreakerConfig::new().failures(2));
     let layer = RateLimitLayer::new(at_once(5))
         .key(Header::new("x-client"))
         .rule(|request: &Request<()>| request.headers().contains_key("x-large").then(misfit))

@@ -5,8 +5,8 @@ use std::{convert::Infallible, sync::atomic::Ordering};
 use http::{Request, Response};
 use tollgate::{
     Cost, Decision, Outcome, Policy, RateLimitLayer, TokenBucket,
-    clock::ManualClock,
     store::{Ask, Local, Optimistic, Settlement, Store},
+    time::ManualClock,
 };
 use tower::{Layer, ServiceExt, service_fn};
 

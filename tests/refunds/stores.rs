@@ -6,9 +6,9 @@ use std::{fmt::Debug, sync::LazyLock, time::Duration};
 use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Policy, TokenBucket,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Local, LocalBuilder, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 use super::{

@@ -11,17 +11,17 @@ use std::{
 
 use tollgate::{
     Policy, Timestamp, TokenBucket,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{
-        Ask, Backend, BehindBreaker, Check, CircuitBreaker, CircuitState, Decisions, Error, Never,
-        Settlement, Store, StoreExt,
+        Ask, Backend, Check, CircuitBreaker, CircuitBreakerConfig, CircuitState, Decisions, Error,
+        Never, Settlement, Store, StoreExt,
     },
+    time::{Clock, ManualClock},
 };
 
 use crate::fakes::{Asked, Fault, Kind, Op, Remote};
 
-type Broken = BehindBreaker<Remote<TokenBucket, ManualClock>, ManualClock>;
+type Broken = CircuitBreaker<Remote<TokenBucket, ManualClock>, ManualClock>;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(10);
@@ -37,10 +37,10 @@ fn set(failures: u32) -> Set {
     set_with(|settings| settings.failures(failures).seed(7))
 }
 
-fn set_with(change: impl FnOnce(CircuitBreaker) -> CircuitBreaker) -> Set {
+fn set_with(change: impl FnOnce(CircuitBreakerConfig) -> CircuitBreakerConfig) -> Set {
     let clock = ManualClock::default();
     let remote = Remote::with_clock(clock.clone());
-    let settings = change(CircuitBreaker::new().open_for(FIRST, LONGEST));
+    let settings = change(CircuitBreakerConfig::new().open_for(FIRST, LONGEST));
     let store = remote
         .clone()
         .circuit_breaker(settings.clock(clock.clone()));
@@ -463,7 +463,7 @@ impl Store<TokenBucket> for Panics {
 #[test]
 fn a_probe_that_panics_gives_its_place_to_the_next() {
     let (clock, asked) = (ManualClock::default(), Asked::of(TokenBucket::per_hour(1)));
-    let settings = CircuitBreaker::new().failures(1).clock(clock.clone());
+    let settings = CircuitBreakerConfig::new().failures(1).clock(clock.clone());
     let store = Panics.circuit_breaker(settings);
     assert!(matches!(
         store.look(&[asked.ask("a", 1)]),
@@ -482,7 +482,7 @@ fn a_probe_that_panics_gives_its_place_to_the_next() {
 
 #[test]
 fn settings_that_cannot_be_say_what_to_write() {
-    let settings = CircuitBreaker::new;
+    let settings = CircuitBreakerConfig::new;
     let failures = settings().try_failures(0).unwrap_err().to_string();
     assert!(failures.contains("expected at least 1"), "{failures}");
     let (zero, second) = (Duration::ZERO, Duration::from_secs(1));

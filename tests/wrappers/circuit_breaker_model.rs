@@ -12,12 +12,12 @@ use proptest::prelude::*;
 use tokio::sync::oneshot;
 use tollgate::{
     Policy, Timestamp, TokenBucket,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreaker, CircuitState, Decisions, Error, Never, Settlement,
-        Store, StoreExt,
+        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Never,
+        Settlement, Store, StoreExt,
     },
+    time::{Clock, ManualClock},
 };
 
 use crate::fakes::Asked;
@@ -171,7 +171,7 @@ proptest! {
         events in events(),
     ) {
         let (clock, by_hand) = (ManualClock::default(), ByHand::default());
-        let settings = CircuitBreaker::new().failures(failures).open_for(FIRST, LONGEST).seed(seed);
+        let settings = CircuitBreakerConfig::new().failures(failures).open_for(FIRST, LONGEST).seed(seed);
         let store = by_hand.clone().circuit_breaker(settings.clock(clock.clone()));
         let model = || Model { failures, in_a_row: 0, opened: None, period: FIRST, probing: false, era: 0 };
         let mut models: Vec<_> = (0..shards).map(|_| model()).collect();

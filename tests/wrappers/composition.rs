@@ -6,10 +6,10 @@ use http::{Request, Response};
 use tokio::time::{Instant, advance};
 use tollgate::{
     AnyRule, RateLimitLayer, TokenBucket,
-    clock::TokioClock,
     key::Header,
     respond::Http,
-    store::{CircuitBreaker, Error, NeverFails, Store, StoreExt},
+    store::{CircuitBreakerConfig, Error, NeverFails, Store, StoreExt},
+    time::TokioClock,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -20,8 +20,8 @@ use crate::{
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
-fn breaker() -> CircuitBreaker<TokioClock> {
-    CircuitBreaker::new()
+fn breaker() -> CircuitBreakerConfig<TokioClock> {
+    CircuitBreakerConfig::new()
         .failures(2)
         .open_for(Duration::from_secs(1), Duration::from_secs(1))
         .clock(TokioClock::new())

@@ -16,9 +16,9 @@ use std::{
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock, TokioClock},
     key::Key,
     store::{Ask, Backend, Check, Decisions, Error, Local, LocalBuilder, Settlement, Store},
+    time::{Clock, ManualClock, TokioClock},
 };
 
 /// What becomes of a call.

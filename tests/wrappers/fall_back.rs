@@ -10,9 +10,9 @@ use std::{
 use tokio::time::{Instant, advance};
 use tollgate::{
     AnyRule, Cost, TokenBucket, Verdict,
-    clock::TokioClock,
     key::Key,
-    store::{Ask, CircuitBreaker, Decisions, FallBackTo, Local, Settlement, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Decisions, FallBackTo, Local, Settlement, Store, StoreExt},
+    time::TokioClock,
 };
 
 use crate::fakes::{Asked, Bucket, Fault, Kind, Op, Remote, at_once, local, only};
@@ -352,7 +352,7 @@ fn a_share_that_cannot_be_says_what_to_write() {
 async fn behind_a_breaker_an_outage_costs_no_waiting() {
     let set = set();
     let clock = TokioClock::new();
-    let breaker = CircuitBreaker::new().failures(3).clock(clock);
+    let breaker = CircuitBreakerConfig::new().failures(3).clock(clock);
     let store = set
         .remote
         .clone()

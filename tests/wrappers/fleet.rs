@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Decision, Quota, Timestamp, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{FallBackBuilder, FallBackTo, Local, LocalBuilder, Scalable, Store, StoreExt},
+    time::{Clock, ManualClock},
 };
 
 use crate::fakes::{Asked, Fault, Kind, Remote, at_once};

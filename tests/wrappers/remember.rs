@@ -11,11 +11,11 @@ use std::{
 
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{
         Ask, Backend, Check, Decisions, Local, Never, RememberRefusals, Settlement, Store, StoreExt,
     },
+    time::{Clock, ManualClock},
 };
 
 use crate::{
@@ -83,7 +83,7 @@ async fn who_keeps_knocking_is_refused_here_until_the_store_would_admit() {
             assert_eq!((store.hits(), store.remembered()), (10 * round, round));
         }
         let clone = store.clone();
-        assert_eq!((clone.hits(), clone.pushed_out(), clone.len()), (30, 0, 0));
+        assert_eq!((clone.hits(), clone.evicted(), clone.len()), (30, 0, 0));
     }
 }
 
@@ -361,7 +361,7 @@ fn memory_is_bounded_whatever_comes() {
         assert!(most >= capacity / 8 * 8, "{most} of {capacity}");
         let room = most as u64;
         assert_eq!(store.remembered(), if capacity == 0 { 0 } else { 4000 });
-        assert_eq!(store.pushed_out(), store.remembered() - room);
+        assert_eq!(store.evicted(), store.remembered() - room);
     }
 }
 
@@ -434,17 +434,17 @@ fn those_that_end_first_give_way() {
         store.hits() > hits
     };
     (0..8).for_each(refuse);
-    assert_eq!((store.len(), store.pushed_out()), (8, 0));
+    assert_eq!((store.len(), store.evicted()), (8, 0));
     assert!((0..8).all(is_known));
     refuse(8);
-    assert_eq!((store.len(), store.pushed_out()), (8, 1));
+    assert_eq!((store.len(), store.evicted()), (8, 1));
     assert!((1..9).all(is_known));
     assert!(!is_known(0));
     // That one came back, in place of the next. Three minutes later, two have ended, and one of them gives way.
-    assert_eq!(store.pushed_out(), 2);
+    assert_eq!(store.evicted(), 2);
     clock.advance(seconds(180));
     refuse(1);
-    assert_eq!((store.len(), store.pushed_out()), (8, 2));
+    assert_eq!((store.len(), store.evicted()), (8, 2));
     assert!((3..9).all(is_known));
 }
 

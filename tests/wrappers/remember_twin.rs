@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use tollgate::{
     Decision, Policy, TokenBucket,
     algorithm::Algorithm,
-    clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreExt},
+    time::{Clock, ManualClock},
 };
 
 use crate::fakes::{Asked, at_once, only};

@@ -12,7 +12,7 @@ use tollgate::{
     Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreaker, CircuitState, Decisions, Error, Local, Never,
+        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Local, Never,
         Settlement, Store, StoreExt,
     },
     testing::Faulty,
@@ -85,7 +85,7 @@ async fn a_dead_shard_opens_the_breaker_of_no_other() {
             dead: vec![dead],
             ..Shards::default()
         };
-        let settings = CircuitBreaker::new().failures(3);
+        let settings = CircuitBreakerConfig::new().failures(3);
         let pause = Duration::from_secs(3600);
         let store = shards
             .clone()
@@ -112,7 +112,9 @@ async fn more_shards_than_a_breaker_keeps_share_that_of_the_first() {
         ..Shards::default()
     };
     let pause = Duration::from_secs(3600);
-    let settings = CircuitBreaker::new().failures(1).open_for(pause, pause);
+    let settings = CircuitBreakerConfig::new()
+        .failures(1)
+        .open_for(pause, pause);
     let store = shards.circuit_breaker(settings);
     for shard in 0..=1024 {
         acquire(&store, &asked, shard).await.unwrap();
@@ -149,7 +151,7 @@ fn every_wrapper_tells_the_shard_of_the_store_in_it() {
     all![
         Arc::new(store.clone()),
         store.clone().boxed::<TokenBucket>(),
-        store.clone().circuit_breaker(CircuitBreaker::new()),
+        store.clone().circuit_breaker(CircuitBreakerConfig::new()),
         store.clone().remember_refusals::<TokenBucket>(),
         store.clone().fail_open(),
         store.clone().fail_closed(),

@@ -147,7 +147,7 @@ async fn what_timed_out_is_spent_once_at_most() {
 /// Neither a ready answer nor a future that nobody polls needs a runtime, as when a runtime is gone already.
 #[test]
 fn without_a_runtime_answers_that_are_there_pass() {
-    let (clock, asked) = (tollgate::clock::ManualClock::default(), asked());
+    let (clock, asked) = (tollgate::time::ManualClock::default(), asked());
     let remote: Remote<TokenBucket, _> = Remote::with_clock(clock);
     let store = remote.clone().timeout(DEADLINE);
     remote.plan([Fault::AtOnce]);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate::{
     TokenBucket,
-    clock::TokioClock,
-    store::{Backend, BoxStore, CircuitBreaker, Error, Local, Store, StoreExt},
+    store::{Backend, BoxStore, CircuitBreakerConfig, Error, Local, Store, StoreExt},
+    time::TokioClock,
 };
 
 use super::fakes::{Asked, Fault, Kind, Op, Remote};
@@ -61,7 +61,7 @@ async fn what_a_store_does_not_count_is_counted_by_who_swallows_its_errors() {
     let wrapped = remote
         .clone()
         .timeout(Duration::from_secs(1))
-        .circuit_breaker(CircuitBreaker::new().failures(100))
+        .circuit_breaker(CircuitBreakerConfig::new().failures(100))
         .remember_refusals();
     let boxed: BoxStore<TokenBucket, Error> = wrapped.boxed();
     let closed = boxed.fail_closed();
@@ -78,7 +78,7 @@ async fn what_a_store_does_not_count_is_counted_by_who_swallows_its_errors() {
 async fn what_a_store_counts_is_passed_on_with_what_a_breaker_kept_from_it() {
     let remote = Faulty::new();
     let open = remote.clone().fail_open();
-    let breaker = CircuitBreaker::new().failures(1);
+    let breaker = CircuitBreakerConfig::new().failures(1);
     let store = std::sync::Arc::new(open.clone());
     settle_each(&store, &remote, &FAULTS).await;
     assert_eq!(store.unsettled(), Some(4));

@@ -6,14 +6,14 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use http::{Request, Response, StatusCode, request::Builder};
 use tollgate::{
     Decision, Limit, Policy, RateLimitLayer, TokenBucket,
-    clock::TokioClock,
     key::{Header, Key},
     respond::{AsError, Http, Refused},
     store::{
-        Ask, Backend, BoxFuture, Check, CircuitBreaker, CircuitState, Decisions, Error, Local,
-        NeverFails, Settlement, Store, StoreExt, Undecided,
+        Ask, Backend, BoxFuture, Check, CircuitBreakerConfig, CircuitState, Decisions, Error,
+        Local, NeverFails, Settlement, Store, StoreExt, Undecided,
     },
     testing::Faulty,
+    time::TokioClock,
 };
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
@@ -102,7 +102,11 @@ async fn one_clients_own_errors_neither_open_the_gate_nor_close_it_for_others() 
             let breaker = remote
                 .clone()
                 .timeout(Duration::from_millis(50))
-                .circuit_breaker(CircuitBreaker::new().failures(2).clock(TokioClock::new()));
+                .circuit_breaker(
+                    CircuitBreakerConfig::new()
+                        .failures(2)
+                        .clock(TokioClock::new()),
+                );
             let memory = breaker.clone().remember_refusals();
             let store = match end {
                 "open" => memory.clone().fail_open().boxed(),
@@ -329,7 +333,7 @@ where
 #[tokio::test]
 async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built_whatever_is_around_the_store()
 {
-    let breaker = || CircuitBreaker::new();
+    let breaker = || CircuitBreakerConfig::new();
     let second = Duration::from_secs(1);
     refuses_large_rules("open", small().fail_open());
     refuses_large_rules("closed", small().fail_closed());

@@ -9,9 +9,9 @@ use crate::{
         ticks::{Ticks, gcd},
         token_bucket::{BucketLevel, TokenBucket},
     },
-    clock::Timestamp,
     error::Error,
     quota::Quota,
+    time::Timestamp,
 };
 
 /// The greatest number of buckets; their positions are classes of three bits.

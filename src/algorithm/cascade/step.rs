@@ -9,8 +9,8 @@ use crate::{
         ticks::{Width, after},
         token_bucket::{Bucket, BucketLevel, Fill, TokenBucket},
     },
-    clock::Timestamp,
     decision::{Charge, Cost, Decision, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// The levels of all buckets at one instant.

@@ -4,7 +4,7 @@ mod rule;
 mod slicing;
 
 use super::Algorithm;
-use crate::{clock::Timestamp, error::Error};
+use crate::{error::Error, time::Timestamp};
 
 pub use self::{rule::CountedRule, slicing::Slicing};
 

@@ -7,9 +7,9 @@ use crate::{
     algorithm::{
         Algorithm, AnyRule, AnyState, FixedWindow, SlidingWindow, StateKind, Step, any::Own,
     },
-    clock::Timestamp,
     decision::{Charge, Cost, Decision},
     error::Error,
+    time::Timestamp,
 };
 
 /// A rule chosen at run time, of those that counters can run: a fixed window of the calendar, or a sliding one.

@@ -3,9 +3,9 @@
 use std::{fmt, num::NonZeroU64, time::Duration};
 
 use crate::{
-    clock::Timestamp,
     error::Error,
     quota::{Written, fmt_duration},
+    time::Timestamp,
 };
 
 /// How time is cut into slices, each with a counter of its own.

@@ -3,10 +3,10 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
-    algorithm::{mark::Mark, of_quota::of_quota, ticks::PER_NANO},
-    clock::Timestamp,
+    algorithm::{of_quota::of_quota, packed_state::PackedState, ticks::PER_NANO},
     error::Error,
     quota::{Quota, Written},
+    time::Timestamp,
 };
 
 /// A fixed window: admits up to the quota's amount in each window of the quota's period.
@@ -66,7 +66,7 @@ pub struct FixedWindow {
     pub(super) begin: Begin,
     /// Turns a division by the period that leaves no rest into a product.
     pub(super) inverse: u64,
-    /// Turns any division by the period in ticks into a product; 0 if a [`Mark`] does not hold the rule's states.
+    /// Turns any division by the period in ticks into a product; 0 if a [`PackedState`] does not hold the rule's states.
     pub(super) reciprocal: u64,
 }
 
@@ -249,7 +249,7 @@ const fn inverse(period: u64) -> u64 {
 const fn reciprocal(quota: Quota) -> u64 {
     let period = quota.period_nanos();
     match period.checked_mul(PER_NANO) {
-        Some(ticks) if ticks <= Mark::LONGEST && quota.amount() < ticks => {
+        Some(ticks) if ticks <= PackedState::LONGEST && quota.amount() < ticks => {
             // At least three.
             ((1_u128 << u64::BITS) / ticks as u128) as u64
         }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::rule::{Begin, FixedWindow, FixedWindowState};
 use crate::{
     algorithm::{
-        Algorithm, Mark, Meter, Moment, Shape, StateKind, Step, meter::Metering, shape::Says,
-        ticks::PER_NANO,
+        Algorithm, Meter, PackedKind, PackedState, StateKind, Step, StoreTime, meter::Metering,
+        packed_kind::Says, ticks::PER_NANO,
     },
-    clock::Timestamp,
     decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
+    time::Timestamp,
 };
 
 impl FixedWindow {
@@ -175,11 +175,16 @@ impl Algorithm for FixedWindow {
         self.has_meter().then(|| Meter::of_window(self))
     }
 
-    fn mark_of(&self, state: &FixedWindowState, now: Moment) -> Option<Mark> {
+    fn mark_of(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
         self.to_mark(state, now)
     }
 
-    fn state_of(&self, mark: Mark, shape: Shape, now: Moment) -> Option<FixedWindowState> {
+    fn state_of(
+        &self,
+        mark: PackedState,
+        shape: PackedKind,
+        now: StoreTime,
+    ) -> Option<FixedWindowState> {
         self.of_mark(mark, shape, now)
     }
 
@@ -309,16 +314,21 @@ impl FixedWindow {
 }
 
 impl Metering for FixedWindow {
-    const AHEAD: u64 = Mark::LONGEST;
+    const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
-    fn shape(&self) -> Shape {
-        Shape::window(self.ticks())
+    fn shape(&self) -> PackedKind {
+        PackedKind::window(self.ticks())
     }
 
     // Always inlined: most callers read a part of the decision.
     #[inline(always)]
-    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    fn step_mark(
+        &self,
+        mark: PackedState,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         // The mark alone gives the count. The time, which is read meanwhile, is only compared with the end of the window.
         let count = self.rest(now.since_epoch(mark));
         let since = (now.mark().since(mark) as u64).wrapping_add(count);
@@ -330,7 +340,12 @@ impl Metering for FixedWindow {
         }
     }
 
-    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    fn step_debt(
+        &self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         let start = self.floor(now);
         let count = debt.map_or(0, |debt| debt.since(start).max(0) as u64);
         self.step_window(start, count, now, cost)
@@ -339,7 +354,7 @@ impl Metering for FixedWindow {
     /// Returns the beginning of the window that contains a moment.
     // Not inlined: only for the first call of each window.
     #[inline(never)]
-    fn floor(&self, now: Moment) -> Mark {
+    fn floor(&self, now: StoreTime) -> PackedState {
         let (at, period) = (now.at().as_nanos(), self.quota.period_nanos());
         now.mark().before((at % period * PER_NANO) as i64)
     }
@@ -353,11 +368,11 @@ impl FixedWindow {
     #[inline(always)]
     fn step_window(
         &self,
-        start: Mark,
+        start: PackedState,
         count: u64,
-        now: Moment,
+        now: StoreTime,
         cost: Cost,
-    ) -> (Option<Mark>, Decision) {
+    ) -> (Option<PackedState>, Decision) {
         let since = now.mark().since(start) as u64;
         let mut left = (self.ticks() - since) / PER_NANO;
         if count >= self.ticks() {
@@ -397,7 +412,7 @@ impl FixedWindow {
     }
 
     /// Returns the mark of a window, if there is an exact one.
-    fn to_mark(self, state: &FixedWindowState, now: Moment) -> Option<Mark> {
+    fn to_mark(self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
         // A count that was carried over begins within its window.
         let FixedWindowState { start, end, .. } = self.fresh(state.start);
         let is_whole = self.has_meter() && (start, end) == (state.start, state.end);
@@ -408,7 +423,12 @@ impl FixedWindow {
     }
 
     /// Returns the window of a mark: of the rule that made it, or, for a debt, the current window of the calendar.
-    fn of_mark(&self, mark: Mark, shape: Shape, now: Moment) -> Option<FixedWindowState> {
+    fn of_mark(
+        &self,
+        mark: PackedState,
+        shape: PackedKind,
+        now: StoreTime,
+    ) -> Option<FixedWindowState> {
         match shape.says() {
             Says::Window(ticks) => FixedWindowState::of_mark(mark, ticks, now),
             _ => {
@@ -433,7 +453,7 @@ impl FixedWindowState {
     }
 
     /// Returns the window of a mark, for windows of a length in ticks.
-    fn of_mark(mark: Mark, ticks: u64, now: Moment) -> Option<Self> {
+    fn of_mark(mark: PackedState, ticks: u64, now: StoreTime) -> Option<Self> {
         let ahead = i128::from(mark.since(now.mark()));
         let at = ahead + i128::from(now.at().as_nanos()) * i128::from(PER_NANO);
         let at = u128::try_from(at).ok()?;

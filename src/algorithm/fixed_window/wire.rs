@@ -10,9 +10,9 @@ use crate::{
         scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
         text::{Words, text},
     },
-    clock::Timestamp,
     error::Error,
     quota::fmt_duration,
+    time::Timestamp,
 };
 
 impl FixedWindow {

@@ -11,9 +11,9 @@ use crate::{
         of_quota::of_quota,
         ticks::{MOST_NANOS, PER_NANO, Rate, Ticks},
     },
-    clock::Timestamp,
     error::Error,
     quota::Quota,
+    time::Timestamp,
 };
 
 /// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first out. Calls that find the
@@ -210,7 +210,7 @@ impl LeakyBucket {
         Ok(self)
     }
 
-    /// Returns whether a [`Mark`](crate::algorithm::Mark) holds its states.
+    /// Returns whether a [`PackedState`](crate::algorithm::PackedState) holds its states.
     ///
     /// Only if calls can be told apart by their departures: a mark does not hold whether the last call was the only one at its
     /// instant.

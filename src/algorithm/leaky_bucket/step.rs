@@ -6,13 +6,13 @@ use super::rule::{Freed, LeakyBucket, LeakyBucketState, Place};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        mark::{Mark, Moment},
         meter::{Meter, Metering},
-        shape::Shape,
+        packed_kind::PackedKind,
+        packed_state::{PackedState, StoreTime},
         ticks::{PARTS_PER_NANO, Ticks, Units, Width, after, after_ticks},
     },
-    clock::Timestamp,
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// The time until the next departure is free, in units of the rate, at an instant that is never before the
@@ -188,16 +188,21 @@ const DEFERRED: Compute = Compute {
 };
 
 impl Metering for LeakyBucket {
-    const AHEAD: u64 = Mark::LONGEST;
+    const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
-    fn shape(&self) -> Shape {
-        Shape::QUEUE
+    fn shape(&self) -> PackedKind {
+        PackedKind::QUEUE
     }
 
     // Always inlined: most callers read a part of the decision.
     #[inline(always)]
-    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    fn step_mark(
+        &self,
+        mark: PackedState,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         let backlog = Backlog {
             units: mark.since(now.mark()).max(0),
             at: now.at(),
@@ -208,12 +213,17 @@ impl Metering for LeakyBucket {
     }
 
     #[inline]
-    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    fn step_debt(
+        &self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
     }
 
     #[inline]
-    fn floor(&self, now: Moment) -> Mark {
+    fn floor(&self, now: StoreTime) -> PackedState {
         now.mark()
     }
 }
@@ -311,14 +321,19 @@ impl Algorithm for LeakyBucket {
     }
 
     /// Not while places in the middle are given back.
-    fn mark_of(&self, state: &LeakyBucketState, now: Moment) -> Option<Mark> {
+    fn mark_of(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
         if !self.is_packed() || state.freed.is_some() {
             return None;
         }
         now.mark_after(state.written_at, state.backlog.whole()?)
     }
 
-    fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<LeakyBucketState> {
+    fn state_of(
+        &self,
+        mark: PackedState,
+        _: PackedKind,
+        now: StoreTime,
+    ) -> Option<LeakyBucketState> {
         Some(LeakyBucketState {
             written_at: now.at(),
             freed: None,

@@ -10,9 +10,9 @@ use crate::{
         text::{Words, text},
         ticks::{ScriptRate, Ticks},
     },
-    clock::Timestamp,
     error::Error,
     quota::fmt_duration,
+    time::Timestamp,
 };
 
 impl LeakyBucket {

@@ -5,8 +5,8 @@ use std::{collections::VecDeque, fmt, time::Duration};
 use super::SlidingLog;
 use crate::{
     algorithm::{Algorithm, StateKind, Step},
-    clock::Timestamp,
     decision::{Charge, Cost, Decision, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// The state of a key under a [`SlidingLog`]: the instants at which units passed.

@@ -9,8 +9,8 @@ use crate::{
         scripted::{Part, Scripted, count, fitting, in_micros, instant, micros, natural, only},
         text::{Words, text},
     },
-    clock::Timestamp,
     error::Error,
+    time::Timestamp,
 };
 
 impl SlidingLog {

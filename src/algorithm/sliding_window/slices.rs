@@ -3,7 +3,7 @@
 
 use crate::{
     algorithm::span::{div_ceil, div_floor},
-    clock::Timestamp,
+    time::Timestamp,
 };
 
 /// The slices of a window: slice `k` begins `⌈k · window / count⌉` nanoseconds after the Unix epoch.

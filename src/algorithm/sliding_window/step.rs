@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, StateKind, Step},
-    clock::Timestamp,
     decision::{Charge, Cost, Decision, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// The state of a key under a [`SlidingWindow`]: the count of each slice as of the last write.

@@ -12,9 +12,9 @@ use crate::{
         },
         text::{Words, text},
     },
-    clock::Timestamp,
     error::Error,
     quota::Quota,
+    time::Timestamp,
 };
 
 impl SlidingWindow {

@@ -2,9 +2,9 @@
 
 use crate::{
     algorithm::{ticks::Ticks, token_bucket::TokenBucket},
-    clock::Timestamp,
     error::Error,
     quota::Quota,
+    time::Timestamp,
 };
 
 /// The two-rate three-colour marker of RFC 2698: green within a committed rate, yellow within a peak rate, red above.

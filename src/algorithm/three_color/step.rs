@@ -9,8 +9,8 @@ use crate::{
         ticks::{Units, Width, after, after_ticks},
         token_bucket::{self, Bucket, BucketLevel},
     },
-    clock::Timestamp,
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// The levels of both buckets at one instant, each in units of its rate.

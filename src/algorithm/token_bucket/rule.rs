@@ -7,9 +7,9 @@ use crate::{
         of_quota::of_quota,
         ticks::{MOST_NANOS, Rate, Ticks, gcd},
     },
-    clock::Timestamp,
     error::Error,
     quota::Quota,
+    time::Timestamp,
 };
 
 /// A token bucket: refills at the quota's rate up to its burst, and each request takes its cost.
@@ -255,7 +255,7 @@ impl TokenBucket {
         Self { keep, ..self }
     }
 
-    /// Returns whether a [`Mark`](crate::algorithm::Mark) holds its states.
+    /// Returns whether a [`PackedState`](crate::algorithm::PackedState) holds its states.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
         self.is_plain && self.rate.fits_mark()

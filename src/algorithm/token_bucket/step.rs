@@ -6,15 +6,15 @@ use super::rule::{BucketLevel, GivenBack, TokenBucket, TokenBucketState};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        mark::{Mark, Moment},
         meter::{Meter, Metering},
-        shape::Shape,
+        packed_kind::PackedKind,
+        packed_state::{PackedState, StoreTime},
         ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width, after, after_ticks},
     },
-    clock::Timestamp,
     decision::{
         Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Position, Verdict,
     },
+    time::Timestamp,
 };
 
 /// The level of a bucket at an instant that is never before the last write.
@@ -368,23 +368,28 @@ impl Metering for TokenBucket {
     const AHEAD: u64 = 0;
 
     #[inline]
-    fn shape(&self) -> Shape {
-        Shape::bucket(self.full_in_ticks() as u64)
+    fn shape(&self) -> PackedKind {
+        PackedKind::bucket(self.full_in_ticks() as u64)
     }
 
     #[inline(always)]
-    fn reads(&self, shape: Shape) -> bool {
+    fn reads(&self, shape: PackedKind) -> bool {
         shape.is_bucket()
     }
 
     #[inline(always)]
-    fn keeps_to(&self, shape: Shape) -> bool {
+    fn keeps_to(&self, shape: PackedKind) -> bool {
         self.full_in_ticks() as u64 <= shape.lasts()
     }
 
     // Always inlined: most callers read a part of the decision.
     #[inline(always)]
-    fn step_mark(&self, mark: Mark, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    fn step_mark(
+        &self,
+        mark: PackedState,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         let fill = Fill {
             level: now.mark().since(mark).min(self.full_in_ticks()),
             at: now.at(),
@@ -395,12 +400,17 @@ impl Metering for TokenBucket {
     }
 
     #[inline]
-    fn step_debt(&self, debt: Option<Mark>, now: Moment, cost: Cost) -> (Option<Mark>, Decision) {
+    fn step_debt(
+        &self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
         self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
     }
 
     #[inline]
-    fn floor(&self, now: Moment) -> Mark {
+    fn floor(&self, now: StoreTime) -> PackedState {
         now.mark().before(self.full_in_ticks())
     }
 }
@@ -480,7 +490,7 @@ impl Algorithm for TokenBucket {
         self.is_packed().then(|| Meter::of_bucket(self))
     }
 
-    fn mark_of(&self, state: &TokenBucketState, now: Moment) -> Option<Mark> {
+    fn mark_of(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
         if !self.is_packed() || !state.given_back.is_none() {
             return None;
         }
@@ -488,7 +498,12 @@ impl Algorithm for TokenBucket {
         now.mark_after(state.level.written_at, ticks.checked_neg()?)
     }
 
-    fn state_of(&self, mark: Mark, _: Shape, now: Moment) -> Option<TokenBucketState> {
+    fn state_of(
+        &self,
+        mark: PackedState,
+        _: PackedKind,
+        now: StoreTime,
+    ) -> Option<TokenBucketState> {
         let (held, written_at) = (now.mark().since(mark), now.at());
         let level = if self.is_packed() {
             Ticks::new(held.min(self.full_in_ticks()))

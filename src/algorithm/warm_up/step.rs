@@ -8,8 +8,8 @@ use crate::{
         span::{div_ceil, div_floor, duration},
         warm_curve::Curve,
     },
-    clock::Timestamp,
     decision::{Charge, Cost, Decision, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// Nanoseconds in a second.

@@ -11,8 +11,8 @@ use crate::{
         text::{Words, text},
         warm_curve::{built_over, cold_of},
     },
-    clock::Timestamp,
     error::Error,
+    time::Timestamp,
 };
 
 impl WarmUp {

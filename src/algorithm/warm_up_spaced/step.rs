@@ -9,8 +9,8 @@ use crate::{
         span::duration,
         span::{Span, mul_div},
     },
-    clock::Timestamp,
     decision::{Charge, Cost, Decision, Numbers, Verdict},
+    time::Timestamp,
 };
 
 /// The state of a key under a [`WarmUpSpaced`]: the next departure, and the warmth at it.

@@ -6,7 +6,7 @@ use super::{CompareAndSwap, Optimistic, queue::Queue};
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Backoff,
-    clock::{Clock, SystemClock},
+    time::{Clock, SystemClock},
 };
 
 /// Sets up an [`Optimistic`] store.

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Codec, StateKind, Step},
-    clock::Timestamp,
     decision::{Cost, Decision},
     store::{Decisions, Error},
+    time::Timestamp,
 };
 
 /// The states under a key while work is done on them: those of the kinds that it is about.

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::{Codec, FRAME, StateKind, put_number, take_number, take_tag},
-    clock::Timestamp,
     error::Error,
+    time::Timestamp,
 };
 
 /// The most states under one key.

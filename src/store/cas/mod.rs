@@ -13,9 +13,9 @@
 //! | `several` | several keys in one call |
 
 mod builder;
+mod cached;
 mod draft;
 mod frame;
-mod known;
 mod queue;
 mod several;
 mod stats;

@@ -21,8 +21,8 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
-    clock::Clock,
     store::{Error, task::runtime},
+    time::Clock,
 };
 
 /// Calls that one swap serves at most.

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Codec},
-    clock::Clock,
     decision::Decision,
     store::{Ask, Decisions, Error, name::key_name},
+    time::Clock,
 };
 
 /// Asks of one call about one key.

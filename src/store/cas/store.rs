@@ -10,15 +10,15 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Codec},
-    clock::{Clock, SystemClock},
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
         ask::policies,
         name::key_name,
-        task::{gone, on_its_own},
+        task::{gone, spawn_detached},
     },
+    time::{Clock, SystemClock},
 };
 
 /// A store of the compare-and-swap class, over anything that can [`CompareAndSwap`].
@@ -202,7 +202,7 @@ where
             (Some(last), false) => {
                 groups.push(last);
                 let queue = Arc::clone(&self.queue);
-                on_its_own(async move {
+                spawn_detached(async move {
                     let decisions = all_or_none(queue, groups).await?;
                     Ok(decisions.of_policies(policies))
                 })
@@ -248,7 +248,7 @@ where
         let answers: Vec<_> = answers.collect();
         let mut settling = self.queue.counters.unsettled.settling(answers.len());
         // Also where nobody waits: what could not be settled is counted.
-        on_its_own(async move {
+        spawn_detached(async move {
             let mut result = Ok(());
             for answer in answers {
                 let settled = match answer {

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use crate::{clock::Timestamp, store::Error};
+use crate::{store::Error, time::Timestamp};
 
 /// Replaces what is kept under a key if nobody has written it since: all that a store's author writes.
 ///
@@ -28,7 +28,7 @@ use crate::{clock::Timestamp, store::Error};
 #[cfg_attr(feature = "test-util", doc = "```")]
 #[cfg_attr(not(feature = "test-util"), doc = "```ignore")]
 /// use std::{collections::HashMap, sync::Mutex};
-/// use tollgate::{AnyRule, Timestamp, clock::{Clock, ManualClock}};
+/// use tollgate::{AnyRule, Timestamp, time::{Clock, ManualClock}};
 /// use tollgate::store::{CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped};
 /// use tollgate::testing::conformance::{Law, Suite};
 ///

@@ -15,8 +15,8 @@ use tokio::{
 
 use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
+    cached::{CachedValue, Form, Source},
     draft::Draft,
-    known::{Form, Known, Source},
     queue::Queue,
     stats::Counters,
     work::{Job, Told},
@@ -24,8 +24,8 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
-    clock::Clock,
     store::Error,
+    time::Clock,
 };
 
 /// Does the work that waits for one key, several jobs with one swap.
@@ -34,8 +34,8 @@ pub(super) struct Worker<C: CompareAndSwap, Rule: Algorithm, K> {
     key: Box<[u8]>,
     pub(super) batch: Vec<Job<Rule>>,
     /// What the last swap or load has left under the key.
-    known: Option<Known<C::Version, Rule::State>>,
-    doubt: Doubt,
+    known: Option<CachedValue<C::Version, Rule::State>>,
+    doubt: CacheTrust,
     delays: Option<Delays>,
 }
 
@@ -62,7 +62,7 @@ where
             key,
             batch: vec![job],
             known: None,
-            doubt: Doubt::default(),
+            doubt: CacheTrust::default(),
             delays: None,
         }
     }
@@ -125,7 +125,7 @@ where
             return Ok(match self.swap(swap).await? {
                 Swapped::Done(version) => {
                     if known.source == Source::Before {
-                        self.doubt = Doubt::default();
+                        self.doubt = CacheTrust::default();
                     }
                     self.known = known.replaced(change, version);
                     Ended::Answered(answers)
@@ -139,7 +139,7 @@ where
     }
 
     /// What was left under the key before, where it may be there still.
-    fn recall(&mut self) -> Option<Known<C::Version, Rule::State>> {
+    fn recall(&mut self) -> Option<CachedValue<C::Version, Rule::State>> {
         let known = self.known.take()?;
         match known.source {
             Source::Loss => Some(known),
@@ -151,7 +151,7 @@ where
         }
     }
 
-    async fn load(&mut self) -> Result<Known<C::Version, Rule::State>, Error> {
+    async fn load(&mut self) -> Result<CachedValue<C::Version, Rule::State>, Error> {
         Counters::add(&self.queue.counters.loads, 1);
         let loaded = self.queue.data.load(&self.key).await?;
         Ok(self.read(loaded, Source::Load))
@@ -167,11 +167,15 @@ where
         self.batch.last().and_then(|job| job.until)
     }
 
-    fn read(&self, loaded: Loaded<C::Version>, source: Source) -> Known<C::Version, Rule::State> {
+    fn read(
+        &self,
+        loaded: Loaded<C::Version>,
+        source: Source,
+    ) -> CachedValue<C::Version, Rule::State> {
         let (clock, counters) = (&self.queue.clock, &self.queue.counters);
-        let known = Known::read(loaded, source, clock);
+        let known = CachedValue::read(loaded, source, clock);
         match known.form {
-            Form::Known => {}
+            Form::CachedValue => {}
             Form::Damaged => Counters::add(&counters.healed, 1),
             Form::Newer => Counters::add(&counters.newer, 1),
         }
@@ -261,12 +265,12 @@ async fn in_time<T>(
 /// Whether what was left under a key is worth a try. Where other processes write as well, it rarely is: each time that
 /// it was not, it is left out twice as often.
 #[derive(Default)]
-struct Doubt {
+struct CacheTrust {
     times: u32,
     left_out: u32,
 }
 
-impl Doubt {
+impl CacheTrust {
     fn allows(&mut self) -> bool {
         let allows = self.left_out == 0;
         self.left_out = self.left_out.saturating_sub(1);

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, sync::atomic::AtomicU64, time::Duration};
 use super::{Counters, Increment, hints::Hints, inner::Inner, known::Known, stats::Counts};
 use crate::{
     algorithm::Counted,
-    clock::{Clock, SystemClock},
+    time::{Clock, SystemClock},
 };
 
 /// Builds a store of counters.

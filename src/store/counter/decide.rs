@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use super::{Totals, found::Found, inner::Inner, place::Asked};
 use crate::{
     algorithm::Counted,
-    clock::{Clock, Timestamp},
     decision::Decision,
     store::{Decisions, Error, Increment},
+    time::{Clock, Timestamp},
 };
 
 /// What one ask has added, and what was decided about it.

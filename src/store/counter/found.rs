@@ -1,7 +1,7 @@
 //! What counters come to, and what a rule makes of it.
 
 use super::place::{Asked, Slices};
-use crate::{algorithm::Counted, clock::Timestamp, decision::Decision};
+use crate::{algorithm::Counted, decision::Decision, time::Timestamp};
 
 /// The totals of the slices that a call concerns, without what the call itself has added.
 pub(super) struct Found {

@@ -9,8 +9,8 @@ use foldhash::quality::RandomState;
 
 use super::place::Place;
 use crate::{
-    clock::Timestamp,
     decision::{Cost, Decision},
+    time::Timestamp,
 };
 
 /// How many keys are remembered at once: 24 bytes each.

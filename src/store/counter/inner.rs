@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     algorithm::Counted,
-    clock::{Clock, Timestamp},
     error::Error,
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::Ask,
+    time::{Clock, Timestamp},
 };
 
 pub(super) struct Inner<I, Rule, K> {

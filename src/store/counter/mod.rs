@@ -28,7 +28,7 @@ mod store;
 
 use std::{fmt, sync::Arc};
 
-use crate::{algorithm::Counted, clock::SystemClock};
+use crate::{algorithm::Counted, time::SystemClock};
 
 pub use self::{
     builder::CountersBuilder,
@@ -145,7 +145,7 @@ use self::inner::Inner;
 /// ```
 /// use std::{collections::HashMap, sync::{Arc, Mutex}, time::Duration};
 /// use tollgate::{SlidingWindow, store::{CountersBuilder, Error, Increment, Totals}};
-/// # use tollgate::clock::ManualClock;
+/// # use tollgate::time::ManualClock;
 /// # use tollgate::testing::conformance::{Law, Suite};
 ///
 /// /// It forgets no counter: a real one expires.

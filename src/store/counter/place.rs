@@ -8,12 +8,12 @@ use std::{
 
 use crate::{
     algorithm::{Counted, Slicing},
-    clock::Timestamp,
     decision::Cost,
     error::Error,
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::name::key_name,
+    time::Timestamp,
 };
 
 /// The counters of a client under a policy, for one slicing of time.

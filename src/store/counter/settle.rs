@@ -3,9 +3,9 @@
 use super::{inner::Inner, place::Place};
 use crate::{
     algorithm::Counted,
-    clock::Clock,
     decision::Charge,
     store::{Error, Increment},
+    time::Clock,
 };
 
 /// The most that one correction adds: far above any limit, and too little for a counter to reach its end.

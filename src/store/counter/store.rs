@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::{Counters, CountersFuture, Increment, known::slicing_for_keys};
 use crate::{
     algorithm::Counted,
-    clock::Clock,
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Error, Settlement, Store, ask::policies, task::on_its_own,
+        Ask, Backend, BoxFuture, Check, Error, Settlement, Store, ask::policies,
+        task::spawn_detached,
     },
+    time::Clock,
 };
 
 impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
@@ -73,7 +74,7 @@ where
             .map(owned)
             .collect::<Result<Vec<_>, crate::Error>>()
         {
-            Ok(owned) => on_its_own(async move {
+            Ok(owned) => spawn_detached(async move {
                 let mut settled = Ok(());
                 for (place, charge, actual) in owned {
                     // One that fails keeps no other from being made.
@@ -93,7 +94,7 @@ where
         let inner = Arc::clone(&self.inner);
         let places = inner.known.each(|rule| inner.place(policy, key, rule));
         match places {
-            Ok(places) => on_its_own(async move {
+            Ok(places) => spawn_detached(async move {
                 for place in &places {
                     inner.hints.forget(inner.hints.hash(place));
                 }

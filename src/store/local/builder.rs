@@ -3,11 +3,12 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use super::{
-    Inner, Local, kinds::Kinds, map::Map, room::Room, seed::Seed, stats::Counters, table::Table,
+    Inner, Local, fingerprint::Fingerprinter, kinds::Kinds, map::Map, occupancy::Occupancy,
+    stats::Counters, table::Table,
 };
 use crate::{
     algorithm::Algorithm,
-    clock::{Clock, SystemClock},
+    time::{Clock, SystemClock},
 };
 
 /// Sets up a [`Local`] store.
@@ -38,7 +39,7 @@ pub enum AtCapacity {
     /// debt that was ever pushed out there: no key is ever admitted above its limit,
     /// also by leaving and coming back, and newcomers are served as far as their burst exceeds what they
     /// inherit. Where none of the sixteen can be taken, the newcomer is pushed out at once, and who comes next inherits what it owes:
-    /// no rule that [packs its states](Local#memory) answers that there is no room. What a settlement gives back to a
+    /// no rule that [packs its states](Local#memory) answers that there is no occupancy. What a settlement gives back to a
     /// key that was pushed out is lost. Limits of different algorithms
     /// or of very different periods inherit more from each other than is fair: give those a store each. The default.
     ///
@@ -131,12 +132,12 @@ impl<C> LocalBuilder<C> {
             inner: Arc::new(Inner {
                 table: Table::new(self.capacity),
                 map: Map::new(),
-                room: Room::new(self.capacity),
+                occupancy: Occupancy::new(self.capacity),
                 kinds: Kinds::default(),
                 made: now,
                 newest: AtomicU64::new(now.as_nanos()),
                 clock: self.clock,
-                seed: Seed::random(),
+                seed: Fingerprinter::random(),
                 at_capacity: self.at_capacity,
                 counters: Counters::default(),
             }),

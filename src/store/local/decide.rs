@@ -8,13 +8,13 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Kind, Metering, Step,
-        packed::{Meter, Moment},
+        packed::{Meter, StoreTime},
     },
-    clock::Clock,
     decision::{Cost, Decision},
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::Ask,
+    time::Clock,
 };
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
@@ -57,7 +57,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         }
     }
 
-    /// How a key stands under a rule. Changes nothing, and needs no room.
+    /// How a key stands under a rule. Changes nothing, and needs no occupancy.
     pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
         let inner = &*self.inner;
         let own = rule.for_key(&|| key.digest());
@@ -106,7 +106,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         place: Place,
         rule: &A,
         cost: Cost,
-        now: Moment,
+        now: StoreTime,
     ) -> Decision {
         // Before the table: only states that are not packed come here often, and they are in the map.
         if let Some(mut slot) = shard.get_mut(place) {
@@ -114,8 +114,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
-                let (claim, survey) = self.claim_or_survey(place, meter, now);
-                (claim, Some((meter, survey)))
+                let (claim, scan) = self.claim_or_scan(place, meter, now);
+                (claim, Some((meter, scan)))
             }
             None => (self.table.claim(place.fingerprint), None),
         };
@@ -136,7 +136,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         place: Place,
         rule: &A,
         cost: Cost,
-        now: Moment,
+        now: StoreTime,
     ) -> Decision {
         let mut held = self.held(rule, claim.word(), now);
         let step = held.step(rule, now.at(), cost);

@@ -4,11 +4,11 @@ use super::{Inner, slot::Slot, table::Word};
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{Moment, Shape},
+        packed::{PackedKind, StoreTime},
     },
-    clock::{Clock, Timestamp},
     decision::Cost,
     store::Settlement,
+    time::{Clock, Timestamp},
 };
 
 /// The state of a key that has a slot in the table, or none yet.
@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Held<S> {
     pub(super) slot: Slot<S>,
     /// That of the longest rule that wrote it; `None` where one of them has no marks.
-    shape: Option<Shape>,
+    shape: Option<PackedKind>,
 }
 
 impl<S> Held<S> {
@@ -29,7 +29,7 @@ impl<S> Held<S> {
     pub(super) fn of(slot: Slot<S>) -> Self {
         Self {
             slot,
-            shape: Some(Shape::DEBT),
+            shape: Some(PackedKind::DEBT),
         }
     }
 
@@ -71,13 +71,17 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         rule: &A,
         word: Word,
-        now: Moment,
+        now: StoreTime,
     ) -> Held<S> {
         let (state, shape) = (self.state_of(rule, word, now), self.table.shape(word));
         let until = self.table.protected_until(word, now);
         Held {
             slot: Slot::until(state, until),
-            shape: Some(if until > now.at() { shape } else { Shape::DEBT }),
+            shape: Some(if until > now.at() {
+                shape
+            } else {
+                PackedKind::DEBT
+            }),
         }
     }
 
@@ -86,7 +90,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         rule: &A,
         held: &Held<S>,
-        now: Moment,
+        now: StoreTime,
     ) -> Option<Word> {
         let mark = rule.mark_of(held.slot.state.as_ref()?, now)?;
         self.table.word(mark, held.shape?)

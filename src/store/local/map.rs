@@ -21,7 +21,7 @@ use std::{
 use dashmap::{DashMap, mapref::one::RefMut};
 
 use super::slot::Slot;
-use crate::clock::Timestamp;
+use crate::time::Timestamp;
 
 /// Where a fingerprint belongs.
 #[derive(Clone, Copy)]

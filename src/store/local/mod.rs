@@ -2,13 +2,13 @@
 
 mod builder;
 mod decide;
+mod fingerprint;
 mod held;
 mod kinds;
 mod map;
 mod newcomer;
+mod occupancy;
 mod place;
-mod room;
-mod seed;
 mod settle;
 mod several;
 mod slot;
@@ -24,9 +24,9 @@ use std::{
 use super::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 use crate::{
     algorithm::{Algorithm, StateKind},
-    clock::{Clock, SystemClock, Timestamp},
     key::Key,
-    outcome::Policy,
+    policy::Policy,
+    time::{Clock, SystemClock, Timestamp},
 };
 
 pub use self::{
@@ -35,10 +35,10 @@ pub use self::{
 };
 
 use self::{
+    fingerprint::Fingerprinter,
     kinds::Kinds,
     map::{Map, Place, Shard},
-    room::Room,
-    seed::Seed,
+    occupancy::Occupancy,
     stats::Counters,
     table::Table,
 };
@@ -131,10 +131,10 @@ struct Inner<S, C> {
     table: Table,
     /// All others.
     map: Map<S>,
-    room: Room,
+    occupancy: Occupancy,
     kinds: Kinds,
     clock: C,
-    seed: Seed,
+    seed: Fingerprinter,
     at_capacity: AtCapacity,
     counters: Counters,
     made: Timestamp,
@@ -175,7 +175,7 @@ impl<A: Algorithm, C> Local<A, C> {
     /// The number of keys that are remembered, each counted once for each kind of rule that charged it; some of them may say
     /// nothing any more.
     pub fn len(&self) -> usize {
-        self.inner.room.keys()
+        self.inner.occupancy.keys()
     }
 
     /// Whether no key is remembered.
@@ -185,8 +185,12 @@ impl<A: Algorithm, C> Local<A, C> {
 
     /// What the store did since it was built, all clones together.
     pub fn stats(&self) -> Stats {
-        let Inner { room, counters, .. } = &*self.inner;
-        counters.read(room.keys(), room.capacity())
+        let Inner {
+            occupancy,
+            counters,
+            ..
+        } = &*self.inner;
+        counters.read(occupancy.keys(), occupancy.capacity())
     }
 
     /// Forgets a key, whatever kinds of rules have charged it: it is like one that was never seen, and inherits what
@@ -202,7 +206,9 @@ impl<A: Algorithm, C> Local<A, C> {
     /// Forgets all keys, and all debts.
     pub fn clear(&self) {
         let inner = &*self.inner;
-        inner.room.give(inner.map.clear() + inner.table.clear());
+        inner
+            .occupancy
+            .give(inner.map.clear() + inner.table.clear());
     }
 }
 
@@ -222,7 +228,7 @@ impl<S, C> Inner<S, C> {
             }
             None => shard.remove(place),
         };
-        self.room.give(usize::from(removed));
+        self.occupancy.give(usize::from(removed));
         removed
     }
 }

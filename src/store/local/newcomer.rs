@@ -9,16 +9,16 @@ use super::{
     place::Full,
     slot::Slot,
     stats::Counters,
-    table::{Claim, Placed, Survey, Word},
+    table::{Claim, Placed, SetScan, Word},
 };
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{Mark, Meter, Moment, Shape},
+        packed::{Meter, PackedKind, PackedState, StoreTime},
     },
-    clock::Clock,
     decision::{Cost, Decision},
     sync::yield_now,
+    time::Clock,
 };
 
 /// How often a newcomer tries to push another key out, while other threads do the same.
@@ -31,7 +31,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        (meter, mut survey): (Meter<'_>, Survey<'a>),
+        (meter, mut scan): (Meter<'_>, SetScan<'a>),
         cost: Cost,
     ) -> Decision {
         // Read again: it may have been forgotten since, by the time that another thread read. Of an
@@ -41,15 +41,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return self.newcomer_without_mark(shard, place, rule, cost);
         }
         self.kinds.note(rule.state_kind());
-        if self.room.is_full() {
+        if self.occupancy.is_full() {
             // `make_room` skips this shard, since it is locked.
             self.forgotten(shard.forget_some(now.at()));
         }
         // Where no slot can be had, what it would owe in one.
         let mut owes = None;
         for _ in 0..TRIES {
-            let full = self.is_full(&survey, now);
-            let debt = self.debt(&survey, full);
+            let full = self.is_full(&scan, now);
+            let debt = self.debt(&scan, full);
             let (mark, decision) = meter.step(debt, now, cost);
             if full && !self.inherits() && decision.retry_after().is_some() {
                 break;
@@ -59,27 +59,28 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 return decision;
             };
             let word = self.table.word(mark, meter.shape());
-            let placed = word.and_then(|word| self.table.place(&survey, word, || self.room.take()));
+            let placed =
+                word.and_then(|word| self.table.place(&scan, word, || self.occupancy.take()));
             match placed {
                 Some((Placed::Free, _)) => {}
                 Some((Placed::Forgotten, _)) => Counters::add(&self.counters.forgotten, 1),
-                None if self.room.take() => match rule.state_of(mark, meter.shape(), now) {
+                None if self.occupancy.take() => match rule.state_of(mark, meter.shape(), now) {
                     Some(state) => {
                         self.forgotten(shard.forget_some(now.at()));
                         shard.insert(place, Slot::of(state, rule));
                     }
-                    None => self.room.give(1),
+                    None => self.occupancy.give(1),
                 },
                 None if self.inherits() => {
-                    if word.and_then(|word| self.push_out(&survey, word)).is_none() {
+                    if word.and_then(|word| self.evict(&scan, word)).is_none() {
                         owes = Some((mark, decision));
-                        if !survey.is_unsettled() {
+                        if !scan.is_unsettled() {
                             // All keys that matter are elsewhere.
                             break;
                         }
                         // Another thread was faster.
                         yield_now();
-                        survey = self.survey(place, meter, now);
+                        scan = self.scan(place, meter, now);
                         continue;
                     }
                 }
@@ -121,42 +122,42 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Holds the slot of a key, or tells what it finds in the table as a newcomer.
-    pub(super) fn claim_or_survey(
+    pub(super) fn claim_or_scan(
         &self,
         place: Place,
         meter: Meter<'_>,
-        now: Moment,
-    ) -> (Option<Claim<'_>>, Survey<'_>) {
+        now: StoreTime,
+    ) -> (Option<Claim<'_>>, SetScan<'_>) {
         self.table
-            .claim_or_survey(place.fingerprint, now, meter.floor(now))
+            .claim_or_scan(place.fingerprint, now, meter.floor(now))
     }
 
     /// What a newcomer finds in the table.
-    pub(super) fn survey(&self, place: Place, meter: Meter<'_>, now: Moment) -> Survey<'_> {
-        self.table.survey(place.fingerprint, now, meter.floor(now))
+    pub(super) fn scan(&self, place: Place, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
+        self.table.scan(place.fingerprint, now, meter.floor(now))
     }
 
-    /// Whether there is no room, also after a look for some.
-    pub(super) fn is_full(&self, survey: &Survey<'_>, now: Moment) -> bool {
-        if survey.has_forgettable() || !self.room.is_full() {
+    /// Whether there is no occupancy, also after a look for some.
+    pub(super) fn is_full(&self, scan: &SetScan<'_>, now: StoreTime) -> bool {
+        if scan.has_forgettable() || !self.occupancy.is_full() {
             return false;
         }
-        if self.table.vacate(survey) {
+        if self.table.vacate(scan) {
             self.forgotten(1);
         } else if self.inherits() {
             self.make_some_room(now);
         } else {
             self.make_room(now);
         }
-        self.room.is_full()
+        self.occupancy.is_full()
     }
 
     /// What a newcomer owes: the largest debt that was ever pushed out of its sets, and of a full
     /// store that of the slot which it would take.
-    pub(super) fn debt(&self, survey: &Survey<'_>, full: bool) -> Option<Mark> {
-        let taken = survey.smallest_debt();
+    pub(super) fn debt(&self, scan: &SetScan<'_>, full: bool) -> Option<PackedState> {
+        let taken = scan.smallest_debt();
         let taken = taken.filter(|_| full && self.inherits());
-        survey.owed().max(taken)
+        scan.owed().max(taken)
     }
 
     /// The state in which a newcomer comes that inherits a debt; `None` where it owes nothing, or starts
@@ -164,11 +165,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn debtor<A: Algorithm<State = S>>(
         &self,
         rule: &A,
-        debt: Option<Mark>,
-        now: Moment,
+        debt: Option<PackedState>,
+        now: StoreTime,
     ) -> Option<S> {
         let debt = debt?;
-        let state = rule.state_of(debt, Shape::DEBT, now);
+        let state = rule.state_of(debt, PackedKind::DEBT, now);
         if rule.meter().is_some() {
             // It starts at rest: no debt leaves more.
             return state;
@@ -183,7 +184,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
 /// What a key has, in an order in which more is greater: how much it can spend at once, and then how
 /// soon again. That tells also what lies above a full bucket, or below an empty one.
-fn means<A: Algorithm>(rule: &A, mut state: Option<A::State>, now: Moment) -> impl Ord + use<A> {
+fn means<A: Algorithm>(rule: &A, mut state: Option<A::State>, now: StoreTime) -> impl Ord + use<A> {
     let once = rule.look(state.as_ref(), now.at()).remaining();
     if let Some(all) = once.and_then(Cost::new) {
         rule.step(&mut state, now.at(), all);

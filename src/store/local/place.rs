@@ -1,20 +1,20 @@
 //! Where states go: into the table if they are marks, into the map otherwise, and what
-//! happens when there is no room.
+//! happens when there is no occupancy.
 
 use super::{
     AtCapacity, Inner,
     held::Held,
     map::{Place, Shard},
     stats::Counters,
-    table::{Claim, Placed, Survey, Word},
+    table::{Claim, Placed, SetScan, Word},
 };
 use crate::{
     algorithm::{
         Algorithm,
-        packed::{Mark, Moment},
+        packed::{PackedState, StoreTime},
     },
-    clock::{Clock, Timestamp},
     decision::Decision,
+    time::{Clock, Timestamp},
 };
 
 /// There is no room for a newcomer.
@@ -26,21 +26,21 @@ pub(super) enum Home<'a> {
     Table(Claim<'a>),
     Map,
     /// By this debt alone, once that is [noted](Inner::owe).
-    Nowhere(Mark),
+    Nowhere(PackedState),
 }
 
-/// Sets of the table, and shards of the map, that a newcomer looks at who finds no room.
+/// Sets of the table, and shards of the map, that a newcomer looks at who finds no occupancy.
 const SEARCHES: usize = 4;
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     /// The time of the store, which never falls.
     #[inline]
-    pub(super) fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> StoreTime {
         let mut at = self.clock.now();
         if !self.clock.is_monotone() {
             at = self.not_before_the_newest(at);
         }
-        Moment::new(at, self.made)
+        StoreTime::new(at, self.made)
     }
 
     fn not_before_the_newest(&self, at: Timestamp) -> Timestamp {
@@ -56,7 +56,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        now: Moment,
+        now: StoreTime,
         look: impl FnOnce(Option<&S>) -> T,
     ) -> T {
         if let Some(slot) = shard.get_mut(place) {
@@ -75,7 +75,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         rule: &A,
         word: Word,
-        now: Moment,
+        now: StoreTime,
     ) -> Option<S> {
         rule.state_of(word.mark(), self.table.shape(word), now)
     }
@@ -87,7 +87,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         place: Place,
         rule: &A,
         held: Held<S>,
-        now: Moment,
+        now: StoreTime,
     ) -> Result<(), Full> {
         self.forgotten(shard.forget_some(now.at()));
         match self.accommodate(shard, place, rule, held, now)? {
@@ -107,23 +107,25 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         place: Place,
         rule: &A,
         held: Held<S>,
-        now: Moment,
+        now: StoreTime,
     ) -> Result<Home<'a>, Full> {
         self.kinds.note(rule.state_kind());
-        if self.room.is_full() {
+        if self.occupancy.is_full() {
             self.make_room(now);
         }
         let word = self.word(rule, &held, now);
-        let survey = |word| self.survey_for(place, word, now);
-        let placed =
-            word.and_then(|word| self.table.place(&survey(word), word, || self.room.take()));
+        let scan = |word| self.scan_for(place, word, now);
+        let placed = word.and_then(|word| {
+            self.table
+                .place(&scan(word), word, || self.occupancy.take())
+        });
         match placed {
             Some((Placed::Free, claim)) => return Ok(Home::Table(claim)),
             Some((Placed::Forgotten, claim)) => {
                 Counters::add(&self.counters.forgotten, 1);
                 return Ok(Home::Table(claim));
             }
-            None if self.room.take() => {
+            None if self.occupancy.take() => {
                 shard.insert(place, held.slot);
                 return Ok(Home::Map);
             }
@@ -132,7 +134,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if !self.inherits() {
             return Err(Full);
         }
-        if let Some(claim) = word.and_then(|word| self.push_out(&survey(word), word)) {
+        if let Some(claim) = word.and_then(|word| self.evict(&scan(word), word)) {
             return Ok(Home::Table(claim));
         }
         let debt = rule.meter().zip(held.slot.state.as_ref());
@@ -151,7 +153,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         place: Place,
         rule: &A,
         held: Held<S>,
-        now: Moment,
+        now: StoreTime,
     ) {
         if held.slot.is_forgettable(now.at()) {
             claim.vacate();
@@ -164,8 +166,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         // A slot's mark only grows: what has shrunk finds another one.
         let place_again = |word| {
-            let survey = self.survey_for(place, word, now);
-            self.table.place(&survey, word, || true)
+            let scan = self.scan_for(place, word, now);
+            self.table.place(&scan, word, || true)
         };
         match word.and_then(place_again) {
             Some((Placed::Free, _)) => {}
@@ -175,30 +177,30 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// What a key finds in the table whose word is known already.
-    fn survey_for(&self, place: Place, word: Word, now: Moment) -> Survey<'_> {
+    fn scan_for(&self, place: Place, word: Word, now: StoreTime) -> SetScan<'_> {
         let below = word.mark().shifted(-1);
-        self.table.survey(place.fingerprint, now, below)
+        self.table.scan(place.fingerprint, now, below)
     }
 
-    /// Whether newcomers inherit debts where there is no room.
+    /// Whether newcomers inherit debts where there is no occupancy.
     pub(super) fn inherits(&self) -> bool {
         // A store that remembers nobody remembers no debts.
-        self.at_capacity == AtCapacity::InheritDebts && self.room.capacity() > 0
+        self.at_capacity == AtCapacity::InheritDebts && self.occupancy.capacity() > 0
     }
 
     /// Gives a newcomer that inherited the slot of the smallest debt; it is not counted as inserted
     /// yet, and the slot is held. `None` where there is none.
-    pub(super) fn push_out<'a>(&self, survey: &Survey<'a>, word: Word) -> Option<Claim<'a>> {
-        let claim = self.table.push_out(survey, word)?;
-        Counters::add(&self.counters.pushed_out, 1);
+    pub(super) fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
+        let claim = self.table.evict(scan, word)?;
+        Counters::add(&self.counters.evicted, 1);
         Some(claim)
     }
 
     /// Pushes a newcomer out at once that can have no place: all who come to its sets inherit what it owes, and so does
     /// it when it comes again.
-    pub(super) fn owe(&self, place: Place, debt: Mark) {
+    pub(super) fn owe(&self, place: Place, debt: PackedState) {
         self.table.owe(place.fingerprint, debt);
-        Counters::add(&self.counters.pushed_out, 1);
+        Counters::add(&self.counters.evicted, 1);
     }
 
     /// Newcomers have come to stay.
@@ -206,14 +208,14 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Counters::add(&self.counters.inserted, keys as u64);
     }
 
-    /// Keys of which nothing is left to know have made room.
+    /// Keys of which nothing is left to know have made occupancy.
     pub(super) fn forgotten(&self, keys: usize) {
-        self.room.give(keys);
+        self.occupancy.give(keys);
         Counters::add(&self.counters.forgotten, keys as u64);
     }
 
     /// Looks for room elsewhere than where a newcomer belongs. The work is bounded.
-    pub(super) fn make_room(&self, now: Moment) {
+    pub(super) fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
             self.forgotten(self.table.sweep(now) + self.map.make_room(now.at()));
         }
@@ -221,19 +223,19 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
     /// The same for newcomers that find a place without it: as long as that is of use, and each eighth
     /// time otherwise.
-    pub(super) fn make_some_room(&self, now: Moment) {
-        let in_vain = self.room.searched_in_vain();
+    pub(super) fn make_some_room(&self, now: StoreTime) {
+        let in_vain = self.occupancy.searched_in_vain();
         if in_vain.is_multiple_of(8) {
             let found = self.table.sweep(now) + self.map.make_room(now.at());
             self.forgotten(found);
-            self.room.searched(if found > 0 { 0 } else { 1 });
+            self.occupancy.searched(if found > 0 { 0 } else { 1 });
         } else {
-            self.room.searched(in_vain + 1);
+            self.occupancy.searched(in_vain + 1);
         }
     }
 
     /// The answer to a newcomer that finds the store full.
-    pub(super) fn full(&self, now: Moment) -> Decision {
+    pub(super) fn full(&self, now: StoreTime) -> Decision {
         let admitted = self.at_capacity == AtCapacity::AdmitNewcomers;
         let counter = if admitted {
             &self.counters.let_through

@@ -1,7 +1,7 @@
 //! Corrections of earlier charges.
 
 use super::{Inner, held::Held, place::Full, stats::Counters};
-use crate::{algorithm::Algorithm, clock::Clock, store::Settlement};
+use crate::{algorithm::Algorithm, store::Settlement, time::Clock};
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {

@@ -15,11 +15,11 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{Mark, Moment},
+        packed::{PackedState, StoreTime},
     },
-    clock::Clock,
     decision::Decision,
     store::{Ask, Decisions},
+    time::Clock,
 };
 
 type Few<T> = SmallVec<[T; 4]>;
@@ -39,9 +39,9 @@ struct Part<'a, S> {
     written_by: Option<usize>,
     /// Whether it was nowhere.
     is_new: bool,
-    /// Where it is then; a slot is held until all have room, so that nobody spends of what may be taken back.
+    /// Where it is then; a slot is held until all have occupancy, so that nobody spends of what may be taken back.
     home: Option<Home<'a>>,
-    /// Whether it found no room, and passes uncounted.
+    /// Whether it found no occupancy, and passes uncounted.
     is_let_through: bool,
 }
 
@@ -106,7 +106,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 part.copy_if_shared(&mut shards);
             }
             let is_later = if all {
-                // What is spent in the map cannot be taken back: when all have room.
+                // What is spent in the map cannot be taken back: when all have occupancy.
                 part.held.is_none()
             } else {
                 // Who passes spends nothing, nor may it by what the first sight of another one's rule has written.
@@ -153,7 +153,7 @@ impl<S: Clone> Part<'_, S> {
         &self,
         shards: &mut Shards<'_, S>,
         ask: &Ask<'_, A>,
-        now: Moment,
+        now: StoreTime,
     ) -> Decision {
         let look = |state| ask.rule().look(state, now.at());
         match &self.held {
@@ -201,7 +201,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// What is known of a key, or what it owes as a newcomer, unless it lies in the map.
-    fn recall<A: Algorithm<State = S>>(&self, part: &mut Part<'_, S>, rule: &A, now: Moment) {
+    fn recall<A: Algorithm<State = S>>(&self, part: &mut Part<'_, S>, rule: &A, now: StoreTime) {
         if let Some(claim) = &part.claim {
             part.held = Some(self.held(rule, claim.word(), now));
         } else if part.is_new {
@@ -214,13 +214,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         place: Place,
         rule: &A,
-        now: Moment,
-    ) -> Option<Mark> {
+        now: StoreTime,
+    ) -> Option<PackedState> {
         match rule.meter().filter(|meter| self.table.has_shape(*meter)) {
             Some(meter) => {
-                let survey = self.survey(place, meter, now);
-                let full = self.is_full(&survey, now);
-                self.debt(&survey, full)
+                let scan = self.scan(place, meter, now);
+                let full = self.is_full(&scan, now);
+                self.debt(&scan, full)
             }
             None => self.table.owed(place.fingerprint),
         }
@@ -233,7 +233,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         part: &mut Part<'_, S>,
         n: usize,
         ask: &Ask<'_, A>,
-        now: Moment,
+        now: StoreTime,
     ) -> Decision {
         let (rule, cost) = (ask.rule(), ask.cost());
         let step = match &mut part.held {
@@ -254,13 +254,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ///
     /// # Errors
     ///
-    /// The ask whose rule leaves a state for which there is no room; then no newcomer is remembered.
+    /// The ask whose rule leaves a state for which there is no occupancy; then no newcomer is remembered.
     fn keep_newcomers<'a, A: Algorithm<State = S>>(
         &'a self,
         shards: &mut Shards<'_, S>,
         parts: &mut [Part<'a, S>],
         asks: &[Ask<'_, A>],
-        now: Moment,
+        now: StoreTime,
     ) -> Result<(), usize> {
         for n in 0..parts.len() {
             let part = &mut parts[n];
@@ -308,7 +308,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 Some(Home::Map) => shards.of(part.place).remove(part.place),
                 Some(Home::Nowhere(_)) | None => false,
             };
-            self.room.give(usize::from(removed));
+            self.occupancy.give(usize::from(removed));
         }
     }
 
@@ -318,7 +318,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shards: &mut Shards<'_, S>,
         parts: Few<Part<'_, S>>,
         asks: &[Ask<'_, A>],
-        now: Moment,
+        now: StoreTime,
     ) {
         for part in parts {
             let (Some(by), Some(held)) = (part.written_by, part.held) else {

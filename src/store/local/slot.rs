@@ -2,9 +2,9 @@
 
 use crate::{
     algorithm::{Algorithm, Step},
-    clock::Timestamp,
     decision::Cost,
     store::Settlement,
+    time::Timestamp,
 };
 
 /// What is kept of a key outside of the table.
@@ -104,7 +104,7 @@ mod tests {
         algorithm::{SlidingLog, TokenBucket},
         decision::Charge,
         key::Key,
-        outcome::Policy,
+        policy::Policy,
     };
 
     const SECOND: u64 = 1_000_000_000;

@@ -18,7 +18,7 @@ pub struct Stats {
     /// Keys that were forgotten because their state said nothing any more.
     pub forgotten: u64,
     /// Keys that were pushed out at the capacity, by newcomers or when they came themselves, whose debts others inherit since.
-    pub pushed_out: u64,
+    pub evicted: u64,
     /// Requests of newcomers that were refused for a debt that they inherited.
     pub held_back: u64,
     /// Newcomers that were turned away at the capacity.
@@ -27,12 +27,12 @@ pub struct Stats {
     pub let_through: u64,
 }
 
-// Padded as `Room` is.
+// Padded as `Occupancy` is.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Counters {
     pub(super) inserted: AtomicU64,
-    pub(super) pushed_out: AtomicU64,
+    pub(super) evicted: AtomicU64,
     pub(super) held_back: AtomicU64,
     pub(super) forgotten: AtomicU64,
     pub(super) turned_away: AtomicU64,
@@ -54,7 +54,7 @@ impl Counters {
             capacity,
             inserted: read(&self.inserted),
             forgotten: read(&self.forgotten),
-            pushed_out: read(&self.pushed_out),
+            evicted: read(&self.evicted),
             held_back: read(&self.held_back),
             turned_away: read(&self.turned_away),
             let_through: read(&self.let_through),

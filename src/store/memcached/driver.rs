@@ -19,7 +19,7 @@ use super::{
     answer::Answer,
     link::{Failure, Shared, Waiter},
 };
-use crate::clock::{Clock, TokioClock};
+use crate::time::{Clock, TokioClock};
 
 /// How much is read at once, in bytes.
 const READ: usize = 16 * 1024;

@@ -18,8 +18,8 @@ use tokio::{net::TcpStream, sync::oneshot};
 
 use super::{answer::Answer, command::Commands, driver::Driver};
 use crate::{
-    clock::{Clock, Timestamp, TokioClock},
     store::Error,
+    time::{Clock, Timestamp, TokioClock},
 };
 
 /// One answer to each command.

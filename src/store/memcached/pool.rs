@@ -185,7 +185,7 @@ impl Slot {
             *slot.current() = Some(Arc::clone(&link));
             Ok(link)
         };
-        self.attempts.there_or_made(|| self.open(), made).await
+        self.attempts.get_or_init(|| self.open(), made).await
     }
 }
 

@@ -233,7 +233,7 @@ impl Cluster {
         }
         let cluster = Arc::clone(self);
         let survey = async move { cluster.survey().await };
-        Box::pin(self.surveys.there_or_made(there, survey)).await?;
+        Box::pin(self.surveys.get_or_init(there, survey)).await?;
         Ok(false)
     }
 

@@ -18,7 +18,7 @@ impl<Rule> Script<RedisConnection, Rule> {
     /// it waits, and whether it comes back after it broke, is its own affair: a manager and a cluster's do, a multiplexed one
     /// does not. None of them leaves a connection that is merely silent, a half-open one or that to a frozen master, before the operating
     /// system does; a store that [connects by itself](Self::builder) does. A cluster's counts as one shard for a
-    /// [circuit breaker](crate::store::CircuitBreaker). For keys with another prefix, give a [`RedisConnection`] to [`Script::with_prefix`].
+    /// [circuit breaker](crate::store::CircuitBreakerConfig). For keys with another prefix, give a [`RedisConnection`] to [`Script::with_prefix`].
     ///
     /// # Errors
     ///

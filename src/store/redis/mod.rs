@@ -62,7 +62,7 @@ use self::link::Link;
 /// | restarts without persistence | as above | every limit begins afresh |
 /// | a master is replaced (cluster, sentinels), also a silent one | errors until the successor is known | what the successor never heard of is as if it had not been charged |
 /// | a failover is planned (cluster) | nothing: the call is sent on to the successor | |
-/// | one shard is dead (cluster) | errors for keys in that shard, and nothing for others | a [circuit breaker](super::CircuitBreaker) leaves that shard alone |
+/// | one shard is dead (cluster) | errors for keys in that shard, and nothing for others | a [circuit breaker](super::CircuitBreakerConfig) leaves that shard alone |
 /// | evicts keys (any other policy) | nothing | an evicted client begins afresh |
 /// | a rule does not [fit](#precision), or one call in a cluster is about several clients | an error that [`is_unsupported`](Error::is_unsupported), of this call alone | the same |
 ///

@@ -73,7 +73,7 @@ impl Shared {
             made
         };
         // Boxed, as it is rare and large: every call would carry it otherwise.
-        Box::pin(self.attempts.there_or_made(|| self.there(), made)).await
+        Box::pin(self.attempts.get_or_init(|| self.there(), made)).await
     }
 
     async fn make(&self) -> Result<(MultiplexedConnection, u64), Error> {

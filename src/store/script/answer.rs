@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     algorithm::{Part, Scripted},
-    clock::Timestamp,
     store::Error,
+    time::Timestamp,
 };
 
 /// What was found under the keys of a request.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Evaluate, Program, answer::Answer, request::Request};
-use crate::{clock::Timestamp, store::Error};
+use crate::{store::Error, time::Timestamp};
 
 /// Returns the server's time and the state under a key.
 pub(super) async fn found<E: Evaluate>(

@@ -37,11 +37,11 @@ use super::{
     Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
     ask::policies,
     name::key_name,
-    task::{on_its_own, runtime},
+    task::{runtime, spawn_detached},
 };
 #[cfg(feature = "test-util")]
-use crate::clock::Timestamp;
-use crate::{algorithm::Scripted, key::Key, outcome::Policy};
+use crate::time::Timestamp;
+use crate::{algorithm::Scripted, key::Key, policy::Policy};
 
 pub use self::{evaluate::Evaluate, program::Program};
 
@@ -292,7 +292,7 @@ where
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let data = Arc::clone(&self.data);
         let key = key_name(&self.prefix, policy, key);
-        on_its_own(async move { reset(&*data, key).await })
+        spawn_detached(async move { reset(&*data, key).await })
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Scripted, Step},
-    clock::Timestamp,
     decision::Decision,
     store::{Decisions, Error},
+    time::Timestamp,
 };
 
 /// What became of each call of a request, in their order; `places` are those of its asks, and `unwritten` is what kept the

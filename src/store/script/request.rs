@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     algorithm::{Part, Scripted, kind_in_script, lone_bucket},
-    clock::Timestamp,
     error::Error,
     store::{Ask, name::key_name},
+    time::Timestamp,
 };
 
 /// The form of a value that is one state,

@@ -3,9 +3,9 @@
 
 use super::{answer::Closely, place::Place};
 use crate::{
-    algorithm::{Algorithm, StateKind, Step, packed::Moment},
-    clock::Timestamp,
+    algorithm::{Algorithm, StateKind, Step, packed::StoreTime},
     decision::{Charge, Cost, Decision},
+    time::Timestamp,
 };
 
 /// All keys, in a list: the keys of one law are few.
@@ -246,7 +246,7 @@ impl<R: Algorithm> Possible<R> {
         Self { state, by }
     }
 
-    /// The state; and what it is to another rule where the store kept it as a [mark](crate::algorithm::packed::Mark), which
+    /// The state; and what it is to another rule where the store kept it as a [mark](crate::algorithm::packed::PackedState), which
     /// does not tell when it was written.
     fn states(&self, rule: &R, at: Timestamp) -> impl Iterator<Item = Option<R::State>> + use<R> {
         let in_a_word = self.in_a_word(rule, at);
@@ -260,7 +260,7 @@ impl<R: Algorithm> Possible<R> {
 
     /// The state as it comes back to a rule from a store that keeps it in a word.
     fn in_a_word(&self, rule: &R, at: Timestamp) -> Option<R::State> {
-        let now = Moment::new(at, at);
+        let now = StoreTime::new(at, at);
         let mark = self.by.mark_of(self.state.as_ref()?, now)?;
         rule.state_of(mark, self.by.meter()?.shape(), now)
     }

@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use crate::{algorithm::Algorithm, key::Key, outcome::Policy};
+use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// A key under a policy, and what messages call it.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use super::{bench::cost, place::Place};
 use crate::{
     algorithm::Algorithm,
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::{Ask, BoxFuture, Decisions, Settlement, Store},
 };
 

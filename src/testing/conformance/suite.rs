@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, AnyRule},
-    clock::ManualClock,
     store::{BoxFuture, Store},
+    time::ManualClock,
 };
 
 pub(super) type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -24,7 +24,7 @@ pub(super) type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>
 /// Checks a store against the [laws](Law).
 ///
 /// ```
-/// use tollgate::{AnyRule, clock::ManualClock, store::{Local, LocalBuilder}};
+/// use tollgate::{AnyRule, time::ManualClock, store::{Local, LocalBuilder}};
 /// use tollgate::testing::conformance::{Law, Suite};
 ///
 /// # #[tokio::main] async fn main() {

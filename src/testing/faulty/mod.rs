@@ -12,7 +12,7 @@ pub use self::{
 
 use crate::{
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::{Ask, Backend, Check, Error, Settlement, Store},
 };
 

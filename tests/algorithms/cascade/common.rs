@@ -125,7 +125,7 @@ pub(crate) trait Oracle<S: ?Sized> {
 /// Runs a timeline on the rules and on their oracle; goes on with another rule where it says so.
 pub(crate) fn equals<S, A: Algorithm + Debug>(
     settings: &[S],
-    rule_of: impl Fn(&S) -> A,
+    select_rule: impl Fn(&S) -> A,
     mut oracle: impl Oracle<S>,
     begin: Timestamp,
     ops: &[Op],
@@ -133,7 +133,7 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
     A::State: Debug,
 {
     let mut setting = &settings[0];
-    let (mut rule, mut state) = (rule_of(setting), None);
+    let (mut rule, mut state) = (select_rule(setting), None);
     let mut now = begin.as_nanos();
     let (mut charge, mut retry) = (None, now);
     let later = |now: u64, wait: Duration| {
@@ -163,7 +163,7 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
             }
             Op::Change(n) => {
                 setting = &settings[n % settings.len()];
-                rule = rule_of(setting);
+                rule = select_rule(setting);
             }
         }
         if let Some(cost) = cost {

@@ -40,7 +40,7 @@ fn settings() -> impl Strategy<Value = Setting> {
 enum Op {
     Spend {
         wait: Wait,
-        cost: CostOf,
+        cost: RequestCost,
     },
     Look(Wait),
     /// In thousandths of a window.
@@ -66,7 +66,7 @@ enum Wait {
 }
 
 #[derive(Clone, Debug)]
-enum CostOf {
+enum RequestCost {
     Units(u64),
     /// In tenths of the amount.
     Part(u64),
@@ -92,10 +92,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         ]
     };
     let cost = prop_oneof![
-        3 => (1..5_u64).prop_map(CostOf::Units),
-        3 => (1..11_u64).prop_map(CostOf::Part),
-        2 => (0..2_u64).prop_map(CostOf::Remaining),
-        1 => (1..=u64::MAX).prop_map(CostOf::Units),
+        3 => (1..5_u64).prop_map(RequestCost::Units),
+        3 => (1..11_u64).prop_map(RequestCost::Part),
+        2 => (0..2_u64).prop_map(RequestCost::Remaining),
+        1 => (1..=u64::MAX).prop_map(RequestCost::Units),
     ];
     let actual = prop_oneof![
         4 => (0..6_u64).prop_map(Actual::Units),
@@ -166,9 +166,9 @@ impl Run {
             Op::Spend { wait, cost } => {
                 self.wait(&wait);
                 self.spend(match cost {
-                    CostOf::Units(units) => units,
-                    CostOf::Part(tenths) => (self.setting.amount * tenths / 10).max(1),
-                    CostOf::Remaining(more) => (self.remaining + more).max(1),
+                    RequestCost::Units(units) => units,
+                    RequestCost::Part(tenths) => (self.setting.amount * tenths / 10).max(1),
+                    RequestCost::Remaining(more) => (self.remaining + more).max(1),
                 })
             }
             Op::Look(wait) => {

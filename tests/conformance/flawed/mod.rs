@@ -15,9 +15,9 @@ use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
     algorithm::{Algorithm, StateKind},
-    clock::{Clock, ManualClock},
     key::Key,
     store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store},
+    time::{Clock, ManualClock},
 };
 
 type AnyState = <AnyRule as Algorithm>::State;

@@ -10,8 +10,8 @@
     reason = "the files under test are parts of a larger crate"
 )]
 
-pub mod clock;
 mod sync;
+pub mod time;
 
 #[path = "../../../src/algorithm/mod.rs"]
 pub mod algorithm;
@@ -23,8 +23,8 @@ pub mod quota;
 // An inline module only says in which directory the file and what belongs to it lie.
 #[path = "../../../src"]
 mod production {
-    pub mod clock;
     pub mod decision;
+    pub mod time;
 }
 pub use production::decision;
 
@@ -40,7 +40,7 @@ pub mod key {
     }
 }
 
-pub mod outcome {
+pub mod policy {
     use std::fmt;
 
     /// The only one.
@@ -64,7 +64,8 @@ pub mod outcome {
 pub mod store {
     mod ask;
 
-    pub use self::ask::{Ask, Decisions, Settlement};
+    pub use self::ask::{Ask, Settlement};
+    pub use crate::decision::Decisions;
 
     #[path = "local"]
     pub mod local {
@@ -72,8 +73,8 @@ pub mod store {
         mod held;
         mod kinds;
         mod newcomer;
+        mod occupancy;
         mod place;
-        mod room;
         mod settle;
         mod several;
         mod slot;

@@ -7,20 +7,20 @@ use loom::sync::Mutex;
 use super::{
     kinds::Kinds,
     map::{Map, Place, Shard},
-    room::Room,
+    occupancy::Occupancy,
     stats::Counters,
     table,
 };
 use crate::{
     algorithm::{
         Algorithm, Kind, StateKind,
-        packed::{Mark, Moment, Shape},
+        packed::{PackedKind, PackedState, StoreTime},
     },
-    clock::{Clock, TestClock, Timestamp},
     decision::{Charge, Cost, Decision},
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::{Ask, Settlement},
+    time::{Clock, TestClock, Timestamp},
 };
 
 /// The fewest sets that a table has: so many are swept one by one.
@@ -40,19 +40,19 @@ pub struct Local<A: Algorithm, C> {
 pub(super) struct Inner<S, C> {
     pub(super) table: table::Table,
     pub(super) map: Map<S>,
-    pub(super) room: Room,
+    pub(super) occupancy: Occupancy,
     pub(super) kinds: Kinds,
     pub(super) clock: C,
-    pub(super) seed: Seed,
+    pub(super) seed: Fingerprinter,
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
     pub(super) made: Timestamp,
     pub(super) newest: AtomicU64,
 }
 
-pub(super) struct Seed;
+pub(super) struct Fingerprinter;
 
-impl Seed {
+impl Fingerprinter {
     /// Differs by the kind in bits that choose neither a set nor a lock.
     pub(super) fn fingerprint(&self, _: &Policy, key: &Key, kind: StateKind) -> u64 {
         key.0 ^ (kind.as_u64() & 0xff) << 8
@@ -72,10 +72,10 @@ impl<A: Algorithm> Local<A, TestClock> {
         let inner = Inner {
             table: table::Table::new(capacity),
             map: Map::new(),
-            room: Room::new(capacity),
+            occupancy: Occupancy::new(capacity),
             kinds: Kinds::default(),
             clock: clock.clone(),
-            seed: Seed,
+            seed: Fingerprinter,
             at_capacity,
             counters: Counters::default(),
             made: Timestamp::default(),
@@ -136,7 +136,7 @@ impl<A: Algorithm> Local<A, TestClock> {
     }
 
     pub fn len(&self) -> usize {
-        self.inner.room.keys()
+        self.inner.occupancy.keys()
     }
 
     /// Forgets what says nothing any more, as a newcomer of a full store does.
@@ -168,7 +168,7 @@ impl<S, C> Inner<S, C> {
             }
             None => shard.remove(place),
         };
-        self.room.give(usize::from(removed));
+        self.occupancy.give(usize::from(removed));
         removed
     }
 }
@@ -180,8 +180,8 @@ pub struct Table {
 }
 
 /// The instant so many nanoseconds after the table was made.
-fn at(nanos: u64) -> Moment {
-    Moment::new(Timestamp::from_nanos(nanos), Timestamp::default())
+fn at(nanos: u64) -> StoreTime {
+    StoreTime::new(Timestamp::from_nanos(nanos), Timestamp::default())
 }
 
 impl Default for Table {
@@ -214,7 +214,7 @@ impl Table {
     fn word(
         &self,
         rule: &impl Algorithm,
-        before: Option<Mark>,
+        before: Option<PackedState>,
         cost: u64,
         now: u64,
     ) -> Option<table::Word> {
@@ -224,14 +224,14 @@ impl Table {
     }
 
     /// What a newcomer finds in the table.
-    fn survey<'a>(
+    fn scan<'a>(
         table: &'a table::Table,
         rule: &impl Algorithm,
         key: u64,
         now: u64,
-    ) -> table::Survey<'a> {
+    ) -> table::SetScan<'a> {
         let floor = rule.meter().map(|meter| meter.floor(at(now)));
-        table.survey(key, at(now), floor.unwrap_or_else(|| at(now).mark()))
+        table.scan(key, at(now), floor.unwrap_or_else(|| at(now).mark()))
     }
 
     /// Spends of a key, and places it if it is nowhere; tells whether there was a place.
@@ -243,18 +243,18 @@ impl Table {
                 }
                 return true;
             }
-            let survey = Self::survey(table, rule, key, now);
+            let scan = Self::scan(table, rule, key, now);
             let word = self.word(rule, None, cost, now);
-            word.is_some_and(|word| table.place(&survey, word, || true).is_some())
+            word.is_some_and(|word| table.place(&scan, word, || true).is_some())
         })
     }
 
     /// Spends of a newcomer who inherits the smallest debt, and pushes its owner out.
-    pub fn push_out(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
+    pub fn evict(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
-            let survey = Self::survey(table, rule, key, now);
-            let word = self.word(rule, survey.smallest_debt(), cost, now);
-            word.is_some_and(|word| table.push_out(&survey, word).is_some())
+            let scan = Self::scan(table, rule, key, now);
+            let word = self.word(rule, scan.smallest_debt(), cost, now);
+            word.is_some_and(|word| table.evict(&scan, word).is_some())
         })
     }
 
@@ -262,7 +262,7 @@ impl Table {
     pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
         let (mark, shape) = self.locked(key, |table| match table.look(key) {
             Some(word) => Some((word.mark(), table.shape(word))),
-            None => Some((table.owed(key)?, Shape::DEBT)),
+            None => Some((table.owed(key)?, PackedKind::DEBT)),
         })?;
         let state = rule.state_of(mark, shape, at(now));
         rule.look(state.as_ref(), Timestamp::from_nanos(now))

@@ -5,7 +5,7 @@ use std::ops::DerefMut;
 use loom::sync::{Mutex, MutexGuard};
 
 use super::slot::Slot;
-use crate::clock::Timestamp;
+use crate::time::Timestamp;
 
 const SHARDS: usize = 4;
 

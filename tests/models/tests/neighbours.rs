@@ -5,9 +5,9 @@
 use loom::thread::spawn;
 use models::{
     algorithm::TokenBucket,
-    clock::TestClock,
     model,
     store::local::{AtCapacity, Local},
+    time::TestClock,
 };
 
 /// In whose place another one comes.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use loom::thread::spawn;
 use models::{
     algorithm::{Algorithm, AnyRule, FixedWindow, TokenBucket},
-    clock::TestClock,
     model,
     store::local::{AtCapacity, Local},
+    time::TestClock,
 };
 
 const K: u64 = 1;
@@ -60,7 +60,7 @@ fn two_newcomers_of_one_key_spend_its_burst() {
     });
 }
 
-/// Room for one: each pushes the other out, and inherits all that was spent.
+/// Occupancy for one: each pushes the other out, and inherits all that was spent.
 #[test]
 fn who_is_pushed_out_and_comes_back_mints_nothing() {
     model(2, || {

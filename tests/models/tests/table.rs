@@ -94,7 +94,7 @@ fn nobody_is_refused_by_the_word_of_another() {
         assert!(table.arrive(&rule, K, 1, 0));
         let others = spawn({
             let table = Arc::clone(&table);
-            move || [X, K].map(|key| assert!(table.push_out(&bucket(4), key, 1, 0)))
+            move || [X, K].map(|key| assert!(table.evict(&bucket(4), key, 1, 0)))
         });
         if let Some(decision) = table.spend(&rule, K, 4, 0) {
             assert!(!decision.is_admitted());
@@ -111,7 +111,7 @@ fn who_is_pushed_out_still_owes_what_it_spent_until_then() {
         assert!(table.arrive(&rule, K, 1, 0));
         let newcomer = spawn({
             let table = Arc::clone(&table);
-            move || table.push_out(&bucket(4), X, 1, 0)
+            move || table.evict(&bucket(4), X, 1, 0)
         });
         let spent = u64::from(table.spend(&rule, K, 1, 0).is_some());
         let left = table.remaining(&rule, K, 0);

@@ -5,7 +5,9 @@ use std::{convert::Infallible, time::Duration};
 use tollgate::{
     Cost, LeakyBucket, Quota, RateLimitLayer, TokenBucket,
     key::Key,
-    store::{Ask, Backend, CircuitBreaker, Local, NeverFails, Redis, Settlement, Store, StoreExt},
+    store::{
+        Ask, Backend, CircuitBreakerConfig, Local, NeverFails, Redis, Settlement, Store, StoreExt,
+    },
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -169,7 +171,7 @@ async fn a_layer_counts_the_settlements_that_its_store_lost() {
     let store = redis().await.boxed().fail_open();
     layered(&server, std::sync::Arc::new(store), "boxed").await;
     // The first settlement opens it, and the second one is not made.
-    let breaker = CircuitBreaker::new().failures(1);
+    let breaker = CircuitBreakerConfig::new().failures(1);
     let store = redis().await.timeout(deadline).circuit_breaker(breaker);
     layered(&server, store.clone().fail_open(), "behind a breaker").await;
     assert_eq!(store.rejected(), 1);

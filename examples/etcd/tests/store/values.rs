@@ -4,9 +4,9 @@ use etcd_client::{GetOptions, PutOptions};
 use tollgate::{
     AnyRule, Cost, Timestamp,
     algorithm::{Algorithm, Codec},
-    clock::{Clock, SystemClock},
     key::Key,
     store::{Ask, Store},
+    time::{Clock, SystemClock},
 };
 
 use crate::{

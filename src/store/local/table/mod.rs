@@ -1,6 +1,6 @@
 //! The table of states of one word: fixed in size, and without a lock for keys that are known.
 //!
-//! A key has two sets of eight slots; its state is a [`Mark`] in one of the sixteen. What is known is
+//! A key has two sets of eight slots; its state is a [`PackedState`] in one of the sixteen. What is known is
 //! found and advanced by [`Table::step`] without a lock. All else (placing newcomers, pushing
 //! others out, settling, forgetting on demand) is done by threads that have locked the key's shard
 //! of the [map](super::map), so that a key comes and goes by one thread at a time.
@@ -23,15 +23,15 @@ use self::{sets::Sets, shapes::Shapes, slot::Seen};
 use crate::{
     algorithm::{
         Metering,
-        packed::{Mark, Meter, Moment, Shape},
+        packed::{Meter, PackedKind, PackedState, StoreTime},
     },
-    clock::Timestamp,
     decision::{Cost, Decision},
     sync::{AtomicUsize, yield_now},
+    time::Timestamp,
 };
 
 pub(super) use self::{
-    place::{Placed, Survey},
+    place::{Placed, SetScan},
     slot::Claim,
     word::Word,
 };
@@ -78,7 +78,7 @@ impl Table {
         &self,
         key: u64,
         meter: &M,
-        now: impl FnOnce() -> Moment,
+        now: impl FnOnce() -> StoreTime,
         cost: Cost,
     ) -> Option<Decision> {
         let slot = self.find(key)?;
@@ -160,13 +160,13 @@ impl Table {
     }
 
     /// A word of a shape; `None` for a mark that does not fit, and where there is no such shape here.
-    pub(super) fn word(&self, mark: Mark, shape: Shape) -> Option<Word> {
+    pub(super) fn word(&self, mark: PackedState, shape: PackedKind) -> Option<Word> {
         Word::new(mark, self.shapes.number(shape)?)
     }
 
     /// Until when a word is remembered for the longest rule that has charged it. Only what buckets have charged matters
     /// to some rules for longer than to others.
-    pub(super) fn protected_until(&self, word: Word, now: Moment) -> Timestamp {
+    pub(super) fn protected_until(&self, word: Word, now: StoreTime) -> Timestamp {
         if self.shape(word).is_bucket() {
             now.instant_of(self.end(word))
         } else {
@@ -175,7 +175,7 @@ impl Table {
     }
 
     /// What a word's mark says.
-    pub(super) fn shape(&self, word: Word) -> Shape {
+    pub(super) fn shape(&self, word: Word) -> PackedKind {
         self.shapes.get(word.shape())
     }
 
@@ -185,11 +185,11 @@ impl Table {
     }
 
     /// Whether a mark that was pushed out could still matter, whichever shape it had.
-    pub(super) fn can_matter(&self, mark: Mark, now: Moment) -> bool {
+    pub(super) fn can_matter(&self, mark: PackedState, now: StoreTime) -> bool {
         mark.get().saturating_add(self.shapes.longest()) > now.mark().get()
     }
 
-    fn is_forgettable(&self, seen: &Seen, now: Moment) -> bool {
+    fn is_forgettable(&self, seen: &Seen, now: StoreTime) -> bool {
         self.end(seen.word) <= now.mark().get()
     }
 }

@@ -8,7 +8,7 @@ use super::{
     word::Word,
 };
 use crate::{
-    algorithm::packed::{Mark, Moment},
+    algorithm::packed::{PackedState, StoreTime},
     sync::Ordering,
 };
 
@@ -26,7 +26,7 @@ pub(in crate::store::local) enum Placed {
 const ENOUGH: usize = 3;
 
 /// What a newcomer finds in its two sets.
-pub(in crate::store::local) struct Survey<'a> {
+pub(in crate::store::local) struct SetScan<'a> {
     key: u64,
     /// Whether the key seems to be there already.
     is_known: bool,
@@ -56,7 +56,7 @@ struct Candidates<'a> {
     forgettable: Option<Found<'a>>,
 }
 
-impl Survey<'_> {
+impl SetScan<'_> {
     /// Whether there is a slot that was forgotten.
     pub(in crate::store::local) fn has_forgettable(&self) -> bool {
         self.forgettable.is_some()
@@ -68,40 +68,45 @@ impl Survey<'_> {
     }
 
     /// The smallest debt: what a newcomer inherits who pushes it out.
-    pub(in crate::store::local) fn smallest_debt(&self) -> Option<Mark> {
+    pub(in crate::store::local) fn smallest_debt(&self) -> Option<PackedState> {
         self.smallest.map(|found| found.seen.word.mark())
     }
 
     /// The largest debt that was ever pushed out of the sets.
-    pub(in crate::store::local) fn owed(&self) -> Option<Mark> {
-        (self.owed > 0).then(|| Mark::new(self.owed))
+    pub(in crate::store::local) fn owed(&self) -> Option<PackedState> {
+        (self.owed > 0).then(|| PackedState::new(self.owed))
     }
 }
 
 impl Table {
     /// Holds the slot of a key whose shard is locked, if it has one, and surveys its sets: for a key that has none
-    /// after it was seen to have none, so that the survey tells what it owes.
-    pub(in crate::store::local) fn claim_or_survey(
+    /// after it was seen to have none, so that the scan tells what it owes.
+    pub(in crate::store::local) fn claim_or_scan(
         &self,
         key: u64,
-        now: Moment,
-        floor: Mark,
-    ) -> (Option<Claim<'_>>, Survey<'_>) {
-        let survey = self.survey(key, now, floor);
-        if !survey.is_known {
-            return (None, survey);
+        now: StoreTime,
+        floor: PackedState,
+    ) -> (Option<Claim<'_>>, SetScan<'_>) {
+        let scan = self.scan(key, now, floor);
+        if !scan.is_known {
+            return (None, scan);
         }
         match self.claim(key) {
-            Some(claim) => (Some(claim), survey),
+            Some(claim) => (Some(claim), scan),
             // Another thread has pushed the key out since, and noted only then what it owes.
-            None => (None, self.survey(key, now, floor)),
+            None => (None, self.scan(key, now, floor)),
         }
     }
 
     /// Looks at the slots of a key whose mark will be above `floor`, and whose shard is locked.
-    pub(in crate::store::local) fn survey(&self, key: u64, now: Moment, floor: Mark) -> Survey<'_> {
+    pub(in crate::store::local) fn scan(
+        &self,
+        key: u64,
+        now: StoreTime,
+        floor: PackedState,
+    ) -> SetScan<'_> {
         let home = self.sets.home(key);
-        let mut survey = Survey {
+        let mut scan = SetScan {
             key,
             is_known: false,
             is_held: false,
@@ -112,47 +117,47 @@ impl Table {
             beyond: None,
             smallest: None,
         };
-        let first = self.survey_set(home.first, now, floor, &mut survey);
-        let second = self.survey_set(home.second, now, floor, &mut survey);
+        let first = self.survey_set(home.first, now, floor, &mut scan);
+        let second = self.survey_set(home.second, now, floor, &mut scan);
         let (best, other) = if first.count >= ENOUGH || first.count >= second.count {
             (first, second)
         } else {
             (second, first)
         };
-        survey.free = best.free.or(other.free);
-        survey.forgettable = best.forgettable.or(other.forgettable);
+        scan.free = best.free.or(other.free);
+        scan.forgettable = best.forgettable.or(other.forgettable);
         // Again: what was noted before the key was seen to be gone counts.
-        survey.owed = survey.owed.max(self.owed_of(home));
-        survey
+        scan.owed = scan.owed.max(self.owed_of(home));
+        scan
     }
 
     #[inline]
     fn survey_set<'a>(
         &'a self,
         set: usize,
-        now: Moment,
-        floor: Mark,
-        survey: &mut Survey<'a>,
+        now: StoreTime,
+        floor: PackedState,
+        scan: &mut SetScan<'a>,
     ) -> Candidates<'a> {
         let mut candidates = Candidates::default();
         let slots = self.sets.set(set);
-        let mut least = survey
+        let mut least = scan
             .smallest
             .map_or(u64::MAX, |found| self.end(found.seen.word));
         for way in 0..WAYS {
             let slot = slots.slot(way);
             let Some(seen) = slot.see() else {
                 // Held: perhaps it is being given to this key, or taken from it.
-                survey.is_known |= slot.key() == survey.key;
-                survey.is_held = true;
+                scan.is_known |= slot.key() == scan.key;
+                scan.is_held = true;
                 continue;
             };
-            survey.is_known |= seen.key == survey.key;
+            scan.is_known |= seen.key == scan.key;
             let (end, found) = (self.end(seen.word), Found { set, slot, seen });
             if end > now.mark().get() && seen.key != NOBODY {
                 if end < least {
                     least = end;
-                    survey.smallest = Some(found);
+                    scan.smallest = Some(found);
                 }
             } else if seen.word.mark() <= floor {
                 // Invariant 2 of the slots: marks only grow. The first of its kind: keys are
@@ -166,7 +171,7 @@ impl Table {
                 kind.get_or_insert(found);
                 candidates.count += 1;
             } else if seen.key != NOBODY {
-                survey.beyond = Some(found);
+                scan.beyond = Some(found);
             }
         }
         candidates
@@ -176,26 +181,26 @@ impl Table {
     /// one. `None` when both sets are full of keys that matter.
     pub(in crate::store::local) fn place<'a>(
         &self,
-        survey: &Survey<'a>,
+        scan: &SetScan<'a>,
         word: Word,
         grow: impl FnOnce() -> bool,
     ) -> Option<(Placed, Claim<'a>)> {
         let claim = |found: Found<'a>| found.slot.claim(found.seen);
-        if let Some(claim) = survey.forgettable.and_then(claim) {
-            return Some((Placed::Forgotten, claim.hand_over(survey.key, word)));
+        if let Some(claim) = scan.forgettable.and_then(claim) {
+            return Some((Placed::Forgotten, claim.hand_over(scan.key, word)));
         }
         // Another thread may have taken it: then the map takes the key.
-        let claim = survey.free.and_then(claim)?;
+        let claim = scan.free.and_then(claim)?;
         if !grow() {
             return None;
         }
-        Some((Placed::Free, claim.hand_over(survey.key, word)))
+        Some((Placed::Free, claim.hand_over(scan.key, word)))
     }
 
     /// The largest debt that was ever pushed out of a key's sets. Its shard is locked.
-    pub(in crate::store::local) fn owed(&self, key: u64) -> Option<Mark> {
+    pub(in crate::store::local) fn owed(&self, key: u64) -> Option<PackedState> {
         let owed = self.owed_of(self.sets.home(key));
-        (owed > 0).then(|| Mark::new(owed))
+        (owed > 0).then(|| PackedState::new(owed))
     }
 
     #[inline]
@@ -207,31 +212,31 @@ impl Table {
     }
 
     /// Vacates a slot that the newcomer itself cannot have; tells whether there was one.
-    pub(in crate::store::local) fn vacate(&self, survey: &Survey<'_>) -> bool {
-        let beyond = survey.beyond.and_then(|found| found.slot.claim(found.seen));
+    pub(in crate::store::local) fn vacate(&self, scan: &SetScan<'_>) -> bool {
+        let beyond = scan.beyond.and_then(|found| found.slot.claim(found.seen));
         beyond.map(Claim::vacate).is_some()
     }
 
     /// Places a newcomer in the slot of the smallest debt, if its own is larger.
     ///
     /// `None` when there is none, or another thread was faster.
-    pub(in crate::store::local) fn push_out<'a>(
+    pub(in crate::store::local) fn evict<'a>(
         &self,
-        survey: &Survey<'a>,
+        scan: &SetScan<'a>,
         word: Word,
     ) -> Option<Claim<'a>> {
         let smaller = |found: &Found<'_>| found.seen.word.mark() < word.mark();
-        let Found { set, slot, seen } = survey.smallest.filter(smaller)?;
+        let Found { set, slot, seen } = scan.smallest.filter(smaller)?;
         let claim = slot.claim(seen)?;
         // Before the slot changes hands: who misses its key afterwards finds what it owes.
         self.sets
             .owed(set)
             .fetch_max(seen.word.mark().get(), Ordering::Relaxed);
-        Some(claim.hand_over(survey.key, word))
+        Some(claim.hand_over(scan.key, word))
     }
 
     /// Notes what a key owes, up to [`Word::LAST`], as if it had been pushed out. Its shard is locked.
-    pub(in crate::store::local) fn owe(&self, key: u64, debt: Mark) {
+    pub(in crate::store::local) fn owe(&self, key: u64, debt: PackedState) {
         debug_assert!(debt.get() <= Word::LAST);
         let first = self.sets.home(key).first;
         // Relaxed: who asks for this key next locks its shard after this thread.
@@ -241,7 +246,7 @@ impl Table {
     }
 
     /// Vacates the slots of the next set that say nothing any more; tells how many.
-    pub(in crate::store::local) fn sweep(&self, now: Moment) -> usize {
+    pub(in crate::store::local) fn sweep(&self, now: StoreTime) -> usize {
         // Relaxed: which set is next orders nothing.
         let set = self.hand.fetch_add(1, Ordering::Relaxed) % self.sets.len();
         self.sets

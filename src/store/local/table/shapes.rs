@@ -2,7 +2,7 @@
 
 use super::word::SHAPES;
 use crate::{
-    algorithm::packed::Shape,
+    algorithm::packed::PackedKind,
     sync::{AtomicU64, Ordering},
 };
 
@@ -31,22 +31,23 @@ impl Shapes {
 
     /// The shape of a number.
     #[inline]
-    pub(crate) fn get(&self, number: u8) -> Shape {
+    pub(crate) fn get(&self, number: u8) -> PackedKind {
         // Relaxed: a word is stored by a Release, a claim's or that of a charge without a lock, after
         // its shape was seen to be as long as its rule; whatever is judged by its shape was read by
         // an Acquire; and a shape that is taken becomes none that says else, or less long.
-        Shape::of_number(self.0[usize::from(number) % SHAPES].load(Ordering::Relaxed))
+        PackedKind::of_number(self.0[usize::from(number) % SHAPES].load(Ordering::Relaxed))
     }
 
     /// How long the marks of all shapes matter at most.
     pub(crate) fn longest(&self) -> u64 {
         // Relaxed: as in `get`, whoever knows of a word that was pushed out sees its shape.
-        let lasts = |shape: &AtomicU64| Shape::of_number(shape.load(Ordering::Relaxed)).lasts();
+        let lasts =
+            |shape: &AtomicU64| PackedKind::of_number(shape.load(Ordering::Relaxed)).lasts();
         self.0.iter().map(lasts).max().unwrap_or(0)
     }
 
     /// The number of a shape; `None` if there is none left for it.
-    pub(crate) fn number(&self, shape: Shape) -> Option<u8> {
+    pub(crate) fn number(&self, shape: PackedKind) -> Option<u8> {
         let (last, own) = self.0.split_last()?;
         for (number, taken) in own.iter().enumerate() {
             // Relaxed: each shape stands for itself; what it has to be ordered with, see `get`.

@@ -1,6 +1,6 @@
 //! What a slot remembers, in 64 bits.
 
-use crate::algorithm::packed::Mark;
+use crate::algorithm::packed::PackedState;
 
 /// A mark, the number of its [shape](super::shapes), and whether somebody holds the slot.
 ///
@@ -25,14 +25,14 @@ impl Word {
 
     /// A word that nobody holds; `None` for a mark that does not fit.
     #[inline]
-    pub(crate) fn new(mark: Mark, shape: u8) -> Option<Self> {
+    pub(crate) fn new(mark: PackedState, shape: u8) -> Option<Self> {
         let word = mark.get() << MARK_SHIFT | u64::from(shape) << 1 & SHAPE;
         (mark.get() <= Self::LAST).then_some(Self(word))
     }
 
     /// The same with a mark up to [`LAST`](Self::LAST).
     #[inline]
-    pub(super) fn at(self, mark: Mark) -> Self {
+    pub(super) fn at(self, mark: PackedState) -> Self {
         debug_assert!(mark.get() <= Self::LAST);
         Self(mark.get() << MARK_SHIFT | self.0 & SHAPE)
     }
@@ -48,8 +48,8 @@ impl Word {
     }
 
     #[inline]
-    pub(crate) fn mark(self) -> Mark {
-        Mark::of_60_bits(self.0 >> MARK_SHIFT)
+    pub(crate) fn mark(self) -> PackedState {
+        PackedState::of_60_bits(self.0 >> MARK_SHIFT)
     }
 
     #[inline]

@@ -5,10 +5,10 @@ use std::{fmt::Debug, time::Duration};
 use super::{Asked, Bench, Kept, cost};
 use crate::{
     algorithm::Algorithm,
-    clock::Timestamp,
     decision::Decision,
     store::Store,
     testing::conformance::{place::Place, report::Breach},
+    time::Timestamp,
 };
 
 /// As many calls are counted at most.

@@ -25,7 +25,7 @@ use crate::{
     algorithm::Algorithm,
     decision::{Cost, Decision},
     key::Key,
-    outcome::Policy,
+    policy::Policy,
     store::Store,
 };
 

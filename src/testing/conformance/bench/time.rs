@@ -5,9 +5,9 @@ use std::{fmt::Debug, future::Future, time::Duration};
 use super::{Bench, Kept};
 use crate::{
     algorithm::Algorithm,
-    clock::{Clock, Timestamp},
     store::Store,
     testing::conformance::{place::Place, poll::unless, report::Breach},
+    time::{Clock, Timestamp},
 };
 
 /// How long an answer may take where the suite can tell, by its `sleep`.

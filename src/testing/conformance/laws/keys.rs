@@ -9,7 +9,7 @@ use super::super::{
 use crate::{
     algorithm::Algorithm,
     key::Key,
-    outcome::{Policy, Unit},
+    policy::{Policy, Unit},
     store::Store,
 };
 

@@ -9,7 +9,7 @@ use super::super::{
     report::Breach,
     spawn::{Owned, Task},
 };
-use crate::{algorithm::Algorithm, clock::Timestamp, store::Store};
+use crate::{algorithm::Algorithm, store::Store, time::Timestamp};
 
 /// As many tasks race.
 const TASKS: usize = 8;

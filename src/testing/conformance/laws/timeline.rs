@@ -9,10 +9,10 @@ use super::super::{
 };
 use crate::{
     algorithm::Algorithm,
-    clock::{Clock, Timestamp},
     decision::Charge,
     store::Store,
     testing::random::Random,
+    time::{Clock, Timestamp},
 };
 
 /// What happens in one timeline.

@@ -9,8 +9,8 @@ use super::super::{
 };
 use crate::{
     algorithm::Algorithm,
-    clock::{Clock, Timestamp},
     store::Store,
+    time::{Clock, Timestamp},
 };
 
 impl<R, S> Bench<'_, R, S>

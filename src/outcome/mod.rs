@@ -1,0 +1,7 @@
+//! The decisions of all limits in front of a service about one request.
+
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod outcome;
+mod taken;
+
+pub use self::outcome::Outcome;

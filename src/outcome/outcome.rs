@@ -1,0 +1,241 @@
+//! The decisions of all limits in front of a service about one request.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::taken::Taken;
+use crate::{
+    decision::{Charge, Decision, Decisions, Verdict},
+    error::Error,
+    key::Key,
+    policy::Policy,
+};
+
+/// The decisions of a request's limits, each with the name of its policy.
+///
+/// Layers that are stacked append to one outcome, the outermost first. Handlers find
+/// it in the request's extensions, and outer layers in the extensions of a
+/// refusal.
+///
+/// A limit that a request is exempt from has no decision: [`get`](Self::get) finds none, and the outcome
+/// [is empty](Self::is_empty) where no limit applies.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{Outcome, RateLimitLayer, TokenBucket, key::{Global, KeyExtractorExt, paths}};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).named("api").key(Global.exempting(paths(["/health"]))))
+///     .service(service_fn(async |request: Request<()>| {
+///         let outcome = request.extensions().get::<Outcome>().cloned().unwrap_or_default();
+///         let told = match outcome.get("api") {
+///             Some(decision) => format!("{:?} left", decision.remaining()),
+///             None => "exempt".to_owned(),
+///         };
+///         Ok::<_, Infallible>(Response::new(told))
+///     }));
+///
+/// let get = |path| Request::builder().uri(path).body(()).unwrap();
+/// assert_eq!(service.clone().oneshot(get("/")).await?.body(), "Some(8) left");
+/// assert_eq!(service.oneshot(get("/health")).await?.body(), "exempt");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+pub struct Outcome {
+    entries: SmallVec<[Entry; 1]>,
+}
+
+/// What one limit decided.
+#[derive(Clone)]
+struct Entry {
+    policy: Policy,
+    decision: Decision,
+    /// Whether its charge was taken.
+    taken: Taken,
+}
+
+impl Entry {
+    #[inline]
+    fn new(policy: Policy, decision: Decision) -> Self {
+        Self {
+            policy,
+            decision: decision.shared(),
+            taken: Taken::default(),
+        }
+    }
+}
+
+impl Outcome {
+    /// An outcome without decisions: nothing limited the request.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The decisions of a store, each under the policy that asked, and for the key.
+    #[inline]
+    pub(crate) fn of<'a>(
+        mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        decisions: &Decisions,
+    ) -> Self {
+        let entries = match (decisions.as_slice(), asked.next()) {
+            ([decision], Some((policy, key))) => {
+                SmallVec::from_buf([Entry::new(policy.of_key(key), *decision)])
+            }
+            (decisions, first) => {
+                let asked = first.into_iter().chain(asked);
+                asked
+                    .zip(decisions)
+                    .map(|((policy, key), decision)| Entry::new(policy.of_key(key), *decision))
+                    .collect()
+            }
+        };
+        Self { entries }
+    }
+
+    /// Appends what one more limit said.
+    #[inline]
+    pub fn push(&mut self, policy: Policy, decision: Decision) {
+        self.entries.push(Entry::new(policy, decision));
+    }
+
+    /// Appends what an inner layer's limits said.
+    #[inline]
+    pub fn append(&mut self, inner: Self) {
+        self.entries.extend(inner.entries);
+    }
+
+    /// The decisions in the order of their limits.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
+        self.entries
+            .iter()
+            .map(|entry| (&entry.policy, &entry.decision))
+    }
+
+    /// The decision, if it is the only one.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<(&Policy, &Decision)> {
+        match self.entries.as_slice() {
+            [entry] => Some((&entry.policy, &entry.decision)),
+            _ => None,
+        }
+    }
+
+    /// The decision of the limit of this name; of stacked layers that have the same one, that which leaves the least.
+    pub fn get(&self, policy: &str) -> Option<&Decision> {
+        self.iter()
+            .filter(|(entry, _)| entry.name() == policy)
+            .map(|(_, decision)| decision)
+            .min_by(|a, b| a.nearness(b))
+    }
+
+    /// Takes out what the limit of this name charged, to be [settled](crate::store::Settlement) once.
+    ///
+    /// All clones of an outcome share its charges: one of them takes it, the others get an error.
+    ///
+    /// ```
+    /// use tollgate::{Cost, Outcome, Policy, TokenBucket};
+    /// use tollgate::store::{Ask, Local};
+    ///
+    /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
+    /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
+    /// // As a handler finds it in the extensions of a request.
+    /// let mut outcome = Outcome::new();
+    /// outcome.push(api.clone(), store.decide(&ask));
+    ///
+    /// let clone = outcome.clone();
+    /// assert_eq!(clone.take_charge("api")?.cost, 40);
+    /// let again = outcome.take_charge("api").unwrap_err();
+    /// assert!(again.to_string().contains("taken already"));
+    /// assert!(outcome.take_charge("web").unwrap_err().to_string().contains("expected one of `api`"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When no limit of this name decided, when it charged nothing, or when its charge was taken already.
+    pub fn take_charge(&self, policy: &str) -> Result<Charge, Error> {
+        let mut named = self
+            .entries
+            .iter()
+            .filter(|entry| entry.policy.name() == policy)
+            .peekable();
+        if named.peek().is_none() {
+            let names: Vec<_> = self
+                .iter()
+                .map(|(policy, _)| format!("`{policy}`"))
+                .collect();
+            let names = match names.as_slice() {
+                [] => "a request that was limited".to_owned(),
+                names => format!("one of {}", names.join(", ")),
+            };
+            return Err(Error::new(format!(
+                "no limit named `{policy}` decided about this request: expected {names}; give the name that its limit was \
+                 given by `named`"
+            )));
+        }
+        let mut charged = named
+            .filter_map(|entry| Some((entry, entry.decision.charge()?)))
+            .peekable();
+        if charged.peek().is_none() {
+            return Err(Error::new(format!(
+                "the limit `{policy}` charged nothing for this request: expected an admission; look at its decision first"
+            )));
+        }
+        let first = charged.find(|(entry, _)| entry.taken.take());
+        first.map(|(_, charge)| charge).ok_or_else(|| {
+            Error::new(format!(
+                "the charge of the limit `{policy}` was taken already: expected one settlement for each charge; \
+                 settle it where it was taken"
+            ))
+        })
+    }
+
+    /// The number of decisions.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no decisions: the request is exempt from all limits in front of the service.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether every limit let the request pass, as it does where there is none.
+    pub fn is_admitted(&self) -> bool {
+        self.entries
+            .iter()
+            .all(|entry| entry.decision.is_admitted())
+    }
+
+    /// The decision that leaves the least: a refusal before any admission.
+    pub fn nearest(&self) -> Option<(&Policy, &Decision)> {
+        self.iter().min_by(|(_, a), (_, b)| a.nearness(b))
+    }
+
+    /// The decisions ordered by how near to exhaustion they are, the nearest first.
+    pub fn by_nearness(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
+        let mut sorted: SmallVec<[_; 4]> = self.iter().collect();
+        sorted.sort_by(|(_, a), (_, b)| a.nearness(b));
+        sorted.into_iter()
+    }
+
+    /// The decisions that refused.
+    #[inline]
+    pub fn refusals(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
+        self.iter()
+            .filter(|(_, decision)| decision.verdict() == Verdict::Refuse)
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}

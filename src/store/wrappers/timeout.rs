@@ -1,0 +1,216 @@
+//! A deadline for each answer.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+
+use crate::{
+    key::Key,
+    policy::Policy,
+    store::{Ask, Backend, Check, Error, Settlement, Store},
+};
+
+/// A store that answers within a deadline, or fails with a [timeout](Error::is_timeout).
+///
+/// Made by [`timeout`](super::super::StoreExt::timeout). The deadline holds for `settle` and `reset` too. When it passes,
+/// the store's future is dropped: what it was asked for may have been spent all the same, once at most. An answer that
+/// is there by then is not thrown away, and one that is there at once costs nothing, neither a timer nor an allocation.
+///
+/// Time is tokio's, to the millisecond, and begins when the answer is first awaited. Nothing is retried.
+///
+/// # Panics
+///
+/// Where an answer that is not there at once is awaited outside of a tokio runtime, or in one without time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, BoxFuture, Check, Decisions, Error, Settlement, Store, StoreExt};
+/// # use tollgate::{key::Key, store::Backend};
+/// # type Never<T> = BoxFuture<Result<T, Error>>;
+/// # fn never<T: Send + 'static>() -> Check<Never<T>> { Check::Pending(Box::pin(std::future::pending())) }
+/// # #[derive(Clone)] struct Silent;
+/// # impl Backend for Silent { type Error = Error; }
+/// # impl Store<TokenBucket> for Silent {
+/// #     type Answer = Never<Decisions>;
+/// #     type Done = Never<()>;
+/// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Never<Decisions>> { never() }
+/// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Never<Decisions>> { never() }
+/// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Never<()>> { never() }
+/// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Never<()>> { never() }
+/// # }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// // `Silent` never answers.
+/// let store = Silent.timeout(Duration::from_millis(100));
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// let answer = store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]).await;
+/// assert!(answer.unwrap_err().is_timeout());
+/// assert_eq!(store.timeouts(), 1);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Timeout<S> {
+    store: S,
+    after: Duration,
+    timeouts: Arc<AtomicU64>,
+}
+
+impl<S> Timeout<S> {
+    pub(in crate::store) fn new(store: S, after: Duration) -> Self {
+        Self {
+            store,
+            after,
+            timeouts: Arc::default(),
+        }
+    }
+
+    /// How often no answer came within the deadline, all clones together.
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts.load(Ordering::Relaxed)
+    }
+
+    fn limit<F: Future>(&self, check: Check<F>) -> Check<TimeoutFuture<F>>
+    where
+        TimeoutFuture<F>: Future<Output = F::Output>,
+    {
+        match check {
+            Check::Ready(result) => Check::Ready(result),
+            Check::Pending(answer) => Check::Pending(TimeoutFuture {
+                state: State::Asked {
+                    answer,
+                    deadline: None,
+                },
+                after: self.after,
+                timeouts: Arc::clone(&self.timeouts),
+            }),
+        }
+    }
+}
+
+pin_project! {
+    /// The future of a store with a [`Timeout`].
+    pub struct TimeoutFuture<F> {
+        #[pin]
+        state: State<F>,
+        after: Duration,
+        timeouts: Arc<AtomicU64>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F> {
+        Asked {
+            #[pin]
+            answer: F,
+            // From the first poll on: a future that is only dropped, as by who cannot await, needs no runtime.
+            #[pin]
+            deadline: Option<Sleep>,
+        },
+        Over,
+    }
+}
+
+impl<F> fmt::Debug for TimeoutFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimeoutFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F, T> Future for TimeoutFuture<F>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    type Output = Result<T, Error>;
+
+    /// # Panics
+    ///
+    /// When polled again after it was ready; or outside of a tokio runtime with time.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let StateProj::Asked {
+            answer,
+            mut deadline,
+        } = this.state.as_mut().project()
+        else {
+            panic!("`TimeoutFuture` polled after it was ready");
+        };
+        // Before the answer, which could use up the task's turn each time, and with it the timer's.
+        let mut over = match deadline.as_mut().as_pin_mut() {
+            Some(deadline) => deadline.poll(cx).is_ready(),
+            None => false,
+        };
+        let result = match answer.poll(cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                if deadline.is_none() {
+                    deadline.set(Some(sleep(*this.after)));
+                    let deadline = deadline.as_pin_mut();
+                    over = deadline.is_some_and(|deadline| deadline.poll(cx).is_ready());
+                }
+                if !over {
+                    return Poll::Pending;
+                }
+                // A count that is read for a report orders nothing.
+                this.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(Error::timeout())
+            }
+        };
+        // The store's future ends here, not when this one is dropped.
+        this.state.set(State::Over);
+        Poll::Ready(result)
+    }
+}
+
+impl<S: Backend<Error = Error>> Backend for Timeout<S> {
+    type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
+}
+
+impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
+    type Answer = TimeoutFuture<S::Answer>;
+    type Done = TimeoutFuture<S::Done>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.limit(self.store.acquire(asks))
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.limit(self.store.look(asks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        self.limit(self.store.settle(settlements))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.limit(self.store.reset(policy, key))
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
+}
