@@ -129,7 +129,7 @@ impl Algorithm for All {
         if states.iter().any(Option::is_some) {
             *state = Some(states.into_boxed_slice());
         }
-        if self.wanes() {
+        if self.may_shrink_when_idle() {
             step.map(|decision| {
                 decision.lasting(cost.get(), |at| self.look_all(state.as_deref(), at))
             })
@@ -141,7 +141,7 @@ impl Algorithm for All {
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
         let states = state.map(|states| &**states);
         let decision = self.look_all(states, now);
-        if self.wanes() {
+        if self.may_shrink_when_idle() {
             decision.lasting(1, |at| self.look_all(states, at))
         } else {
             decision
@@ -183,8 +183,8 @@ impl Algorithm for All {
         self.0.iter().map(AnyRule::class_bits).sum()
     }
 
-    fn wanes(&self) -> bool {
-        self.0.iter().any(AnyRule::wanes)
+    fn may_shrink_when_idle(&self) -> bool {
+        self.0.iter().any(AnyRule::may_shrink_when_idle)
     }
 
     fn may_delay(&self) -> bool {

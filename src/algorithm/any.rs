@@ -212,8 +212,8 @@ impl Algorithm for AnyRule {
         each!(self, rule => rule.class_bits())
     }
 
-    fn wanes(&self) -> bool {
-        each!(self, rule => rule.wanes())
+    fn may_shrink_when_idle(&self) -> bool {
+        each!(self, rule => rule.may_shrink_when_idle())
     }
 
     fn may_delay(&self) -> bool {

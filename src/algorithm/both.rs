@@ -9,8 +9,8 @@ use crate::{
 /// Two rules on one key: a cost passes if both let it pass, and is spent on both or on neither.
 ///
 /// One decision answers for both: capacity, rate and what remains are the smaller ones, every wait is the
-/// longer one. Nest pairs for more rules. Where one of them [wanes](Algorithm::wanes) so far until the others let a cost
-/// pass that it no longer does, there is no retry time.
+/// longer one. Nest pairs for more rules. If one of them [may shrink when idle](Algorithm::may_shrink_when_idle), and will
+/// have become too strict for a cost by the time that the others admit it, there is no retry time.
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket};
@@ -45,7 +45,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         if a.is_some() || b.is_some() {
             *state = Some((a, b));
         }
-        if self.wanes() {
+        if self.may_shrink_when_idle() {
             step.map(|decision| {
                 decision.lasting(cost.get(), |at| look_both(self, state.as_ref(), at))
             })
@@ -56,7 +56,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
         let decision = look_both(self, state, now);
-        if self.wanes() {
+        if self.may_shrink_when_idle() {
             decision.lasting(1, |at| look_both(self, state, at))
         } else {
             decision
@@ -101,8 +101,8 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         self.0.class_bits() + self.1.class_bits()
     }
 
-    fn wanes(&self) -> bool {
-        self.0.wanes() || self.1.wanes()
+    fn may_shrink_when_idle(&self) -> bool {
+        self.0.may_shrink_when_idle() || self.1.may_shrink_when_idle()
     }
 
     fn may_delay(&self) -> bool {

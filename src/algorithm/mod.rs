@@ -194,13 +194,12 @@ pub trait Algorithm: Clone {
         0
     }
 
-    /// Whether less may pass later though nothing happened, as where a rule cools or begins with less again once
-    /// it has forgotten.
+    /// Returns `true` if the allowance of a key can shrink while the key is idle.
     ///
-    /// Rules [beside](#impl-Algorithm-for-(A,+B)) this one then look ahead before they tell a retry time. `false`
-    /// by default.
+    /// A warm-up cools, and a bucket that is forgotten may begin with less than it held. A [pair](#impl-Algorithm-for-(A,+B))
+    /// with such a rule evaluates its members at the instant of a wait before it returns the wait. `false` by default.
     #[inline]
-    fn wanes(&self) -> bool {
+    fn may_shrink_when_idle(&self) -> bool {
         false
     }
 

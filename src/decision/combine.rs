@@ -93,10 +93,11 @@ impl Decision {
         }
     }
 
-    /// The same decision of several rules of which one wanes, without the waits after which that lets too little pass.
+    /// Clears `retry_after` and `more_after` when one of several rules will have become too strict by then.
     ///
-    /// While nothing happens a rule that wanes lets a cost pass until some instant, and any rule lets it pass from some
-    /// instant on. So what they do not all let pass once each of them has begun to, they never will.
+    /// While a key is idle, each rule admits a cost from some instant on, and a rule that
+    /// [may shrink](crate::algorithm::Algorithm::may_shrink_when_idle) admits it up to some instant. So if they do not all admit it
+    /// at the longest of their waits, they never will.
     pub(crate) fn lasting(self, asked: u64, look: impl Fn(Timestamp) -> Self) -> Self {
         let at_last = |wait: Duration, cost: u64| {
             let at = u64::try_from(wait.as_nanos()).ok();

@@ -48,7 +48,7 @@ fn rule(text: &str) -> AnyRule {
 fn keeps<'a>(rules: impl IntoIterator<Item = &'a AnyRule>) -> Keeps {
     Keeps {
         rest: true,
-        grows: !rules.into_iter().any(Algorithm::wanes),
+        grows: !rules.into_iter().any(Algorithm::may_shrink_when_idle),
         carries: false,
     }
 }

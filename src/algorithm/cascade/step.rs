@@ -274,8 +274,8 @@ impl Algorithm for Cascade {
         })
     }
 
-    fn wanes(&self) -> bool {
-        self.buckets.iter().any(TokenBucket::wanes)
+    fn may_shrink_when_idle(&self) -> bool {
+        self.buckets.iter().any(TokenBucket::may_shrink_when_idle)
     }
 
     fn class_bits(&self) -> u32 {

@@ -481,7 +481,7 @@ impl Algorithm for TokenBucket {
 
     /// A key that is forgotten begins with less than a full bucket.
     #[inline]
-    fn wanes(&self) -> bool {
+    fn may_shrink_when_idle(&self) -> bool {
         self.initial < self.burst.get()
     }
 

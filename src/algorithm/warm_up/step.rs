@@ -263,7 +263,7 @@ impl Algorithm for WarmUp {
 
     /// An idle key cools.
     #[inline]
-    fn wanes(&self) -> bool {
+    fn may_shrink_when_idle(&self) -> bool {
         true
     }
 
