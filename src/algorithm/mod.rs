@@ -5,6 +5,7 @@
 
 mod all;
 mod any;
+mod arithmetic;
 mod both;
 mod codec;
 mod counted;
@@ -18,6 +19,7 @@ mod span;
 mod state_kind;
 mod text;
 mod ticks;
+mod wait;
 mod warm_curve;
 
 #[cfg(feature = "tokio")]

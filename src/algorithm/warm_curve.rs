@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{text::Setting, ticks::gcd};
+use super::{arithmetic::gcd, text::Setting};
 use crate::{
     error::Error,
     quota::{Quota, Written, fmt_duration},

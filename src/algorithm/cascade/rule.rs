@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::{
-        ticks::{Ticks, gcd},
+        arithmetic::gcd,
+        ticks::Ticks,
         token_bucket::{BucketLevel, TokenBucket},
     },
     error::Error,

@@ -2,7 +2,7 @@
 //! length, and which part of a slice lies in the window.
 
 use crate::{
-    algorithm::span::{div_ceil, div_floor},
+    algorithm::arithmetic::{div_ceil, div_floor},
     time::Timestamp,
 };
 

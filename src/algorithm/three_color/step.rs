@@ -6,8 +6,9 @@ use super::rule::{Color, ThreeColor, ThreeColorState};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        ticks::{Units, Width, after, after_ticks},
+        ticks::{Units, Width},
         token_bucket::{self, Bucket, BucketLevel},
+        wait::{after, after_ticks},
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
     time::Timestamp,

@@ -4,8 +4,9 @@ use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
     algorithm::{
+        arithmetic::gcd,
         of_quota::of_quota,
-        ticks::{MOST_NANOS, Rate, Ticks, gcd},
+        ticks::{MOST_NANOS, Rate, Ticks},
     },
     error::Error,
     quota::Quota,

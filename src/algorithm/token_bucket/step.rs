@@ -9,7 +9,8 @@ use crate::{
         meter::{Meter, Metering},
         packed_kind::PackedKind,
         packed_state::{PackedState, StoreTime},
-        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width, after, after_ticks},
+        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, Units, Width},
+        wait::{after, after_ticks},
     },
     decision::{
         Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Position, Verdict,

@@ -5,9 +5,9 @@ use std::{num::NonZeroU64, time::Duration};
 use super::step::SECOND;
 use crate::{
     algorithm::{
+        arithmetic::gcd,
         of_quota::of_quota,
         span::Span,
-        ticks::gcd,
         warm_curve::{COLD, Curve, Factor, OVER, checked_cold},
     },
     error::Error,

@@ -4,8 +4,9 @@ use super::WarmUp;
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        span::{Span, mul_div},
-        span::{div_ceil, div_floor, duration},
+        arithmetic::{div_ceil, div_floor, mul_div},
+        span::Span,
+        wait::duration,
         warm_curve::Curve,
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},

@@ -5,6 +5,7 @@ use std::fmt;
 use super::{WarmUp, WarmUpState, rule::checked_quota, step::SECOND};
 use crate::{
     algorithm::{
+        arithmetic::gcd,
         codec::{Codec, damaged, put_number, take_number, take_tag},
         scripted::{MOST_FACTOR, Part, Scripted, count, most, natural, only},
         span::Span,
@@ -82,13 +83,6 @@ impl Grid {
             most,
         }
     }
-}
-
-fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// Later seconds do not fit into a [`Timestamp`].

@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use super::WarmUpSpaced;
 use crate::{
-    algorithm::{
-        Algorithm, StateKind, Step,
-        span::duration,
-        span::{Span, mul_div},
-    },
+    algorithm::{Algorithm, StateKind, Step, arithmetic::mul_div, span::Span, wait::duration},
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
 };

@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{
     algorithm::{
+        arithmetic::gcd,
         codec::{Codec, put_instant, take_instant, take_tag},
         scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural, only},
         span::Span,
         text::{Words, text},
-        ticks::gcd,
         warm_curve::{Curve, built_over, cold_of},
     },
     error::Error,

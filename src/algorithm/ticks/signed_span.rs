@@ -1,0 +1,215 @@
+//! A signed span of time in ticks, and its form in bytes.
+
+use std::fmt;
+
+use crate::{
+    algorithm::codec::{damaged, put_number, take_number},
+    error::Error,
+};
+
+/// Ticks in a nanosecond. A tick is a third of a nanosecond, because 3/s, 30/s, 60/s, and 300/s are common.
+pub(in crate::algorithm) const PER_NANO: u64 = 3;
+/// Ticks in a microsecond, the unit of time of scripts.
+pub(super) const PER_MICRO: u64 = 1000 * PER_NANO;
+
+/// A tick has 2¹⁴ parts, in which the fastest rates are counted.
+pub(super) const PART_BITS: u32 = 14;
+/// Parts of a tick in a nanosecond.
+pub(in crate::algorithm) const PARTS_PER_NANO: i128 = (PER_NANO as i128) << PART_BITS;
+
+/// A signed span of time in 96 bits.
+///
+/// Up to ±2⁹⁴ parts of a tick (13 million years). From there up to 2⁹⁵ ns in whole nanoseconds, rounded down.
+// Packed, because states consist of these.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub(in crate::algorithm) struct Ticks {
+    /// The upper 63 bits of a number of parts in two's complement; or `LONG` and the upper 63 bits of a number of nanoseconds.
+    upper: u64,
+    lower: u32,
+}
+
+const LONG: u64 = 1 << 63;
+/// From here on a span is long, in parts.
+const LONG_PARTS: i128 = 1 << 94;
+/// The longest span, in nanoseconds.
+pub(in crate::algorithm) const MOST_NANOS: i128 = (1 << 95) - 1;
+/// The longest debt in units, 48 years for most rules; and what a level of another rule is cut to.
+pub(super) const CUT: i64 = 1 << 62;
+
+impl Ticks {
+    pub(in crate::algorithm) const NONE: Self = Self::of(0, 0);
+
+    /// The span of two words.
+    const fn of(upper: u64, lower: u32) -> Self {
+        Self { upper, lower }
+    }
+
+    #[inline]
+    pub(in crate::algorithm) const fn new(ticks: i64) -> Self {
+        // Below 2^77.
+        let parts = (ticks as i128) << PART_BITS;
+        Self::of((parts >> u32::BITS) as u64 & !LONG, parts as u32)
+    }
+
+    /// The span of so many parts of a tick; cut to the shortest and the longest.
+    pub(in crate::algorithm) const fn from_parts(parts: i128) -> Self {
+        if parts >= LONG_PARTS {
+            let nanos = parts / PARTS_PER_NANO;
+            let nanos = if nanos > MOST_NANOS {
+                MOST_NANOS
+            } else {
+                nanos
+            };
+            return Self::of((nanos >> u32::BITS) as u64 | LONG, nanos as u32);
+        }
+        let parts = if parts < -LONG_PARTS {
+            -LONG_PARTS
+        } else {
+            parts
+        };
+        Self::of((parts >> u32::BITS) as u64 & !LONG, parts as u32)
+    }
+
+    #[inline]
+    pub(in crate::algorithm) const fn parts(self) -> i128 {
+        let (upper, lower) = (self.upper, self.lower as i128);
+        if upper & LONG == 0 {
+            ((upper << 1) as i64 >> 1) as i128 * (1 << u32::BITS) + lower
+        } else {
+            (((upper & !LONG) as i128) << u32::BITS | lower) * PARTS_PER_NANO
+        }
+    }
+
+    /// The span in ticks, if it is a whole number of them in 64 bits.
+    #[inline]
+    pub(in crate::algorithm) fn whole(self) -> Option<i64> {
+        let parts = self.parts();
+        let is_whole = parts & ((1 << PART_BITS) - 1) == 0;
+        i64::try_from(parts >> PART_BITS).ok().filter(|_| is_whole)
+    }
+
+    /// The span in ticks, rounded down and cut to ±[`CUT`].
+    // In 64 bits, which takes a third of the instructions.
+    #[inline]
+    pub(super) fn ticks_cut(self) -> i64 {
+        const MOST: i64 = CUT >> (u32::BITS - PART_BITS);
+        let upper = (self.upper << 1) as i64 >> 1;
+        if self.upper & LONG != 0 || upper >= MOST {
+            CUT
+        } else if upper < -MOST {
+            -CUT
+        } else {
+            upper << (u32::BITS - PART_BITS) | i64::from(self.lower >> PART_BITS)
+        }
+    }
+
+    /// The span in nanoseconds, rounded up.
+    #[inline]
+    pub(in crate::algorithm) const fn nanos_up(self) -> i128 {
+        -(-self.parts()).div_euclid(PARTS_PER_NANO)
+    }
+}
+
+impl fmt::Debug for Ticks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/2^{PART_BITS} ticks", self.parts())
+    }
+}
+
+/// The form in bytes has 32 bits for the fraction of a nanosecond.
+const FRACTION_BITS: u32 = u32::BITS;
+/// From here on, about 146 years, the form in bytes has whole nanoseconds.
+const LONG_NANOS: i128 = 1 << 62;
+
+impl Ticks {
+    /// Appends the span in nanoseconds: whole ones as 63 bits in two's complement, and the fraction in 2⁻³² ns, rounded up.
+    ///
+    /// From 2⁶² ns on: bit 63, and the whole nanoseconds in 95 bits.
+    pub(in crate::algorithm) fn encode(self, bytes: &mut Vec<u8>) {
+        let parts = self.parts();
+        let whole = parts.div_euclid(PARTS_PER_NANO).max(-LONG_NANOS);
+        let (upper, lower) = if whole < LONG_NANOS {
+            let part = parts.rem_euclid(PARTS_PER_NANO) as u64;
+            let fraction = (part << FRACTION_BITS).div_ceil(PARTS_PER_NANO as u64);
+            (whole as u64 & !LONG, fraction as u32)
+        } else {
+            ((whole >> FRACTION_BITS) as u64 | LONG, whole as u32)
+        };
+        put_number(bytes, upper);
+        put_number(bytes, u64::from(lower));
+    }
+
+    /// Takes a span, rounded down to a part of a tick; this is exact if it was [encoded](Self::encode).
+    pub(in crate::algorithm) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        let (whole, fraction) = take_nanos(bytes)?;
+        let part = (i128::from(fraction) * PARTS_PER_NANO) >> FRACTION_BITS;
+        Ok(Self::from_parts(whole * PARTS_PER_NANO + part))
+    }
+
+    /// As [`decode`](Self::decode), but rounds up: former releases wrote other fractions.
+    pub(in crate::algorithm) fn decode_up(bytes: &mut &[u8]) -> Result<Self, Error> {
+        let (whole, fraction) = take_nanos(bytes)?;
+        // The fraction itself was rounded up.
+        let part = match fraction.checked_sub(1) {
+            Some(less) => ((i128::from(less) * PARTS_PER_NANO) >> FRACTION_BITS) + 1,
+            None => 0,
+        };
+        Ok(Self::from_parts(whole * PARTS_PER_NANO + part))
+    }
+}
+
+/// Takes whole nanoseconds and a fraction in 2⁻³² ns.
+fn take_nanos(bytes: &mut &[u8]) -> Result<(i128, u32), Error> {
+    let (upper, lower) = (take_number(bytes)?, take_number(bytes)?);
+    let lower = u32::try_from(lower).map_err(|_| damaged())?;
+    Ok(if upper & LONG == 0 {
+        (i128::from((upper << 1) as i64 >> 1), lower)
+    } else {
+        let whole = i128::from(upper & !LONG) << FRACTION_BITS | i128::from(lower);
+        (whole, 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn decoded(take: fn(&mut &[u8]) -> Result<Ticks, Error>, upper: u64, lower: u32) -> i128 {
+        let mut bytes = Vec::new();
+        put_number(&mut bytes, upper);
+        put_number(&mut bytes, lower.into());
+        take(&mut &bytes[..]).unwrap().parts()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn spans_come_back(parts in -(1_i128 << 77)..1 << 77, nanos in (1_i128 << 79)..1 << 95) {
+            for parts in [parts, nanos * PARTS_PER_NANO] {
+                let span = Ticks::from_parts(parts);
+                prop_assert_eq!(span.parts(), parts);
+                let mut bytes = Vec::new();
+                span.encode(&mut bytes);
+                prop_assert_eq!(Ticks::decode(&mut &bytes[..]).unwrap(), span);
+                prop_assert_eq!(Ticks::decode_up(&mut &bytes[..]).unwrap(), span);
+            }
+        }
+
+        /// The former release wrote any fraction of a nanosecond, rounded up to 2^-32.
+        #[test]
+        fn what_the_former_release_wrote_is_rounded(nanos in 0..1_u64 << 61, part in 0..1_u64 << 32, of in 1..=1_u64 << 32) {
+            let part = part % of;
+            let lower = (part << 32).div_ceil(of) as u32;
+            let exact = |parts: i128| parts * i128::from(of);
+            let written = (i128::from(nanos) * i128::from(of) + i128::from(part)) * PARTS_PER_NANO;
+            // Never less than half a part of a tick is lost, and what is owed is never less than it was.
+            let held = decoded(Ticks::decode, nanos, lower);
+            prop_assert!(exact(held) <= written + i128::from(of) && written < exact(held + 1));
+            let owed = decoded(Ticks::decode_up, nanos, lower);
+            prop_assert!(exact(owed + 1) > written && exact(owed - 1) < written + i128::from(of));
+        }
+    }
+}
