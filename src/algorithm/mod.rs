@@ -7,6 +7,7 @@ mod all;
 mod any;
 mod arithmetic;
 mod both;
+mod bucket;
 mod codec;
 mod counted;
 mod meter;

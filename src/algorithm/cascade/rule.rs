@@ -5,11 +5,7 @@ use std::{num::NonZeroU64, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{
-        arithmetic::gcd,
-        ticks::Ticks,
-        token_bucket::{BucketLevel, TokenBucket},
-    },
+    algorithm::{arithmetic::gcd, bucket::BucketLevel, ticks::Ticks, token_bucket::TokenBucket},
     error::Error,
     quota::Quota,
     time::Timestamp,

@@ -6,8 +6,9 @@ use super::rule::{Cascade, CascadeState, Few, First, MOST};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
+        bucket::{Bucket, BucketLevel, Fill},
         ticks::Width,
-        token_bucket::{Bucket, BucketLevel, Fill, TokenBucket},
+        token_bucket::TokenBucket,
         wait::after,
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},

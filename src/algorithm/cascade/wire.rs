@@ -5,10 +5,11 @@ use std::{fmt, str::FromStr};
 use super::rule::{Cascade, CascadeState, Few, MOST};
 use crate::{
     algorithm::{
+        bucket::BucketLevel,
         codec::{Codec, damaged, put_number, take_number, take_tag},
         scripted::{Part, Scripted, in_micros, instant},
         text::Words,
-        token_bucket::{BucketLevel, TokenBucket},
+        token_bucket::TokenBucket,
     },
     error::Error,
 };

@@ -6,8 +6,8 @@ use super::rule::{Color, ThreeColor, ThreeColorState};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
+        bucket::{self, Bucket, BucketLevel},
         ticks::{Units, Width},
-        token_bucket::{self, Bucket, BucketLevel},
         wait::{after, after_ticks},
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
@@ -186,9 +186,9 @@ impl<N: Width> Marker<'_, N> {
 
 /// Computes the numbers of a marker that is counted in ticks: those of its peak bucket, and what the emptier one lacks.
 const DEFERRED: Compute = Compute {
-    remaining: token_bucket::remaining,
+    remaining: bucket::remaining,
     reset_after: |&[_, _, _, stalled, lacking]| after_ticks(stalled, lacking),
-    more_after: token_bucket::more_after,
+    more_after: bucket::more_after,
     position: |_, _| None,
 };
 

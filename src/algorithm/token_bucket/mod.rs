@@ -1,11 +1,9 @@
 //! Tokens at a constant rate, spent as requests come.
 
 mod rule;
+mod settle;
 mod step;
 mod wire;
 
 pub use self::rule::TokenBucket;
-pub(super) use self::{
-    rule::{BucketLevel, TokenBucketState},
-    step::{Bucket, Fill, more_after, remaining},
-};
+pub(super) use self::rule::TokenBucketState;

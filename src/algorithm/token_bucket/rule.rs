@@ -2,15 +2,16 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
+use super::settle::GivenBack;
 use crate::{
     algorithm::{
         arithmetic::gcd,
+        bucket::BucketLevel,
         of_quota::of_quota,
-        ticks::{MOST_NANOS, Rate, Ticks},
+        ticks::{MOST_NANOS, Rate},
     },
     error::Error,
     quota::Quota,
-    time::Timestamp,
 };
 
 /// A token bucket: refills at the quota's rate up to its burst, and each request takes its cost.
@@ -91,9 +92,9 @@ use crate::{
 pub struct TokenBucket {
     pub(super) quota: Quota,
     pub(in crate::algorithm) burst: NonZeroU64,
-    pub(super) initial: u64,
+    pub(in crate::algorithm) initial: u64,
     /// In nanoseconds.
-    pub(super) keep: u64,
+    pub(in crate::algorithm) keep: u64,
     pub(in crate::algorithm) rate: Rate,
     /// Whether it starts full and is counted in ticks, as most are.
     pub(in crate::algorithm) is_plain: bool,
@@ -107,64 +108,12 @@ pub struct TokenBucketState {
     pub(super) given_back: GivenBack,
 }
 
-/// The level of a bucket at its last write, as the time that it has been filling.
-// Packed: 20 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
-pub(in crate::algorithm) struct BucketLevel {
-    pub(in crate::algorithm) written_at: Timestamp,
-    pub(in crate::algorithm) level: Ticks,
-}
-
 impl From<BucketLevel> for TokenBucketState {
     #[inline]
     fn from(level: BucketLevel) -> Self {
         Self {
             level,
             given_back: GivenBack::NONE,
-        }
-    }
-}
-
-/// Time that was given back to a key while other charges may have been behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
-pub(super) struct GivenBack {
-    /// The sum, in nanoseconds rounded up.
-    nanos: u64,
-    /// When the last charge that was moved has passed, wherever it is now.
-    until: Timestamp,
-}
-
-impl GivenBack {
-    pub(super) const NONE: Self = Self::new(0, Timestamp::from_nanos(0));
-
-    pub(super) const fn new(nanos: u64, until: Timestamp) -> Self {
-        Self { nanos, until }
-    }
-
-    #[inline]
-    pub(super) fn nanos(self) -> u64 {
-        self.nanos
-    }
-
-    #[inline]
-    pub(super) fn until(self) -> Timestamp {
-        self.until
-    }
-
-    #[inline]
-    pub(super) fn is_none(self) -> bool {
-        self == Self::NONE
-    }
-
-    /// Returns what must still be known of it at `at`: nothing, once all charges have passed.
-    #[inline]
-    pub(super) fn at(self, at: Timestamp, is_full: bool) -> Self {
-        if is_full && self.until() <= at {
-            Self::NONE
-        } else {
-            self
         }
     }
 }

@@ -2,9 +2,13 @@
 
 use std::fmt::{self, Display};
 
-use super::rule::{BucketLevel, DAY, GivenBack, TokenBucket, TokenBucketState};
+use super::{
+    rule::{DAY, TokenBucket, TokenBucketState},
+    settle::GivenBack,
+};
 use crate::{
     algorithm::{
+        bucket::BucketLevel,
         codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
         scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
         text::{Words, text},
