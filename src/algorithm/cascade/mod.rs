@@ -5,4 +5,4 @@ mod step;
 mod wire;
 
 pub use self::rule::Cascade;
-pub(super) use self::rule::CascadeState;
+pub(super) use self::step::CascadeState;

@@ -2,13 +2,10 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use smallvec::SmallVec;
-
 use crate::{
-    algorithm::{arithmetic::gcd, bucket::BucketLevel, ticks::Ticks, token_bucket::TokenBucket},
+    algorithm::{arithmetic::gcd, token_bucket::TokenBucket},
     error::Error,
     quota::Quota,
-    time::Timestamp,
 };
 
 /// The greatest number of buckets; their positions are classes of three bits.
@@ -170,85 +167,4 @@ fn sum(buckets: &[TokenBucket]) -> Option<Quota> {
 fn fastest(one: Quota, buckets: &[TokenBucket]) -> Quota {
     let faster = |a: Quota, b: Quota| if a.slower(b) == a { b } else { a };
     buckets.iter().map(TokenBucket::quota).fold(one, faster)
-}
-
-/// The state of a key under a [`Cascade`]: the level of each bucket, by position.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CascadeState(Buckets);
-
-/// Up to two need no allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Buckets {
-    One(BucketLevel),
-    Two([BucketLevel; 2]),
-    More(Box<[BucketLevel]>),
-}
-
-/// A list of up to as many as a cascade has buckets.
-pub(super) type Few<T> = SmallVec<[T; MOST]>;
-
-impl CascadeState {
-    /// Creates the state of at least one bucket.
-    pub(super) fn of(buckets: &[BucketLevel]) -> Self {
-        Self(match *buckets {
-            [one] => Buckets::One(one),
-            [one, two] => Buckets::Two([one, two]),
-            _ => Buckets::More(buckets.into()),
-        })
-    }
-
-    #[inline]
-    pub(super) fn as_slice(&self) -> &[BucketLevel] {
-        match &self.0 {
-            Buckets::One(one) => std::slice::from_ref(one),
-            Buckets::Two(two) => two,
-            Buckets::More(more) => more,
-        }
-    }
-
-    #[inline]
-    pub(super) fn as_mut_slice(&mut self) -> &mut [BucketLevel] {
-        match &mut self.0 {
-            Buckets::One(one) => std::slice::from_mut(one),
-            Buckets::Two(two) => two,
-            Buckets::More(more) => more,
-        }
-    }
-
-    /// Returns the state as a rule of `count` buckets sees it.
-    #[inline]
-    pub(super) fn first(&self, count: usize) -> First<'_> {
-        let buckets = self.as_slice();
-        let buckets = &buckets[..count.min(buckets.len())];
-        let written_at = |bucket: &BucketLevel| bucket.written_at;
-        let last = buckets.iter().map(written_at).max().unwrap_or_default();
-        First {
-            buckets,
-            added: BucketLevel {
-                written_at: last,
-                level: Ticks::NONE,
-            },
-        }
-    }
-}
-
-/// The first buckets of a state.
-#[derive(Clone, Copy)]
-pub(super) struct First<'a> {
-    buckets: &'a [BucketLevel],
-    /// Stands for buckets that were added to the rule since: empty at the last write.
-    added: BucketLevel,
-}
-
-impl First<'_> {
-    /// Returns the instant of the last write to any of them.
-    #[inline]
-    pub(super) fn written_at(&self) -> Timestamp {
-        self.added.written_at
-    }
-
-    #[inline]
-    pub(super) fn bucket(&self, n: usize) -> &BucketLevel {
-        self.buckets.get(n).unwrap_or(&self.added)
-    }
 }

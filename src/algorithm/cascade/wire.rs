@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use super::rule::{Cascade, CascadeState, Few, MOST};
+use super::{
+    rule::{Cascade, MOST},
+    step::{CascadeState, Few},
+};
 use crate::{
     algorithm::{
         bucket::BucketLevel,

@@ -5,4 +5,4 @@ mod step;
 mod wire;
 
 pub use self::rule::FixedWindow;
-pub(super) use self::rule::FixedWindowState;
+pub(super) use self::step::FixedWindowState;

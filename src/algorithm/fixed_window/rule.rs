@@ -6,7 +6,6 @@ use crate::{
     algorithm::{of_quota::of_quota, packed_state::PackedState, ticks::PER_NANO},
     error::Error,
     quota::{Quota, Written},
-    time::Timestamp,
 };
 
 /// A fixed window: admits up to the quota's amount in each window of the quota's period.
@@ -79,17 +78,6 @@ pub(super) enum Begin {
     Spread,
     /// The first call after the previous window.
     FirstCall,
-}
-
-/// The state of a key under a [`FixedWindow`]: the count of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedWindowState {
-    /// The instant from which on all that passed is counted: the start of the window, or of an earlier rule's window, within this
-    /// one, whose count was carried over.
-    pub(super) start: Timestamp,
-    /// The end of the window; [`Timestamp::MAX`] for one that does not end.
-    pub(super) end: Timestamp,
-    pub(super) count: u64,
 }
 
 impl FixedWindow {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::rule::{Begin, FixedWindow, FixedWindowState};
+use super::rule::{Begin, FixedWindow};
 use crate::{
     algorithm::{
         Algorithm, Meter, PackedKind, PackedState, StateKind, Step, StoreTime, meter::Metering,
@@ -13,6 +13,17 @@ use crate::{
     decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
     time::Timestamp,
 };
+
+/// The state of a key under a [`FixedWindow`]: the count of one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindowState {
+    /// The instant from which on all that passed is counted: the start of the window, or of an earlier rule's window, within this
+    /// one, whose count was carried over.
+    pub(super) start: Timestamp,
+    /// The end of the window; [`Timestamp::MAX`] for one that does not end.
+    pub(super) end: Timestamp,
+    pub(super) count: u64,
+}
 
 impl FixedWindow {
     /// Adds `cost` to a count if it passes, in a window that ends in `left` nanoseconds; returns the new count, and the decision.

@@ -2,7 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::rule::{Begin, FixedWindow, FixedWindowState};
+use super::{
+    rule::{Begin, FixedWindow},
+    step::FixedWindowState,
+};
 use crate::{
     algorithm::{
         Counted, Slicing,

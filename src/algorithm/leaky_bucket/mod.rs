@@ -1,8 +1,9 @@
 //! A queue that calls leave at a constant rate.
 
 mod rule;
+mod settle;
 mod step;
 mod wire;
 
 pub use self::rule::LeakyBucket;
-pub(super) use self::rule::LeakyBucketState;
+pub(super) use self::step::LeakyBucketState;

@@ -1,7 +1,6 @@
 //! The rule: a queue and its outflow.
 
 use std::{
-    collections::VecDeque,
     num::{NonZeroU64, NonZeroU128},
     time::Duration,
 };
@@ -9,11 +8,10 @@ use std::{
 use crate::{
     algorithm::{
         of_quota::of_quota,
-        ticks::{MOST_NANOS, PER_NANO, Rate, Ticks},
+        ticks::{MOST_NANOS, PER_NANO, Rate},
     },
     error::Error,
     quota::Quota,
-    time::Timestamp,
 };
 
 /// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first out. Calls that find the
@@ -105,18 +103,6 @@ pub struct LeakyBucket {
     /// In nanoseconds.
     pub(super) max_wait: Option<NonZeroU64>,
     pub(super) rate: Rate,
-}
-
-/// The state of a key under a [`LeakyBucket`]: when the next departure is free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeakyBucketState {
-    pub(super) written_at: Timestamp,
-    /// Places before the last one that were given back. Boxed, because there are seldom any.
-    pub(super) freed: Option<Box<Freed>>,
-    /// From the last write to the next free departure, never below zero.
-    pub(super) backlog: Ticks,
-    /// Whether the last write was the only call at its instant.
-    pub(super) sole: bool,
 }
 
 impl LeakyBucket {
@@ -245,14 +231,3 @@ of_quota!(
     "A queue that `amount` calls leave within an hour, with room for as many.",
     "A queue that `amount` calls leave within a day of 24 hours, with room for as many."
 );
-
-/// Places before the last one that were given back and have not passed, in the order of their departures.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Freed(pub(super) VecDeque<Place>);
-
-/// A place in the queue: the time from its departure to the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) departs: Timestamp,
-    pub(super) span: Ticks,
-}

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use super::rule::{Freed, LeakyBucket, LeakyBucketState, Place};
+use super::{
+    rule::LeakyBucket,
+    settle::{Freed, Place},
+    step::LeakyBucketState,
+};
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},

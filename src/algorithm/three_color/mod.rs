@@ -5,4 +5,4 @@ mod step;
 mod wire;
 
 pub use self::rule::ThreeColor;
-pub(super) use self::rule::ThreeColorState;
+pub(super) use self::step::ThreeColorState;

@@ -1,11 +1,6 @@
 //! The rule: a committed and a peak rate.
 
-use crate::{
-    algorithm::{ticks::Ticks, token_bucket::TokenBucket},
-    error::Error,
-    quota::Quota,
-    time::Timestamp,
-};
+use crate::{algorithm::token_bucket::TokenBucket, error::Error, quota::Quota};
 
 /// The two-rate three-colour marker of RFC 2698: green within a committed rate, yellow within a peak rate, red above.
 ///
@@ -112,16 +107,6 @@ pub(super) enum Color {
     Green,
     Yellow,
     Red,
-}
-
-/// The state of a key under a [`ThreeColor`]: the levels of both buckets at the last write.
-// Packed, as a token bucket's state is: 32 bytes, and the four that a slot dates itself with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
-pub struct ThreeColorState {
-    pub(super) written_at: Timestamp,
-    pub(super) committed: Ticks,
-    pub(super) peak: Ticks,
 }
 
 impl ThreeColor {

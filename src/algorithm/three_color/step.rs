@@ -2,17 +2,27 @@
 
 use std::time::Duration;
 
-use super::rule::{Color, ThreeColor, ThreeColorState};
+use super::rule::{Color, ThreeColor};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{self, Bucket, BucketLevel},
-        ticks::{Units, Width},
+        ticks::{Ticks, Units, Width},
         wait::{after, after_ticks},
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
     time::Timestamp,
 };
+
+/// The state of a key under a [`ThreeColor`]: the levels of both buckets at the last write.
+// Packed, as a token bucket's state is: 32 bytes, and the four that a slot dates itself with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct ThreeColorState {
+    pub(super) written_at: Timestamp,
+    pub(super) committed: Ticks,
+    pub(super) peak: Ticks,
+}
 
 /// The levels of both buckets at one instant, each in units of its rate.
 struct Levels<N> {

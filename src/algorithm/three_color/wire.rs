@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::rule::{Color, ThreeColor, ThreeColorState};
+use super::{
+    rule::{Color, ThreeColor},
+    step::ThreeColorState,
+};
 use crate::{
     algorithm::{
         codec::{Codec, put_instant, take_instant, take_tag},

@@ -6,4 +6,4 @@ mod step;
 mod wire;
 
 pub use self::rule::TokenBucket;
-pub(super) use self::rule::TokenBucketState;
+pub(super) use self::step::TokenBucketState;

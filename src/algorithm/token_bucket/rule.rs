@@ -2,11 +2,9 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::settle::GivenBack;
 use crate::{
     algorithm::{
         arithmetic::gcd,
-        bucket::BucketLevel,
         of_quota::of_quota,
         ticks::{MOST_NANOS, Rate},
     },
@@ -98,24 +96,6 @@ pub struct TokenBucket {
     pub(in crate::algorithm) rate: Rate,
     /// Whether it starts full and is counted in ticks, as most are.
     pub(in crate::algorithm) is_plain: bool,
-}
-
-/// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
-pub struct TokenBucketState {
-    pub(super) level: BucketLevel,
-    pub(super) given_back: GivenBack,
-}
-
-impl From<BucketLevel> for TokenBucketState {
-    #[inline]
-    fn from(level: BucketLevel) -> Self {
-        Self {
-            level,
-            given_back: GivenBack::NONE,
-        }
-    }
 }
 
 pub(super) const DAY: u64 = 86_400_000_000_000;

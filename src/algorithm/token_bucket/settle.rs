@@ -3,7 +3,7 @@
 //! Giving back moves the charges behind the corrected one forward. So a key keeps the sum of what was given back, and each
 //! charge notes the sum that it found.
 
-use super::rule::TokenBucketState;
+use super::step::TokenBucketState;
 use crate::{
     algorithm::{
         bucket::{Bucket, BucketLevel},

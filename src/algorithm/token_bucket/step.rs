@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    rule::{TokenBucket, TokenBucketState},
-    settle::GivenBack,
-};
+use super::{rule::TokenBucket, settle::GivenBack};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
@@ -21,6 +18,24 @@ use crate::{
     },
     time::Timestamp,
 };
+
+/// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct TokenBucketState {
+    pub(super) level: BucketLevel,
+    pub(super) given_back: GivenBack,
+}
+
+impl From<BucketLevel> for TokenBucketState {
+    #[inline]
+    fn from(level: BucketLevel) -> Self {
+        Self {
+            level,
+            given_back: GivenBack::NONE,
+        }
+    }
+}
 
 impl<N: Width> Bucket<'_, N> {
     /// Returns the state, unless it has expired: then a key is granted its initial fill again.

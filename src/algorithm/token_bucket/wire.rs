@@ -3,8 +3,9 @@
 use std::fmt::{self, Display};
 
 use super::{
-    rule::{DAY, TokenBucket, TokenBucketState},
+    rule::{DAY, TokenBucket},
     settle::GivenBack,
+    step::TokenBucketState,
 };
 use crate::{
     algorithm::{
