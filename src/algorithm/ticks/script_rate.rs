@@ -66,10 +66,10 @@ impl ScriptRate {
     }
 }
 
-/// `ticks / amount`, rounded down, and further if `most` of it do not fit into a script otherwise.
+/// Returns `ticks / amount` rounded down, and further if a script can count `most` tokens only of a shorter interval.
 pub(super) const fn fitting(ticks: u128, amount: u128, most: u128) -> u128 {
     let interval = ticks / amount;
-    if script_unit(interval, most).is_some() {
+    if script_unit(interval, most).is_some() || !fits_longest_unit(interval, most) {
         return interval;
     }
     let mut unit = 1;
@@ -83,10 +83,13 @@ pub(super) const fn fitting(ticks: u128, amount: u128, most: u128) -> u128 {
     interval
 }
 
-/// The smallest number of ticks in which a script can count `most` tokens of `interval` ticks; `None` if they do not fit.
+/// Returns the smallest number of ticks in which a script can count `most` tokens of `interval` ticks; `None` if they do not fit.
 ///
-/// The smallest, so that most rules are counted in ticks, and read each other's levels without rounding.
+/// It is the smallest, so that most rules are counted in ticks, and read each other's levels without rounding.
 pub(super) const fn script_unit(interval: u128, most: u128) -> Option<u128> {
+    if !fits_longest_unit(interval, most) {
+        return None;
+    }
     let mut unit = 1;
     while unit <= PER_MICRO as u128 {
         if interval.is_multiple_of(unit) && fits_script(interval, unit, most) {
@@ -97,7 +100,14 @@ pub(super) const fn script_unit(interval: u128, most: u128) -> Option<u128> {
     None
 }
 
-/// Whether a script can count `most` tokens of `interval` ticks, and the gain of a microsecond, in units of `unit` ticks.
+/// Returns `false` if `most` tokens of `interval` ticks fit into a script in no unit.
+const fn fits_longest_unit(interval: u128, most: u128) -> bool {
+    // The numbers are smallest in the longest unit, a microsecond. Rounding the interval down to a multiple of a unit
+    // does not change `interval / unit`.
+    fits_script(interval, PER_MICRO as u128, most)
+}
+
+/// Returns `true` if a script can count `most` tokens of `interval` ticks, and the gain of a microsecond, in units of `unit` ticks.
 const fn fits_script(interval: u128, unit: u128, most: u128) -> bool {
     let gain = PER_MICRO as u128;
     gain.is_multiple_of(unit) && interval / unit * most + gain / unit < ScriptRate::LIMIT as u128
