@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    all, random,
+    all, in_both_orders, random,
     release::{Place, Release, Rollout, stores_of},
 };
 
@@ -120,33 +120,20 @@ async fn a_cost_that_one_release_took_is_missing_for_the_other() {
         ("fixed-window 1000000/3650d", 1_000_000),
         ("three-color 7/s peak=9/s peak-burst=1000000", 1_000_000),
     ];
-    let rollout = Rollout::start().await;
-    let mut tasks = Vec::new();
-    for (rule, limit) in LARGE {
-        for store in stores_of(rule) {
-            for first in [0, 1] {
-                let rollout = Arc::clone(&rollout);
-                tasks.push(async move {
-                    let key = format!("{first}:{rule}").replace(' ', "_");
-                    let key = &*key;
-                    let place = Place { store, key, rule };
-                    let one = &rollout.releases[first];
-                    let other = &rollout.releases[1 - first];
-                    let most = limit - limit / 3;
-                    assert!(one.acquire(place, limit / 3).await.is_admitted, "{place:?}");
-                    // More than comes back meanwhile.
-                    let spare = limit / 100;
-                    let too_much = other.acquire(place, most + spare).await;
-                    assert!(!too_much.is_admitted, "{place:?}: {too_much:?}");
-                    let enough = other.acquire(place, most - most / 1000).await;
-                    assert!(enough.is_admitted, "{place:?}: {enough:?}");
-                    let refused = one.acquire(place, spare).await;
-                    assert!(!refused.is_admitted, "{place:?}: {refused:?}");
-                    agree(&rollout.releases, place, spare, limit).await;
-                });
-            }
-        }
-    }
-    all(tasks).await;
-    rollout.end().await;
+    in_both_orders(LARGE, |rollout, place, first, limit| async move {
+        let one = &rollout.releases[first];
+        let other = &rollout.releases[1 - first];
+        let most = limit - limit / 3;
+        assert!(one.acquire(place, limit / 3).await.is_admitted, "{place:?}");
+        // More than comes back meanwhile.
+        let spare = limit / 100;
+        let too_much = other.acquire(place, most + spare).await;
+        assert!(!too_much.is_admitted, "{place:?}: {too_much:?}");
+        let enough = other.acquire(place, most - most / 1000).await;
+        assert!(enough.is_admitted, "{place:?}: {enough:?}");
+        let refused = one.acquire(place, spare).await;
+        assert!(!refused.is_admitted, "{place:?}: {refused:?}");
+        agree(&rollout.releases, place, spare, limit).await;
+    })
+    .await;
 }

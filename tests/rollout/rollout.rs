@@ -14,7 +14,11 @@ mod release;
 mod retries;
 mod settlements;
 
+use std::sync::Arc;
+
 use tokio::task::JoinSet;
+
+use self::release::{Place, Rollout, stores_of};
 
 /// Runs all of them at once.
 async fn all(tasks: impl IntoIterator<Item = impl Future<Output = ()> + Send + 'static>) {
@@ -24,6 +28,28 @@ async fn all(tasks: impl IntoIterator<Item = impl Future<Output = ()> + Send + '
             std::panic::resume_unwind(error.into_panic());
         }
     }
+}
+
+/// Runs a check of each rule, in each store that runs it, with each release as the first one.
+///
+/// A check has a key of its own, and all of them run at once.
+async fn in_both_orders<T: Copy, F: Future<Output = ()> + Send + 'static>(
+    rules: impl IntoIterator<Item = (&'static str, T)>,
+    check: impl Fn(Arc<Rollout>, Place<'static>, usize, T) -> F,
+) {
+    let rollout = Rollout::start().await;
+    let mut tasks = Vec::new();
+    for (rule, expected) in rules {
+        for first in [0, 1] {
+            let key = format!("{first}:{rule}").replace(' ', "_").leak();
+            for store in stores_of(rule) {
+                let place = Place { store, key, rule };
+                tasks.push(check(Arc::clone(&rollout), place, first, expected));
+            }
+        }
+    }
+    all(tasks).await;
+    rollout.end().await;
 }
 
 /// Draws numbers below `end` (splitmix64).

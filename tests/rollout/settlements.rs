@@ -1,11 +1,6 @@
 //! One release corrects a charge of its own after the other one has written the state.
 
-use std::sync::Arc;
-
-use super::{
-    all,
-    release::{Place, Rollout, stores_of},
-};
+use super::in_both_orders;
 
 /// Rules whose limit is 100 units, under which nothing comes back while a test runs.
 const RULES: [&str; 12] = [
@@ -25,39 +20,27 @@ const RULES: [&str; 12] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_release_gives_back_the_other_one_admits() {
-    let rollout = Rollout::start().await;
-    let mut tasks = Vec::new();
-    for rule in RULES {
-        for store in stores_of(rule) {
-            for first in [0, 1] {
-                let rollout = Arc::clone(&rollout);
-                tasks.push(async move {
-                    let key = format!("{first}:{rule}").replace(' ', "_");
-                    let key = &*key;
-                    let place = Place { store, key, rule };
-                    let [one, other] = [first, 1 - first].map(|n| &rollout.releases[n]);
-                    let charged = one.acquire(place, 40).await;
-                    let by_other = other.acquire(place, 60).await;
-                    assert!(charged.is_admitted && by_other.is_admitted, "{place:?}");
-                    assert_eq!(other.exhaust(place, 1).await.0, 0, "{place:?}");
-                    // It cost 25, in the end.
-                    one.settle(place, charged, 25).await;
-                    assert_eq!(other.exhaust(place, 1).await.0, 15, "{place:?}");
-                    assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
-                    // All of it is given back, and taken by both in turn.
-                    other.settle(place, by_other, 0).await;
-                    let again = one.acquire(place, 20).await;
-                    assert!(again.is_admitted, "{place:?}");
-                    assert_eq!(other.exhaust(place, 8).await.0, 40, "{place:?}");
-                    assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
-                    // It cost more than it was charged for: a debt, to both.
-                    one.settle(place, again, 25).await;
-                    assert_eq!(other.exhaust(place, 1).await.0, 0, "{place:?}");
-                    assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
-                });
-            }
-        }
-    }
-    all(tasks).await;
-    rollout.end().await;
+    let rules = RULES.map(|rule| (rule, ()));
+    in_both_orders(rules, |rollout, place, first, _| async move {
+        let [one, other] = [first, 1 - first].map(|n| &rollout.releases[n]);
+        let charged = one.acquire(place, 40).await;
+        let by_other = other.acquire(place, 60).await;
+        assert!(charged.is_admitted && by_other.is_admitted, "{place:?}");
+        assert_eq!(other.exhaust(place, 1).await.0, 0, "{place:?}");
+        // It cost 25, in the end.
+        one.settle(place, charged, 25).await;
+        assert_eq!(other.exhaust(place, 1).await.0, 15, "{place:?}");
+        assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
+        // All of it is given back, and taken by both in turn.
+        other.settle(place, by_other, 0).await;
+        let again = one.acquire(place, 20).await;
+        assert!(again.is_admitted, "{place:?}");
+        assert_eq!(other.exhaust(place, 8).await.0, 40, "{place:?}");
+        assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
+        // It cost more than it was charged for: a debt, to both.
+        one.settle(place, again, 25).await;
+        assert_eq!(other.exhaust(place, 1).await.0, 0, "{place:?}");
+        assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
+    })
+    .await;
 }
