@@ -7,7 +7,7 @@ use crate::error::Error;
 /// An amount per period: `100/1m` is a hundred units in each minute.
 ///
 /// The amount is 1 to 2⁴⁰ units, the period 1 ns to 2⁶³ − 1 ns (292 years), and
-/// the rate at most 2⁴⁰ units a second. The burst is no part of it: that belongs to
+/// the rate at most 2⁴⁰ units a second. The burst is a setting of
 /// the [bucket](crate::TokenBucket).
 ///
 /// # Text
@@ -46,7 +46,7 @@ const UNITS: [(&str, u64); 7] = [
 ];
 const SECOND: u64 = 1_000_000_000;
 
-/// What a quota cannot have, and why; the amount, where it is the rate of both.
+/// The part of a quota that is out of range, and the error message. A rate out of range counts as the amount.
 enum Misfit {
     Amount(&'static str),
     Period(&'static str),
@@ -66,7 +66,7 @@ impl Quota {
     /// The longest period, 2⁶³ − 1 ns.
     pub const MAX_PERIOD: Duration = Duration::from_nanos(i64::MAX as u64);
 
-    /// `amount` units in each `period`.
+    /// Creates a quota of `amount` units in each `period`.
     ///
     /// # Errors
     ///
@@ -108,11 +108,11 @@ impl Quota {
         Ok(Self { amount, period })
     }
 
-    /// `amount` units in each `period`.
+    /// Creates a quota of `amount` units in each `period`.
     ///
     /// # Panics
     ///
-    /// Where [`try_new`](Self::try_new) fails; meant for literals.
+    /// When [`try_new`](Self::try_new) fails; meant for literals.
     pub const fn new(amount: u64, period: Duration) -> Self {
         let nanos = period.as_nanos();
         let nanos = if nanos > u64::MAX as u128 {
@@ -130,7 +130,7 @@ impl Quota {
         }
     }
 
-    /// `amount` units in each second.
+    /// Creates a quota of `amount` units in each second.
     ///
     /// # Panics
     ///
@@ -139,7 +139,7 @@ impl Quota {
         Self::literal(amount, SECOND)
     }
 
-    /// `amount` units in each minute.
+    /// Creates a quota of `amount` units in each minute.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl Quota {
         Self::literal(amount, 60 * SECOND)
     }
 
-    /// `amount` units in each hour.
+    /// Creates a quota of `amount` units in each hour.
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl Quota {
         Self::literal(amount, 3600 * SECOND)
     }
 
-    /// `amount` units in each day of 24 hours.
+    /// Creates a quota of `amount` units in each day of 24 hours.
     ///
     /// # Panics
     ///
@@ -166,7 +166,7 @@ impl Quota {
         Self::literal(amount, 86_400 * SECOND)
     }
 
-    /// Returns the time in which so many units come, in nanoseconds rounded down.
+    /// Returns the time in which a number of units come, in nanoseconds rounded down.
     pub(crate) fn time_of(self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.period.get()) / u128::from(self.amount.get())
     }
@@ -178,17 +178,17 @@ impl Quota {
         if ours <= theirs { self } else { other }
     }
 
-    /// The amount, in units.
+    /// Returns the amount, in units.
     pub const fn amount(&self) -> u64 {
         self.amount.get()
     }
 
-    /// The period.
+    /// Returns the period.
     pub const fn period(&self) -> Duration {
         Duration::from_nanos(self.period.get())
     }
 
-    /// The period, in nanoseconds.
+    /// Returns the period, in nanoseconds.
     pub const fn period_nanos(&self) -> u64 {
         self.period.get()
     }
@@ -275,13 +275,13 @@ pub(crate) fn parse_number(text: &str) -> Option<u64> {
 }
 
 pub(crate) enum DurationProblem {
-    /// No number that fits into 64 bits of nanoseconds.
+    /// The number is missing, or above 64 bits of nanoseconds.
     Number,
-    /// No unit that is known, at this byte.
+    /// The unit at this byte is unknown.
     Unit(usize),
 }
 
-/// Nanoseconds of `90s`, `1m`, `ms` (one of it).
+/// Parses `90s`, `1m` or `ms` (one millisecond) into nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Result<u64, DurationProblem> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

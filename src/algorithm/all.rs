@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{
     Algorithm, AnyRule, AnyState, StateKind, Step,
-    both::{join, passes, shared, step_if},
+    both::{join, passes, split_charge, step_if},
     codec::{Codec, damaged, put_number, take_number, take_tag},
 };
 use crate::{
@@ -25,7 +25,7 @@ impl All {
     /// The number by which scripts know the part in front of several rules or states.
     pub(super) const KIND: i64 = 0;
 
-    /// The rules in order.
+    /// Returns the rules in order.
     pub fn rules(&self) -> &[AnyRule] {
         &self.0
     }
@@ -52,10 +52,10 @@ impl All {
         Ok(Self(rules.into_boxed_slice()))
     }
 
-    /// What a decision has room for.
+    /// A decision has room for this many bits.
     const MOST_CLASS_BITS: u32 = 24;
 
-    /// The same rules, each as `change` wants it, if it wants any of them changed.
+    /// Returns the rules with those replaced for which `change` returns another; `None` if it returns none.
     pub(super) fn changed(&self, change: impl Fn(&AnyRule) -> Option<AnyRule>) -> Option<Self> {
         let first = self.0.iter().position(|rule| change(rule).is_some())?;
         let rules = self.0.iter().enumerate().map(|(n, rule)| {
@@ -80,12 +80,12 @@ impl All {
                 let state = state.and_then(|states| states.get(n)?.as_ref());
                 rule.look(state, now)
             })
-            // Nothing is charged, and so nothing is needed of the classes but the worst.
+            // Nothing is charged, so only the worst class matters.
             .reduce(|a, b| a.and(b, 0))
             .unwrap_or_else(|| unreachable!("`All` holds at least two rules"))
     }
 
-    /// One state per rule; a rule that was added has none yet.
+    /// Returns one state per rule; a rule that was added has none yet.
     fn sized(&self, states: Option<Box<[Option<AnyState>]>>) -> Box<[Option<AnyState>]> {
         let mut states = states.map_or_else(Vec::new, Vec::from);
         states.resize(self.0.len(), None);
@@ -121,7 +121,7 @@ impl Algorithm for All {
             })
             .map(|(step, _)| step)
             .unwrap_or_else(|| unreachable!("`All` holds at least two rules"));
-        // A refusal leaves the state alone, also that of a rule which is none of these.
+        // A refusal leaves the state alone, including the states of rules that have been removed.
         states.truncate(match step {
             Step::Kept(_) => found,
             Step::Wrote(_) => self.0.len(),
@@ -131,7 +131,7 @@ impl Algorithm for All {
         }
         if self.may_shrink_when_idle() {
             step.map(|decision| {
-                decision.lasting(cost.get(), |at| self.look_all(state.as_deref(), at))
+                decision.without_lapsed_waits(cost.get(), |at| self.look_all(state.as_deref(), at))
             })
         } else {
             step
@@ -142,7 +142,7 @@ impl Algorithm for All {
         let states = state.map(|states| &**states);
         let decision = self.look_all(states, now);
         if self.may_shrink_when_idle() {
-            decision.lasting(1, |at| self.look_all(states, at))
+            decision.without_lapsed_waits(1, |at| self.look_all(states, at))
         } else {
             decision
         }
@@ -158,7 +158,7 @@ impl Algorithm for All {
         let mut states = self.sized(state.take());
         let mut rest = charge.duplicate();
         for (rule, state) in self.0.iter().zip(&mut states) {
-            let (own, others) = shared(&rest, rule.class_bits());
+            let (own, others) = split_charge(&rest, rule.class_bits());
             rule.settle(state, &own, now, actual);
             rest = others;
         }
@@ -172,7 +172,7 @@ impl Algorithm for All {
             .unwrap_or_default()
     }
 
-    /// That of a list of the members' kinds, in order.
+    /// Composes the kinds of all members, in order.
     fn state_kind(&self) -> StateKind {
         let list = const { StateKind::named("all") };
         let members = self.0.iter().map(AnyRule::state_kind);
@@ -217,7 +217,7 @@ impl Codec for Box<[Option<AnyState>]> {
                 *bytes = rest;
                 Ok(None)
             }
-            // Never several in one of several: no bytes can ask for endless depth.
+            // Lists are never nested, so no bytes lead to endless recursion.
             _ => AnyState::decode_one(bytes).map(Some),
         };
         (0..states).map(|_| state(bytes)).collect()

@@ -192,13 +192,13 @@ impl Algorithm for AnyRule {
         each!(self, rule => settle_own(rule, state, charge, now, actual))
     }
 
-    /// A state of another algorithm says nothing to this rule: it can be forgotten at once.
+    /// This rule does not read a state of another algorithm, which can be forgotten at once.
     #[inline]
     fn forgettable_at(&self, state: &AnyState) -> Timestamp {
         each!(self, rule => Own::in_any(state).map_or_else(Timestamp::default, |own| rule.forgettable_at(own)))
     }
 
-    /// That of the rule that it is.
+    /// Returns the kind of the rule that was chosen.
     #[inline]
     fn state_kind(&self) -> StateKind {
         // First, so that all others are looked up in a table.
@@ -258,7 +258,7 @@ impl Algorithm for AnyRule {
     }
 }
 
-/// Takes the state: the algorithm's own one, or that of another algorithm.
+/// Takes the state, as one of the rule's algorithm or as one of another algorithm.
 #[inline]
 fn split<S: Own>(state: &mut Option<AnyState>) -> (Option<S>, Option<AnyState>) {
     match state.take().map(S::from_any) {
@@ -297,10 +297,10 @@ fn settle_own<R: Algorithm<State: Own>>(
 }
 
 impl AnyRule {
-    /// The same rule for a request that was given the colour `class` before: 0 green, 1 yellow, 2 and
+    /// Returns the rule for a request that was given the colour `class` before: 0 green, 1 yellow, 2 and
     /// above red.
     ///
-    /// Matters to markers that are [aware](super::ThreeColor::aware) of it, alone or among [`All`].
+    /// Changes only markers that are [aware](super::ThreeColor::aware) of colours, alone or among [`All`].
     #[must_use]
     pub fn given(self, class: u8) -> Self {
         match self {

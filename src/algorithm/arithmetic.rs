@@ -8,7 +8,7 @@ pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-/// `numerator / divisor`, rounded up; most calls meet numbers of one word or a divisor of 1.
+/// Returns `numerator / divisor`, rounded up. Most calls have numbers of one word or a divisor of 1.
 #[inline]
 pub(super) fn div_ceil(numerator: u128, divisor: u64) -> u128 {
     if divisor == 1 {
@@ -20,7 +20,7 @@ pub(super) fn div_ceil(numerator: u128, divisor: u64) -> u128 {
     }
 }
 
-/// `numerator / divisor`, rounded down.
+/// Returns `numerator / divisor`, rounded down.
 #[inline]
 pub(super) fn div_floor(numerator: u128, divisor: u64) -> u128 {
     match u64::try_from(numerator) {
@@ -29,7 +29,7 @@ pub(super) fn div_floor(numerator: u128, divisor: u64) -> u128 {
     }
 }
 
-/// `x · y / z` rounded down, and whether it was rounded; for `z` < 2¹²⁶ and a quotient that fits.
+/// Returns `x · y / z` rounded down, and `true` if it was rounded; for `z` < 2¹²⁶ and a quotient that fits.
 #[inline]
 pub(super) fn mul_div(x: u128, y: u128, z: u128) -> (u128, bool) {
     match x.checked_mul(y) {
@@ -44,8 +44,8 @@ pub(super) fn mul_div(x: u128, y: u128, z: u128) -> (u128, bool) {
     }
 }
 
-/// The same where the product does not fit, unless what the powers of two in `z` leave of it does: that of a time in
-/// ticks has many.
+/// Computes [`mul_div`] for a product above 128 bits. If the product fits after a division by the powers of two in `z`, that is
+/// fast; a time in ticks has many of them.
 fn mul_div_wide(x: u128, y: u128, z: u128) -> (u128, bool) {
     let (high, low) = mul_wide(x, y);
     let zeros = z.trailing_zeros();
@@ -58,7 +58,7 @@ fn mul_div_wide(x: u128, y: u128, z: u128) -> (u128, bool) {
     (quotient, quotient * divisor != product || low << rest != 0)
 }
 
-/// The upper and the lower half of `x · y`, by their halves.
+/// Returns the upper and the lower half of `x · y`.
 fn mul_wide(x: u128, y: u128) -> (u128, u128) {
     let halves = |number: u128| (number >> 64, u128::from(number as u64));
     let ((x1, x0), (y1, y0)) = (halves(x), halves(y));
@@ -69,7 +69,7 @@ fn mul_wide(x: u128, y: u128) -> (u128, u128) {
     (x1 * y1 + upper + carry, middle << 64 | lowest)
 }
 
-/// The same for all: one bit of `x` after the other, as one divides by hand.
+/// Computes [`mul_div`] for any numbers: bit by bit of `x`, as in long division.
 #[cold]
 fn mul_div_by_bits(x: u128, y: u128, z: u128) -> (u128, bool) {
     let (whole, part) = (y / z, y % z);

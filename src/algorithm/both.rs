@@ -6,9 +6,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// Two rules on one key: a cost passes if both let it pass, and is spent on both or on neither.
+/// Two rules on one key: a cost passes if both admit it, and is spent on both or on neither.
 ///
-/// One decision answers for both: capacity, rate and what remains are the smaller ones, every wait is the
+/// The decision combines both: capacity, rate and remaining units are the smaller ones, and every wait is the
 /// longer one. Nest pairs for more rules. If one of them [may shrink when idle](Algorithm::may_shrink_when_idle), and will
 /// have become too strict for a cost by the time that the others admit it, there is no retry time.
 ///
@@ -47,7 +47,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         }
         if self.may_shrink_when_idle() {
             step.map(|decision| {
-                decision.lasting(cost.get(), |at| look_both(self, state.as_ref(), at))
+                decision.without_lapsed_waits(cost.get(), |at| look_both(self, state.as_ref(), at))
             })
         } else {
             step
@@ -57,7 +57,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
         let decision = look_both(self, state, now);
         if self.may_shrink_when_idle() {
-            decision.lasting(1, |at| look_both(self, state, at))
+            decision.without_lapsed_waits(1, |at| look_both(self, state, at))
         } else {
             decision
         }
@@ -71,7 +71,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         actual: u64,
     ) {
         let (mut a, mut b) = state.take().unwrap_or((None, None));
-        let (first, rest) = shared(charge, self.0.class_bits());
+        let (first, rest) = split_charge(charge, self.0.class_bits());
         self.0.settle(&mut a, &first, now, actual);
         self.1.settle(&mut b, &rest, now, actual);
         if a.is_some() || b.is_some() {
@@ -89,7 +89,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         a.max(b)
     }
 
-    /// That of a pair of the members' kinds, in order.
+    /// Composes the kinds of both members, in order.
     #[inline]
     fn state_kind(&self) -> StateKind {
         const { StateKind::named("pair") }
@@ -128,8 +128,8 @@ fn look_both<A: Algorithm, B: Algorithm>(
         .and(b.look(b_state, now), a.class_bits())
 }
 
-/// What a rule was charged whose classes take the lowest `bits`, and what the rest was.
-pub(super) fn shared(charge: &Charge, bits: u32) -> (Charge, Charge) {
+/// Splits a charge into one of the first rule, whose classes take the lowest `bits`, and one of the other rules.
+pub(super) fn split_charge(charge: &Charge, bits: u32) -> (Charge, Charge) {
     let below = 1_u32.checked_shl(bits).map_or(u32::MAX, |bit| bit - 1);
     let delay = None;
     let of_class = |class| charge.duplicate().with_class(class).with_delay(delay);
@@ -137,7 +137,7 @@ pub(super) fn shared(charge: &Charge, bits: u32) -> (Charge, Charge) {
     (of_class(charge.class & below), of_class(rest))
 }
 
-/// Whether a rule lets a cost pass, without spending.
+/// Returns `true` if a rule admits a cost; spends nothing.
 pub(super) fn passes<R: Algorithm>(
     rule: &R,
     state: &Option<R::State>,
@@ -147,7 +147,7 @@ pub(super) fn passes<R: Algorithm>(
     rule.look(state.as_ref(), now).would_admit(cost)
 }
 
-/// Steps, to spend or to hear the refusal; or only looks, where another rule refuses.
+/// Steps if `step` is `true`, to spend or to refuse; otherwise only looks, because another rule refuses.
 pub(super) fn step_if<R: Algorithm>(
     rule: &R,
     state: &mut Option<R::State>,
@@ -162,7 +162,7 @@ pub(super) fn step_if<R: Algorithm>(
     }
 }
 
-/// One step for two that were made together; the classes of the first one take `class_bits`.
+/// Joins two steps into one; the classes of the first one take `class_bits`.
 pub(super) fn join(a: Step, b: Step, class_bits: u32) -> Step {
     let decision = a.decision().and(b.decision(), class_bits);
     match (a, b) {

@@ -37,14 +37,14 @@ pub trait Codec: Sized {
     /// When they begin with no state of this type in a version that this program knows.
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error>;
 
-    /// The state as bytes.
+    /// Returns the state as bytes.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode(&mut bytes);
         bytes
     }
 
-    /// The state that these bytes are.
+    /// Decodes a state from all of the bytes.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ pub(super) fn take_instant(bytes: &mut &[u8]) -> Result<Timestamp, Error> {
     take_number(bytes).map(Timestamp::from_nanos)
 }
 
-/// A state that may not be there.
+/// A state or none.
 impl<S: Codec> Codec for Option<S> {
     fn encode(&self, bytes: &mut Vec<u8>) {
         match self {

@@ -15,7 +15,7 @@ use crate::decision::{Cost, Decision};
 #[derive(Clone, Copy, Debug)]
 pub struct Meter<'a>(Kind<'a>);
 
-/// A [`Meter`] by what it counts.
+/// The rule of a [`Meter`], by its algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind<'a> {
     Bucket(&'a TokenBucket),
@@ -23,28 +23,28 @@ pub(crate) enum Kind<'a> {
     Window(&'a FixedWindow),
 }
 
-/// What counts in marks.
+/// A rule that counts in marks.
 pub(crate) trait Metering {
-    /// How far its marks can be ahead of the time, in ticks.
+    /// The greatest distance of its marks ahead of the time, in ticks.
     const AHEAD: u64;
 
-    /// As [`Meter::shape`].
+    /// See [`Meter::shape`].
     fn shape(&self) -> PackedKind;
 
-    /// Whether marks of this shape say to the rule what its own say.
+    /// Returns `true` if marks of this shape mean the same to the rule as its own.
     #[inline(always)]
     fn reads(&self, shape: PackedKind) -> bool {
         self.shape() == shape
     }
 
-    /// Whether its marks matter no longer than those of a shape that it [reads](Self::reads).
+    /// Returns `true` if its marks matter no longer than those of a shape that it [reads](Self::reads).
     #[inline(always)]
     fn keeps_to(&self, shape: PackedKind) -> bool {
         let _ = shape;
         true
     }
 
-    /// As [`Meter::step`], where the mark is of a shape that it [reads](Self::reads).
+    /// Steps on a mark of a shape that it [reads](Self::reads); see [`Meter::step`].
     fn step_mark(
         &self,
         mark: PackedState,
@@ -52,7 +52,7 @@ pub(crate) trait Metering {
         cost: Cost,
     ) -> (Option<PackedState>, Decision);
 
-    /// As [`Meter::step`].
+    /// See [`Meter::step`].
     fn step_debt(
         &self,
         debt: Option<PackedState>,
@@ -60,12 +60,12 @@ pub(crate) trait Metering {
         cost: Cost,
     ) -> (Option<PackedState>, Decision);
 
-    /// As [`Meter::floor`].
+    /// See [`Meter::floor`].
     fn floor(&self, now: StoreTime) -> PackedState;
 }
 
 impl<'a> Meter<'a> {
-    /// By what it counts: for whoever is in a hurry, and chooses once.
+    /// Returns the rule by its algorithm, so that a fast path can choose once.
     #[inline(always)]
     pub(crate) fn kind(self) -> Kind<'a> {
         self.0
@@ -81,13 +81,13 @@ impl<'a> Meter<'a> {
         Self(Kind::Queue(rule))
     }
 
-    /// Of a rule that has one.
+    /// Creates the meter of a rule that has one.
     #[inline]
     pub(super) fn of_window(rule: &'a FixedWindow) -> Self {
         Self(Kind::Window(rule))
     }
 
-    /// What the marks of this rule say, and for how long.
+    /// Returns the kind of the rule's marks, and the time for which they matter.
     #[inline]
     pub fn shape(self) -> PackedKind {
         match self.0 {
@@ -97,9 +97,9 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Spends `cost` if the rule allows it: the new mark if so, which is above the former one, and the decision.
+    /// Spends `cost` if the rule allows it. Returns the new mark, which is above the former one, if so; and the decision.
     ///
-    /// `None` is a key that was never seen, or is forgotten. A mark may be one of any shape: it is read as a
+    /// `None` is a key that is new or forgotten. A mark may have any shape: it is read as a
     /// [debt](PackedKind::DEBT).
     #[inline]
     pub fn step(
@@ -115,7 +115,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// What all marks lie above that this rule makes of keys which were never seen.
+    /// Returns a mark below all those that this rule makes for new keys.
     pub(crate) fn floor(self, now: StoreTime) -> PackedState {
         match self.0 {
             Kind::Bucket(rule) => rule.floor(now),

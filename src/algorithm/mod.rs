@@ -1,4 +1,4 @@
-//! How a key's state, the time and a cost become a decision.
+//! Rules: each computes a decision from a key's state, the time and a cost.
 //!
 //! Everything here is pure: no clock is read, no lock taken, no random number drawn. A step
 //! may be run again for the same request after a lost race.
@@ -67,12 +67,12 @@ pub mod packed {
 
 registry::algorithms!(modules);
 
-/// A rule: decides from what is remembered of a key.
+/// A rule: decides on a call from the state of its key.
 ///
 /// A value of this type is small and travels along with each call; a
 /// [store](crate::store::Store) remembers only the [`State`](Self::State). So a rule can be swapped while
-/// running. Within one algorithm and for a remembered key that mints nothing: an
-/// exhausted client stays exhausted, and what exceeds a new capacity is cut. A rule of another algorithm has a state of its
+/// running. Within one algorithm, a swap adds no allowance for a key that has a state: an
+/// exhausted client stays exhausted, and usage is cut to the new capacity. A rule of another algorithm has a state of its
 /// own beside it ([`state_kind`](Self::state_kind)).
 ///
 /// # Laws
@@ -84,9 +84,9 @@ registry::algorithms!(modules);
 /// - A cost above the capacity is always refused, without a retry time.
 /// - `remaining` is the greatest cost that passes at the same instant, and
 ///   `retry_after` the least wait after which the same call passes.
-/// - From [`forgettable_at`](Self::forgettable_at) on, no state at all gives the same decisions.
-/// - Where `now` lies before the state's last write, time stands still at that write.
-/// - A rule that can delay a call says so ([`may_delay`](Self::may_delay)).
+/// - From [`forgettable_at`](Self::forgettable_at) on, a key without a state gets the same decisions.
+/// - If `now` lies before the state's last write, time stands still at that write.
+/// - A rule that can delay a call returns `true` from [`may_delay`](Self::may_delay).
 /// - Rules of one [kind](Self::state_kind) read each other's states, and a rule [for one key](Self::for_key) keeps the kind.
 /// - The numbers of decisions come out the same on every machine: no floats.
 ///
@@ -159,10 +159,10 @@ pub trait Algorithm: Clone {
 
     /// Spends `cost` if the rule allows it.
     ///
-    /// May be run again after a lost race. `None` is a key that was never seen, or is forgotten.
+    /// May be run again after a lost race. `None` is a key that is new or forgotten.
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step;
 
-    /// What could be spent now. Changes nothing.
+    /// Returns the decision that a call of one unit would get. Changes nothing.
     ///
     /// `remaining` is the greatest cost that would pass, `retry_after` is for one unit.
     fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision;
@@ -173,7 +173,7 @@ pub trait Algorithm: Clone {
     /// refill has restored already, and never reaches out of the window that was charged.
     fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64);
 
-    /// From when on this state says no more than no state at all.
+    /// Returns the instant from which on a key without a state gets the same decisions as one with this state.
     ///
     /// Stores derive expiry and eviction from it.
     fn forgettable_at(&self, state: &Self::State) -> Timestamp;
@@ -192,7 +192,7 @@ pub trait Algorithm: Clone {
         StateKind::default()
     }
 
-    /// How many bits of [`Charge::class`] this rule's classes take; 0, the default, for one class alone.
+    /// Returns the number of bits of [`Charge::class`] that this rule's classes take. The default, 0, is for a single class.
     fn class_bits(&self) -> u32 {
         0
     }
@@ -206,18 +206,17 @@ pub trait Algorithm: Clone {
         false
     }
 
-    /// Whether [`step`](Self::step) can answer [`Verdict::Delay`](crate::Verdict::Delay).
+    /// Returns `true` if [`step`](Self::step) can return [`Verdict::Delay`](crate::Verdict::Delay).
     ///
-    /// A limit refuses such a rule when it is built, if the crate was built without the feature `tokio`: nothing could hold
-    /// its requests. `false` by default.
+    /// Without the feature `tokio` requests cannot be delayed, so building a limit with such a rule fails. `false` by default.
     #[inline]
     fn may_delay(&self) -> bool {
         false
     }
 
-    /// This rule as one key meets it, by the key's digest, where keys meet it differently.
+    /// Returns the rule for one key, by the key's digest, if the rule differs between keys.
     ///
-    /// Stores ask before they decide. `None`, the default, is a rule that is the same for all keys.
+    /// Stores call this before they decide. `None`, the default, is for a rule that is the same for all keys.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         let _ = digest;
@@ -257,7 +256,7 @@ pub trait Algorithm: Clone {
     }
 }
 
-/// What [`Algorithm::step`] did.
+/// The result of [`Algorithm::step`]: a decision, and if the state has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The state is as it was: a store need write nothing.
@@ -267,7 +266,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The decision.
+    /// Returns the decision.
     #[inline]
     pub fn decision(self) -> Decision {
         match self {
@@ -275,7 +274,7 @@ impl Step {
         }
     }
 
-    /// The same step with another decision.
+    /// Replaces the decision.
     fn map(self, change: impl FnOnce(Decision) -> Decision) -> Self {
         match self {
             Self::Kept(decision) => Self::Kept(change(decision)),

@@ -1,8 +1,8 @@
-//! What a mark says, and for how long.
+//! The kind of a mark, and the time for which it matters.
 
 use super::packed_state::PackedState;
 
-/// What a [`PackedState`] says, and for how long it matters: what a store keeps beside it.
+/// The kind of a [`PackedState`], and the time for which it matters; a store keeps it beside the mark.
 ///
 /// | mark of | it is | it matters |
 /// |---|---|---|
@@ -10,16 +10,16 @@ use super::packed_state::PackedState;
 /// | a queue | when the queue is idle again | until then |
 /// | a window | when the window began, and a tick for each unit that was counted | as long as the window |
 /// | a debt | any of these: each rule reads it as its own | – |
-// In two bits the kind, that of buckets being the highest: of two shapes of buckets, the greater is the longer one.
+// The highest two bits are the kind, and that of buckets is the greatest: of two shapes of buckets, the greater one is longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedKind(u64);
 
-/// What a [`PackedState`] says.
+/// The kind of a [`PackedState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
     Debt,
     Queue,
-    /// Of so many ticks.
+    /// Of this length in ticks.
     Window(u64),
     Bucket,
 }
@@ -31,19 +31,19 @@ const WINDOW: u64 = 2 << KIND_SHIFT;
 const BUCKET: u64 = 3 << KIND_SHIFT;
 
 impl PackedKind {
-    /// What was owed by a key of which no more is known.
+    /// The usage of a key whose algorithm is not known.
     pub const DEBT: Self = Self(0);
 
     pub(super) const QUEUE: Self = Self(QUEUE);
 
-    /// A bucket that fills in so many ticks, at most [`PackedState::LONGEST`].
+    /// Creates the shape of a bucket that fills in `full` ticks, at most [`PackedState::LONGEST`].
     #[inline]
     pub(super) const fn bucket(full: u64) -> Self {
         debug_assert!(full <= PackedState::LONGEST);
         Self(BUCKET | full)
     }
 
-    /// A window of so many ticks, at most [`PackedState::LONGEST`].
+    /// Creates the shape of a window of `period` ticks, at most [`PackedState::LONGEST`].
     #[inline]
     pub(super) const fn window(period: u64) -> Self {
         debug_assert!(period <= PackedState::LONGEST);
@@ -59,22 +59,22 @@ impl PackedKind {
         }
     }
 
-    /// How long after its instant a mark matters, in ticks.
+    /// Returns the time for which a mark matters after its instant, in ticks.
     #[inline]
     pub const fn lasts(self) -> u64 {
         self.0 & LASTS
     }
 
-    /// Whether it is one of a bucket; the marks of all of them say the same.
+    /// Returns `true` for a bucket; the marks of all buckets have the same meaning.
     #[inline]
     pub(crate) const fn is_bucket(self) -> bool {
         self.0 >= BUCKET
     }
 
-    /// The shape of what rules of both shapes have charged, this one before the other.
+    /// Returns the shape of a mark that rules of both shapes have charged, this one first.
     ///
-    /// All buckets read one mark, and it matters to the longest of them. Of other shapes the last one replaces
-    /// what was there before.
+    /// All buckets read one mark, which matters as long as it does to the longest of them. Of other shapes, the last one
+    /// replaces the former.
     #[inline]
     pub(crate) const fn or_longer(self, other: Self) -> Self {
         if self.is_bucket() && other.is_bucket() && self.lasts() > other.lasts() {
@@ -84,13 +84,13 @@ impl PackedKind {
         }
     }
 
-    /// The shape as a number above zero; that of a longer bucket is greater.
+    /// Returns the shape as a number above zero; that of a longer bucket is greater.
     #[inline]
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
 
-    /// The shape of a [`number`](Self::number); that of a [debt](Self::DEBT) for 0.
+    /// Returns the shape of a [`number`](Self::number); 0 is a [debt](Self::DEBT).
     #[inline]
     pub(crate) const fn of_number(number: u64) -> Self {
         Self(number)

@@ -3,11 +3,11 @@
 use super::ticks::PER_NANO;
 use crate::time::Timestamp;
 
-/// A state that is one instant: for a token bucket, when it was last empty. What it is for others, and for how long it
-/// matters, is its [`PackedKind`](super::PackedKind).
+/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its [`PackedKind`](super::PackedKind) is the
+/// meaning for other rules, and the time for which it matters.
 ///
-/// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can keep a mark in a word of 64 bits, and replace it
-/// without a lock.
+/// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can keep a mark in a word of
+/// 64 bits, and replace it without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PackedState(u64);
 
@@ -16,10 +16,10 @@ impl PackedState {
     pub const MAX: Self = Self((1 << 62) - 1);
     /// The ticks in a nanosecond.
     pub const PER_NANO: u64 = PER_NANO;
-    /// The longest that a rule's marks may matter, in ticks: two years.
+    /// The longest time for which a rule's marks may matter, in ticks: two years.
     pub const LONGEST: u64 = 2 * 365 * 86_400_000_000_000 * Self::PER_NANO;
 
-    /// The mark so many ticks after the scale's beginning, or [`MAX`](Self::MAX).
+    /// Creates the mark `ticks` ticks after the scale's beginning, or [`MAX`](Self::MAX).
     #[inline]
     pub const fn new(ticks: u64) -> Self {
         if ticks < Self::MAX.0 {
@@ -29,41 +29,41 @@ impl PackedState {
         }
     }
 
-    /// The mark that fits into a word of a table, of at most 60 bits.
+    /// Creates a mark that fits into a word of a table, of at most 60 bits.
     #[inline]
     pub(crate) const fn of_60_bits(ticks: u64) -> Self {
         debug_assert!(ticks <= Self::MAX.0);
         Self(ticks)
     }
 
-    /// Thirds of a nanosecond since the scale's beginning.
+    /// Returns the ticks since the scale's beginning.
     #[inline]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// As many ticks later, or earlier; within the scale.
+    /// Returns the mark this many ticks later, or earlier; within the scale.
     #[inline]
     #[must_use]
     pub const fn shifted(self, ticks: i64) -> Self {
         Self::new(self.0.saturating_add_signed(ticks))
     }
 
-    /// The mark of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this moment.
+    /// Returns the mark of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this moment.
     #[inline]
     pub(super) const fn before(self, level: i64) -> Self {
         // Every moment has that much of the scale before it.
         Self(self.0 - level as u64)
     }
 
-    /// As many ticks later, up to [`LONGEST`](Self::LONGEST) after a moment.
+    /// Returns the mark this many ticks later, up to [`LONGEST`](Self::LONGEST) after a moment.
     #[inline]
     pub(super) const fn after(self, ticks: u64) -> Self {
         // Every moment has that much of the scale after it.
         Self(self.0 + ticks)
     }
 
-    /// Thirds of a nanosecond from `earlier` to this one; below zero if that is later.
+    /// Returns the ticks from `earlier` to this one; below zero if that is later.
     #[inline]
     pub const fn since(self, earlier: Self) -> i64 {
         // Both are below 2^62.
@@ -81,7 +81,7 @@ pub struct StoreTime {
 }
 
 impl StoreTime {
-    /// The moment `at`, on the scale of a store that was made at `made` or before.
+    /// Creates the moment `at`, on the scale of a store that was made at `made` or before.
     ///
     /// The scale begins two years before `made`, so that every bucket that matters lies on it, and goes on for two
     /// years after the latest moment.
@@ -98,19 +98,19 @@ impl StoreTime {
         Self { at, mark, epoch }
     }
 
-    /// The instant.
+    /// Returns the instant.
     #[inline]
     pub const fn at(self) -> Timestamp {
         self.at
     }
 
-    /// The instant as a mark.
+    /// Returns the instant as a mark.
     #[inline]
     pub const fn mark(self) -> PackedState {
         self.mark
     }
 
-    /// The instant of a mark on the scale, in ticks, rounded up to a nanosecond.
+    /// Returns the instant of a mark on the scale, in ticks, rounded up to a nanosecond.
     pub(crate) fn instant_of(self, mark: u64) -> Timestamp {
         let per_nano = i128::from(PackedState::PER_NANO);
         let ahead = i128::from(mark) - i128::from(self.mark.0);
@@ -118,13 +118,13 @@ impl StoreTime {
         Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }
 
-    /// Thirds of a nanosecond from the Unix epoch to a mark that is not before it, modulo 2⁶⁴; told without a clock.
+    /// Returns the ticks from the Unix epoch to a mark that is not before it, modulo 2⁶⁴; independent of the instant.
     #[inline]
     pub(super) const fn since_epoch(self, mark: PackedState) -> u64 {
         mark.0.wrapping_sub(self.epoch)
     }
 
-    /// The mark so many ticks after an instant, if it lies on the scale.
+    /// Returns the mark `ticks` ticks after an instant, if it lies on the scale.
     pub(super) fn mark_after(self, at: Timestamp, ticks: i64) -> Option<PackedState> {
         let since = i128::from(at.as_nanos()) - i128::from(self.at.as_nanos());
         let shift = since * i128::from(PackedState::PER_NANO) + i128::from(ticks);

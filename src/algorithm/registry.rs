@@ -75,7 +75,7 @@ pub(crate) struct Lua {
     pub(crate) folder: &'static str,
     /// The algorithm's number in scripts.
     pub(crate) kind: i64,
-    /// Sets `shapes[KIND]`, whether numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten.
+    /// Sets `shapes[KIND]`, which checks that numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten.
     pub(crate) step: &'static str,
     /// Sets `settles[KIND]`, and uses the local functions of `step`.
     pub(crate) settle: &'static str,

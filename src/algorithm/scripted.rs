@@ -7,7 +7,7 @@ use super::TokenBucket;
 use super::{
     Algorithm, All, AnyRule,
     any::{Own, each},
-    both::shared,
+    both::split_charge,
     registry::algorithms,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
     }
 }
 
-/// What the states of a rule with these parts begin with, and no state of another kind.
+/// Returns the numbers that the states of a rule with these parts begin with, and no state of another kind.
 #[cfg(feature = "redis")]
 pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
     match parts.first().map(Vec::as_slice) {
@@ -43,7 +43,7 @@ pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
     }
 }
 
-/// The greatest number of a [`Part`], below 2⁵³: to that one, greater ones are rounded.
+/// The greatest number of a [`Part`], just below 2⁵³: greater numbers may be rounded to 2⁵³.
 const MOST: u64 = (1 << 53) - 1;
 /// The greatest of two factors whose product a script divides exactly, 2⁵¹.
 pub(super) const MOST_FACTOR: u128 = 1 << 51;
@@ -157,12 +157,12 @@ fn charge_part(charge: &Charge, actual: u64) -> Part {
     ]
 }
 
-/// The state of a rule that has one part.
+/// Returns the state of a rule that has one part.
 pub(super) fn only(parts: &[Option<Part>]) -> Option<&[i64]> {
     parts.first()?.as_deref()
 }
 
-/// What is wrong with a rule whose numbers do not fit.
+/// Returns the error of a rule whose numbers do not fit.
 fn too_large(rule: &impl Display) -> Error {
     Error::new(format!(
         "the rule `{rule}` does not fit into a script's numbers: expected limits below 2^53, and less than 2^53 microseconds \
@@ -170,7 +170,7 @@ fn too_large(rule: &impl Display) -> Error {
     ))
 }
 
-/// A number that fits, or the error of its rule.
+/// Returns the number if it fits, or the error of its rule.
 pub(super) fn fitting(number: u128, rule: &impl Display) -> Result<i64, Error> {
     if number <= u128::from(MOST) {
         Ok(number as i64)
@@ -179,7 +179,7 @@ pub(super) fn fitting(number: u128, rule: &impl Display) -> Result<i64, Error> {
     }
 }
 
-/// Nanoseconds as whole microseconds, or the error of a rule that has others.
+/// Returns nanoseconds in microseconds, or an error if they are not whole ones.
 pub(super) fn micros(nanos: u64, rule: &impl Display) -> Result<i64, Error> {
     if nanos.is_multiple_of(MICRO) {
         return fitting((nanos / MICRO).into(), rule);
@@ -193,28 +193,28 @@ pub(super) fn micros(nanos: u64, rule: &impl Display) -> Result<i64, Error> {
 /// Nanoseconds in a microsecond.
 pub(super) const MICRO: u64 = 1000;
 
-/// A number from zero on that a script wrote.
+/// Returns a number that a script wrote, if it is in range and not below zero.
 pub(super) fn natural(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| *number <= MOST)
 }
 
-/// An instant that a script wrote.
+/// Returns an instant that a script wrote, if it is in range.
 pub(super) fn instant(micros: i64) -> Option<Timestamp> {
     let nanos = natural(micros)? * MICRO;
     Some(Timestamp::from_nanos(nanos))
 }
 
-/// An instant for a script, no earlier.
+/// Returns an instant for a script, rounded up.
 pub(super) fn in_micros(at: Timestamp) -> i64 {
     at.as_nanos().div_ceil(MICRO) as i64
 }
 
-/// A count for a script, cut to its numbers.
+/// Returns a count for a script, cut to its numbers.
 pub(super) fn count(units: u64) -> i64 {
     units.min(MOST) as i64
 }
 
-/// The same of a wider one.
+/// Returns a count in 128 bits for a script, cut to its numbers.
 pub(super) fn most(units: u128) -> i64 {
     units.min(MOST.into()) as i64
 }
@@ -245,7 +245,7 @@ impl Scripted for AnyRule {
 }
 
 impl All {
-    /// The part in front of rules and states, which tells the kinds of the others: all of them together are the kind.
+    /// Returns the part in front of rules and states. It contains the kinds of the members, which together are the kind.
     fn head(&self) -> Part {
         let kinds = self.rules().iter().map(AnyRule::kind);
         [All::KIND].into_iter().chain(kinds).collect()
@@ -293,7 +293,7 @@ impl Scripted for All {
         parts.push(Vec::new());
         let mut rest = charge.duplicate();
         for rule in self.rules() {
-            let (own, others) = shared(&rest, rule.class_bits());
+            let (own, others) = split_charge(&rest, rule.class_bits());
             rule.charge_parts(&own, actual, parts);
             rest = others;
         }

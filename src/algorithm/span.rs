@@ -24,7 +24,7 @@ impl Span {
     /// The longest span, in ticks.
     pub(super) const MAX_TICKS: u128 = (1 << 96) - 1;
 
-    /// The span of so many ticks, or the longest.
+    /// Creates the span of this many ticks, or the longest.
     #[inline]
     pub(super) fn from_ticks(ticks: u128) -> Self {
         let ticks = ticks.min(Self::MAX_TICKS);
@@ -39,11 +39,10 @@ impl Span {
         u128::from(self.nanos) << Self::BITS | u128::from(self.part)
     }
 
-    /// The span that is worth `units` where a nanosecond is worth `per_nano` ≤ 2⁶² units, rounded up.
+    /// Creates the span of `units`, of which a nanosecond has `per_nano` ≤ 2⁶², rounded up.
     ///
-    /// [`units`](Self::units) rounds down, and the error, below `per_nano / 2³²` units, never reaches the next
-    /// unit where `per_nano` ≤ 2³²: what was put in comes out exactly. Where it is larger, or another one
-    /// reads the span, less than 2⁻³² ns is gained.
+    /// [`units`](Self::units) rounds down. The error is below `per_nano / 2³²` units, so if `per_nano` ≤ 2³² the same number
+    /// of units comes out. If it is larger, or the span is read with another `per_nano`, less than 2⁻³² ns is gained.
     pub(super) fn from_units(units: u128, per_nano: u64) -> Self {
         let nanos = div_floor(units, per_nano);
         let rest = units - nanos * u128::from(per_nano);
@@ -52,7 +51,7 @@ impl Span {
         Self::from_ticks((nanos.min(1 << 64) << Self::BITS) + part)
     }
 
-    /// The span [from](Self::from_units) these units, which is likely to be this one: that is told without a division.
+    /// Creates the span [of these units](Self::from_units). If it is this span, as is likely, that takes no division.
     #[inline]
     pub(super) fn replaced(self, units: u128, per_nano: u64) -> Self {
         let per_nano_wide = u128::from(per_nano);
@@ -67,7 +66,7 @@ impl Span {
         Self::from_units(units, per_nano)
     }
 
-    /// What the span is worth where a nanosecond is worth `per_nano` ≤ 2⁶² units, rounded down.
+    /// Returns the span in units, of which a nanosecond has `per_nano` ≤ 2⁶², rounded down.
     #[inline]
     pub(super) fn units(self, per_nano: u64) -> u128 {
         let part = u128::from(self.part) * u128::from(per_nano);

@@ -41,7 +41,8 @@ impl StateKind {
 
     /// Returns the kind of a composition of this kind and one more member.
     ///
-    /// Begin with the name of the composition: then the order of the members counts. It is one more round of FNV-1a, with the other kind as one word of 64 bits in the place of a byte.
+    /// Begin with the name of the composition: then the order of the members counts. It is one more round of FNV-1a, with the
+    /// other kind as one word of 64 bits in the place of a byte.
     #[must_use]
     pub const fn with(self, member: Self) -> Self {
         Self((self.0 ^ member.0).wrapping_mul(PRIME))

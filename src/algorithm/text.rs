@@ -1,4 +1,4 @@
-//! Reading a rule's text, word by word, with the column of whatever is wrong.
+//! A parser of a rule's text, word by word, whose errors have a column.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The first word: an algorithm's name, with its column.
+    /// Returns the first word, which is an algorithm's name, and its column.
     pub(super) fn first(text: &'a str) -> Option<(&'a str, usize)> {
         let word = Self::of(text).words.next()?;
         Some((word.text, word.at + 1))
@@ -91,7 +91,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Where the next word begins, or where the text ends.
+    /// Returns the column of the next word, or of the end of the text.
     pub(super) fn column(&mut self) -> usize {
         let end = self.text.trim_end().len();
         self.words.peek().map_or(end, |word| word.at) + 1
@@ -116,7 +116,7 @@ impl<'a> Words<'a> {
             .map_err(|error: Error| error.shifted(word.at))
     }
 
-    /// That nothing follows.
+    /// Checks that no word follows.
     pub(super) fn end(&mut self) -> Result<(), Error> {
         self.words.next().map_or(Ok(()), |word| {
             Err(Error::new(format!(
@@ -127,7 +127,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// What follows, as settings `name=value` in any order, each at most once.
+    /// Takes the remaining words as settings `name=value` in any order, each at most once.
     pub(super) fn settings<const N: usize>(
         &mut self,
         names: &[&'static str; N],
@@ -178,12 +178,12 @@ impl Setting<'_> {
         .at_column(self.at + 1)
     }
 
-    /// One of some words.
+    /// Returns the value as it is written.
     pub(super) fn word(&self) -> &str {
         self.value
     }
 
-    /// A setting that is there or not, and has no value.
+    /// Checks that the setting has no value.
     pub(super) fn flag(&self) -> Result<(), Error> {
         if self.value.is_empty() {
             return Ok(());
@@ -191,7 +191,7 @@ impl Setting<'_> {
         Err(self.error(&format!("none; write `{}` alone", self.name)))
     }
 
-    /// A number with at most three decimals, in thousandths.
+    /// Parses a number with at most three decimals, in thousandths.
     pub(super) fn thousandths(&self) -> Result<u64, Error> {
         let (whole, part) = self.value.split_once('.').unwrap_or((self.value, "0"));
         let digits = part.len() as u32;
@@ -231,7 +231,7 @@ impl Setting<'_> {
             })
     }
 
-    /// What a builder makes of the value; its error points here.
+    /// Builds something with a value of this setting; an error gets the setting's column.
     pub(super) fn apply<V, T>(
         &self,
         value: V,

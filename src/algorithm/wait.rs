@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ticks::PER_NANO;
 
-/// A duration of so many nanoseconds, cut to [`Duration::MAX`].
+/// Returns a duration of nanoseconds, cut to [`Duration::MAX`].
 #[inline]
 pub(super) fn duration(nanos: u128) -> Duration {
     const SECOND: u128 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! How fast a key that is warming up may go: what both forms of the warm-up share.
+//! The curve of both forms of the warm-up: the interval between calls by the warmth of a key.
 
 use std::{fmt, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
 /// grows in a straight line up to the cold interval at the maximum; to spend the permits from the maximum down to
 /// the threshold takes just the period.
 ///
-/// All is measured as time, which is the same for all rates: a permit is a stable interval. With the period `over`
-/// and the cold factor f the threshold is over/(f − 1), and the maximum lies 2·over/(f + 1) above it. And it is
-/// counted from the maximum: **warmth** is what lacks to it, so that a cold key has none, whatever the rule. At a
-/// warmth w the interval is stable · (f − (f − 1)·w/climb), from `climb` on the stable one.
+/// Permits are measured as time, so that the numbers are the same for all rates: a permit is a stable interval. With the period
+/// `over` and the cold factor f, the threshold is over/(f − 1), and the maximum lies 2·over/(f + 1) above it. **Warmth** is the
+/// distance to the maximum, so a cold key has none, whatever the rule. At a warmth w the interval is
+/// stable · (f − (f − 1)·w/climb), from `climb` on the stable one.
 ///
 /// The climb is rounded up to whole nanoseconds and the threshold down, so that a key is a little colder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,12 +27,12 @@ pub(super) struct Curve {
     pub(super) over: u64,
     /// The warmth of a key that goes at the full rate: from the maximum to the threshold, in nanoseconds.
     pub(super) climb: u64,
-    /// The greatest warmth, where nothing is stored: at least the climb, in nanoseconds.
+    /// The greatest warmth, with no permits stored: at least the climb, in nanoseconds.
     pub(super) most: u64,
     /// The cold factor less 1 is `rise / step`, reduced; so the factor is `(rise + step) / step`.
     pub(super) rise: u32,
     pub(super) step: u32,
-    /// A permit costs so many units and a nanosecond brings `per_nano`, reduced.
+    /// The price of a permit in units, of which a nanosecond adds `per_nano`; the ratio is reduced.
     pub(super) per_permit: u64,
     /// At most 2⁴⁰.
     pub(super) per_nano: u64,
@@ -49,9 +49,9 @@ const THOUSAND: u64 = 1000;
 const MOST_COLD: u64 = 1000 * THOUSAND;
 
 impl Curve {
-    /// The curve for a period of 1 ns to 73 years, and a cold factor above 1 and up to 1000, in thousandths.
+    /// Creates the curve for a period of 1 ns to 73 years, and a cold factor above 1 and up to 1000, in thousandths.
     ///
-    /// `None` where its maximum is above 73 years.
+    /// Returns `None` if its maximum is above 73 years.
     pub(super) const fn of(quota: Quota, over: u64, cold: u64) -> Option<Self> {
         let twice = 2 * THOUSAND as u128 * over as u128;
         let climb = twice.div_ceil((cold + THOUSAND) as u128);
@@ -94,12 +94,12 @@ impl Curve {
             })
     }
 
-    /// The cold factor, in thousandths.
+    /// Returns the cold factor, in thousandths.
     pub(super) const fn cold(&self) -> u64 {
         THOUSAND * (self.rise + self.step) as u64 / self.step as u64
     }
 
-    /// Writes what is not the default.
+    /// Writes the settings that are not the defaults.
     pub(super) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.over != OVER {
             f.write_str(" over=")?;
@@ -112,7 +112,7 @@ impl Curve {
     }
 }
 
-/// A cold factor that can be, in thousandths.
+/// Checks a cold factor, in thousandths.
 pub(super) fn checked_cold(cold: u64) -> Result<u64, Error> {
     if (THOUSAND + 1..=MOST_COLD).contains(&cold) {
         return Ok(cold);
@@ -124,14 +124,14 @@ pub(super) fn checked_cold(cold: u64) -> Result<u64, Error> {
     )))
 }
 
-/// A setting for a cold factor, or the default.
+/// Returns the cold factor of a setting, or the default.
 pub(super) fn cold_of(setting: Option<Setting<'_>>) -> Result<u64, Error> {
     setting.map_or(Ok(COLD), |word| {
         word.apply(word.thousandths()?, checked_cold)
     })
 }
 
-/// What is built over the time of a setting, or the default; its error points at the setting.
+/// Builds something with the time of a setting, or with the default; an error gets the setting's column.
 pub(super) fn built_over<T>(
     setting: Option<Setting<'_>>,
     build: impl FnOnce(Duration) -> Result<T, Error>,

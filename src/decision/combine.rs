@@ -98,7 +98,7 @@ impl Decision {
     /// While a key is idle, each rule admits a cost from some instant on, and a rule that
     /// [may shrink](crate::algorithm::Algorithm::may_shrink_when_idle) admits it up to some instant. So if they do not all admit it
     /// at the longest of their waits, they never will.
-    pub(crate) fn lasting(self, asked: u64, look: impl Fn(Timestamp) -> Self) -> Self {
+    pub(crate) fn without_lapsed_waits(self, asked: u64, look: impl Fn(Timestamp) -> Self) -> Self {
         let at_last = |wait: Duration, cost: u64| {
             let at = u64::try_from(wait.as_nanos()).ok();
             let at = at.and_then(|wait| self.at.as_nanos().checked_add(wait));

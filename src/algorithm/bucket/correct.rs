@@ -27,7 +27,7 @@ impl Bucket<'_, i128> {
         corrected.map(|corrected| corrected.level)
     }
 
-    /// Corrects a charge that ends at `end` on the time axis, in nanoseconds, or later; `None` is behind all others.
+    /// Corrects a charge that ends at `end` on the time axis, in nanoseconds, or later; `None` for the last charge.
     pub(in crate::algorithm) fn correct(
         &self,
         known: Option<&BucketLevel>,
@@ -63,9 +63,9 @@ impl Bucket<'_, i128> {
         })
     }
 
-    /// Gives back so many parts of a tick of a charge that ends at `end`.
+    /// Gives back `parts` parts of a tick of a charge that ends at `end`, at most the part of the charge behind the last write.
     ///
-    /// No call came after the last write. Until then refill has restored what lay before it.
+    /// Refill has restored what lies before the last write, and no call came after it.
     fn give_back(
         &self,
         known: &BucketLevel,
@@ -75,7 +75,7 @@ impl Bucket<'_, i128> {
     ) -> Option<Corrected> {
         let (full, written_at) = (self.full_in_parts(), known.written_at);
         let level = known.level.parts();
-        // To what is above the burst, no refill has come.
+        // No refill was added to a level above the burst.
         let is_overfull = level > full;
         let (parts, most) = match end {
             Some(end) if !is_overfull => {
@@ -98,7 +98,7 @@ impl Bucket<'_, i128> {
         })
     }
 
-    /// Returns where a charge ends on the time axis at least, in nanoseconds: as if the bucket had been full.
+    /// Returns the earliest end of a charge on the time axis, in nanoseconds: its end if the bucket was full.
     pub(in crate::algorithm) fn least_end(&self, charge: &Charge) -> i128 {
         let price = self.units.price_in_parts(charge.cost);
         i128::from(charge.at.as_nanos()) + price / PARTS_PER_NANO
@@ -108,6 +108,6 @@ impl Bucket<'_, i128> {
 /// A bucket after a correction.
 pub(in crate::algorithm) struct Corrected {
     pub(in crate::algorithm) level: BucketLevel,
-    /// How much fuller it is than before, in parts of a tick; below zero if more was taken.
+    /// The level after the correction less the one before, in parts of a tick; below zero if more was taken.
     pub(in crate::algorithm) gained: i128,
 }

@@ -23,8 +23,8 @@ pub(in crate::algorithm) struct Fill<N> {
     /// In units of the rate; below zero in debt.
     pub(in crate::algorithm) level: N,
     pub(in crate::algorithm) at: Timestamp,
-    /// How many nanoseconds the bucket has been as full as it gets; `None` for a new key. 0 if the bucket starts full, where the
-    /// number does not matter.
+    /// The nanoseconds for which the bucket has been full; `None` for a new key. 0 if the bucket starts full: then the number
+    /// does not matter.
     pub(in crate::algorithm) full_for: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub(in crate::algorithm) struct Fill<N> {
 pub(in crate::algorithm) struct Bucket<'a, N> {
     pub(in crate::algorithm) rule: &'a TokenBucket,
     pub(in crate::algorithm) units: Units<N>,
-    /// Whether a new key is like one that has been left alone.
+    /// `true` if the bucket of a new key is full, as that of an idle key is.
     pub(in crate::algorithm) starts_full: bool,
 }
 
@@ -57,7 +57,7 @@ impl TokenBucket {
         }
     }
 
-    /// Returns when a bucket that is left alone cannot be told from a new one.
+    /// Returns when an idle bucket can be forgotten, because a new key gets the same decisions.
     #[inline]
     pub(in crate::algorithm) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
         if self.is_plain {
@@ -67,7 +67,7 @@ impl TokenBucket {
         }
     }
 
-    /// Returns the same for a bucket that need not be plain.
+    /// Returns [`at_rest_from`](Self::at_rest_from) for a bucket that need not be plain.
     fn any_at_rest_from(&self, state: &BucketLevel) -> Timestamp {
         if self.rate.is_narrow() {
             self.bucket::<i64>().at_rest_from(state)
@@ -88,7 +88,7 @@ impl<N: Width> Bucket<'_, N> {
         }
     }
 
-    /// Returns the fill of a bucket that is remembered, however long it has been full.
+    /// Returns the fill of a bucket with a state, even if the state has expired.
     #[inline]
     pub(in crate::algorithm) fn filled(&self, state: &BucketLevel, now: Timestamp) -> Fill<N> {
         let at = now.max(state.written_at);
@@ -106,7 +106,7 @@ impl<N: Width> Bucket<'_, N> {
         let written = self.units.level(state.level, 0);
         let wait = u64::try_from(self.until_full(written)).unwrap_or(u64::MAX);
         Fill {
-            // What exceeds the burst stays until it is spent, unless the rule has changed.
+            // The excess above the burst stays until it is spent, unless the rule has changed.
             level: match written > full {
                 true => written.min(full.max(self.units.price(self.rule.initial))),
                 false => level,
@@ -172,7 +172,7 @@ impl<N: Width> Bucket<'_, N> {
         self.units.nanos((target - level).max(N::ZERO))
     }
 
-    /// Returns the nanoseconds until a new key is as good as this one; `None` if it is now.
+    /// Returns the nanoseconds until a new key gets the same decisions; `None` if it does now.
     #[inline]
     pub(in crate::algorithm) fn until_rest(&self, fill: &Fill<N>) -> Option<u128> {
         let wait = self.until_full(fill.level);

@@ -72,9 +72,9 @@ pub struct Cascade {
     pub(super) buckets: Box<[TokenBucket]>,
     pub(super) capacity: NonZeroU64,
     pub(super) quota: Quota,
-    /// Whether 64 bits are enough for the levels of all buckets.
+    /// `true` if 64 bits are enough for the levels of all buckets.
     pub(super) is_narrow: bool,
-    /// Whether also all buckets start full.
+    /// `true` if also all buckets start full.
     pub(super) is_plain: bool,
 }
 
@@ -94,7 +94,7 @@ impl Cascade {
     ///
     /// # Panics
     ///
-    /// Where [`try_then`](Self::try_then) fails; meant for literals.
+    /// When [`try_then`](Self::try_then) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn then(self, next: TokenBucket) -> Self {

@@ -21,7 +21,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CascadeState(Buckets);
 
-/// Up to two need no allocation.
+/// The levels of a cascade; up to two take no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Buckets {
     One(BucketLevel),
@@ -102,11 +102,11 @@ impl First<'_> {
 struct Levels<N> {
     /// Each in units of its bucket's rate.
     each: [N; MOST],
-    /// How many nanoseconds each has been as full as it gets; 0 if that does not matter.
+    /// The nanoseconds for which each has been full; 0 if that does not matter.
     full_for: [u64; MOST],
     /// Never before the last write.
     at: Timestamp,
-    /// Whether the key is known, or will be after this call.
+    /// `true` if the key has a state, or will have one after this call.
     known: bool,
 }
 
@@ -115,7 +115,7 @@ struct Levels<N> {
 struct Counted<'a, N> {
     rule: &'a Cascade,
     buckets: &'a [TokenBucket],
-    /// Whether all buckets start full.
+    /// `true` if all buckets start full.
     starts_full: bool,
     bucket: fn(&'a TokenBucket) -> Bucket<'a, N>,
 }

@@ -1,4 +1,4 @@
-//! What a store that can only add, and tell the total, needs of a rule.
+//! Rules for stores that can only add to counters and return totals.
 
 mod rule;
 mod slicing;
@@ -8,17 +8,15 @@ use crate::{error::Error, time::Timestamp};
 
 pub use self::{rule::CountedRule, slicing::Slicing};
 
-/// A rule that counters can run: its state is what was admitted in each slice of time.
+/// A rule that counters can run: its state is the number of admitted units in each slice of time.
 ///
-/// The totals of counters become the rule's own state, and [`Algorithm::step`] decides from that as it does
-/// anywhere: there is one place for the numbers of a decision.
+/// The totals of counters become the rule's own state, and [`Algorithm::step`] decides on that state as in any other store.
 ///
 /// # Laws
 ///
 /// Beside those of [`Algorithm`]:
 ///
-/// - A call at `now` counts in the slice of `now`, and what counts then is that slice and the
-///   [older](Slicing::older) ones before it, nothing else.
+/// - A call at `now` counts in the slice of `now`, and only that slice and the [older](Slicing::older) ones before it count then.
 /// - An admission adds its cost to the counter of its slice, a settlement corrects the counter of the slice
 ///   that was charged, and nothing else changes a counter.
 /// - The more a counter holds, the less passes.
@@ -30,15 +28,15 @@ pub use self::{rule::CountedRule, slicing::Slicing};
             (`Redis`), or `Local`"
 )]
 pub trait Counted: Algorithm {
-    /// How time is cut into slices that are counted.
+    /// Returns the slices of time that are counted.
     ///
     /// # Errors
     ///
-    /// When windows of this kind cannot be named by the time, as those that begin with a key's first call.
+    /// When the windows do not depend on time alone, as those that begin with a key's first call.
     fn slicing(&self) -> Result<Slicing, Error>;
 
-    /// The state of a key that has counted so much in the slice of `at` (the first total), and in each of the
-    /// [older](Slicing::older) ones before it; written last at `at`.
+    /// Returns the state of a key with these totals: the first one is of the slice of `at`, the next ones of the
+    /// [older](Slicing::older) slices before it. The last write was at `at`.
     ///
     /// Totals that are not given are 0. `None` is a key that has counted nothing.
     fn state_of_totals(&self, totals: &[u64], at: Timestamp) -> Option<Self::State>;

@@ -33,7 +33,7 @@ use crate::{
 pub struct CountedRule(AnyRule);
 
 impl CountedRule {
-    /// The same rule, for stores that run any.
+    /// Returns the rule for stores that run any algorithm.
     pub const fn as_any(&self) -> &AnyRule {
         &self.0
     }
@@ -44,7 +44,7 @@ impl TryFrom<AnyRule> for CountedRule {
 
     /// # Errors
     ///
-    /// When counters cannot run the rule: which they can, and what to take for this one.
+    /// When counters cannot run the rule. The error names those that they can run, and what to use for this one.
     fn try_from(rule: AnyRule) -> Result<Self, Error> {
         slicing_of(&rule).map(|_| Self(rule))
     }

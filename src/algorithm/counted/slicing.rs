@@ -1,4 +1,4 @@
-//! Which slice of time it is.
+//! The slices of time that counters count in.
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// How time is cut into slices, each with a counter of its own.
+/// Slices of time, each with a counter of its own.
 ///
 /// Windows follow each other from the Unix epoch on, or from an offset after it, and each is cut into `count` slices.
 /// Slice `k` begins `⌈k · window / count⌉` nanoseconds after the first one.
@@ -30,14 +30,13 @@ use crate::{
 pub struct Slicing {
     window: NonZeroU64,
     count: NonZeroU64,
-    /// How long before the epoch the first window began, in nanoseconds: less than a window.
+    /// The nanoseconds from the beginning of the first window to the epoch: less than a window.
     ahead: u64,
     older: u64,
 }
 
 impl Slicing {
-    /// Windows of so many nanoseconds that begin `offset` nanoseconds, less than their length, later than those of the
-    /// calendar; only the one that time is in counts.
+    /// Creates windows that begin `offset`, less than their length, later than those of the calendar; only the current one counts.
     ///
     /// # Errors
     ///
@@ -59,7 +58,7 @@ impl Slicing {
         })
     }
 
-    /// Windows of the calendar in `count` slices, of which one more counts than a window has.
+    /// Creates windows of the calendar in `count` slices. One slice more than a window has counts.
     ///
     /// # Errors
     ///
@@ -80,12 +79,12 @@ impl Slicing {
         }
     }
 
-    /// How many slices before the one that time is in still count, the last of them in part.
+    /// Returns the number of slices before the current one that still count, the last of them in part.
     pub const fn older(&self) -> u64 {
         self.older
     }
 
-    /// The number of the slice that an instant lies in.
+    /// Returns the number of the slice that contains an instant.
     pub fn slice(&self, at: Timestamp) -> u64 {
         // At most 2^65 times 1000.
         let since = u128::from(at.as_nanos()) + u128::from(self.ahead);
@@ -93,7 +92,7 @@ impl Slicing {
         u64::try_from(slice).unwrap_or(u64::MAX)
     }
 
-    /// When a slice begins: the epoch for one that began before it, and [`Timestamp::MAX`] for one beyond all time.
+    /// Returns the beginning of a slice: the epoch if it began before it, and [`Timestamp::MAX`] if it lies beyond all time.
     pub fn begin(&self, slice: u64) -> Timestamp {
         let since = u128::from(slice) * u128::from(self.window.get());
         let since = since.div_ceil(u128::from(self.count.get()));
@@ -101,7 +100,7 @@ impl Slicing {
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// From when on a slice counts no more.
+    /// Returns the instant from which on a slice no longer counts.
     pub fn over(&self, slice: u64) -> Timestamp {
         self.begin(slice.saturating_add(self.older).saturating_add(1))
     }
@@ -120,8 +119,8 @@ fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
 }
 
 impl fmt::Display for Slicing {
-    /// Writes what tells it from any other: the window, the number of slices if it slides, and how long before the epoch the
-    /// first one began if it did: `1m`, `1m/1`, `1m/4`, `1m+50s`.
+    /// Writes a text that identifies the slicing: the window, the number of slices if it slides, and the time from the beginning
+    /// of the first window to the epoch if there is one: `1m`, `1m/1`, `1m/4`, `1m+50s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt_duration(self.window.get(), f)?;
         if self.older > 0 {

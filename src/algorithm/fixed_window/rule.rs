@@ -95,7 +95,7 @@ impl FixedWindow {
     ///
     /// # Panics
     ///
-    /// Where [`try_offset`](Self::try_offset) fails; meant for literals.
+    /// When [`try_offset`](Self::try_offset) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn offset(self, offset: Duration) -> Self {
@@ -127,7 +127,7 @@ impl FixedWindow {
     ///
     /// # Panics
     ///
-    /// Where [`try_spread`](Self::try_spread) fails; meant for literals.
+    /// When [`try_spread`](Self::try_spread) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn spread(self) -> Self {
@@ -147,7 +147,7 @@ impl FixedWindow {
     ///
     /// # Panics
     ///
-    /// Where [`try_from_first_call`](Self::try_from_first_call) fails; meant for literals.
+    /// When [`try_from_first_call`](Self::try_from_first_call) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn from_first_call(self) -> Self {
@@ -189,12 +189,12 @@ impl FixedWindow {
         }
     }
 
-    /// Returns whether each key has an [offset of its own](Self::spread).
+    /// Returns `true` if each key has an [offset of its own](Self::spread).
     pub const fn is_spread(&self) -> bool {
         matches!(self.begin, Begin::Spread)
     }
 
-    /// Returns whether windows begin [from the first call](Self::from_first_call).
+    /// Returns `true` if windows begin [from the first call](Self::from_first_call).
     pub const fn is_from_first_call(&self) -> bool {
         matches!(self.begin, Begin::FirstCall)
     }

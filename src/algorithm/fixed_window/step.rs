@@ -1,4 +1,4 @@
-//! Which window a call is in, and what it still admits.
+//! The window of a call, and the units that the window still admits.
 //!
 //! The mark of a window is its beginning, plus a tick for each counted unit: so marks grow from window to window.
 
@@ -100,7 +100,7 @@ impl FixedWindow {
     }
 }
 
-/// The numbers of a window, whose waits are the same.
+/// Computes the numbers of a window, whose waits are equal.
 const DEFERRED: Compute = Compute {
     remaining: |&[remaining, ..]| remaining,
     reset_after: |&[_, wait, ..]| Duration::from_nanos(wait),
@@ -131,12 +131,12 @@ impl Algorithm for FixedWindow {
         }
     }
 
-    /// Corrects the count of the window that was charged; what was charged in another one stays as it is.
+    /// Corrects the count of the current window, if the charge was made in it.
     ///
-    /// So does what was charged while the clock had stepped back to before that window; and what was charged in a window
-    /// of another rule, before the one began that its count was carried over into. Where nothing is known
-    /// of the key, more is taken only from a window of the calendar that goes on: which window a first call
-    /// began is known no more.
+    /// A charge in another window stays as it is. So does a charge that was made while the clock had stepped back to before this
+    /// window, or in a window of another rule before the beginning of the one whose count was carried over. For a key
+    /// without a state, a higher cost is only taken from a window of the calendar that has not ended: the window of a first call
+    /// is no longer known.
     fn settle(
         &self,
         state: &mut Option<FixedWindowState>,
@@ -145,7 +145,7 @@ impl Algorithm for FixedWindow {
         actual: u64,
     ) {
         if let Some(known) = state.as_mut().filter(|known| known.count > 0) {
-            // What was charged before the start may not be in the count.
+            // Charges before the start may not be in the count.
             if charge.at >= known.start && known.goes_on(charge.at) {
                 known.count = match charge.cost.checked_sub(actual) {
                     Some(less) => known.count.saturating_sub(less),
@@ -199,9 +199,9 @@ impl Algorithm for FixedWindow {
         self.of_mark(mark, shape, now)
     }
 
-    /// The rule with the key's own offset, where that is [spread](FixedWindow::spread).
+    /// Returns the rule with the key's own offset, if windows are [spread](FixedWindow::spread).
     ///
-    /// A whole number of microseconds, if the period is one: some stores count in those.
+    /// The offset is a whole number of microseconds if the period is one, because some stores count in microseconds.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         const MICRO: u64 = 1000;
@@ -226,7 +226,7 @@ impl FixedWindowState {
         self.end.nanos_since(now).max(1)
     }
 
-    /// Returns whether the window has not ended at this instant; it may not have begun either.
+    /// Returns `true` if the window has not ended at this instant; it may not have begun either.
     #[inline]
     fn goes_on(&self, at: Timestamp) -> bool {
         at < self.end || self.end == Timestamp::MAX
@@ -266,13 +266,13 @@ impl FixedWindow {
         }
     }
 
-    /// Returns whether a call at `now` counts in this window.
+    /// Returns `true` if a call at `now` counts in this window.
     #[inline]
     fn is_in(&self, known: &FixedWindowState, now: Timestamp) -> bool {
         known.count > 0 && known.goes_on(now) && self.owns(known)
     }
 
-    /// Returns the window of a call that is not [in](Self::is_in) the known one, and whether it contains the count of the known
+    /// Returns the window of a call that is not [in](Self::is_in) the known one, and `true` if it contains the count of the known
     /// one, which is another rule's.
     fn next(&self, known: Option<&FixedWindowState>, now: Timestamp) -> (FixedWindowState, bool) {
         let Some(known) = known else {
@@ -292,7 +292,7 @@ impl FixedWindow {
         (carried, true)
     }
 
-    /// Returns whether it is one of this rule's windows: the window of its start ends where it does.
+    /// Returns `true` if it is one of this rule's windows: the window of its start ends where it does.
     #[inline]
     fn owns(&self, window: &FixedWindowState) -> bool {
         let (end, period) = (window.end, self.quota.period_nanos());
@@ -313,9 +313,9 @@ impl FixedWindow {
         }
     }
 
-    /// Returns whether a number of nanoseconds is a number of whole windows.
+    /// Returns `true` if a number of nanoseconds is a number of whole windows.
     ///
-    /// A division that leaves no rest is a product, which is many times as fast. The product back shows whether there was a rest.
+    /// A division that leaves no rest is a product, which is many times as fast. The product back reveals a rest.
     #[inline]
     fn divides(&self, nanos: u64) -> bool {
         let period = self.quota.period_nanos();

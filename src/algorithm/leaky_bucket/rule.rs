@@ -44,19 +44,19 @@ use crate::{
 /// # Limitations
 ///
 /// A call departs when its caller has waited, and a caller may oversleep. Tokio's timer wakes in whole
-/// milliseconds: requests behind a layer may follow each other a millisecond closer than told, and
-/// above 1000/s several leave at once. What is admitted together with other rules or limits waits for the
-/// longest delay of all, and so may leave this queue late.
+/// milliseconds: requests behind a layer may follow each other by a millisecond less than their delays, and
+/// above 1000/s several leave at once. A call that was admitted together with other rules or limits waits for the
+/// longest of their delays, and so may leave this queue late.
 ///
 /// # Calls that are cancelled
 ///
 /// A waiting call that is given back ([`settle`](crate::algorithm::Algorithm::settle) to 0, which is what a layer does
-/// when the future of a response is dropped) leaves its place to those who are not told their delay yet:
+/// when the future of a response is dropped) leaves its place to calls that have no delay yet:
 ///
 /// - The last place of the queue is free at once, and with it all places right before it that were
 ///   given back earlier. A queue whose calls are all cancelled, in any order, is idle.
-/// - A place in the middle is remembered until it is the last one, or has passed. Those who wait behind it
-///   keep what they were told, and nobody who comes later leaves before them.
+/// - A place in the middle is remembered until it is the last one, or has passed. The calls behind it keep
+///   their delays, and no later call leaves before them.
 ///
 /// A call is recognised by its cost and its departure. So nothing is given back by a call that was admitted
 /// while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one at a rate
@@ -69,14 +69,13 @@ use crate::{
 ///
 /// # When the rule changes
 ///
-/// The backlog carries over as time: who was told a delay keeps it, and the first call under the new rule
+/// The backlog carries over as time: delayed calls keep their delays, and the first call under the new rule
 /// departs behind them. A backlog that is longer than the new queue is a full queue.
 ///
 /// # When the clock steps back
 ///
 /// Time stands still for a key at its last write, until the clock has caught up. Delays count from there, so
-/// that no step makes one longer than queue · interval; all other waits are on the clock, and contain the
-/// step.
+/// no step makes a delay longer than queue · interval. All other waits are by the clock and contain the step.
 ///
 /// # Examples
 ///
@@ -125,7 +124,7 @@ impl LeakyBucket {
     ///
     /// # Panics
     ///
-    /// Where [`try_queue`](Self::try_queue) fails; meant for literals.
+    /// When [`try_queue`](Self::try_queue) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn queue(self, units: u64) -> Self {
@@ -160,7 +159,7 @@ impl LeakyBucket {
     ///
     /// # Panics
     ///
-    /// Where [`try_max_wait`](Self::try_max_wait) fails; meant for literals.
+    /// When [`try_max_wait`](Self::try_max_wait) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn max_wait(self, wait: Duration) -> Self {
@@ -196,9 +195,9 @@ impl LeakyBucket {
         Ok(self)
     }
 
-    /// Returns whether a [`PackedState`](crate::algorithm::PackedState) holds its states.
+    /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     ///
-    /// Only if calls can be told apart by their departures: a mark does not hold whether the last call was the only one at its
+    /// Only if departures distinguish calls: a mark does not hold whether the last call was the only one at its
     /// instant.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {

@@ -43,7 +43,7 @@ impl Queue<'_, i128> {
         let backlog = self.units.span(units).parts();
         *state = Some(LeakyBucketState {
             written_at: at,
-            // What is forced is never given back, and so nothing before it.
+            // A forced cost is never given back, and so no place before it.
             freed: None,
             backlog: Ticks::from_parts(backlog.saturating_add(self.units.price_in_parts(more))),
             sole: false,
@@ -72,7 +72,7 @@ impl Queue<'_, i128> {
         let place = state.backlog.parts() - price;
         let last = self.departure(state, place);
         let sole = state.sole && charge.at == state.written_at;
-        // Else several depart in a nanosecond.
+        // Otherwise several calls depart in a nanosecond.
         let apart = self.units.price_in_parts(1) >= PARTS_PER_NANO;
         let told = charge.delay.map(|delay| {
             i128::from(charge.at.as_nanos()).saturating_add_unsigned(delay.as_nanos())
@@ -88,7 +88,7 @@ impl Queue<'_, i128> {
         state.freed = state.freed.take().filter(|freed| !freed.0.is_empty());
     }
 
-    /// Returns when a place departs that begins so many parts of a tick after the last write, in nanoseconds rounded up.
+    /// Returns when a place departs that begins `parts` parts of a tick after the last write, in nanoseconds rounded up.
     fn departure(&self, state: &LeakyBucketState, parts: i128) -> i128 {
         i128::from(state.written_at.as_nanos()) - (-parts).div_euclid(PARTS_PER_NANO)
     }
@@ -98,7 +98,7 @@ impl Queue<'_, i128> {
         // A departure beyond all instants is not remembered.
         let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
         let places = &mut state.freed.get_or_insert_default().0;
-        // Bounded also where what is settled was never charged.
+        // Bounded also for charges that were never made.
         if departs > now
             && (places.len() as u64) < self.rule.capacity.get()
             && let Err(index) = places.binary_search_by_key(&departs, |place| place.departs)

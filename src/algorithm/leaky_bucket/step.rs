@@ -1,4 +1,4 @@
-//! How long the backlog is, and the decisions that follow from it.
+//! The backlog of a queue, and the decisions that follow from it.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -24,7 +24,7 @@ pub struct LeakyBucketState {
     pub(super) freed: Option<Box<Freed>>,
     /// From the last write to the next free departure, never below zero.
     pub(super) backlog: Ticks,
-    /// Whether the last write was the only call at its instant.
+    /// `true` if the last write was the only call at its instant.
     pub(super) sole: bool,
 }
 
@@ -286,16 +286,15 @@ impl Algorithm for LeakyBucket {
         }
     }
 
-    /// Gives a place back to those who are not told their delay yet, or takes more.
+    /// Gives a place back to calls that have no delay yet, or takes more.
     ///
-    /// More makes the backlog longer from now on. Less corrects the last place of the queue: the key is left
-    /// exactly as if the call had cost `actual` from the beginning, also after it has departed. And 0 gives
-    /// back a place in the middle, before its departure, once all behind it is given back too. Anything
-    /// else changes nothing, for those who wait behind a call keep what they were told.
+    /// A higher cost makes the backlog longer from now on. A lower cost corrects the last place of the queue: the key is left
+    /// exactly as if the call had cost `actual` from the beginning, also after it has departed. A cost of 0, before the departure,
+    /// also gives back a place in the middle, as soon as all places behind it are given back. Any other correction changes
+    /// nothing, because the calls behind have their delays already.
     ///
-    /// A call is recognised by its cost and its departure. So a second settlement gives nothing back, unless
-    /// a call of the same cost has taken the place since; and nothing is given back where calls cannot be told
-    /// apart, as [the type](LeakyBucket#calls-that-are-cancelled) says.
+    /// A call is recognised by its cost and its departure. So a second settlement gives nothing back, unless a call of the same
+    /// cost has taken the place since. Nothing is given back if [calls cannot be distinguished](LeakyBucket#calls-that-are-cancelled).
     fn settle(
         &self,
         state: &mut Option<LeakyBucketState>,

@@ -77,7 +77,7 @@ impl Codec for LeakyBucketState {
             return Err(damaged());
         }
         let mut freed = Freed::default();
-        // As many as are told, or an error where the bytes end.
+        // The count is not trusted: an error ends the loop where the bytes end.
         for _ in 0..count {
             let place = Place {
                 departs: take_instant(bytes)?,
@@ -99,13 +99,13 @@ impl Codec for LeakyBucketState {
 }
 
 impl LeakyBucket {
-    /// The span of `level` units of a `gain` a microsecond, if it is not below zero.
+    /// Returns the span of `level` units of a `gain` a microsecond, if it is not below zero.
     fn span_of(&self, level: i64, gain: i64) -> Option<Ticks> {
         let span = ScriptRate::of(&self.rate).span_up(level, gain)?;
         (span.parts() >= 0).then_some(span)
     }
 
-    /// The level and the gain that a script keeps of a span, rounded in favour of the limit.
+    /// Returns the level and the gain that a script keeps of a span, rounded in favour of the limit.
     fn units_of(&self, span: Ticks) -> [i64; 2] {
         ScriptRate::of(&self.rate).level_up(span)
     }

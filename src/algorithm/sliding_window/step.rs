@@ -213,7 +213,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns the same if the counters that count in full already leave too little, so that another slice must begin.
+    /// Returns [`wait`](Self::wait) if the counters that count in full already leave too little, so that another slice must begin.
     // Does not take the view, which would then have to lie in memory.
     fn wait_for_slice(&self, slice: u64, rest: u64, counting: &[u64], mut free: u64) -> u64 {
         let (whole, _) = split(counting);

@@ -25,7 +25,7 @@ use crate::{algorithm::token_bucket::TokenBucket, error::Error, quota::Quota};
 /// # Colours of an outer limit
 ///
 /// The class of a decision lies in the request's extensions, in its [`Outcome`](crate::Outcome), unless the outer layer
-/// is told to leave [none](crate::respond::Http::outcome): a handler that reads it can give a smaller answer. A marker
+/// is set to leave [none](crate::respond::Http::outcome): a handler that reads it can give a smaller answer. A marker
 /// that is [aware](Self::aware) takes the colour that a request was [given](Self::given) before: red stays red, and
 /// yellow never becomes green again. So an inner limit sheds what an outer one has demoted:
 ///
@@ -114,7 +114,7 @@ impl ThreeColor {
     ///
     /// # Panics
     ///
-    /// Where [`try_new`](Self::try_new) fails; meant for literals.
+    /// When [`try_new`](Self::try_new) fails; meant for literals.
     #[track_caller]
     pub fn new(committed: Quota, peak: Quota) -> Self {
         Self::try_new(committed, peak).unwrap_or_else(|error| panic!("{error}"))
@@ -143,7 +143,7 @@ impl ThreeColor {
     ///
     /// # Panics
     ///
-    /// Where [`try_burst`](Self::try_burst) fails; meant for literals.
+    /// When [`try_burst`](Self::try_burst) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn burst(self, tokens: u64) -> Self {
@@ -165,7 +165,7 @@ impl ThreeColor {
     ///
     /// # Panics
     ///
-    /// Where [`try_peak_burst`](Self::try_peak_burst) fails; meant for literals.
+    /// When [`try_peak_burst`](Self::try_peak_burst) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn peak_burst(self, tokens: u64) -> Self {
@@ -205,7 +205,7 @@ impl ThreeColor {
         Self { given, ..self }
     }
 
-    /// Returns whether it is aware of the colour that a request was given before.
+    /// Returns `true` if it is aware of the colour that a request was given before.
     pub const fn is_aware(&self) -> bool {
         self.given.is_some()
     }

@@ -203,7 +203,7 @@ const DEFERRED: Compute = Compute {
 };
 
 impl ThreeColorState {
-    /// The states of the committed and the peak bucket.
+    /// Returns the states of the committed and the peak bucket.
     #[inline]
     fn buckets(&self) -> [BucketLevel; 2] {
         let written_at = self.written_at;
@@ -286,7 +286,7 @@ impl Algorithm for ThreeColor {
         committed.max(self.peak.at_rest_from(&peak))
     }
 
-    /// What is red is never charged.
+    /// One bit is enough, because red calls are never charged.
     fn class_bits(&self) -> u32 {
         1
     }

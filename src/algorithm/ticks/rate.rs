@@ -13,7 +13,7 @@ pub(in crate::algorithm) struct Rate {
 }
 
 impl Rate {
-    /// The rate of a quota for a bucket of `burst` tokens that holds at most `most`, up to 2⁴⁰.
+    /// Returns the rate of a quota for a bucket of `burst` tokens that holds at most `most`, up to 2⁴⁰.
     pub(in crate::algorithm) const fn of(quota: Quota, most: u64, burst: u64) -> Self {
         let units = Units::of(quota, most, burst);
         Self {
@@ -26,19 +26,19 @@ impl Rate {
         }
     }
 
-    /// Whether 64 bits are enough, and the unit is a tick.
+    /// Returns `true` if levels fit into 64 bits, in whole ticks.
     #[inline]
     pub(in crate::algorithm) const fn is_narrow(&self) -> bool {
         self.is_narrow
     }
 
-    /// Whether a [`PackedState`] holds the states: a full bucket takes two years at most.
+    /// Returns `true` if a [`PackedState`] holds the states: a full bucket takes two years at most.
     #[inline]
     pub(in crate::algorithm) const fn fits_mark(&self) -> bool {
         self.is_narrow && self.units.full <= PackedState::LONGEST as i128
     }
 
-    /// The price of a token in ticks, if the rate [is narrow](Self::is_narrow).
+    /// Returns the price of a token in ticks, if the rate [is narrow](Self::is_narrow).
     #[inline]
     pub(in crate::algorithm) const fn price_in_ticks(&self) -> i64 {
         self.units.price as i64
@@ -64,7 +64,8 @@ mod tests {
         })
     }
 
-    /// The former release counted in the smallest units that made both exact, and this is whether those fitted into a script.
+    /// Returns `true` if a rule fitted into a script of the former release, which counted in the smallest units that made the
+    /// gain and the price exact.
     fn fitted_before(quota: Quota, tokens: u64) -> bool {
         let (amount, period) = (u128::from(quota.amount()), u128::from(quota.period_nanos()));
         let divisor = gcd(amount, period);

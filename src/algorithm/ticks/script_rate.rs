@@ -31,7 +31,7 @@ impl ScriptRate {
         }
     }
 
-    /// The span of a level, in units of `gain` a microsecond, rounded down; `None` if these are no level and gain.
+    /// Returns the span of a level, in units of `gain` a microsecond, rounded down; `None` if the numbers are out of range.
     pub(in crate::algorithm) fn span(self, level: i64, gain: i64) -> Option<Ticks> {
         if i128::from(level).abs() >= Self::LIMIT || !(1..=Self::MOST_GAIN).contains(&gain) {
             return None;
@@ -45,7 +45,7 @@ impl ScriptRate {
         Some(Ticks::from_parts(span.clamp(-most, most)))
     }
 
-    /// The level of a span in units, rounded down, and the gain.
+    /// Returns the level of a span in units, rounded down, and the gain.
     pub(in crate::algorithm) fn level(self, span: Ticks) -> [i64; 2] {
         let units = span.parts().saturating_mul(self.gain);
         let level = units.div_euclid(Self::PARTS_PER_MICRO);
@@ -53,13 +53,13 @@ impl ScriptRate {
         [level as i64, self.gain as i64]
     }
 
-    /// As [`span`](Self::span), but rounds up: for what is owed.
+    /// Returns the span of a level, rounded up: for debts.
     pub(in crate::algorithm) fn span_up(self, level: i64, gain: i64) -> Option<Ticks> {
         let less = self.span(level.checked_neg()?, gain)?;
         Some(Ticks::from_parts(-less.parts()))
     }
 
-    /// As [`level`](Self::level), but rounds up: for what is owed.
+    /// Returns the level of a span, rounded up, and the gain: for debts.
     pub(in crate::algorithm) fn level_up(self, span: Ticks) -> [i64; 2] {
         let [less, gain] = self.level(Ticks::from_parts(-span.parts()));
         [-less, gain]

@@ -30,17 +30,17 @@ pub(in crate::algorithm) struct Ticks {
 }
 
 const LONG: u64 = 1 << 63;
-/// From here on a span is long, in parts.
+/// From here on a span is long and counted in nanoseconds; in parts.
 const LONG_PARTS: i128 = 1 << 94;
 /// The longest span, in nanoseconds.
 pub(in crate::algorithm) const MOST_NANOS: i128 = (1 << 95) - 1;
-/// The longest debt in units, 48 years for most rules; and what a level of another rule is cut to.
+/// The longest debt in units, which is 48 years for most rules. A level of another rule is cut to it, too.
 pub(super) const CUT: i64 = 1 << 62;
 
 impl Ticks {
     pub(in crate::algorithm) const NONE: Self = Self::of(0, 0);
 
-    /// The span of two words.
+    /// Creates a span of its two words.
     const fn of(upper: u64, lower: u32) -> Self {
         Self { upper, lower }
     }
@@ -52,7 +52,7 @@ impl Ticks {
         Self::of((parts >> u32::BITS) as u64 & !LONG, parts as u32)
     }
 
-    /// The span of so many parts of a tick; cut to the shortest and the longest.
+    /// Creates a span of parts of a tick; cut to the shortest and the longest.
     pub(in crate::algorithm) const fn from_parts(parts: i128) -> Self {
         if parts >= LONG_PARTS {
             let nanos = parts / PARTS_PER_NANO;
@@ -81,7 +81,7 @@ impl Ticks {
         }
     }
 
-    /// The span in ticks, if it is a whole number of them in 64 bits.
+    /// Returns the span in ticks, if it is a whole number of them in 64 bits.
     #[inline]
     pub(in crate::algorithm) fn whole(self) -> Option<i64> {
         let parts = self.parts();
@@ -89,7 +89,7 @@ impl Ticks {
         i64::try_from(parts >> PART_BITS).ok().filter(|_| is_whole)
     }
 
-    /// The span in ticks, rounded down and cut to ±[`CUT`].
+    /// Returns the span in ticks, rounded down and cut to ±[`CUT`].
     // In 64 bits, which takes a third of the instructions.
     #[inline]
     pub(super) fn ticks_cut(self) -> i64 {
@@ -104,7 +104,7 @@ impl Ticks {
         }
     }
 
-    /// The span in nanoseconds, rounded up.
+    /// Returns the span in nanoseconds, rounded up.
     #[inline]
     pub(in crate::algorithm) const fn nanos_up(self) -> i128 {
         -(-self.parts()).div_euclid(PARTS_PER_NANO)
@@ -147,7 +147,7 @@ impl Ticks {
         Ok(Self::from_parts(whole * PARTS_PER_NANO + part))
     }
 
-    /// As [`decode`](Self::decode), but rounds up: former releases wrote other fractions.
+    /// Takes a span, rounded up to a part of a tick: former releases wrote other fractions.
     pub(in crate::algorithm) fn decode_up(bytes: &mut &[u8]) -> Result<Self, Error> {
         let (whole, fraction) = take_nanos(bytes)?;
         // The fraction itself was rounded up.

@@ -31,7 +31,7 @@ impl Units<i128> {
     /// Then it is at least this many parts, if there are as many.
     const PARTS: u128 = 1 << 12;
 
-    /// The numbers of a quota for a bucket of `burst` tokens that holds at most `most`.
+    /// Returns the numbers of a quota for a bucket of `burst` tokens that holds at most `most`.
     pub(super) const fn of(quota: Quota, most: u64, burst: u64) -> Self {
         let amount = quota.amount() as u128;
         // At most 2^65.
@@ -58,44 +58,44 @@ impl Units<i128> {
 }
 
 impl<N: Width> Units<N> {
-    /// The price of a number of tokens that the bucket can hold.
+    /// Returns the price of a number of tokens that the bucket can hold.
     #[inline]
     pub(in crate::algorithm) fn price(&self, tokens: u64) -> N {
         N::of(tokens) * self.price
     }
 
-    /// The price of any number of tokens in parts of a tick, cut to 2¹²⁶.
+    /// Returns the price of any number of tokens in parts of a tick, cut to 2¹²⁶.
     pub(in crate::algorithm) fn price_in_parts(self, tokens: u64) -> i128 {
         let price = N::span(self.price, self.bits).parts();
         let price = price.saturating_mul(tokens.into());
         price.min(1 << 126)
     }
 
-    /// The level of a span that `nanos` have been added to, rounded down.
+    /// Returns the level of a span after `nanos` nanoseconds, rounded down.
     #[inline]
     pub(in crate::algorithm) fn level(&self, span: Ticks, nanos: u64) -> N {
         N::level(span, nanos, self.bits)
     }
 
-    /// The level of a span that is owed, rounded up.
+    /// Returns the level of a debt, rounded up.
     #[inline]
     pub(in crate::algorithm) fn owed(&self, span: Ticks) -> N {
         N::owed(span, self.bits)
     }
 
-    /// The span of a level.
+    /// Returns the span of a level.
     #[inline]
     pub(in crate::algorithm) fn span(&self, level: N) -> Ticks {
         level.span(self.bits)
     }
 
-    /// The span of a level in parts of a tick, whose debt is cut to the longest.
+    /// Returns the span of a level in parts of a tick; a debt is cut to the longest.
     pub(in crate::algorithm) fn debt_cut(&self, parts: i128) -> Ticks {
         let longest = i128::from(CUT) << (PART_BITS - u32::from(self.bits));
         Ticks::from_parts(parts.max(-longest))
     }
 
-    /// The time of a number of units that is not below zero, in nanoseconds, rounded up.
+    /// Returns the time of a number of units that is not below zero, in nanoseconds, rounded up.
     #[inline]
     pub(in crate::algorithm) fn nanos(&self, units: N) -> u128 {
         units.nanos(self.bits)

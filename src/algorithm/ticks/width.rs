@@ -13,30 +13,30 @@ pub(in crate::algorithm) trait Width:
     Copy + Ord + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
 {
     const ZERO: Self;
-    /// Whether these are 64 bits.
+    /// `true` for 64 bits.
     const IS_NARROW: bool;
 
     fn of(number: u64) -> Self;
 
-    /// The numbers of a rule in this width.
+    /// Returns the numbers of a rule in this width.
     fn units(rate: &Rate) -> Units<Self>;
 
-    /// The level of a span that `nanos` have been added to, in units of 2^-`bits` ticks, rounded down.
+    /// Returns a span plus `nanos` nanoseconds, in units of 2^-`bits` ticks, rounded down.
     fn level(span: Ticks, nanos: u64, bits: u8) -> Self;
 
-    /// As [`level`](Self::level), but rounds up.
+    /// Returns a span in units of 2^-`bits` ticks, rounded up.
     fn owed(span: Ticks, bits: u8) -> Self;
 
-    /// The span of so many units.
+    /// Returns the span of this number of units.
     fn span(self, bits: u8) -> Ticks;
 
-    /// The quotient, rounded down; both are above zero, and it fits.
+    /// Returns the quotient, rounded down, of two numbers above zero; it must fit into 64 bits.
     fn over(self, other: Self) -> u64;
 
-    /// The time of so many units in nanoseconds, rounded up; the number is not below zero.
+    /// Returns the time of this number of units in nanoseconds, rounded up; the number is not below zero.
     fn nanos(self, bits: u8) -> u128;
 
-    /// The same number in 64 bits, for a rule of that width.
+    /// Returns the number in 64 bits, for a rule of that width.
     fn narrow(self) -> i64;
 }
 

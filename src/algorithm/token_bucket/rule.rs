@@ -14,7 +14,7 @@ use crate::{
 
 /// A token bucket: refills at the quota's rate up to its burst, and each request takes its cost.
 ///
-/// Decides the same, call for call, as the virtual scheduling form known as GCRA (ITU-T I.371). The bucket is refilled by the
+/// Makes the same decisions, call for call, as the virtual scheduling form known as GCRA (ITU-T I.371). The bucket is refilled by the
 /// operation that spends; nothing runs in the background.
 ///
 /// # Guarantees
@@ -54,7 +54,7 @@ use crate::{
 /// | other calls were admitted | the part of the charge that lies behind the last one; less by what was given back to the key since, at most down to what is left of `cost · interval` after the charge's instant |
 /// | the bucket has filled up | nothing |
 ///
-/// A bucket in constant use has its charges far ahead of now, and gets them back whole. What was given back while other charges
+/// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that was given back while other charges
 /// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
 /// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
 /// one key give back what the last call left of `cost · interval` after the charge's instant, if others were admitted since.
@@ -94,14 +94,14 @@ pub struct TokenBucket {
     /// In nanoseconds.
     pub(in crate::algorithm) keep: u64,
     pub(in crate::algorithm) rate: Rate,
-    /// Whether it starts full and is counted in ticks, as most are.
+    /// `true` if it starts full and is counted in whole ticks in 64 bits, as most are.
     pub(in crate::algorithm) is_plain: bool,
 }
 
 pub(super) const DAY: u64 = 86_400_000_000_000;
 
 impl TokenBucket {
-    /// A bucket that refills at `quota`, with the quota's amount as its burst.
+    /// Creates a bucket that refills at `quota`, with the quota's amount as its burst.
     pub const fn new(quota: Quota) -> Self {
         let Some(burst) = NonZeroU64::new(quota.amount()) else {
             unreachable!()
@@ -130,7 +130,7 @@ impl TokenBucket {
     ///
     /// # Panics
     ///
-    /// Where [`try_burst`](Self::try_burst) fails; meant for literals.
+    /// When [`try_burst`](Self::try_burst) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn burst(self, tokens: u64) -> Self {
@@ -158,7 +158,7 @@ impl TokenBucket {
     ///
     /// # Panics
     ///
-    /// Where [`try_initial`](Self::try_initial) fails; meant for literals.
+    /// When [`try_initial`](Self::try_initial) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn initial(self, tokens: u64) -> Self {
@@ -185,7 +185,7 @@ impl TokenBucket {
         Self { keep, ..self }
     }
 
-    /// Returns whether a [`PackedState`](crate::algorithm::PackedState) holds its states.
+    /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
         self.is_plain && self.rate.fits_mark()
@@ -201,13 +201,13 @@ impl TokenBucket {
         self.burst.get()
     }
 
-    /// Returns whether a new key is like one that has been left alone.
+    /// Returns `true` if the bucket of a new key is full, as that of an idle key is.
     pub(in crate::algorithm) const fn starts_full(&self) -> bool {
         self.initial == self.burst.get()
     }
 }
 
-/// Checks the time that so many tokens take to come.
+/// Checks a number of tokens, and the time that they take to refill.
 fn fits(quota: Quota, tokens: u64, what: &str) -> Result<(), Error> {
     if tokens > Quota::MAX_AMOUNT {
         return Err(Error::new(format!(
@@ -239,7 +239,7 @@ impl TokenBucket {
     ///
     /// # Panics
     ///
-    /// Where [`try_scaled`](Self::try_scaled) fails; meant for literals.
+    /// When [`try_scaled`](Self::try_scaled) fails; meant for literals.
     #[must_use]
     #[track_caller]
     pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
@@ -260,8 +260,8 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst, or when such a bucket
-    /// cannot be.
+    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst, or when a bucket of these
+    /// numbers is refused.
     pub fn try_scaled(self, numerator: u64, denominator: u64) -> Result<Self, Error> {
         if numerator == 0 || denominator == 0 {
             return Err(Error::new(format!(
@@ -288,7 +288,7 @@ impl TokenBucket {
     }
 }
 
-/// The highest quota that can be said and is not above `numerator / denominator` of this one; both above zero.
+/// Returns the highest quota that can be expressed and is at most `numerator / denominator` of this one; both are above zero.
 fn scaled_quota(quota: Quota, numerator: u64, denominator: u64) -> Result<Quota, Error> {
     // At most 2^104 and 2^127.
     let amount = u128::from(quota.amount()) * u128::from(numerator);

@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct GivenBack {
     /// The sum, in nanoseconds rounded up.
     nanos: u64,
-    /// When the last charge that was moved has passed, wherever it is now.
+    /// The latest instant at which the last charge that was moved can pass.
     until: Timestamp,
 }
 
@@ -45,7 +45,7 @@ impl GivenBack {
         self == Self::NONE
     }
 
-    /// Returns what must still be known of it at `at`: nothing, once all charges have passed.
+    /// Returns the part that must be remembered at `at`: none after all charges have passed.
     #[inline]
     pub(super) fn at(self, at: Timestamp, is_full: bool) -> Self {
         if is_full && self.until() <= at {
@@ -82,8 +82,7 @@ impl Bucket<'_, i128> {
         Some(TokenBucketState { level, given_back })
     }
 
-    /// Returns where a charge ends on the time axis, in nanoseconds rounded down: it may have been moved by all that was given back
-    /// since.
+    /// Returns the end of a charge on the time axis, in nanoseconds rounded down, moved by all that was given back since.
     fn end(&self, charge: &Charge, given_back: GivenBack) -> i128 {
         let end = charge.position.map_or(0, |position| {
             let since = given_back.nanos().saturating_sub(position.given_back());
@@ -92,7 +91,7 @@ impl Bucket<'_, i128> {
         i128::from(end).max(self.least_end(charge))
     }
 
-    /// Returns whether no charge lies behind this one on the time axis.
+    /// Returns `true` if no charge lies behind this one on the time axis.
     fn is_last(&self, before: &BucketLevel, given_back: GivenBack, charge: &Charge) -> bool {
         charge.position.is_some_and(|position| {
             // Each charge behind it takes the time of a unit at least; a script rounds by less than a microsecond.
@@ -109,7 +108,7 @@ impl Bucket<'_, i128> {
         self.full_in_parts() - level.parts()
     }
 
-    /// Returns when a bucket that is remembered is full, rounded up.
+    /// Returns when a bucket with a state is full, rounded up.
     fn full_at_latest(&self, known: &BucketLevel) -> Timestamp {
         let nanos = known.written_at.as_nanos();
         Timestamp::from_nanos(nanos.saturating_add(nanos_up(self.lacking(known.level))))

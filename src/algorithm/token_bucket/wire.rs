@@ -62,7 +62,7 @@ text! {
 /// Version 2, of a key to which something was given back.
 const GIVEN_BACK: u8 = TokenBucket::TAG + 1;
 
-/// The second version has what was given back: most keys have nothing.
+/// Only a state with time that was given back takes the second version.
 impl Codec for TokenBucketState {
     fn encode(&self, bytes: &mut Vec<u8>) {
         let given_back = self.given_back;
@@ -87,7 +87,7 @@ impl Codec for TokenBucketState {
     }
 }
 
-/// The same bytes as the state of a key to which nothing was given back.
+/// The bytes are those of a [`TokenBucketState`] without time that was given back.
 impl Codec for BucketLevel {
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(TokenBucket::TAG);
@@ -118,8 +118,8 @@ impl BucketLevel {
 const FOR_EVER: u64 = 1 << 52;
 
 impl TokenBucket {
-    /// The bucket as a script reads it, for itself or as one of `rule`: gain of a microsecond, price of a token,
-    /// burst, initial fill, and how long that is kept.
+    /// Returns the bucket in the numbers of a script, alone or as a part of `rule`: gain of a microsecond, price of a token,
+    /// burst, initial fill, and the time for which a full key is kept.
     pub(in crate::algorithm) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
         let (burst, initial) = (self.burst.get(), self.initial);
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
@@ -144,12 +144,12 @@ impl TokenBucket {
         ])
     }
 
-    /// The span of `level` units of a `gain` a microsecond.
+    /// Returns the span of `level` units of a `gain` a microsecond.
     pub(in crate::algorithm) fn span(&self, level: i64, gain: i64) -> Option<Ticks> {
         ScriptRate::of(&self.rate).span(level, gain)
     }
 
-    /// The level and the gain that a script keeps of a span.
+    /// Returns the level and the gain that a script keeps of a span.
     ///
     /// Within a microsecond the bucket is filled no further: rounded in favour of the limit.
     pub(in crate::algorithm) fn level(&self, span: Ticks) -> [i64; 2] {

@@ -218,7 +218,7 @@ pub(super) fn checked_quota(quota: Quota, cold: u64) -> Result<(), Error> {
     }
     // A warmth is a whole number of parts of a nanosecond, which has as many parts as the reduced amount. A span has 32 bits
     // for them, so up to 2^32 parts are represented exactly. More would be rounded up, and the next call in the same second
-    // would find more than the last one was told.
+    // would find more than the last decision contained.
     let divisor = gcd(amount.into(), period.into()) as u64;
     let parts = amount / divisor;
     if parts > MOST_PARTS {

@@ -15,7 +15,7 @@ use crate::{
 /// A warm-up that spaces calls: the first calls of an idle key lie further apart than later ones.
 ///
 /// For services that are slow after a pause and must not get bursts. This is the form of Guava's `RateLimiter` with a
-/// warm-up (`SmoothWarmingUp`). A call is told how long to wait ([`Verdict::Delay`](crate::Verdict::Delay)), which is until
+/// warm-up (`SmoothWarmingUp`). A decision contains how long the call has to wait ([`Verdict::Delay`](crate::Verdict::Delay)), which is until
 /// the calls before it are paid for. A call's cost delays later calls, not itself, so the first call of an idle key departs
 /// at once, whatever its cost. A layer holds the request until its departure, which takes the feature `tokio` (`axum` and
 /// `tonic` enable it).
@@ -71,7 +71,7 @@ use crate::{
 ///
 /// # When the rule changes
 ///
-/// Delays that were told stay, and the first call under the new rule departs behind them. The warmth of a key behind them
+/// Earlier delays stay, and the first call under the new rule departs behind them. The warmth of a key behind them
 /// carries over as time: the distance to the maximum at the full rate. The new rule determines how fast it cools. So a new
 /// rate finds a key as warm as it was, and under a longer warm-up the key is colder.
 ///

@@ -296,7 +296,7 @@ impl WarmUpSpaced {
         // Colder than it was if the warmth was cut.
         let before = last.warmth.checked_sub(price.low)?;
         // Later calls that did not find the key idle have made it warmer. Then this call would cost at most what it did, and
-        // its departure comes out later than it was told, by a nanosecond or more. If the warmth was cut, that holds
+        // the computed departure is later than the one in the decision, by a nanosecond or more. If the warmth was cut, that holds
         // only where all calls cost the same.
         let is_cut = last.warmth == self.cut();
         let too_fast = self.curve.per_permit < self.curve.per_nano;
