@@ -104,10 +104,22 @@ impl Ticks {
         }
     }
 
+    /// Returns the span in ticks, rounded up and cut to [`CUT`]. The span is not below zero.
+    #[inline]
+    pub(super) fn ticks_up_cut(self) -> i64 {
+        let is_whole = self.lower & ((1 << PART_BITS) - 1) == 0;
+        (self.ticks_cut() + i64::from(!is_whole)).min(CUT)
+    }
+
     /// Returns the span in nanoseconds, rounded up.
     #[inline]
-    pub(in crate::algorithm) const fn nanos_up(self) -> i128 {
-        -(-self.parts()).div_euclid(PARTS_PER_NANO)
+    pub(in crate::algorithm) fn nanos_up(self) -> i128 {
+        let parts = self.parts();
+        // A division of 128 bits takes longer than the rest of a decision.
+        match u64::try_from(-(-parts >> PART_BITS)) {
+            Ok(ticks) => ticks.div_ceil(PER_NANO).into(),
+            Err(_) => -(-parts).div_euclid(PARTS_PER_NANO),
+        }
     }
 }
 
@@ -196,6 +208,19 @@ mod tests {
                 prop_assert_eq!(Ticks::decode(&mut &bytes[..]).unwrap(), span);
                 prop_assert_eq!(Ticks::decode_up(&mut &bytes[..]).unwrap(), span);
             }
+        }
+
+        #[test]
+        fn spans_are_rounded_up(parts in (0..=108_u32).prop_flat_map(|bits| 0..1_i128 << bits), exact: bool) {
+            // Whole nanoseconds are ticks and nothing else.
+            let parts = if exact { parts / PARTS_PER_NANO * PARTS_PER_NANO } else { parts };
+            let span = Ticks::from_parts(parts);
+            let up = |unit: i128| (span.parts() + unit - 1) / unit;
+            prop_assert_eq!(span.nanos_up(), up(PARTS_PER_NANO));
+            let ticks = up(1 << PART_BITS).min(CUT.into());
+            prop_assert_eq!(i128::from(span.ticks_up_cut()), ticks);
+            let below = Ticks::from_parts(-span.parts());
+            prop_assert_eq!(below.nanos_up(), -(-below.parts() / PARTS_PER_NANO));
         }
 
         /// The former release wrote any fraction of a nanosecond, rounded up to 2^-32.

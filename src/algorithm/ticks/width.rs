@@ -71,8 +71,7 @@ impl Width for i64 {
 
     #[inline]
     fn owed(span: Ticks, _: u8) -> Self {
-        // Beyond that, both are cut to the same.
-        -Ticks::from_parts(-span.parts()).ticks_cut()
+        span.ticks_up_cut()
     }
 
     #[inline]
