@@ -135,7 +135,7 @@ done
 say "messages of the compiler, without TLS"
 cargo test --locked --no-default-features --features redis --test missing_features
 
-say "models of the lock-free table (loom)"
+say "models of the store in memory (loom)"
 cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir target/models
 
 say "the store in etcd, an example project"

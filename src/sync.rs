@@ -1,10 +1,13 @@
-//! The atomics of the lock-free code, and what else it needs of threads and memory.
+//! The atomics and locks of the store in memory, and the other functions of threads and memory that it calls.
 //!
-//! Its files name them through this module, so that `tests/models` can compile the same files
+//! Its files import them from this module, so that `tests/models` can compile the same files
 //! against loom's.
 
 pub(crate) use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     thread::yield_now,
 };
 

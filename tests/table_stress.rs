@@ -78,6 +78,23 @@ impl Shop {
         { decision }.take_charge()
     }
 
+    /// Spends all of these costs, or nothing.
+    fn spend_all(&self, rule: &AnyRule, costs: &[(u64, u64)]) {
+        let ask = |(key, cost): &(u64, u64)| {
+            let cost = Cost::new(*cost).unwrap();
+            Ask::new(&self.policy, rule, (*key).into(), cost)
+        };
+        let asks: Vec<_> = costs.iter().map(ask).collect();
+        let Check::Ready(Ok(decisions)) = self.store.acquire(&asks) else {
+            unreachable!("memory answers at once")
+        };
+        if decisions.is_admitted() {
+            for (key, cost) in costs {
+                self.account(*key).admitted.fetch_add(*cost, Relaxed);
+            }
+        }
+    }
+
     fn settle(&self, rule: &AnyRule, key: u64, charge: Charge, actual: u64) {
         // Before it is given back: who spends it meanwhile must not seem to have minted it.
         let refund = charge.cost.saturating_sub(actual);
@@ -251,6 +268,40 @@ fn nobody_gains_by_a_change_of_rules() {
                 // A key that begins in the map begins with a token less.
                 assert!(taken + 2 * PRICES[1] > HOUR, "key {key}: {taken}");
             }
+        }
+    }
+}
+
+/// States of the map, of which single asks lock only a slot, while lists lock whole shards.
+#[test]
+fn lists_and_single_asks_spend_exactly_what_there_is() {
+    const LIMIT: u64 = 8_000;
+    let texts = [
+        "token-bucket 1/1d burst=8001 initial=8000",
+        "fixed-window 8000/1d offset=1h",
+        "sliding-window 8000/1d",
+        "sliding-log 8000/1d",
+    ];
+    for rule in texts.map(rule) {
+        let shop = Shop::new(&ManualClock::default(), KEYS as usize, 3);
+        shop.run(|shop, _, dice| {
+            for _ in 0..10_000 {
+                let mut any = || (dice.below(3), 1 + dice.below(2));
+                let costs = [any(), any(), any()];
+                match dice.below(3) {
+                    0 => shop.spend_all(&rule, &costs),
+                    // Two that may be one key.
+                    1 => shop.spend_all(&rule, &costs[1..]),
+                    _ => {
+                        let (key, cost) = costs[0];
+                        shop.spend(&rule, key, cost);
+                    }
+                }
+            }
+        });
+        shop.drain(&rule);
+        for account in &shop.accounts {
+            assert_eq!(account.admitted.load(Relaxed), LIMIT, "{rule}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! One ask: a known key without a lock where its state is a mark, all else under its shard's lock.
+//! One ask: of a known key without a lock if its state is a mark, or under the lock of its slot; else under its shard's lock.
 
 use super::{
     Inner, Local,
     map::{Place, Shard},
+    slot::Slot,
     table::Claim,
 };
 use crate::{
@@ -52,8 +53,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             None => {}
         }
         match ask.rule_for_key() {
-            None => inner.decide_locked(fingerprint, ask.rule(), ask.cost()),
-            Some(rule) => inner.decide_locked(fingerprint, &rule, ask.cost()),
+            None => inner.decide_elsewhere(fingerprint, ask.rule(), ask.cost()),
+            Some(rule) => inner.decide_elsewhere(fingerprint, &rule, ask.cost()),
         }
     }
 
@@ -63,11 +64,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let own = rule.for_key(&|| key.digest());
         let rule = own.as_ref().unwrap_or(rule);
         let place = inner.place(policy, key, rule.state_kind());
-        let mut shard = inner.map.lock(place);
-        let now = inner.moment();
-        inner.look_at(&mut shard, place, rule, now, |state| {
-            rule.look(state, now.at())
-        })
+        inner.look_at(&mut inner.map.lock(place), place, rule)
     }
 }
 
@@ -85,33 +82,49 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     // The rule and the cost instead of the ask: so that need not lie in memory for the others.
-    #[cold]
-    fn decide_locked<A: Algorithm<State = S>>(
+    fn decide_elsewhere<A: Algorithm<State = S>>(
         &self,
         fingerprint: u64,
         rule: &A,
         cost: Cost,
     ) -> Decision {
         let place = self.map.place(fingerprint);
-        let mut shard = self.map.lock(place);
-        // Read under the lock: no later than what the next one sees.
-        let now = self.moment();
-        self.decide_in(&mut shard, place, rule, cost, now)
+        let step = |slot: &mut Slot<S>| self.step_slot(slot, rule, cost);
+        // A packed state is seldom in the map.
+        if rule.meter().is_none()
+            && let Some(decision) = self.map.with_known(place, step)
+        {
+            return decision;
+        }
+        self.decide_locked(place, rule, cost)
     }
 
-    /// Decides in a locked shard.
-    fn decide_in<A: Algorithm<State = S>>(
+    /// Decides about a key of the map.
+    #[inline]
+    fn step_slot<A: Algorithm<State = S>>(
         &self,
-        shard: &mut Shard<'_, S>,
+        slot: &mut Slot<S>,
+        rule: &A,
+        cost: Cost,
+    ) -> Decision {
+        // Read under the lock of the slot: no later than what the next one sees.
+        let now = self.moment();
+        slot.step(rule, now.at(), cost).decision()
+    }
+
+    #[cold]
+    fn decide_locked<A: Algorithm<State = S>>(
+        &self,
         place: Place,
         rule: &A,
         cost: Cost,
-        now: StoreTime,
     ) -> Decision {
-        // Before the table: only states that are not packed come here often, and they are in the map.
+        let shard = &mut self.map.lock(place);
         if let Some(mut slot) = shard.get_mut(place) {
-            return slot.step(rule, now.at(), cost).decision();
+            return self.step_slot(&mut slot, rule, cost);
         }
+        // Read under the lock: no later than what the next one sees.
+        let now = self.moment();
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
                 let (claim, scan) = self.claim_or_scan(place, meter, now);

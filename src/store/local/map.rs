@@ -1,27 +1,39 @@
-//! States of any size, by fingerprint, in shards with a lock each.
+//! States of any size, by fingerprint, in shards.
 //!
-//! A shard's lock guards more than the `DashMap` can: the queue in which slots are checked for expiry, decisions that
-//! span several keys, and the insertion and removal of all its keys in the [table](super::table).
+//! Each shard has two locks:
 //!
-//! Invariant of each shard, under its lock: the queue contains a fingerprint exactly once if the map contains it, and
-//! not at all otherwise.
+//! - The [`DashMap`]'s lock guards the slots.
+//! - Our own lock guards the queue in which slots are checked for expiry, and the insertion and removal of all keys of the
+//!   shard, here and in the [table](super::table).
 //!
-//! Lock order: several shards are locked in ascending order. The `DashMap` is accessed only under the lock of the key's
-//! shard, through one guard at a time. Its own shards are the same, so none of its locks is ever waited for.
+//! A single ask of a known key takes the first alone. Everything else takes our own, and then the first for each access to
+//! a slot.
+//!
+//! Invariant, whenever our own lock is free: the queue contains a fingerprint exactly once if the map contains it, and not
+//! at all otherwise.
+//!
+//! Several asks access several slots, and each of them more than once. So they [reserve](Map::reserve_shard) their shards
+//! by a flag, which is set before the first access to a slot and reset after the last. A single ask reads the flag under the
+//! `DashMap`'s lock. It precedes the first access, or finds the flag set and waits for our own lock, or follows the last
+//! access. `Relaxed` is enough, because the `DashMap`'s lock orders the flag as well: who follows an access sees what was set
+//! before it, and who precedes an access does not see what is reset after it.
+//!
+//! Lock order: our own locks in ascending order of the shards, then one lock of the `DashMap` at a time. Nothing is waited
+//! for under the latter.
 
 use std::{
     collections::VecDeque,
     hash::{BuildHasherDefault, Hasher},
-    sync::{
-        Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
 };
 
-use dashmap::{DashMap, mapref::one::RefMut};
-
-use super::slot::Slot;
-use crate::time::Timestamp;
+use super::{
+    shards::{DashMap, RefMut, SHARDS},
+    slot::Slot,
+};
+use crate::{
+    sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, TryLockError},
+    time::Timestamp,
+};
 
 /// Where a fingerprint belongs.
 #[derive(Clone, Copy)]
@@ -32,21 +44,24 @@ pub(super) struct Place {
 
 pub(super) struct Map<S> {
     map: DashMap<u64, Slot<S>, BuildHasherDefault<Identity>>,
-    queues: Box<[Queue]>,
+    locks: Box<[Lock]>,
     /// Whether it was ever in use.
     is_used: AtomicBool,
     /// The shard at which the next search for room begins.
     next: AtomicUsize,
 }
 
-/// The fingerprints of a shard, in the order in which their slots are checked for expiry.
+/// Our own lock of a shard, and the data under it.
 // Padded: threads that lock neighbouring shards share no cache line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Queue(Mutex<VecDeque<u64>>);
+struct Lock {
+    /// The fingerprints of the shard, in the order in which their slots are checked for expiry.
+    queue: Mutex<VecDeque<u64>>,
+    /// Whether the slots are reserved for the thread that holds the lock.
+    is_reserved: AtomicBool,
+}
 
-/// Many small shards rather than few large ones: a shard that grows moves its slots at once.
-const SHARDS: usize = 128;
 /// Old slots that an insertion checks. Two per new one, so that forgetting outruns inserting.
 const LOOKS: usize = 2;
 /// Slots that a newcomer checks in another shard when the store is full.
@@ -57,7 +72,7 @@ impl<S> Map<S> {
         let map = DashMap::with_hasher_and_shard_amount(BuildHasherDefault::default(), SHARDS);
         Self {
             map,
-            queues: (0..SHARDS).map(|_| Queue::default()).collect(),
+            locks: (0..SHARDS).map(|_| Lock::default()).collect(),
             is_used: AtomicBool::new(false),
             next: AtomicUsize::new(0),
         }
@@ -70,6 +85,18 @@ impl<S> Map<S> {
         Place { fingerprint, shard }
     }
 
+    /// Accesses a slot without our own lock. Returns `None` if the map does not contain it, or its shard is reserved.
+    #[inline]
+    pub(super) fn with_known<T>(
+        &self,
+        place: Place,
+        access: impl FnOnce(&mut Slot<S>) -> T,
+    ) -> Option<T> {
+        let mut slot = self.map.get_mut(&place.fingerprint)?;
+        let is_reserved = &self.locks[place.shard].is_reserved;
+        (!is_reserved.load(Ordering::Relaxed)).then(|| access(&mut slot))
+    }
+
     /// Locks the shard of a place.
     #[inline]
     pub(super) fn lock(&self, place: Place) -> Shard<'_, S> {
@@ -78,22 +105,34 @@ impl<S> Map<S> {
 
     #[inline]
     pub(super) fn lock_shard(&self, shard: usize) -> Shard<'_, S> {
-        let queue = self.queues[shard].0.lock();
+        let queue = self.locks[shard].queue.lock();
         Shard {
+            reservation: None,
             // The queue is changed by nothing that can panic.
             queue: queue.unwrap_or_else(PoisonError::into_inner),
             map: self,
         }
     }
 
+    /// Locks a shard, and reserves its slots until it is unlocked.
+    pub(super) fn reserve_shard(&self, shard: usize) -> Shard<'_, S> {
+        let mut locked = self.lock_shard(shard);
+        locked.reservation = Some(Reservation::new(&self.locks[shard].is_reserved));
+        locked
+    }
+
     /// Locks a shard unless another thread has locked it.
     fn try_lock_shard(&self, shard: usize) -> Option<Shard<'_, S>> {
-        let queue = match self.queues[shard].0.try_lock() {
+        let queue = match self.locks[shard].queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Shard { queue, map: self })
+        Some(Shard {
+            reservation: None,
+            queue,
+            map: self,
+        })
     }
 
     /// Removes all keys and returns how many there were.
@@ -119,8 +158,26 @@ impl<S> Map<S> {
 
 /// A locked shard.
 pub(super) struct Shard<'a, S> {
+    // The first field, because it is dropped before the lock is released.
+    reservation: Option<Reservation<'a>>,
     queue: MutexGuard<'a, VecDeque<u64>>,
     map: &'a Map<S>,
+}
+
+/// A flag that is set until this is dropped.
+struct Reservation<'a>(&'a AtomicBool);
+
+impl<'a> Reservation<'a> {
+    fn new(flag: &'a AtomicBool) -> Self {
+        flag.store(true, Ordering::Relaxed);
+        Self(flag)
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 impl<S> Shard<'_, S> {

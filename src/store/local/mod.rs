@@ -11,6 +11,7 @@ mod occupancy;
 mod place;
 mod settle;
 mod several;
+mod shards;
 mod slot;
 mod stats;
 mod table;

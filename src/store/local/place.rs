@@ -51,23 +51,23 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Looks at what is remembered of a key whose shard is locked, or at what it inherits.
-    pub(super) fn look_at<A: Algorithm<State = S>, T>(
+    pub(super) fn look_at<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
         place: Place,
         rule: &A,
-        now: StoreTime,
-        look: impl FnOnce(Option<&S>) -> T,
-    ) -> T {
+    ) -> Decision {
         if let Some(slot) = shard.get_mut(place) {
-            return look(slot.state.as_ref());
+            return rule.look(slot.state.as_ref(), self.moment().at());
         }
+        let now = self.moment();
+        let look = |state: Option<S>| rule.look(state.as_ref(), now.at());
         if let Some(word) = self.table.look(place.fingerprint) {
-            return look(self.state_of(rule, word, now).as_ref());
+            return look(self.state_of(rule, word, now));
         }
         // After the key was seen to be in no slot: what it owes was noted before.
         let owed = self.table.owed(place.fingerprint);
-        look(self.debtor(rule, owed, now).as_ref())
+        look(self.debtor(rule, owed, now))
     }
 
     /// What a word of the table is to a rule.

@@ -10,12 +10,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let settlement = &Settlement { rule, ..settlement };
         let place = self.place(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(place);
-        let now = self.moment();
         if let Some(mut slot) = shard.get_mut(place) {
             // In place: a log may be long.
-            slot.settle(settlement, now.at());
+            slot.settle(settlement, self.moment().at());
             return;
         }
+        let now = self.moment();
         if let Some(claim) = self.table.claim(place.fingerprint) {
             let mut held = self.held(rule, claim.word(), now);
             if held.settle(settlement, now.at()) {

@@ -59,14 +59,14 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         self.decide_at_once(&asks.collect::<Few<_>>())
     }
 
-    /// Decides all asks while the shards of all their keys are locked, and their slots held.
+    /// Decides all asks while the shards of all their keys are reserved, and their slots in the table held.
     fn decide_at_once(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
         let places: Few<Place> = asks
             .iter()
             .map(|ask| inner.place(ask.policy(), ask.key(), ask.rule().state_kind()))
             .collect();
-        let mut shards = Shards::lock(inner, &places);
+        let mut shards = Shards::reserve(inner, &places);
         let earlier = inner.moment();
         for place in &places {
             // Before anything is recalled: later, what was recalled could be forgotten.
@@ -335,19 +335,19 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 }
 
-/// The shards of several places, locked in ascending order.
+/// The shards of several places, reserved in ascending order.
 struct Shards<'a, S> {
     numbers: Few<usize>,
     locked: Few<Shard<'a, S>>,
 }
 
 impl<'a, S> Shards<'a, S> {
-    fn lock<C>(inner: &'a Inner<S, C>, places: &[Place]) -> Self {
+    fn reserve<C>(inner: &'a Inner<S, C>, places: &[Place]) -> Self {
         let mut numbers: Few<usize> = places.iter().map(|place| place.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let lock = |number: &usize| inner.map.lock_shard(*number);
-        let locked = numbers.iter().map(lock).collect();
+        let reserve = |number: &usize| inner.map.reserve_shard(*number);
+        let locked = numbers.iter().map(reserve).collect();
         Self { numbers, locked }
     }
 

@@ -1,8 +1,8 @@
 //! The store in memory, as it is in `src`, on loom's atomics and locks.
 //!
-//! Verbatim: the table, and all decisions, placing and settling around it; the algorithms and
-//! decisions they are about. Stand-ins: [`sync`] (loom's atomics), the map with its locks, the clock,
-//! and keys that are their own fingerprints.
+//! Verbatim: the table, the map, and all decisions, placing and settling around them; the algorithms and
+//! decisions they are about. Stand-ins: [`sync`] (loom's atomics and locks), the `DashMap` under the map, the clock,
+//! and keys that are almost their own fingerprints.
 #![allow(
     dead_code,
     unused_imports,
@@ -72,6 +72,7 @@ pub mod store {
         mod decide;
         mod held;
         mod kinds;
+        mod map;
         mod newcomer;
         mod occupancy;
         mod place;
@@ -84,8 +85,8 @@ pub mod store {
         #[path = "../../../tests/models/src/local.rs"]
         mod own;
 
-        #[path = "../../../tests/models/src/map.rs"]
-        mod map;
+        #[path = "../../../tests/models/src/shards.rs"]
+        mod shards;
 
         use self::own::Inner;
         pub use self::own::{AtCapacity, Local, Table};

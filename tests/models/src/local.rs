@@ -1,4 +1,4 @@
-//! What `src/store/local/mod.rs` is to the files beside it, with the stand-ins for the map and the seed.
+//! What `src/store/local/mod.rs` is to the files beside it, with the stand-in for the seed.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -53,9 +53,9 @@ pub(super) struct Inner<S, C> {
 pub(super) struct Fingerprinter;
 
 impl Fingerprinter {
-    /// Differs by the kind in bits that choose neither a set nor a lock.
+    /// Differs by the key in bits that choose a shard, and by the kind in bits that do not. None of them chooses a set.
     pub(super) fn fingerprint(&self, _: &Policy, key: &Key, kind: StateKind) -> u64 {
-        key.0 ^ (kind.as_u64() & 0xff) << 8
+        key.0 ^ key.0 << 55 ^ (kind.as_u64() & 0xff) << 8
     }
 }
 
@@ -114,8 +114,12 @@ impl<A: Algorithm> Local<A, TestClock> {
         self.decide_all(&asks).is_admitted()
     }
 
+    pub fn look_at(&self, rule: &A, key: u64) -> Decision {
+        self.look(&Policy, rule, &Key(key))
+    }
+
     pub fn remaining(&self, rule: &A, key: u64) -> Option<u64> {
-        self.look(&Policy, rule, &Key(key)).remaining()
+        self.look_at(rule, key).remaining()
     }
 
     /// Gives back one token that was spent while the clock stood still.

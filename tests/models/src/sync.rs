@@ -4,8 +4,13 @@ use std::hash::{Hash, Hasher};
 
 use loom::{sync::atomic::AtomicU64 as Atomic, thread};
 
+pub(crate) use std::sync::{PoisonError, TryLockError};
+
 pub(crate) use loom::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread::yield_now,
 };
 
