@@ -1,8 +1,8 @@
-//! What is wrong with a setting, and what to write instead.
+//! The error of invalid settings.
 
 use std::fmt;
 
-/// A quota, rule, name, key or network that cannot be.
+/// An invalid quota, rule, name, key or network.
 ///
 /// The message says what was wrong, what was expected, and what to do. Parsing
 /// errors also point at the [column](Self::column).
@@ -26,7 +26,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with a message of its own, for algorithms and stores written elsewhere.
+    /// Returns an error with this message, for algorithms and stores of other crates.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into().into_boxed_str(),
@@ -35,10 +35,10 @@ impl Error {
         }
     }
 
-    /// A state in a form that a newer version of the program wrote, for [codecs](crate::algorithm::Codec).
+    /// Returns the error of a [codec](crate::algorithm::Codec) that reads a state of a newer version of the program.
     ///
-    /// A store does not replace it, as it replaces what is damaged: two versions that share a store would
-    /// take turns, and each of them would begin afresh each time.
+    /// A store replaces damaged states, but not such a state: two versions that share a store would otherwise overwrite each
+    /// other's states in turn.
     pub fn newer_state() -> Self {
         Self {
             is_newer_state: true,
@@ -49,28 +49,24 @@ impl Error {
         }
     }
 
-    /// Whether this is a state in a form that a newer version of the program wrote.
+    /// Returns `true` for a state that a newer version of the program wrote.
     pub fn is_newer_state(&self) -> bool {
         self.is_newer_state
     }
 
-    /// The same error, pointing at a column of the text that was parsed.
-    ///
-    /// Columns are bytes and begin at 1.
+    /// Adds the column of the parsed text that the error is about, in bytes, from 1.
     #[must_use]
     pub fn at_column(mut self, column: usize) -> Self {
         self.column = Some(column);
         self
     }
 
-    /// The column of the text at which parsing stopped, in bytes, beginning at 1.
-    ///
-    /// `None` where no text was parsed.
+    /// Returns the column of the text at which parsing stopped, in bytes, from 1; `None` if no text was parsed.
     pub fn column(&self) -> Option<usize> {
         self.column
     }
 
-    /// The same error seen from a text in which the parsed one begins `bytes` further right.
+    /// Moves the column right by `bytes`, for a text that contains the parsed one.
     pub(crate) fn shifted(mut self, bytes: usize) -> Self {
         self.column = self.column.map(|column| column + bytes);
         self

@@ -1,13 +1,14 @@
-//! Keyed rate limiting as tower middleware.
+//! Keyed rate limiting as tower middleware, for axum, tonic, and any other tower service.
 //!
-//! A [`RateLimitLayer`] wraps any tower service: an axum router, a tonic server, a client, a job worker. A
-//! [key](key) says who is limited, a rule how much may be spent, a [store] remembers, and the
-//! [answer](respond) tells the client honestly when to come back.
+//! A [`RateLimitLayer`] limits the requests of each client. A [key] identifies the client, a rule such as [`TokenBucket`] sets the
+//! quota, a [store] keeps the state, and a [responder](respond) answers refused requests. Clones of a service share one budget.
 //!
-//! Tower's own `RateLimitLayer` makes all requests wait, has no keys, and counts for each clone alone. This one refuses
-//! by key, and all clones share one budget.
+//! # Add it
 //!
-//! # Example
+//! ```toml
+//! [dependencies]
+//! tollgate = { version = "0.1", features = ["axum"] }
+//! ```
 //!
 #![cfg_attr(feature = "axum", doc = "```no_run")]
 #![cfg_attr(not(feature = "axum"), doc = "```text")]
@@ -15,17 +16,41 @@
 //! use std::net::SocketAddr;
 //! use tollgate::prelude::*;
 //!
-//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let app = Router::new()
-//!     .route("/", get(async || "hello"))
-//!     .layer(RateLimitLayer::new(TokenBucket::per_second(10).burst(20)).key(PeerIp::new()));
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // 10 requests per second for each client address, and bursts of up to 20.
+//!     let limit = RateLimitLayer::new(TokenBucket::per_second(10).burst(20)).key(PeerIp::new());
+//!     let app = Router::new().route("/", get(async || "hello")).layer(limit);
 //!
-//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
-//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
-//! # Ok(()) }
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//!     Ok(())
+//! }
 //! ```
 //!
-//! # The way of a request
+//! # What a client sees
+//!
+//! An admitted response has `RateLimit` fields with the requests that are left. A refusal is a 429 with a problem document. A client
+//! that waits for `Retry-After` is admitted, if no other request of the same key comes first.
+//!
+//! ```text
+//! HTTP/1.1 429 Too Many Requests
+//! ratelimit-policy: "default";q=20;w=2
+//! ratelimit: "default";r=0;t=1
+//! retry-after: 1
+//! content-type: application/problem+json
+//! ```
+//!
+//! gRPC clients get `RESOURCE_EXHAUSTED` with `RetryInfo`.
+//!
+//! # Read on
+//!
+//! - [Guide](guide): choose a rule, with examples.
+//! - [Operations](operations): shared stores, failures, roll-outs, alerts.
+//! - [Design](design): the internals, and the reasons for them.
+//! - [Benchmarks](benchmarks): measured times and memory.
+//!
+//! # Request flow
 //!
 //! ```text
 //!             request
@@ -41,80 +66,85 @@
 //!                      quota · decision · time::Timestamp
 //! ```
 //!
-//! # Which rule?
+//! Each part can be replaced by your own:
 //!
-//! Start with a [`TokenBucket`]; the [guide] tells when to take another one.
+//! | part | trait | complete example |
+//! |---|---|---|
+//! | key | [`key::KeyExtractor`] | [`RateLimitLayer::key`] |
+//! | rule | [`algorithm::Algorithm`] | the trait |
+//! | rule or cost per request | [`SelectRule`], [`RequestCost`] | the traits |
+//! | store | [`store::Store`] | the trait |
+//! | answer | [`respond::Respond`] | [`RateLimitLayer::respond`] |
+//!
+//! # Rules
+//!
+//! Start with a [`TokenBucket`]; the [guide] compares the others.
 //!
 //! | rule | guarantees | does not guarantee |
 //! |---|---|---|
-//! | [`TokenBucket`] | at most burst + rate · Δt units in any span Δt; a full burst after a rest | at most the quota in every window: `100/1m` lets 199 through in some minute |
-//! | [`LeakyBucket`] | departures at least an interval apart; first in, first out; a bounded wait | an answer at once |
-//! | [`FixedWindow`] | at most the limit in each window of the calendar | the same across a boundary: twice the limit |
+//! | [`TokenBucket`] | at most burst + rate · Δt units in any span Δt; a full burst after a rest | at most the quota in every window: `100/1m` admits up to 199 in some minute |
+//! | [`LeakyBucket`] | departures at least an interval apart, in order, with a bounded wait | an answer at once |
+//! | [`FixedWindow`] | at most the limit in each window of the calendar | the limit across a boundary: up to twice as many |
 //! | [`SlidingLog`] | at most the limit in every window, to the nanosecond | small states: 16 bytes a call |
-//! | [`SlidingWindow`] | at most the limit in what it estimates; a small mean error | the estimate: up to twice the limit, less one |
-//! | [`WarmUp`], [`WarmUpSpaced`] | a rate that grows with use, and falls with rest | the full rate to whoever is cold |
-//! | [`Cascade`], [`ThreeColor`] | a class for each call, by what could pay for it | |
-//! | `(A, B)`, or `a & b` in text | both limits, spent together or not at all | |
-//! | [`AnyRule`] | what its text says, chosen by configuration or per request | |
+//! | [`SlidingWindow`] | at most the limit in its estimate, which has a small mean error | the limit in every window: at worst twice as many, less one |
+//! | [`WarmUp`], [`WarmUpSpaced`] | a rate that grows with use and falls with rest | the full rate to a client that rested |
+//! | [`Cascade`], [`ThreeColor`] | a class for each request, by the bucket that paid for it | |
+//! | `(A, B)`, or `a & b` in text | both limits, charged together or not at all | |
+//! | [`AnyRule`] | any of these, from configuration text or per request | |
 //!
-//! # Which store?
+//! # Stores
 //!
-//! | store | for | at its cap |
+//! | store | for | when memory is full |
 //! |---|---|---|
-//! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | lets newcomers inherit debts, turns them away with 503, or admits them, by choice |
-//! | `Redis` (feature `redis`) | many instances with one limit; one round trip, by the server's clock | what the server's memory allows |
-//! | `Memcached` (feature `memcached`) | the same, by compare-and-swap: a read, and a write if it is admitted | an evicted client begins afresh |
-//! | `MemcachedCounters` (feature `memcached`) | the same for fixed and sliding windows: one round trip | an evicted window begins afresh |
-//! | `Optimistic` (feature `tokio`), over anything that can `CompareAndSwap` | the same in a store of one's own: two functions | what is evicted begins afresh |
-//! | `Counters` (feature `tokio`), over anything that can `Increment` | fixed and sliding windows, in a cache that can only add: four short methods | the same |
-//! | anything that implements [`Store`](store::Store) | state elsewhere; `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)` says what happens when it cannot tell | as it says |
+//! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | new keys inherit usage, are answered 503, or are admitted, as configured |
+//! | `Redis` (feature `redis`) | one limit for many instances; one round trip, by the server's clock | as the server is configured |
+//! | `Memcached` (feature `memcached`) | one limit for many instances, by compare-and-swap: a read, and a write if admitted | an evicted key starts afresh |
+//! | `MemcachedCounters` (feature `memcached`) | fixed and sliding windows for many instances; one round trip | an evicted window starts afresh |
+//! | `Optimistic` (feature `tokio`) | your own store that can `CompareAndSwap`: two functions | an evicted key starts afresh |
+//! | `Counters` (feature `tokio`) | fixed and sliding windows in your own cache that can `Increment`: four short functions | an evicted window starts afresh |
+//! | your own [`Store`](store::Store) | anything else | as you decide |
 //!
-//! # Work that is pulled
+//! A store that can fail is wrapped to choose what happens then: `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)`; see
+//! [`StoreExt`](store::StoreExt).
 //!
-//! A worker that pulls its work need not be refused: a [`Pacer`](pace::Pacer) says when it may go on, at an instant that it is given,
-//! or by waiting for it, as a future or as a stream. See [`pace`].
+//! # Beyond the layer
 //!
-//! # Clients that come back
-//!
-//! [`backoff`] draws how long a client waits before it tries again, never shorter than a server's `Retry-After`; with the feature
-//! `retry` for `tower::retry`.
+//! - [`pace`]: a worker that should wait rather than refuse jobs awaits a [`Pacer`](pace::Pacer).
+//! - [`backoff`]: retry delays for clients, never shorter than the server's `Retry-After`.
 //!
 //! # Features
 //!
-//! None is on by default; the crate alone pulls in no framework and no runtime.
+//! None is enabled by default. The crate alone depends on no framework and no runtime.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | layers with rules that delay requests, which cannot be built otherwise; [pacing](pace) by futures and streams; `TokioClock`; the drivers of stores that compare and swap, and of counters |
-//! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor; and `tokio` |
-//! | `tonic` | the peer address from `TcpConnectInfo`; and `tokio` |
-//! | `tonic-tls` | the same under TLS, from `TlsConnectInfo` |
+//! | `tokio` | layers whose rules delay requests, [pacing](pace) by futures and streams, `TokioClock`, store timeouts, and the drivers of compare-and-swap and counter stores |
+//! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor; enables `tokio` |
+//! | `tonic` | the peer address from `TcpConnectInfo`; enables `tokio` |
+//! | `tonic-tls` | the peer address from `TlsConnectInfo`; enables `tonic` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
-//! | `retry` | the delays of [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
+//! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
-//! | `tracing` | events for the operator: what the server lacks, once for each policy and cause; why a store failed, once a minute for each |
-//! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail when told to |
+//! | `tracing` | events for the operator: mistakes of the set-up, once for each policy and cause; failures of a store, once a minute for each |
+//! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail on demand |
 //!
 //! # Minimum supported Rust version
 //!
-//! 1.88 with the default features. Newer versions of the optional frameworks may ask for more.
+//! 1.88 with the default features. The optional frameworks may need a newer one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Of the crate itself, not of its tests and examples.
+// For the crate itself, not for its tests.
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
 
 pub mod algorithm;
 pub mod backoff;
 mod decision;
-mod defaults;
 mod error;
 pub mod key;
 #[cfg(feature = "tracing")]
 mod log;
 mod middleware;
-#[doc(hidden)]
-pub mod missing;
 mod outcome;
 pub mod pace;
 mod policy;
@@ -127,13 +157,15 @@ mod sync;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 pub mod time;
+mod unsatisfied;
 
 pub use self::{
     algorithm::{AnyRule, CountedRule},
     decision::{Charge, Cost, Decision, Position, Verdict},
     error::Error,
     middleware::{
-        FixedRule, Limit, RateLimit, RateLimitLayer, RequestCost, ResponseFuture, SelectRule,
+        FixedRule, Limit, Limits, LimitsBy, RateLimit, RateLimitLayer, RequestCost, ResponseFuture,
+        SelectRule,
     },
     outcome::Outcome,
     policy::{Policy, Unit},

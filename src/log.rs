@@ -1,4 +1,4 @@
-//! What an operator is told once.
+//! Mistakes of a set-up, each logged once for the operator.
 
 use std::{
     hash::BuildHasher,
@@ -12,7 +12,7 @@ use crate::{
     policy::Policy,
 };
 
-/// How many mistakes are told apart: more than a program has, and a bound for help that is made of requests.
+/// Maximum number of mistakes that are remembered: more than a program has, and a bound for messages that contain parts of requests.
 const MOST: usize = 256;
 
 /// Hashes of the mistakes that were logged.
@@ -22,33 +22,33 @@ struct Logged {
     hashes: Vec<u64>,
 }
 
-/// What becomes of a mistake.
+/// The treatment of a mistake.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Log,
-    /// As the last one.
-    LogAndSaySo,
+    /// Log, and announce that it is the last one.
+    LogLast,
     Skip,
 }
 
 static LOGGED: LazyLock<Mutex<Logged>> = LazyLock::new(Mutex::default);
 
 impl Logged {
-    fn note(&mut self, place: &str, cause: &str) -> Fate {
+    fn record(&mut self, place: &str, cause: &str) -> Fate {
         let hash = self.seed.hash_one((place, cause));
         if self.hashes.len() >= MOST || self.hashes.contains(&hash) {
             return Fate::Skip;
         }
         self.hashes.push(hash);
         if self.hashes.len() == MOST {
-            Fate::LogAndSaySo
+            Fate::LogLast
         } else {
             Fate::Log
         }
     }
 }
 
-/// Logs why requests are answered as the server's fault: once for each policy and cause.
+/// Logs why requests are answered as the server's fault, once for each policy and cause.
 #[cold]
 pub(crate) fn missing_key(policy: &Policy, missing: &MissingKey) {
     if let Some(help) = missing.help() {
@@ -62,11 +62,11 @@ pub(crate) fn missing_key(policy: &Policy, missing: &MissingKey) {
     }
 }
 
-/// Logs that requests are refused which a rule delays: once for each policy.
+/// Logs that requests are refused because nothing can delay them, once for each policy.
 #[cold]
 pub(crate) fn nothing_can_wait(policy: &Policy) {
     let help = OperatorHelp::new(
-        "a rule delayed a request, and nothing could hold it: it was refused, and its charge given back; enable tollgate's \
+        "a rule delayed a request, and nothing could hold it: the request was refused, and its charge given back; enable tollgate's \
          feature `tokio`, and call the service within a runtime of tokio",
     );
     once(policy.name(), &help, |cause| {
@@ -77,7 +77,7 @@ pub(crate) fn nothing_can_wait(policy: &Policy) {
     });
 }
 
-/// Logs that requests are answered as the server's fault because a store cannot decide them: once for each policy and cause.
+/// Logs that requests are answered as the server's fault because a store cannot decide them, once for each policy and cause.
 #[cold]
 pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) {
     once(policies, &OperatorHelp::new(cause), |cause| {
@@ -91,18 +91,18 @@ pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) 
     });
 }
 
-/// Logs a mistake of the program in one place: a policy, or a route. `log` writes the line, with the help that it is given.
+/// Logs a mistake of the program once for each `place`, a policy or a route. `log` writes the line.
 pub(crate) fn once(place: &str, help: &OperatorHelp, log: impl FnOnce(&str)) {
     let cause = help.expose_to_operator();
     let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-    let fate = logged.note(place, cause);
-    // A subscriber may take its time.
+    let fate = logged.record(place, cause);
+    // A subscriber may be slow.
     drop(logged);
     if fate == Fate::Skip {
         return;
     }
     log(cause);
-    if fate == Fate::LogAndSaySo {
+    if fate == Fate::LogLast {
         tracing::error!(
             "{MOST} different mistakes were logged; further ones are not, only counted"
         );
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_without_end_neither_fill_memory_nor_the_log() {
+    fn endless_causes_fill_neither_memory_nor_the_log() {
         let mut logged = Logged::default();
-        let mut fates = (0..10_000).map(|number| logged.note("api", &number.to_string()));
+        let mut fates = (0..10_000).map(|number| logged.record("api", &number.to_string()));
         assert!(fates.by_ref().take(MOST - 1).all(|fate| fate == Fate::Log));
-        assert_eq!(fates.next(), Some(Fate::LogAndSaySo));
+        assert_eq!(fates.next(), Some(Fate::LogLast));
         assert!(fates.all(|fate| fate == Fate::Skip));
         assert_eq!(logged.hashes.len(), MOST);
     }

@@ -1,4 +1,11 @@
-//! What most set-ups name: `use tollgate::prelude::*;`.
+//! The names that most programs need: `use tollgate::prelude::*;`.
+//!
+//! ```
+//! use tollgate::prelude::*;
+//!
+//! let layer = RateLimitLayer::new(TokenBucket::per_second(10).burst(20)).key(PeerIp::new());
+//! # let _ = layer;
+//! ```
 
 pub use crate::{
     AnyRule, Cost, Limit, Outcome, Quota, RateLimitLayer, TokenBucket,

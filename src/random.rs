@@ -1,15 +1,15 @@
-//! Numbers that nobody foresees, or that come out the same for the same seed.
+//! Pseudorandom numbers, with a seed that cannot be predicted or one that is given.
 
 use std::hash::{BuildHasher, RandomState};
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
-/// Seeds that are neighbours give unrelated numbers. Not for secrets: one number tells all others.
+/// Adjacent seeds give unrelated numbers. Not for secrets: all numbers follow from one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// What a seed grows by with each number.
+    /// Added to the state for each number.
     pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
     pub(crate) const fn new(seed: u64) -> Self {
@@ -24,10 +24,10 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// From 0 to `most`, which is one of them: the whole part of `fraction · (most + 1)`.
+    /// Returns a number from 0 to `most`, inclusive: ⌊`fraction` · (`most` + 1)⌋.
     ///
-    /// The fraction has 128 bits, two numbers, the first being the upper half: each result is as likely as any other
-    /// to one part in 2⁶⁴, and no draw takes longer than another.
+    /// The fraction has 128 bits, of two numbers, the upper half first. So the probabilities of any two results differ by at most
+    /// one part in 2⁶⁴, and every draw takes equally long.
     pub(crate) fn up_to(&mut self, most: u64) -> u64 {
         let count = u128::from(most) + 1;
         let (upper, lower) = (u128::from(self.next()), u128::from(self.next()));
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// A seed that differs with each call and in each process.
+/// Returns a seed that differs for each call and in each process.
 pub(crate) fn seed() -> u64 {
     // The standard library's keys come from the operating system.
     RandomState::new().hash_one(0_u64)

@@ -237,6 +237,51 @@ fn an_admitted_request_with_headers() {
     );
 }
 
+/// A delayed request is boxed once, together with its timer.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_delayed_request() {
+    let respond = Http::empty().headers(Headers::None).outcome(false);
+    let rule = tollgate::LeakyBucket::per_hour(1).queue(100);
+    let layer = RateLimitLayer::new(rule)
+        .key(PeerIp::new())
+        .respond(respond);
+    let mut service = layer.layer(Inner);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _runtime = runtime.enter();
+    let mut cx = Context::from_waker(Waker::noop());
+    let first = service.call(request()).now_or_never();
+    assert_eq!(first.unwrap().unwrap().status(), StatusCode::OK);
+    for _ in 0..10 {
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let request = request();
+        let (count, mut response) = allocations(|| service.call(request));
+        assert_eq!(count, 1);
+        let (count, polled) = allocations(|| response.poll_unpin(&mut cx));
+        assert!(polled.is_pending());
+        assert_eq!(count, 0);
+    }
+    assert_eq!(layer.cancelled(), 10);
+}
+
+/// A future that does not wait holds no more than the inner future and the mark for its response.
+#[test]
+fn the_future_of_a_response_is_small() {
+    let respond = Http::empty().headers(Headers::None).outcome(false);
+    let mut service = RateLimitLayer::new(rule(1)).respond(respond).layer(Inner);
+    let respond = Http::empty().headers(Headers::Draft);
+    let mut marking = RateLimitLayer::new(rule(1)).respond(respond).layer(Inner);
+    let inner = size_of::<<Inner as Service<Request<()>>>::Future>();
+    let sizes = [
+        size_of_val(&service.call(request())),
+        size_of_val(&marking.call(request())),
+    ];
+    assert!(sizes.iter().all(|size| *size <= inner + 32), "{sizes:?}");
+}
+
 #[test]
 fn a_refusal_with_headers_and_an_empty_body() {
     let respond = Http::empty().headers(Headers::Draft);

@@ -182,12 +182,12 @@ fn draft_tells_policies() {
         r#""api";q=10;w=1"#
     );
     assert_eq!(policy(api(), 9, Quota::per_second(10)), r#""api";q=9"#);
-    let bytes = api().counting(Unit::ContentBytes);
+    let bytes = api().with_unit(Unit::ContentBytes);
     assert_eq!(
         policy(bytes, 100, minute),
         r#""api";q=100;w=60;qu="content-bytes""#
     );
-    let busy = api().counting(Unit::ConcurrentRequests);
+    let busy = api().with_unit(Unit::ConcurrentRequests);
     assert_eq!(
         policy(busy, 9, Quota::per_second(10)),
         r#""api";q=9;qu="concurrent-requests""#
@@ -529,7 +529,7 @@ fn an_undecided_store_is_503_without_invented_numbers() {
 fn abnormal_usage_is_called_so() {
     let mut outcome = one(refused(Some(secs(1))));
     outcome.push(
-        Policy::new("scan").marking_abnormal_usage(),
+        Policy::new("scan").with_abnormal_usage(),
         refused(Some(secs(1))),
     );
     let body: Value = serde_json::from_str(refuse_http(Refusal::new(outcome)).body()).unwrap();
@@ -544,7 +544,7 @@ fn abnormal_usage_is_called_so() {
     );
     // The one that admits is not violated, whatever its mark.
     let mut outcome = one(refused(Some(secs(1))));
-    outcome.push(Policy::new("scan").marking_abnormal_usage(), allowed(5));
+    outcome.push(Policy::new("scan").with_abnormal_usage(), allowed(5));
     let body: Value = serde_json::from_str(refuse_http(Refusal::new(outcome)).body()).unwrap();
     assert_eq!(body["violated-policies"], json!(["api"]));
     assert!(body["type"].as_str().unwrap().ends_with("#quota-exceeded"));
@@ -1063,7 +1063,7 @@ where
 
 #[tokio::test]
 async fn a_partition_is_told_if_asked_for_and_names_nobody() {
-    let secret = || Policy::new("api").telling_partitions(b"secret");
+    let secret = || Policy::new("api").with_partition_key(b"secret");
     let once = || TokenBucket::per_hour(1);
     let told = async |policy, client| {
         let responses = told_to(policy, once(), Headers::Draft, client).await;
@@ -1085,7 +1085,7 @@ async fn a_partition_is_told_if_asked_for_and_names_nobody() {
     assert_eq!(ann.len(), 16);
     assert_eq!(told(secret(), "ann").await, Some(ann.clone()));
     assert_ne!(told(secret(), "bob").await, Some(ann.clone()));
-    let another = Policy::new("api").telling_partitions(b"another");
+    let another = Policy::new("api").with_partition_key(b"another");
     assert_ne!(told(another, "ann").await, Some(ann.clone()));
     assert_eq!(told(Policy::new("api"), "ann").await, None);
 
@@ -1100,7 +1100,7 @@ async fn a_partition_is_told_if_asked_for_and_names_nobody() {
 #[cfg(feature = "tokio")]
 #[tokio::test]
 async fn a_partition_is_told_after_a_delay_and_by_no_older_shape() {
-    let policy = || Policy::new("api").telling_partitions(b"secret");
+    let policy = || Policy::new("api").with_partition_key(b"secret");
     let rule: tollgate::AnyRule = "leaky-bucket 50/s queue=5".parse().unwrap();
     let [first, second] = told_to(policy(), rule.clone(), Headers::Draft, "ann").await;
     for response in [&first, &second] {

@@ -308,6 +308,7 @@ impl Decision {
     ///
     /// Zero for what was admitted; `None` when it could never pass. For a look it is
     /// the wait for one unit. A wait above 2⁶⁴ s is cut to [`Duration::MAX`].
+    #[doc(alias("cooldown", "wait"))]
     #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {

@@ -5,12 +5,12 @@ use std::{iter, slice};
 use super::Decision;
 
 /// One decision for each [`Ask`](crate::store::Ask), in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decisions(List);
 
 /// Most requests have one limit: what is read of its decision is all that need be made of it.
 // No `SmallVec`: a union goes through memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum List {
     One(Decision),
     Several(Vec<Decision>),

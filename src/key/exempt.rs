@@ -70,6 +70,7 @@ pub fn cors_preflight<B>(req: &Request<B>) -> bool {
 /// let request = Request::builder().uri("/health?full").body(()).unwrap();
 /// assert_eq!(key.extract(&request), Ok(Extracted::Exempt));
 /// ```
+#[doc(alias("whitelist", "allowlist", "skip", "health check"))]
 pub fn paths<I>(paths: I) -> Paths
 where
     I: IntoIterator<Item: Into<String>>,

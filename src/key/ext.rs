@@ -46,6 +46,7 @@ pub trait KeyExtractorExt: Sized {
     }
 
     /// Does not limit the requests without a key.
+    #[doc(alias("whitelist", "skip", "unlimited"))]
     fn or_exempt(self) -> OrExempt<Self> {
         OrExempt::new(self)
     }
@@ -59,6 +60,7 @@ pub trait KeyExtractorExt: Sized {
     ///
     /// A predicate is `Fn(&Req) -> bool`, or one of [`cors_preflight`](super::cors_preflight) and
     /// [`paths`](super::paths).
+    #[doc(alias("whitelist", "allowlist", "skip", "unlimited", "bypass"))]
     fn exempting<P>(self, predicate: P) -> Exempting<Self, P> {
         Exempting::new(self, predicate)
     }

@@ -67,6 +67,7 @@ pub enum Extracted {
     /// The key to limit under.
     Key(Key),
     /// This request is not limited.
+    #[doc(alias("unlimited", "skip", "whitelist", "allowlist"))]
     Exempt,
 }
 

@@ -69,6 +69,7 @@ impl MissingKey {
     }
 
     /// The same, answered with another status.
+    #[doc(alias("ban", "block", "blocklist", "denylist"))]
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
         self.status = u64::from(status.as_u16());

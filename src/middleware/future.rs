@@ -4,32 +4,42 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use pin_project_lite::pin_project;
-use smallvec::SmallVec;
 use tower_service::Service;
 
 use super::{
-    limit::Limits,
-    pending::Delayed,
-    service::{Config, Disposition},
+    limits::Limits,
+    pending::{BoxedCall, Resumed, taken},
 };
 use crate::{
-    key::Key,
-    outcome::Outcome,
-    policy::Policy,
-    respond::{Refusal, Respond},
-    store::{Ask, Decisions, NeverFails, Settlement, Store},
+    respond::Respond,
+    store::{NeverFails, Store},
 };
 
 pin_project! {
     /// The future of a [`RateLimit`](crate::RateLimit) service's response.
     ///
-    /// A decision from memory has fallen before it exists, and costs it no allocation. While
-    /// a store is asked over a network, or a request is delayed, the request lies in a box.
+    /// A store in memory has decided before this future exists, without an allocation. While a store answers over a
+    /// network, or a request is delayed, the request is kept in a box.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use std::convert::Infallible;
+    /// use tollgate::{RateLimitLayer, ResponseFuture, TokenBucket};
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello"))));
+    /// let mut service = RateLimitLayer::new(TokenBucket::per_minute(1)).layer(inner);
+    ///
+    /// let future: ResponseFuture<_, _, _, _, _> = service.call(Request::new(()));
+    /// assert_eq!(future.await?.body(), "hello");
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<Svc, Req, L, S, R>
     where
         Svc: Service<Req>,
@@ -53,8 +63,7 @@ pin_project! {
     {
         Calling { #[pin] future: Svc::Future, mark: Option<R::Mark> },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
-        Checking { #[pin] check: S::Answer, parked: Option<Parked<Svc, Req, L, S, R>> },
-        Delayed { delayed: Delayed<Svc, Req, L, S, R> },
+        Pending { call: BoxedCall<Svc, Req, L, S, R> },
     }
 }
 
@@ -66,33 +75,20 @@ where
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
     #[inline]
-    pub(crate) fn calling(future: Svc::Future, mark: Option<R::Mark>) -> Self {
-        Self {
-            state: State::Calling { future, mark },
-        }
+    pub(super) fn calling(future: Svc::Future, mark: Option<R::Mark>) -> Self {
+        let state = State::Calling { future, mark };
+        Self { state }
     }
 
-    pub(crate) fn answered(answer: Result<Svc::Response, Svc::Error>) -> Self {
-        Self {
-            state: State::Answered {
-                answer: Some(answer),
-            },
-        }
+    pub(super) fn answered(answer: Result<Svc::Response, Svc::Error>) -> Self {
+        let answer = Some(answer);
+        let state = State::Answered { answer };
+        Self { state }
     }
 
-    pub(crate) fn checking(check: S::Answer, parked: Parked<Svc, Req, L, S, R>) -> Self {
-        Self {
-            state: State::Checking {
-                check,
-                parked: Some(parked),
-            },
-        }
-    }
-
-    pub(crate) fn delayed(delayed: Delayed<Svc, Req, L, S, R>) -> Self {
-        Self {
-            state: State::Delayed { delayed },
-        }
+    pub(super) fn pending(call: BoxedCall<Svc, Req, L, S, R>) -> Self {
+        let state = State::Pending { call };
+        Self { state }
     }
 }
 
@@ -123,9 +119,9 @@ where
                     return polled;
                 }
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
-                StateProj::Checking { .. } | StateProj::Delayed { .. } => {}
+                StateProj::Pending { .. } => {}
             }
-            ready!(self.as_mut().poll_wait(cx));
+            ready!(self.as_mut().poll_pending(cx));
         }
     }
 }
@@ -137,31 +133,19 @@ where
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    /// Waits for a store or for a turn, and goes on from there.
+    /// Waits until a pending call resumes.
     #[cold]
-    fn poll_wait(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_pending(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.project().state;
-        let next = match state.as_mut().project() {
-            StateProj::Checking { check, parked } => {
-                let decisions = ready!(check.poll(cx)).unwrap_or_else(NeverFails::never);
-                taken(parked).go_on(decisions)
-            }
-            StateProj::Delayed { delayed } => match ready!(delayed.poll_ready(cx)) {
-                Ok((mut service, req, mark)) => Self::calling(service.call(req), mark),
-                Err(error) => Self::answered(Err(error)),
-            },
-            StateProj::Calling { .. } | StateProj::Answered { .. } => return Poll::Ready(()),
+        let StateProj::Pending { call } = state.as_mut().project() else {
+            return Poll::Ready(());
+        };
+        let next = match ready!(call.as_mut().poll(cx)) {
+            Resumed::Called { future, mark } => Self::calling(future, mark),
+            Resumed::Answered(answer) => Self::answered(answer),
         };
         state.set(next.state);
         Poll::Ready(())
-    }
-}
-
-/// What is there to be taken once.
-fn taken<T>(once: &mut Option<T>) -> T {
-    match once.take() {
-        Some(value) => value,
-        None => panic!("`ResponseFuture` polled after it was ready"),
     }
 }
 
@@ -174,119 +158,5 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
-}
-
-/// A request that waits, with all that it needs to go on. Boxed, so that the future of a request
-/// that does not wait stays small.
-pub(crate) struct Parked<Svc, Req, L: Limits<Req>, S, R>(Box<Inside<Svc, Req, L, S, R>>);
-
-pub(crate) struct Inside<Svc, Req, L: Limits<Req>, S, R> {
-    pub(crate) service: Svc,
-    pub(crate) req: Req,
-    pub(crate) config: Arc<Config<L, S, R>>,
-    pub(crate) bill: OwnedAsks<L::Rule>,
-}
-
-impl<Svc, Req, L, S, R> Parked<Svc, Req, L, S, R>
-where
-    L: Limits<Req, Rule: Clone>,
-{
-    pub(crate) fn new(
-        service: Svc,
-        req: Req,
-        config: &Arc<Config<L, S, R>>,
-        asks: &[Ask<'_, L::Rule>],
-    ) -> Self {
-        let bill = OwnedAsks::of(asks);
-        Self(Box::new(Inside {
-            service,
-            req,
-            config: Arc::clone(config),
-            bill,
-        }))
-    }
-
-    pub(crate) fn open(self) -> Inside<Svc, Req, L, S, R> {
-        *self.0
-    }
-
-    /// Goes on with the answer of a store that was asked over a network.
-    fn go_on(self, decisions: Decisions) -> ResponseFuture<Svc, Req, L, S, R>
-    where
-        Svc: Service<Req> + Clone,
-        S: Store<L::Rule, Error: NeverFails>,
-        R: Respond<Req, Svc::Response, Svc::Error>,
-    {
-        match Disposition::of(&decisions) {
-            Disposition::Pass => {
-                let Inside {
-                    mut service,
-                    mut req,
-                    config,
-                    bill,
-                } = self.open();
-                let mark = config.admit(&mut req, || bill.outcome(&decisions));
-                ResponseFuture::calling(service.call(req), mark)
-            }
-            Disposition::Refuse => {
-                let Inside {
-                    req, config, bill, ..
-                } = self.open();
-                let refusal = Refusal::new(bill.outcome(&decisions));
-                ResponseFuture::answered(config.refuse(req, refusal))
-            }
-            Disposition::Wait => {
-                let mut parked = self;
-                // The instance that was ready must not be held through the wait.
-                parked.0.service = parked.0.service.clone();
-                Delayed::start(parked, decisions)
-            }
-        }
-    }
-}
-
-/// Who was asked for what, outliving the call.
-pub(crate) struct OwnedAsks<Rule>(SmallVec<[(Policy, Rule, Key); 1]>);
-
-impl<Rule: Clone> OwnedAsks<Rule> {
-    fn of(asks: &[Ask<'_, Rule>]) -> Self {
-        let item = |ask: &Ask<'_, Rule>| (ask.policy().clone(), ask.rule().clone(), *ask.key());
-        Self(asks.iter().map(item).collect())
-    }
-}
-
-impl<Rule> OwnedAsks<Rule> {
-    #[cfg(feature = "tracing")]
-    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.0.iter().map(|(policy, ..)| policy)
-    }
-
-    pub(crate) fn outcome(&self, decisions: &Decisions) -> Outcome {
-        Outcome::of(
-            self.0.iter().map(|(policy, _, key)| (policy, key)),
-            decisions,
-        )
-    }
-
-    /// Gives back what the decisions took.
-    pub(crate) fn settle_back<S: Store<Rule>>(&self, store: &S, decisions: &Decisions) {
-        let settlements: Vec<Settlement<'_, Rule>> = self
-            .0
-            .iter()
-            .zip(decisions.as_slice())
-            .filter_map(|((policy, rule, key), decision)| {
-                let charge = decision.charge()?;
-                Some(Settlement {
-                    policy,
-                    rule,
-                    key: *key,
-                    charge,
-                    actual: 0,
-                })
-            })
-            .collect();
-        // A drop cannot await: what a remote store does not do at once, it does in its own time.
-        drop(store.settle(settlements));
     }
 }

@@ -1,41 +1,27 @@
-//! The layer: what an app team adds to its service.
+//! The layer: it adds limits to a service.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
 use super::{
-    limit::{Limit, Named, fit, names_differ},
-    service::{Config, Counts, RateLimit},
+    config::{Config, Counts},
+    limit::Limit,
+    limits::{LimitsBy, check_fit, check_names},
+    service::RateLimit,
 };
 use crate::{
     error::Error,
-    missing::OneLimit,
     policy::Policy,
     store::{Backend, NeverFails, Store},
 };
 
-/// Limits the rate of requests in front of any tower service.
+/// Limits the rate of requests to any tower service.
 ///
-/// [`new`](Self::new) begins with the defaults: state in memory, one key for everybody, a cost of 1, answers over
-/// HTTP and gRPC. Clones of the layer, and all services that it makes, share one
-/// budget.
+/// [`new`](Self::new) begins with the defaults: state in memory, one key for all requests, a cost of 1, answers over HTTP and gRPC.
+/// Clones of the layer, and all services that it makes, share one budget.
 ///
-/// # The tower contract
-///
-/// The decision falls in `call`, on the instance that `poll_ready` made ready. An admitted request
-/// goes to that very instance. A refusal drops it uncalled, and a fresh clone stays behind. So
-/// does a delay: the waiting request asks a fresh clone for readiness after its wait, and holds none of
-/// the inner service's capacity meanwhile.
-///
-/// # Cancellation
-///
-/// A request that is dropped while a store is asked is charged once at most. One that is dropped
-/// while it is delayed is [counted](Self::cancelled) and settled back. Nothing awaits that settlement; if it fails, that is
-/// [counted](Self::unsettled) too.
+/// # Examples
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -55,7 +41,21 @@ use crate::{
 /// assert_eq!(second.headers()["retry-after"], "60");
 /// # Ok(()) }
 /// ```
+///
+/// # The tower contract
+///
+/// `call` decides, on the instance that `poll_ready` made ready. An admitted request goes to that instance. On refusal the ready
+/// instance is dropped unused and replaced by a clone. A delayed request holds none of the inner service's capacity: after the
+/// delay it waits for a fresh clone to be ready.
+///
+/// # Cancellation
+///
+/// A request that is dropped while the store is being asked is charged at most once. A request that is dropped while it is delayed
+/// is [counted](Self::cancelled), and its charge is given back in the background. If that fails, the charge is
+/// [counted](Self::unsettled) as unsettled.
+#[doc(alias("rate limit", "throttle", "governor", "quota"))]
 #[derive(Clone)]
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct RateLimitLayer<L, S, R> {
     limits: L,
     store: S,
@@ -64,7 +64,7 @@ pub struct RateLimitLayer<L, S, R> {
 }
 
 impl<L, S, R> RateLimitLayer<L, S, R> {
-    pub(crate) fn from_parts(limits: L, store: S, respond: R) -> Self {
+    pub(super) fn from_parts(limits: L, store: S, respond: R) -> Self {
         Self {
             limits,
             store,
@@ -73,23 +73,30 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         }
     }
 
-    /// The same layer with its state in another store.
+    fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R> {
+        RateLimitLayer {
+            limits: change(self.limits),
+            store: self.store,
+            respond: self.respond,
+            counts: self.counts,
+        }
+    }
+
+    /// Keeps the state in another store.
     ///
-    /// The store runs the rule's type, and can be cloned cheaply (an [`Arc`] of a store is one). One that can fail
-    /// must say what happens then: [`fail_open`](crate::store::StoreExt::fail_open) or
-    /// [`fail_closed`](crate::store::StoreExt::fail_closed).
+    /// The store must run the rule's type and be cheap to clone; an [`Arc`] of a store is. A store that can fail must first be told
+    /// how to decide then: by [`fail_open`](crate::store::StoreExt::fail_open) or [`fail_closed`](crate::store::StoreExt::fail_closed).
     ///
     /// # Panics
     ///
-    /// When the rule of a limit does not [fit](Store::fits) the store; see [`try_store`](Self::try_store). Rules made
-    /// [per request](Self::rule) are known only then.
-    #[must_use]
+    /// When the rule of a limit does not [fit](Store::fits) the store; see [`try_store`](Self::try_store). Rules that are
+    /// [selected per request](Self::rule) are checked when they are used.
     #[track_caller]
-    // The bound stands here rather than on `Layer` alone, so that the sentence about it points at this call.
+    // The bound stands here rather than on `Layer` alone, so that the compiler's message about it points at this call.
     pub fn store<Rule, T>(self, store: T) -> RateLimitLayer<L, T, R>
     where
         T: Backend<Error: NeverFails> + Store<Rule>,
-        L: Named<Rule>,
+        L: LimitsBy<Rule>,
     {
         match self.try_store(store) {
             Ok(layer) => layer,
@@ -97,13 +104,13 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         }
     }
 
-    /// The same layer with its state in another store, for rules that configuration chose.
+    /// Keeps the state in another store, for rules from configuration.
     ///
     /// ```
     /// use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::{BoxStore, Error}};
     ///
     /// fn layer(rule: AnyRule, remote: BoxStore<AnyRule, Error>) -> Result<impl Sized, tollgate::Error> {
-    ///     // Such as a token bucket whose burst has more units than a script of Redis can count.
+    ///     // An error, for example, if a token bucket has a larger burst than a script of Redis can count.
     ///     RateLimitLayer::try_new(rule)?.try_store(remote.fail_closed())
     /// }
     /// # let _: fn(_, _) -> _ = layer;
@@ -115,52 +122,95 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     pub fn try_store<Rule, T>(self, store: T) -> Result<RateLimitLayer<L, T, R>, Error>
     where
         T: Backend<Error: NeverFails> + Store<Rule>,
-        L: Named<Rule>,
+        L: LimitsBy<Rule>,
     {
-        let Self {
-            limits,
-            respond,
-            counts,
-            ..
-        } = self;
-        fit(&limits, &store)?;
+        check_fit(&self.limits, &store)?;
         Ok(RateLimitLayer {
-            limits,
+            limits: self.limits,
             store,
-            respond,
-            counts,
+            respond: self.respond,
+            counts: self.counts,
         })
     }
 
-    /// The same layer, answering otherwise.
-    #[must_use]
+    /// Changes how refusals are answered and admitted responses are marked.
+    ///
+    /// See [`respond`](crate::respond) for the responders of this crate. Your own implements [`Respond`](crate::respond::Respond):
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use tollgate::{Outcome, RateLimitLayer, TokenBucket, respond::{Refusal, Respond}};
+    /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// /// A line of a chat, and the reply to it.
+    /// type Line = String;
+    ///
+    /// /// Adds the remaining lines to each reply, and replies to refused lines itself.
+    /// #[derive(Clone)]
+    /// struct Chat;
+    ///
+    /// impl Respond<Line, Line, Infallible> for Chat {
+    ///     /// Kept from the request for its reply.
+    ///     type Mark = Option<u64>;
+    ///
+    ///     fn wants_outcome(&self) -> bool {
+    ///         true
+    ///     }
+    ///     fn admit(&self, _: &mut Line, outcome: Outcome) -> Option<u64> {
+    ///         outcome.nearest().and_then(|(_, decision)| decision.remaining())
+    ///     }
+    ///     fn annotate(remaining: Option<u64>, reply: &mut Line) {
+    ///         if let Some(remaining) = remaining {
+    ///             reply.push_str(&format!(" ({remaining} left)"));
+    ///         }
+    ///     }
+    ///     fn refuse(&self, _: Line, refusal: Refusal) -> Result<Line, Infallible> {
+    ///         Ok(match refusal.retry_after() {
+    ///             Some(wait) => format!("slow down for {} s", wait.as_secs_f64().ceil()),
+    ///             None => "not now".to_owned(),
+    ///         })
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let mut chat = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1)).respond(Chat))
+    ///     .service(service_fn(async |line: Line| Ok::<_, Infallible>(format!("you said {line}"))));
+    ///
+    /// assert_eq!(chat.ready().await?.call("hello".into()).await?, "you said hello (0 left)");
+    /// assert_eq!(chat.ready().await?.call("hello".into()).await?, "slow down for 60 s");
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("error handler", "429"))]
     pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T> {
-        let Self {
-            limits,
-            store,
-            counts,
-            ..
-        } = self;
         RateLimitLayer {
-            limits,
-            store,
+            limits: self.limits,
+            store: self.store,
             respond,
-            counts,
+            counts: self.counts,
         }
     }
 
-    /// The same layer with one more limit, charged together with the others or not at all.
+    /// Adds a limit. A request passes if all limits admit it, and is charged to all of them or to none.
+    ///
+    /// ```
+    /// use tollgate::{Limit, RateLimitLayer, TokenBucket, key::PeerIp};
+    ///
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+    ///     .key(PeerIp::new())
+    ///     .also(Limit::new(TokenBucket::per_second(1_000)).named("total"));
+    /// # let _ = layer;
+    /// ```
     ///
     /// # Panics
     ///
     /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store; see
     /// [`try_also`](Self::try_also).
-    #[must_use]
     #[track_caller]
     pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R>
     where
-        L: Named<Rule>,
-        M: Named<Rule>,
+        L: LimitsBy<Rule>,
+        M: LimitsBy<Rule>,
         S: Store<Rule>,
     {
         match self.try_also(limit) {
@@ -169,49 +219,40 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         }
     }
 
-    /// The same layer with one more limit, charged together with the others or not at all.
+    /// Adds a limit from configuration, as [`also`](Self::also) does.
     ///
     /// # Errors
     ///
     /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store.
     pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R>, Error>
     where
-        L: Named<Rule>,
-        M: Named<Rule>,
+        L: LimitsBy<Rule>,
+        M: LimitsBy<Rule>,
         S: Store<Rule>,
     {
-        let Self {
-            limits,
-            store,
-            respond,
-            counts,
-        } = self;
-        fit(&limit, &store)?;
-        let limits = (limits, limit);
-        names_differ(&limits)?;
-        Ok(RateLimitLayer {
-            limits,
-            store,
-            respond,
-            counts,
-        })
+        check_fit(&limit, &self.store)?;
+        let layer = self.map_limits(|limits| (limits, limit));
+        check_names(&layer.limits)?;
+        Ok(layer)
     }
 
-    /// How many delayed requests were dropped before their wait was over, and settled back.
+    /// Returns the number of delayed requests that were dropped before their turn. Their charges were given back.
     pub fn cancelled(&self) -> u64 {
-        self.counts.cancelled.load(Ordering::Relaxed)
+        self.counts.cancelled()
     }
 
-    /// How many requests were refused because [the server lacks](crate::key::MissingKey::is_server_fault) what their key is made
-    /// of, whatever the status, because the store [does not support](crate::store::Error::unsupported) their rule or state, or because
-    /// a rule delayed them where nothing can hold a request; all clones and services together.
+    /// Returns the number of requests that were refused because the server is set up wrongly, over all clones and services.
     ///
-    /// Not 0: the server is set up wrongly. The feature `tracing` logs what to do.
+    /// Anything but 0 is a mistake on the server, which the feature `tracing` logs with the remedy:
+    ///
+    /// - [the server lacks](crate::key::MissingKey::is_server_fault) what a key is made of, whatever the status of the answer,
+    /// - the store [does not support](crate::store::Error::unsupported) a rule or a state,
+    /// - a rule delayed a request, and no runtime of tokio could hold it.
     pub fn misconfigured(&self) -> u64 {
-        self.counts.misconfigured.load(Ordering::Relaxed)
+        self.counts.misconfigured()
     }
 
-    /// Returns how many charges may not have been corrected because a settlement failed.
+    /// Returns the number of charges that may not have been corrected because a settlement failed.
     ///
     /// Counts the settlements of requests that were dropped while they were delayed, and all settlements that handlers made through the
     /// layer's store. The store [counts](Backend::unsettled) for all layers and clones that share it.
@@ -231,113 +272,83 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     }
 }
 
-/// Settings of the layer's one limit; those of further ones are set before [`also`](RateLimitLayer::also).
+/// Settings of the layer's one limit. Call them before [`also`](RateLimitLayer::also), and set further limits up by themselves.
 impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
-    fn map<M>(self, change: impl FnOnce(Limit<Rule, P, K, C>) -> M) -> RateLimitLayer<M, S, R> {
-        let Self {
-            limits,
-            store,
-            respond,
-            counts,
-        } = self;
-        RateLimitLayer {
-            limits: change(limits),
-            store,
-            respond,
-            counts,
-        }
-    }
-
-    /// The same layer, keyed by `key`.
-    #[must_use]
+    /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
+    ///
+    /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a closure, or a type that implements
+    /// [`KeyExtractor`](crate::key::KeyExtractor):
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    /// use http::{Request, StatusCode};
+    /// use tollgate::{RateLimitLayer, TokenBucket, key::{Extracted, Key, KeyExtractor, MissingKey}};
+    ///
+    /// /// Limits each tenant, exempts the health check, and refuses banned tenants.
+    /// #[derive(Clone)]
+    /// struct Tenant {
+    ///     banned: HashSet<String>,
+    /// }
+    ///
+    /// impl<B> KeyExtractor<Request<B>> for Tenant {
+    ///     fn extract(&self, request: &Request<B>) -> Result<Extracted, MissingKey> {
+    ///         if request.uri().path() == "/health" {
+    ///             return Ok(Extracted::Exempt);
+    ///         }
+    ///         let tenant = request.headers().get("x-tenant").and_then(|value| value.to_str().ok());
+    ///         let tenant = tenant.ok_or(MissingKey::new("no header `x-tenant`"))?;
+    ///         if self.banned.contains(tenant) {
+    ///             return Err(MissingKey::new("the tenant is banned").with_status(StatusCode::FORBIDDEN));
+    ///         }
+    ///         Ok(Extracted::Key(Key::from(tenant)))
+    ///     }
+    /// }
+    ///
+    /// let tenant = Tenant { banned: HashSet::from(["mallory".to_owned()]) };
+    /// let of = |name| tenant.extract(&Request::builder().header("x-tenant", name).body(()).unwrap());
+    /// assert_eq!(of("alice"), Ok(Extracted::Key(Key::from("alice"))));
+    /// assert_eq!(of("mallory").unwrap_err().status(), StatusCode::FORBIDDEN);
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(tenant);
+    /// # let _ = layer;
+    /// ```
+    #[doc(alias("per ip", "identifier", "ban"))]
     pub fn key<L>(self, key: L) -> RateLimitLayer<Limit<Rule, P, L, C>, S, R> {
-        self.map(|limit| limit.key(key))
+        self.map_limits(|limit| limit.key(key))
     }
 
-    /// The same layer with a rule per request: a function `Fn(&Req) -> Option<Rule>`, where
-    /// `None` is the layer's own rule.
+    /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any [`SelectRule`](crate::SelectRule). `None` is
+    /// the layer's own rule.
     ///
-    /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits) the store;
-    /// [`Limit::rule`](crate::Limit::rule) tells what happens otherwise.
-    #[must_use]
+    /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits) the store; see
+    /// [`Limit::rule`](crate::Limit::rule) for requests whose rule does not.
     pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R> {
-        self.map(|limit| limit.rule(per_request))
+        self.map_limits(|limit| limit.rule(per_request))
     }
 
-    /// The same layer with another cost: a [`Cost`](crate::Cost), or a function `Fn(&Req) -> Cost`.
-    #[must_use]
+    /// Changes the cost of a request, 1 unless set: a [`Cost`](crate::Cost), a closure `Fn(&Req) -> Cost`, or any
+    /// [`RequestCost`](crate::RequestCost).
+    #[doc(alias = "weight")]
     pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D>, S, R> {
-        self.map(|limit| limit.cost(cost))
+        self.map_limits(|limit| limit.cost(cost))
     }
 
-    /// The same layer under another name than `default`.
+    /// Changes the limit's name, which is `default` unless set.
     ///
-    /// Layers that are stacked need names that differ: clients tell limits apart by them, and so do
-    /// [outcomes](crate::Outcome::get), and stores that layers share. Layers do not see each other, so this is not an
-    /// error, as it is in [`also`](Self::also): responses then tell one entry of that name, which is the nearest to exhaustion,
-    /// and so do outcomes.
+    /// Stacked layers need different names: clients, [outcomes](crate::Outcome::get) and shared stores distinguish limits by name.
+    /// Layers do not see each other, so equal names are no error here, as they are in [`also`](Self::also). Responses and outcomes
+    /// then report only the limit of that name that is nearest to exhaustion.
     ///
     /// # Panics
     ///
     /// When the name is no [`Policy`]: empty, too long, or not printable ASCII.
-    #[must_use]
     #[track_caller]
     pub fn named(self, name: &str) -> Self {
         self.policy(Policy::new(name))
     }
 
-    /// The same layer under another policy.
-    #[must_use]
+    /// Changes the limit's policy: its name, and what clients read about it.
     pub fn policy(self, policy: Policy) -> Self {
-        self.map(|limit| limit.policy(policy))
-    }
-}
-
-/// Settings of one limit, where there are several: calling them says what to do.
-impl<A, B, S, R> RateLimitLayer<(A, B), S, R> {
-    #[doc(hidden)]
-    #[must_use]
-    pub fn key<K>(self, _: K) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    #[must_use]
-    pub fn rule<P>(self, _: P) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    #[must_use]
-    pub fn cost<C>(self, _: C) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    #[must_use]
-    pub fn named(self, _: &str) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    #[must_use]
-    pub fn policy(self, _: Policy) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
+        self.map_limits(|limit| limit.policy(policy))
     }
 }
 
@@ -356,15 +367,13 @@ where
             respond,
             counts,
         } = self.clone();
-        RateLimit::new(
-            inner,
-            Arc::new(Config {
-                limits,
-                store,
-                respond,
-                counts,
-            }),
-        )
+        let config = Config {
+            limits,
+            store,
+            respond,
+            counts,
+        };
+        RateLimit::new(inner, Arc::new(config))
     }
 }
 

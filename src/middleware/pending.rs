@@ -1,162 +1,275 @@
-//! A request that is held until its turn.
+//! A call that waits: for the store's answer, for its delay, or for the inner service.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use pin_project_lite::pin_project;
+#[cfg(feature = "tokio")]
+use tokio::time::Sleep;
 use tower_service::Service;
 
-use super::{
-    future::{Inside, OwnedAsks, Parked, ResponseFuture},
-    limit::Limits,
-    service::Config,
-};
+use super::{asks::OwnedAsks, config::Config, disposition::Disposition, limits::Limits};
 use crate::{
     decision::Decision,
     respond::{Refusal, Respond},
-    store::{Decisions, Store},
+    store::{Ask, Decisions, NeverFails, Store},
 };
 
-/// A delayed request. Dropped before its wait is over, it gives back what it was charged.
-pub(crate) struct Delayed<Svc, Req, L, S, R>(Box<Waiting<Svc, Req, L, S, R>>)
-where
-    Svc: Service<Req>,
-    L: Limits<Req>,
-    S: Store<L::Rule>,
-    R: Respond<Req, Svc::Response, Svc::Error>;
+/// Without the feature `tokio` nothing can wait.
+#[cfg(not(feature = "tokio"))]
+type Sleep = crate::store::Never<()>;
 
-struct Waiting<Svc, Req, L, S, R>
-where
-    Svc: Service<Req>,
-    L: Limits<Req>,
-    S: Store<L::Rule>,
-    R: Respond<Req, Svc::Response, Svc::Error>,
-{
-    /// `None` once the wait is over.
-    sleep: Option<Sleep>,
-    /// `None` once the inner service is called.
-    call: Option<(Svc, Req, Option<R::Mark>)>,
-    config: Arc<Config<L, S, R>>,
-    bill: OwnedAsks<L::Rule>,
-    decisions: Decisions,
+pin_project! {
+    /// A request that waits, with everything it needs to continue.
+    ///
+    /// Boxed, so that the future of a request that does not wait stays small. Dropped while it is delayed, it gives its charges back.
+    pub(super) struct PendingCall<Svc, Req, L, S, R>
+    where
+        Svc: Service<Req>,
+        L: Limits<Req>,
+        S: Store<L::Rule>,
+        R: Respond<Req, Svc::Response, Svc::Error>,
+    {
+        // `None` once the request has left: to the inner service, or refused.
+        call: Option<(Svc, Req)>,
+        config: Arc<Config<L, S, R>>,
+        asks: OwnedAsks<L::Rule>,
+        #[pin]
+        stage: Stage<S::Answer, R::Mark>,
+    }
+
+    impl<Svc, Req, L, S, R> PinnedDrop for PendingCall<Svc, Req, L, S, R>
+    where
+        Svc: Service<Req>,
+        L: Limits<Req>,
+        S: Store<L::Rule>,
+        R: Respond<Req, Svc::Response, Svc::Error>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let (Some(_), StageProj::Delayed { decisions, .. }) = (this.call, this.stage.project()) {
+                this.config.counts.count_cancelled();
+                this.asks.settle_back(&this.config.store, decisions);
+            }
+        }
+    }
 }
 
-impl<Svc, Req, L, S, R> Delayed<Svc, Req, L, S, R>
+pin_project! {
+    #[project = StageProj]
+    enum Stage<Answer, Mark> {
+        /// The store has decided, and no delay has begun.
+        Decided,
+        /// The store has been asked.
+        Asking { #[pin] answer: Answer },
+        /// The request is charged. `sleep` is `None` once the delay is over; then the inner service must become ready.
+        Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, mark: Option<Mark> },
+    }
+}
+
+/// A waiting call in its box.
+pub(super) type BoxedCall<Svc, Req, L, S, R> = Pin<Box<PendingCall<Svc, Req, L, S, R>>>;
+
+/// The end of the wait.
+pub(super) enum Resumed<Svc, Req, R>
 where
     Svc: Service<Req>,
-    L: Limits<Req, Rule: Clone>,
-    S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    /// Begins the longest wait of the decisions.
+    Called {
+        future: Svc::Future,
+        mark: Option<R::Mark>,
+    },
+    Answered(Answer<Svc, Req>),
+}
+
+/// The answer to a request that the inner service did not get.
+type Answer<Svc, Req> = Result<<Svc as Service<Req>>::Response, <Svc as Service<Req>>::Error>;
+
+impl<Svc, Req, L, S, R> PendingCall<Svc, Req, L, S, R>
+where
+    Svc: Service<Req> + Clone,
+    L: Limits<Req, Rule: Clone>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    /// Returns a call that waits for the store's answer. `call` holds the instance that is ready.
+    pub(super) fn asking(
+        call: (Svc, Req),
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        answer: S::Answer,
+    ) -> Pin<Box<Self>> {
+        Self::new(call, config, asks, Stage::Asking { answer })
+    }
+
+    /// Returns a call that waits for its turn. `call` holds a fresh clone of the inner service.
     ///
-    /// Where nothing can wait, refuses instead. That is what becomes of a rule made for one request, and of one that does not
-    /// say that it may delay: any other was refused when its limit was built.
-    pub(crate) fn start(
-        parked: Parked<Svc, Req, L, S, R>,
+    /// # Errors
+    ///
+    /// The answer to a request that nothing can delay.
+    pub(super) fn delayed(
+        call: (Svc, Req),
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
         decisions: Decisions,
-    ) -> ResponseFuture<Svc, Req, L, S, R> {
-        let Inside {
-            service,
-            mut req,
-            config,
-            bill,
-        } = parked.open();
-        let wait = decisions
+    ) -> Result<Pin<Box<Self>>, Answer<Svc, Req>> {
+        let mut pending = Self::new(call, config, asks, Stage::Decided);
+        pending.as_mut().delay(decisions)?;
+        Ok(pending)
+    }
+
+    fn new(
+        call: (Svc, Req),
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        stage: Stage<S::Answer, R::Mark>,
+    ) -> Pin<Box<Self>> {
+        Box::pin(Self {
+            call: Some(call),
+            config: Arc::clone(config),
+            asks: OwnedAsks::new(asks),
+            stage,
+        })
+    }
+
+    /// Waits until the inner service was called, or the request is answered without it.
+    ///
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    pub(super) fn poll(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Resumed<Svc, Req, R>> {
+        if let StageProj::Asking { answer } = self.as_mut().project().stage.project() {
+            let decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
+            if let Some(resumed) = self.as_mut().decide(decisions) {
+                return Poll::Ready(resumed);
+            }
+        }
+        self.poll_turn(cx)
+    }
+
+    /// Continues with the store's decisions; returns `None` if they delay the request.
+    fn decide(mut self: Pin<&mut Self>, decisions: Decisions) -> Option<Resumed<Svc, Req, R>> {
+        let this = self.as_mut().project();
+        match Disposition::of(&decisions) {
+            Disposition::Pass => {
+                let (mut service, mut req) = taken(this.call);
+                let mark = this
+                    .config
+                    .admit(&mut req, || this.asks.outcome(&decisions));
+                let future = service.call(req);
+                Some(Resumed::Called { future, mark })
+            }
+            Disposition::Refuse => {
+                let (service, req) = taken(this.call);
+                drop(service);
+                let refusal = Refusal::new(this.asks.outcome(&decisions));
+                Some(Resumed::Answered(this.config.refuse(req, refusal)))
+            }
+            Disposition::Delay => {
+                if let Some((service, _)) = this.call {
+                    // The delay must not hold capacity of the instance that is ready.
+                    *service = service.clone();
+                }
+                self.delay(decisions).err().map(Resumed::Answered)
+            }
+        }
+    }
+
+    /// Begins the longest delay of the decisions.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that nothing can delay: without the feature `tokio`, and outside of a runtime of tokio. Without the
+    /// feature only rules get here that were selected for the request, or do not report that they may delay. Any other is refused
+    /// when its limit is built.
+    fn delay(self: Pin<&mut Self>, decisions: Decisions) -> Result<(), Answer<Svc, Req>> {
+        let mut this = self.project();
+        let delay = decisions
             .as_slice()
             .iter()
             .filter_map(Decision::delay)
             .max();
-        let Some(sleep) = Sleep::start(wait.unwrap_or_default()) else {
-            bill.settle_back(&config.store, &decisions);
-            config.counts.misconfigured.fetch_add(1, Ordering::Relaxed);
+        let Some(sleep) = sleep(delay.unwrap_or_default()) else {
+            let (service, req) = taken(this.call);
+            drop(service);
+            this.asks.settle_back(&this.config.store, &decisions);
+            this.config.counts.count_misconfigured();
             #[cfg(feature = "tracing")]
-            bill.policies().for_each(crate::log::nothing_can_wait);
-            let refused: Decisions = decisions
-                .as_slice()
-                .iter()
-                .map(|decision| decision.without_delay())
-                .collect();
-            let refusal = Refusal::new(bill.outcome(&refused));
-            return ResponseFuture::answered(config.respond.refuse(req, refusal));
+            this.asks.policies().for_each(crate::log::nothing_can_wait);
+            let decisions = decisions.as_slice().iter();
+            let refused = decisions.map(|decision| decision.without_delay()).collect();
+            let refusal = Refusal::new(this.asks.outcome(&refused));
+            return Err(this.config.respond.refuse(req, refusal));
         };
-        let mark = config.admit(&mut req, || bill.outcome(&decisions));
-        let call = Some((service, req, mark));
-        ResponseFuture::delayed(Self(Box::new(Waiting {
+        let mark = this.call.as_mut().and_then(|(_, req)| {
+            let outcome = || this.asks.outcome(&decisions);
+            this.config.admit(req, outcome)
+        });
+        this.stage.set(Stage::Delayed {
             sleep: Some(sleep),
-            call,
-            config,
-            bill,
             decisions,
-        })))
+            mark,
+        });
+        Ok(())
     }
 
-    /// Waits, and then for the inner service to be ready.
-    #[allow(clippy::type_complexity)]
-    pub(crate) fn poll_ready(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(Svc, Req, Option<R::Mark>), Svc::Error>> {
-        let waiting = &mut *self.0;
-        if let Some(sleep) = &mut waiting.sleep {
-            ready!(sleep.poll(cx));
-            waiting.sleep = None;
-        }
-        let Some((service, ..)) = &mut waiting.call else {
-            panic!("`ResponseFuture` polled after it was ready");
+    /// Waits for the end of the delay, and then for the inner service to be ready.
+    fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Resumed<Svc, Req, R>> {
+        let mut this = self.project();
+        let StageProj::Delayed {
+            mut sleep, mark, ..
+        } = this.stage.as_mut().project()
+        else {
+            polled_again();
         };
-        ready!(service.poll_ready(cx))?;
-        match waiting.call.take() {
-            Some(call) => Poll::Ready(Ok(call)),
-            None => unreachable!("it was there a line ago"),
+        if let Some(delay) = sleep.as_mut().as_pin_mut() {
+            ready!(delay.poll(cx));
+            sleep.set(None);
         }
-    }
-}
-
-impl<Svc, Req, L, S, R> Drop for Waiting<Svc, Req, L, S, R>
-where
-    Svc: Service<Req>,
-    L: Limits<Req>,
-    S: Store<L::Rule>,
-    R: Respond<Req, Svc::Response, Svc::Error>,
-{
-    fn drop(&mut self) {
-        if self.call.is_some() {
-            self.config.counts.cancelled.fetch_add(1, Ordering::Relaxed);
-            self.bill.settle_back(&self.config.store, &self.decisions);
+        let Some((service, _)) = this.call else {
+            polled_again();
+        };
+        if let Err(error) = ready!(service.poll_ready(cx)) {
+            return Poll::Ready(Resumed::Answered(Err(error)));
         }
+        let mark = mark.take();
+        let (mut service, req) = taken(this.call);
+        let future = service.call(req);
+        Poll::Ready(Resumed::Called { future, mark })
     }
 }
 
+/// Starts a delay; returns `None` if nothing can wait.
 #[cfg(feature = "tokio")]
-struct Sleep(std::pin::Pin<Box<tokio::time::Sleep>>);
-
-#[cfg(feature = "tokio")]
-impl Sleep {
-    /// `None` outside of a runtime, where tokio would panic.
-    fn start(wait: Duration) -> Option<Self> {
-        let _runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(Self(Box::pin(tokio::time::sleep(wait))))
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        std::future::Future::poll(self.0.as_mut(), cx)
-    }
+fn sleep(delay: Duration) -> Option<Sleep> {
+    // Outside of a runtime, tokio would panic.
+    let _runtime = tokio::runtime::Handle::try_current().ok()?;
+    Some(tokio::time::sleep(delay))
 }
-
-/// Without a runtime nothing can wait.
-#[cfg(not(feature = "tokio"))]
-enum Sleep {}
 
 #[cfg(not(feature = "tokio"))]
-impl Sleep {
-    fn start(_: Duration) -> Option<Self> {
-        None
-    }
+fn sleep(_: Duration) -> Option<Sleep> {
+    None
+}
 
-    fn poll(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        match *self {}
-    }
+/// Takes a value that is there once.
+///
+/// # Panics
+///
+/// When it was taken before.
+pub(super) fn taken<T>(once: &mut Option<T>) -> T {
+    once.take().unwrap_or_else(|| polled_again())
+}
+
+fn polled_again() -> ! {
+    panic!("`ResponseFuture` polled after it was ready")
 }

@@ -1,4 +1,4 @@
-//! The decisions of all limits in front of a service about one request.
+//! The outcome of a request: the decisions of all limits in front of a service.
 
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod outcome;

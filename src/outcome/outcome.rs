@@ -1,4 +1,4 @@
-//! The decisions of all limits in front of a service about one request.
+//! The outcome of a request: the decisions of all limits in front of a service.
 
 use std::fmt;
 
@@ -14,12 +14,11 @@ use crate::{
 
 /// The decisions of a request's limits, each with the name of its policy.
 ///
-/// Layers that are stacked append to one outcome, the outermost first. Handlers find
-/// it in the request's extensions, and outer layers in the extensions of a
-/// refusal.
+/// Stacked layers append to one outcome, the outermost first. Handlers find it in the request's extensions, and outer layers in the
+/// extensions of a refusal.
 ///
-/// A limit that a request is exempt from has no decision: [`get`](Self::get) finds none, and the outcome
-/// [is empty](Self::is_empty) where no limit applies.
+/// A limit that a request is exempt from has no decision, and [`get`](Self::get) returns `None` for it. The outcome
+/// [is empty](Self::is_empty) if no limit applies.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -32,11 +31,11 @@ use crate::{
 ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).named("api").key(Global.exempting(paths(["/health"]))))
 ///     .service(service_fn(async |request: Request<()>| {
 ///         let outcome = request.extensions().get::<Outcome>().cloned().unwrap_or_default();
-///         let told = match outcome.get("api") {
+///         let body = match outcome.get("api") {
 ///             Some(decision) => format!("{:?} left", decision.remaining()),
 ///             None => "exempt".to_owned(),
 ///         };
-///         Ok::<_, Infallible>(Response::new(told))
+///         Ok::<_, Infallible>(Response::new(body))
 ///     }));
 ///
 /// let get = |path| Request::builder().uri(path).body(()).unwrap();
@@ -49,12 +48,12 @@ pub struct Outcome {
     entries: SmallVec<[Entry; 1]>,
 }
 
-/// What one limit decided.
+/// The decision of one limit.
 #[derive(Clone)]
 struct Entry {
     policy: Policy,
     decision: Decision,
-    /// Whether its charge was taken.
+    /// Set once the charge was taken out of the outcome.
     taken: Taken,
 }
 
@@ -70,12 +69,12 @@ impl Entry {
 }
 
 impl Outcome {
-    /// An outcome without decisions: nothing limited the request.
+    /// Returns an outcome without decisions: no limit applied to the request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The decisions of a store, each under the policy that asked, and for the key.
+    /// Returns the outcome of a store's decisions, one for each policy and key that asked.
     #[inline]
     pub(crate) fn of<'a>(
         mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
@@ -83,32 +82,32 @@ impl Outcome {
     ) -> Self {
         let entries = match (decisions.as_slice(), asked.next()) {
             ([decision], Some((policy, key))) => {
-                SmallVec::from_buf([Entry::new(policy.of_key(key), *decision)])
+                SmallVec::from_buf([Entry::new(policy.for_key(key), *decision)])
             }
             (decisions, first) => {
                 let asked = first.into_iter().chain(asked);
                 asked
                     .zip(decisions)
-                    .map(|((policy, key), decision)| Entry::new(policy.of_key(key), *decision))
+                    .map(|((policy, key), decision)| Entry::new(policy.for_key(key), *decision))
                     .collect()
             }
         };
         Self { entries }
     }
 
-    /// Appends what one more limit said.
+    /// Appends the decision of one more limit.
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
         self.entries.push(Entry::new(policy, decision));
     }
 
-    /// Appends what an inner layer's limits said.
+    /// Appends the decisions of an inner layer's limits.
     #[inline]
     pub fn append(&mut self, inner: Self) {
         self.entries.extend(inner.entries);
     }
 
-    /// The decisions in the order of their limits.
+    /// Iterates over the decisions in the order of their limits.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
         self.entries
@@ -116,7 +115,7 @@ impl Outcome {
             .map(|entry| (&entry.policy, &entry.decision))
     }
 
-    /// The decision, if it is the only one.
+    /// Returns the decision if it is the only one.
     #[inline]
     pub(crate) fn only(&self) -> Option<(&Policy, &Decision)> {
         match self.entries.as_slice() {
@@ -125,7 +124,9 @@ impl Outcome {
         }
     }
 
-    /// The decision of the limit of this name; of stacked layers that have the same one, that which leaves the least.
+    /// Returns the decision of the limit of this name, or `None` if the request is exempt from it.
+    ///
+    /// If stacked layers have the same name, returns the decision that is nearest to exhaustion.
     pub fn get(&self, policy: &str) -> Option<&Decision> {
         self.iter()
             .filter(|(entry, _)| entry.name() == policy)
@@ -133,9 +134,9 @@ impl Outcome {
             .min_by(|a, b| a.nearness(b))
     }
 
-    /// Takes out what the limit of this name charged, to be [settled](crate::store::Settlement) once.
+    /// Takes the charge of the limit of this name, to correct it by a [settlement](crate::store::Settlement).
     ///
-    /// All clones of an outcome share its charges: one of them takes it, the others get an error.
+    /// All clones of an outcome share its charges: one of them takes a charge, the others get an error.
     ///
     /// ```
     /// use tollgate::{Cost, Outcome, Policy, TokenBucket};
@@ -143,7 +144,7 @@ impl Outcome {
     ///
     /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
     /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
-    /// // As a handler finds it in the extensions of a request.
+    /// // A handler finds it in the extensions of its request.
     /// let mut outcome = Outcome::new();
     /// outcome.push(api.clone(), store.decide(&ask));
     ///
@@ -157,7 +158,7 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// When no limit of this name decided, when it charged nothing, or when its charge was taken already.
+    /// When no limit of this name decided, when it charged nothing, or when its charge was taken before.
     pub fn take_charge(&self, policy: &str) -> Result<Charge, Error> {
         let mut named = self
             .entries
@@ -174,7 +175,7 @@ impl Outcome {
                 names => format!("one of {}", names.join(", ")),
             };
             return Err(Error::new(format!(
-                "no limit named `{policy}` decided about this request: expected {names}; give the name that its limit was \
+                "no limit named `{policy}` decided about this request: expected {names}; use the name that its limit was \
                  given by `named`"
             )));
         }
@@ -195,38 +196,38 @@ impl Outcome {
         })
     }
 
-    /// The number of decisions.
+    /// Returns the number of decisions.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no decisions: the request is exempt from all limits in front of the service.
+    /// Returns `true` if there are no decisions: the request is exempt from all limits in front of the service.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether every limit let the request pass, as it does where there is none.
+    /// Returns `true` if every limit admitted the request, and if there is none.
     pub fn is_admitted(&self) -> bool {
         self.entries
             .iter()
             .all(|entry| entry.decision.is_admitted())
     }
 
-    /// The decision that leaves the least: a refusal before any admission.
+    /// Returns the decision that is nearest to exhaustion; a refusal is nearer than any admission.
     pub fn nearest(&self) -> Option<(&Policy, &Decision)> {
         self.iter().min_by(|(_, a), (_, b)| a.nearness(b))
     }
 
-    /// The decisions ordered by how near to exhaustion they are, the nearest first.
+    /// Iterates over the decisions, those nearest to exhaustion first.
     pub fn by_nearness(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
         let mut sorted: SmallVec<[_; 4]> = self.iter().collect();
         sorted.sort_by(|(_, a), (_, b)| a.nearness(b));
         sorted.into_iter()
     }
 
-    /// The decisions that refused.
+    /// Iterates over the decisions that refused.
     #[inline]
     pub fn refusals(&self) -> impl Iterator<Item = (&Policy, &Decision)> {
         self.iter()

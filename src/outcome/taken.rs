@@ -1,20 +1,20 @@
-//! Whether a charge was taken out of an outcome.
+//! A flag that a charge was taken out of an outcome.
 
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
-/// Taken once, by one of all clones.
+/// A flag that clones share, and that one of them sets.
 ///
-/// What clones share is allocated with the first of them: most outcomes are never cloned.
+/// It is allocated with the first clone: most outcomes are never cloned.
 #[derive(Default)]
 pub(super) struct Taken(OnceLock<Arc<AtomicBool>>);
 
 impl Taken {
-    /// Takes it; `false` where it was taken before.
+    /// Sets the flag; returns `false` if it was set before.
     pub(super) fn take(&self) -> bool {
-        // Relaxed: all that counts is that one of them is the first.
+        // Relaxed: it only matters that one of them is the first.
         !self.flag().swap(true, Ordering::Relaxed)
     }
 

@@ -37,8 +37,6 @@
 //!   rate is kept, and two departures can lie closer together than told, by as much as the first one was late. At
 //!   shorter ones it falls short too, for nothing is saved up.
 
-#[cfg(not(feature = "tokio"))]
-mod missing;
 #[cfg(feature = "tokio")]
 mod never;
 mod pacer;

@@ -36,6 +36,7 @@ use crate::{
 /// let wait = pacer.look(noon).retry_after().unwrap();
 /// assert!(pacer.can_do_work(noon.saturating_add(wait)));
 /// ```
+#[doc(alias("throttle", "traffic shaping"))]
 pub struct Pacer<A: Algorithm, C = SystemClock> {
     shared: Arc<Shared<A, C>>,
 }
@@ -97,6 +98,7 @@ impl<A: Algorithm, C> Pacer<A, C> {
     /// `retry_after` is the wait after which [`can_do_work`](Self::can_do_work) says `true`, if nobody else comes or
     /// waits already. What a rule would delay is told as a refusal; what `remaining` tells then may be spent only
     /// after a wait.
+    #[doc(alias("peek", "dry run"))]
     pub fn look(&self, now: Timestamp) -> Decision {
         let look = self.shared.rule.look(self.state().as_ref(), now);
         if is_delayed(&look) {

@@ -68,6 +68,7 @@ pin_project! {
     ///
     /// All that [`Paced`] says holds here. An item whose cost can never pass is an error, which
     /// [brings it back](NeverReady::into_item); the stream goes on behind it.
+    #[must_use = "streams do nothing unless polled"]
     pub struct PacedBy<S: Stream, A: Algorithm, C, F> {
         #[pin]
         inner: S,
@@ -149,6 +150,7 @@ pin_project! {
     ///
     /// It ends with the inner stream. It also ends where the rule will never let a unit pass again, which no rule of
     /// this crate says; what is left is in [`into_parts`](Self::into_parts).
+    #[must_use = "streams do nothing unless polled"]
     pub struct Paced<S: Stream, A: Algorithm, C> {
         #[pin]
         paced: PacedBy<S, A, C, fn(&S::Item) -> Cost>,

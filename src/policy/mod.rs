@@ -1,4 +1,4 @@
-//! The names of limits, and what clients are told about them.
+//! Policies: names of limits, and what clients read about them.
 
 mod name;
 mod partition;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-/// Text that is copied rather than shared where it is short.
+/// Text of which up to 24 bytes are copied, and longer ones shared.
 ///
-/// Every outcome carries a name or two: a count of references would have all threads write one place.
-// In words, and so is all of a policy: what was copied in bytes an instant before is slow to copy in words.
+/// Every outcome carries a name or two, and all threads would write one reference count.
+// Words, as in all of a policy: bytes that were just written one by one are slow to copy in words.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Name {
     Short { length: u64, words: [u64; 3] },
@@ -16,8 +16,8 @@ impl Name {
     pub(super) fn new(text: &str) -> Self {
         let mut words = [0; 3];
         match bytemuck::bytes_of_mut(&mut words).get_mut(..text.len()) {
-            Some(room) => {
-                room.copy_from_slice(text.as_bytes());
+            Some(bytes) => {
+                bytes.copy_from_slice(text.as_bytes());
                 Self::Short {
                     length: text.len() as u64,
                     words,
@@ -37,7 +37,7 @@ impl Name {
 
     pub(super) fn as_str(&self) -> &str {
         match self {
-            // It was text.
+            // It was made from text.
             Self::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
             Self::Long(text) => text,
         }

@@ -1,17 +1,17 @@
-//! Which of a policy's keys a response speaks of, without saying who it is.
+//! The partition key of a response: it identifies a limited key without revealing it.
 
 use std::sync::Arc;
 
 use crate::key::Key;
 
-/// A policy's secret, and whose share of the policy an outcome tells.
+/// A policy's secret, and the partition key of the request that an outcome is about.
 ///
-/// A pointer, since few policies have one and all are copied.
+/// A pointer, because few policies have one and all are copied.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Partition(Arc<Told>);
+pub(super) struct Partition(Arc<Inner>);
 
 #[derive(PartialEq, Eq, Hash)]
-struct Told {
+struct Inner {
     secret: [u8; 32],
     digest: Option<[u8; Partition::LENGTH]>,
 }
@@ -19,19 +19,19 @@ struct Told {
 impl Partition {
     pub(super) const LENGTH: usize = 16;
 
-    /// A secret of any length.
+    /// Takes a secret of any length.
     pub(super) fn new(secret: &[u8]) -> Self {
-        Self(Arc::new(Told {
+        Self(Arc::new(Inner {
             secret: *blake3::hash(secret).as_bytes(),
             digest: None,
         }))
     }
 
-    /// The same secret, telling of `key`.
+    /// Returns the partition of `key`, under the same secret.
     #[cold]
-    pub(super) fn of(&self, key: &Key) -> Self {
+    pub(super) fn for_key(&self, key: &Key) -> Self {
         let secret = self.0.secret;
-        Self(Arc::new(Told {
+        Self(Arc::new(Inner {
             secret,
             digest: Some(key.digest_under(&secret)),
         }))

@@ -1,46 +1,76 @@
-//! Policies: the names of limits, and what clients are told about them.
+//! Policies: names of limits, and what clients read about them.
 
 use std::fmt;
 
 use super::{name::Name, partition::Partition};
 use crate::{error::Error, key::Key};
 
-/// The name of a limit: in headers, in outcomes, and in a store's keys.
+/// The name of a limit, in headers, in outcomes, and in a store's keys.
 ///
-/// 1 to 128 printable ASCII characters, so that it can be written as a
-/// Structured Field String (RFC 9651 §3.3.3). A clone costs no allocation.
+/// 1 to 128 printable ASCII characters, so that it can be written as a Structured Field String (RFC 9651 §3.3.3). A policy also
+/// holds settings for what clients read about the limit. A clone does not allocate.
+///
+/// ```
+/// use tollgate::{Policy, RateLimitLayer, TokenBucket, Unit};
+///
+/// let policy = Policy::new("upload").with_unit(Unit::ContentBytes);
+/// assert_eq!(policy.name(), "upload");
+/// let layer = RateLimitLayer::new(TokenBucket::per_hour(5_000_000)).policy(policy);
+/// # let _ = layer;
+///
+/// assert!(Policy::try_new("naïve").is_err());
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: Name,
     /// Stands for the name where a store hashes it with every key.
     digest: u64,
     unit: Unit,
-    /// Whether exceeding it is abnormal: 1 if so.
+    /// 1 if exceeding the limit is abnormal.
     abnormal: u64,
     partition: Option<Partition>,
 }
 
-/// What a policy counts, as the `qu` parameter of its `RateLimit-Policy` tells.
+/// The unit that a limit counts, in the `qu` parameter of `RateLimit-Policy`.
+///
+/// ```
+/// use tollgate::{Policy, Unit};
+///
+/// assert_eq!(Policy::new("api").unit(), Unit::Requests);
+/// assert_eq!(Policy::new("upload").with_unit(Unit::ContentBytes).unit(), Unit::ContentBytes);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Unit {
-    /// Requests, or whatever one unit of cost stands for: the default, which is not written.
+    /// Requests, or anything else that one unit of cost stands for. The default, which is not written.
     #[default]
     Requests,
     /// Bytes of content.
     ContentBytes,
-    /// Requests under way at once.
+    /// Requests in flight.
     ConcurrentRequests,
 }
 
 impl Policy {
-    /// A policy of this name.
+    /// Returns a policy of this name. Meant for literals; see [`try_new`](Self::try_new) for names from data.
+    ///
+    /// # Panics
+    ///
+    /// When the name is empty, longer than 128 characters, or not printable ASCII.
+    #[track_caller]
+    pub fn new(name: &str) -> Self {
+        match Self::try_new(name) {
+            Ok(policy) => policy,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Returns a policy of this name.
     ///
     /// # Errors
     ///
-    /// When the name is empty, longer than 128 characters, or holds a
-    /// character that a header cannot carry.
+    /// When the name is empty, longer than 128 characters, or not printable ASCII.
     pub fn try_new(name: &str) -> Result<Self, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::new(format!(
@@ -54,10 +84,10 @@ impl Policy {
                  expected printable ASCII characters only; spell it without the one at byte {at}"
             )));
         }
-        Ok(Self::of(name))
+        Ok(Self::unchecked(name))
     }
 
-    fn of(name: &str) -> Self {
+    fn unchecked(name: &str) -> Self {
         let hash = blake3::hash(name.as_bytes());
         let digest = hash.as_bytes()[..8]
             .try_into()
@@ -71,28 +101,33 @@ impl Policy {
         }
     }
 
-    /// The same policy, counting another unit than requests.
+    /// Sets the unit that the limit counts: [`Unit::Requests`] unless set.
     #[must_use]
-    pub fn counting(self, unit: Unit) -> Self {
+    pub fn with_unit(self, unit: Unit) -> Self {
         Self { unit, ..self }
     }
 
-    /// The same policy, exceeding which is abnormal: its problem document says
-    /// `abnormal-usage-detected` instead of `quota-exceeded`.
+    /// Declares that only abnormal usage exceeds the limit: a refusal's problem document has the type `abnormal-usage-detected` instead
+    /// of `quota-exceeded`.
+    ///
+    /// ```
+    /// use tollgate::Policy;
+    ///
+    /// assert!(Policy::new("scan").with_abnormal_usage().is_abnormal_usage());
+    /// ```
     #[must_use]
-    pub fn marking_abnormal_usage(self) -> Self {
+    pub fn with_abnormal_usage(self) -> Self {
         Self {
             abnormal: 1,
             ..self
         }
     }
 
-    /// The same policy, telling clients which share of it is theirs: the `pk` of
-    /// [`Headers::Draft`](crate::respond::Headers::Draft). Off unless asked for.
+    /// Adds a partition key, `pk`, to the fields of [`Headers::Draft`](crate::respond::Headers::Draft). Unless set, there is none.
     ///
-    /// Responses about one key bear one `pk`, and those about another key another one: 128 bits of the key's BLAKE3
-    /// digest under `secret`. Take at least 16 random bytes, the same on every node: an address can be
-    /// found out by trying all of them, by those who know the secret.
+    /// Responses about one key have one `pk`, and those about another key a different one: 128 bits of the key's BLAKE3 digest under
+    /// `secret`. Use at least 16 random bytes, the same on every node. Addresses are few enough to try them all: whoever has the
+    /// secret can find out whose `pk` it is.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -101,7 +136,7 @@ impl Policy {
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
-    /// let policy = Policy::new("api").telling_partitions(b"from the configuration");
+    /// let policy = Policy::new("api").with_partition_key(b"from the configuration");
     /// let service = ServiceBuilder::new()
     ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).policy(policy).key(Header::new("x-api-key")))
     ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
@@ -112,73 +147,61 @@ impl Policy {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn telling_partitions(self, secret: &[u8]) -> Self {
+    pub fn with_partition_key(self, secret: &[u8]) -> Self {
         Self {
             partition: Some(Partition::new(secret)),
             ..self
         }
     }
 
-    /// Which share of the policy an outcome tells: of a policy that [tells
-    /// partitions](Self::telling_partitions), as the outcome of a request has it.
-    pub fn partition(&self) -> Option<&[u8]> {
-        Some(self.partition.as_ref()?.digest()?)
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        self.name.as_str()
     }
 
-    /// The policy as the outcome of a request of this key has it.
-    #[inline]
-    pub(crate) fn of_key(&self, key: &Key) -> Self {
-        let mut policy = self.clone();
-        if let Some(partition) = &mut policy.partition {
-            *partition = partition.of(key);
-        }
-        policy
-    }
-
-    /// What it counts.
+    /// Returns the unit that the limit counts.
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Whether exceeding it is abnormal.
-    pub fn marks_abnormal_usage(&self) -> bool {
+    /// Returns `true` if only abnormal usage exceeds the limit; see [`with_abnormal_usage`](Self::with_abnormal_usage).
+    pub fn is_abnormal_usage(&self) -> bool {
         self.abnormal == 1
     }
 
-    /// Whether the other one reads the same in a header; tells names apart as stores do.
+    /// Returns the partition key of the request, if this is a policy in an [`Outcome`](crate::Outcome) and has
+    /// [partition keys](Self::with_partition_key).
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        Some(self.partition.as_ref()?.digest()?)
+    }
+
+    /// Returns the policy with the partition key of `key`, if it has partition keys.
     #[inline]
-    pub(crate) fn reads_as(&self, other: &Self) -> bool {
+    pub(crate) fn for_key(&self, key: &Key) -> Self {
+        let mut policy = self.clone();
+        if let Some(partition) = &mut policy.partition {
+            *partition = partition.for_key(key);
+        }
+        policy
+    }
+
+    /// Returns `true` if both policies have the same entry in `RateLimit-Policy`. Compares names by their digests, as stores do.
+    #[inline]
+    pub(crate) fn same_entry(&self, other: &Self) -> bool {
         self.digest == other.digest && self.unit == other.unit
     }
 
+    /// Returns the first 64 bits of the name's BLAKE3 digest.
     #[inline]
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
-
-    /// A policy of this name.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_new`](Self::try_new) fails; meant for literals.
-    #[track_caller]
-    pub fn new(name: &str) -> Self {
-        match Self::try_new(name) {
-            Ok(policy) => policy,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// The name.
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
 }
 
 impl Default for Policy {
-    /// The policy named `default`.
+    /// Returns the policy named `default`.
     fn default() -> Self {
-        Self::of("default")
+        Self::unchecked("default")
     }
 }
 

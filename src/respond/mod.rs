@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `r` within `t` seconds is never more than the policy's rate sustains. Whose share of a policy it is, `pk`, is told where
-//! the [policy says so](crate::Policy::telling_partitions), as a digest. Browsers hide these fields
+//! the [policy says so](crate::Policy::with_partition_key), as a digest. Browsers hide these fields
 //! from scripts of other origins unless `Access-Control-Expose-Headers` names them: [`EXPOSED_HEADERS`]
 //! is the list.
 //!

@@ -15,7 +15,7 @@ use super::refusal::{Cause, Form, Refusal};
 /// | | status | type |
 /// |---|---|---|
 /// | a limit was reached | 429 | `…#quota-exceeded` |
-/// | … one whose policy [marks abnormal usage](crate::Policy::marking_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
+/// | … one whose policy [marks abnormal usage](crate::Policy::with_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
 /// | the store could not tell | 503 | `…#temporary-reduced-capacity` |
 /// | the store [does not support](crate::store::Error::unsupported) the call | 500 | `about:blank` |
 /// | no key | that of the [`MissingKey`](crate::key::MissingKey) | `about:blank` |
@@ -66,7 +66,7 @@ impl ProblemBody {
 fn document(refusal: &Refusal, parts: &Parts) -> String {
     let abnormal = || {
         let mut refusing = refusal.outcome().refusals();
-        refusing.any(|(policy, _)| policy.marks_abnormal_usage())
+        refusing.any(|(policy, _)| policy.is_abnormal_usage())
     };
     let kind = match refusal.cause() {
         Cause::Limit if abnormal() => ABNORMAL_USAGE,

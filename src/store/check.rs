@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 ///
 /// A plain value, so that an answer from memory needs no waker and no allocation.
 /// `.await` serves both.
+#[must_use = "an answer may be an error or a future"]
 pub enum Check<F: Future> {
     /// The answer.
     Ready(F::Output),
@@ -50,6 +51,7 @@ impl<F: Future> IntoFuture for Check<F> {
 
 pin_project! {
     /// Awaits a [`Check`].
+    #[must_use = "futures do nothing unless polled"]
     pub struct CheckFuture<F: Future> {
         #[pin]
         state: State<F>,

@@ -267,6 +267,7 @@ impl<T: Copy> Fallback<T> {
 
 pin_project! {
     /// The future of an [`OnFailure`] store.
+    #[must_use = "futures do nothing unless polled"]
     pub struct OnFailureFuture<F, T = Repeated> {
         #[pin]
         future: F,

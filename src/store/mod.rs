@@ -184,6 +184,7 @@ pub trait Store<Rule>: Backend {
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
     /// Tells how keys stand. Changes nothing; the costs are ignored.
+    #[doc(alias("peek", "dry run", "status"))]
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
     /// Corrects earlier charges to what they really cost.
@@ -192,9 +193,11 @@ pub trait Store<Rule>: Backend {
     ///
     /// A settlement should be made even if its future is dropped. A [layer](crate::RateLimitLayer) drops the future when it gives back
     /// the charge of a cancelled request. A store should [count](Backend::unsettled) the settlements that it loses.
+    #[doc(alias("refund", "give back"))]
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
     /// Forgets a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of rules that charged it.
+    #[doc(alias("unban", "unblock", "clear"))]
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
 
     /// Checks that this store can run a rule, without asking a server. The default is that it runs every rule of its type.
@@ -283,7 +286,7 @@ pub trait StoreExt: Backend + Sized {
     #[doc(hidden)]
     fn timeout(self, _: std::time::Duration) -> Self
     where
-        Self: crate::missing::FeatureTokio,
+        Self: crate::unsatisfied::FeatureTokio,
     {
         self
     }

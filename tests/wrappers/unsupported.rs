@@ -312,8 +312,8 @@ where
     let fine = || Limit::new(bucket(100)).named("hourly");
     let told = |error: tollgate::Error, limit: &str| {
         let expected = format!(
-            "the store cannot run the rule of the limit `{limit}`, where a rule was expected that fits it: {LARGE}; or take \
-             another store"
+            "the store cannot run the rule of the limit `{limit}`: expected a rule that fits the store: {LARGE}; \
+             or use another store"
         );
         assert_eq!(error.to_string(), expected, "{name}");
     };
@@ -354,7 +354,7 @@ async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built_whatever_is
 
 #[test]
 #[should_panic(
-    expected = "of the limit `default`, where a rule was expected that fits it: buckets of this store have 100 tokens at most"
+    expected = "of the limit `default`: expected a rule that fits the store: buckets of this store have 100 tokens at most"
 )]
 fn a_store_panics_with_what_is_wrong() {
     let _ = RateLimitLayer::new(bucket(101)).store(small().fail_open());
@@ -362,7 +362,7 @@ fn a_store_panics_with_what_is_wrong() {
 
 #[test]
 #[should_panic(
-    expected = "of the limit `daily`, where a rule was expected that fits it: buckets of this store have 100 tokens at most"
+    expected = "of the limit `daily`: expected a rule that fits the store: buckets of this store have 100 tokens at most"
 )]
 fn a_further_limit_panics_with_what_is_wrong() {
     let layer = RateLimitLayer::new(bucket(1)).store(small().fail_open());

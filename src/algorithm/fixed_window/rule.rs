@@ -59,6 +59,7 @@ use crate::{
 /// assert!(rule.step(&mut state, next, hundred).decision().is_admitted());
 /// assert!(!rule.step(&mut state, next, Cost::ONE).decision().is_admitted());
 /// ```
+#[doc(alias("quota", "daily limit"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(super) quota: Quota,

@@ -94,6 +94,7 @@ use crate::{
 /// assert_eq!(refused.verdict(), Verdict::Refuse);
 /// assert_eq!(refused.retry_after(), Some(Duration::from_millis(100)));
 /// ```
+#[doc(alias("throttle", "queue", "traffic shaping", "cooldown"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     pub(super) quota: Quota,

@@ -86,6 +86,7 @@ use crate::{
 /// let half_a_minute = rule.look(state.as_ref(), noon.saturating_add(Duration::from_secs(30)));
 /// assert_eq!(half_a_minute.remaining(), Some(50));
 /// ```
+#[doc(alias("gcra", "governor", "rate limit"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     pub(super) quota: Quota,

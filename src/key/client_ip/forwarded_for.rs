@@ -45,6 +45,7 @@ use crate::{
 /// assert_eq!(clients.extract(&request([203, 0, 113, 9])), key([203, 0, 113, 9]));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[doc(alias("per ip", "client ip", "x-forwarded-for", "proxy"))]
 #[derive(Clone)]
 pub struct ForwardedFor {
     walk: Walk,

@@ -49,6 +49,7 @@ use crate::key::{Extracted, KeyExtractor, MissingKey};
 ///     Ok(Extracted::Key(Key::from(Ipv4Addr::new(192, 0, 2, 7)))),
 /// );
 /// ```
+#[doc(alias("per ip", "ip address", "client ip"))]
 #[derive(Clone, Copy, Default)]
 pub struct PeerIp {
     pub(super) prefix: Ipv6Prefix,

@@ -96,7 +96,7 @@ fn push_name(buffer: &mut Buffer, policy: &Policy) {
 
 /// Appends the partition key of a policy that has one, as a Byte Sequence (RFC 9651 §4.1.8).
 fn push_partition(buffer: &mut Buffer, policy: &Policy) {
-    if let Some(partition) = policy.partition() {
+    if let Some(partition) = policy.partition_key() {
         let digits = base64(partition);
         buffer.extend_from_slice(b";pk=:");
         buffer.extend_from_slice(&digits);

@@ -45,6 +45,7 @@ pub const EXPOSED_HEADERS: [HeaderName; 13] = [
 /// The rate limit fields of one response, made with the decision.
 ///
 /// [`Http`](crate::respond::Http) and [`Grpc`](crate::respond::Grpc) add them to the response of an admitted request.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Fields(Shape);
 
@@ -99,7 +100,7 @@ impl Fields {
     ) -> Self {
         // Most requests have one limit, whose policy is the same for all keys.
         if let (Headers::Draft, Some(only)) = (headers, outcome.only()) {
-            let entry = Entry::of(only).filter(|entry| entry.policy.partition().is_none());
+            let entry = Entry::of(only).filter(|entry| entry.policy.partition_key().is_none());
             if let Some(entry) = entry
                 && let Some(header) = cached.get(&entry)
             {

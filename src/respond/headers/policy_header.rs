@@ -53,7 +53,8 @@ impl PolicyHeader {
 
     #[inline]
     fn fits(&self, entry: &Entry<'_>) -> bool {
-        self.policy.reads_as(entry.policy) && (self.limit, self.quota) == (entry.limit, entry.quota)
+        self.policy.same_entry(entry.policy)
+            && (self.limit, self.quota) == (entry.limit, entry.quota)
     }
 }
 

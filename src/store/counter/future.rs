@@ -15,6 +15,7 @@ use crate::store::{BoxFuture, Decisions, Error};
 ///
 /// Where it spends, it goes on by itself if it is dropped after it was polled: so what is refused is taken back, whoever
 /// waits for the answer.
+#[must_use = "futures do nothing unless polled"]
 pub struct CountersFuture {
     work: Option<BoxFuture<Result<Decisions, Error>>>,
     spends: bool,

@@ -59,6 +59,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     }
 
     /// How a key stands under a rule. Changes nothing, and needs no occupancy.
+    #[doc(alias("peek", "dry run"))]
     pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
         let inner = &*self.inner;
         let own = rule.for_key(&|| key.digest());

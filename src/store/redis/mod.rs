@@ -17,8 +17,6 @@ mod connect;
 mod existing;
 mod failure;
 mod link;
-#[cfg(not(feature = "redis-tls"))]
-mod no_tls;
 mod sentinel;
 mod shared;
 mod source;

@@ -101,6 +101,7 @@ impl<S> Timeout<S> {
 
 pin_project! {
     /// The future of a store with a [`Timeout`].
+    #[must_use = "futures do nothing unless polled"]
     pub struct TimeoutFuture<F> {
         #[pin]
         state: State<F>,

@@ -14,6 +14,7 @@ use crate::store::{Check, CheckFuture, Error};
 
 pin_project! {
     /// The future of a [`Faulty`](super::Faulty) store.
+    #[must_use = "futures do nothing unless polled"]
     pub struct FaultyFuture<F: Future> {
         #[pin]
         answer: Option<CheckFuture<F>>,

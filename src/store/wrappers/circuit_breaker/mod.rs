@@ -174,6 +174,7 @@ impl<S, C> CircuitBreaker<S, C> {
 
 pin_project! {
     /// The future of a store [behind a circuit breaker](CircuitBreaker).
+    #[must_use = "futures do nothing unless polled"]
     pub struct BreakerFuture<F, C = SystemClock> {
         #[pin]
         answer: F,

@@ -76,6 +76,7 @@ where
 
 pin_project! {
     /// The future of a [`FallBackTo`](super::FallBackTo) store's answer.
+    #[must_use = "futures do nothing unless polled"]
     pub struct FallBackFuture<S, L, Rule>
     where
         S: Store<Rule>,

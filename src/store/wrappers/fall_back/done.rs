@@ -14,6 +14,7 @@ use crate::store::{Check, NeverFails};
 
 pin_project! {
     /// The future end of a [`FallBackTo`](super::FallBackTo) store's `settle` or `reset`, in both stores at once.
+    #[must_use = "futures do nothing unless polled"]
     pub struct FallBackDone<R, L> {
         #[pin]
         remote: Option<R>,

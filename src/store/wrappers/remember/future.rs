@@ -82,6 +82,7 @@ impl<Rule> Drop for Forget<Rule> {
 
 pin_project! {
     /// The future of an answer that is [remembered](super::RememberRefusals) if it refuses.
+    #[must_use = "futures do nothing unless polled"]
     pub struct RememberFuture<F, Rule, C = SystemClock> {
         #[pin]
         answer: F,
@@ -120,6 +121,7 @@ where
 pin_project! {
     /// The future of a `settle` or `reset` after which a [remembered](super::RememberRefusals) refusal is forgotten, also
     /// when it is dropped.
+    #[must_use = "futures do nothing unless polled"]
     pub struct ForgetFuture<F, Rule> {
         #[pin]
         done: F,

@@ -48,7 +48,7 @@ where
     async fn one_name(&mut self, rule: &R) -> Kept {
         let text = self.place("under one name");
         let bytes = Place {
-            policy: text.policy.clone().counting(Unit::ContentBytes),
+            policy: text.policy.clone().with_unit(Unit::ContentBytes),
             ..text.clone()
         };
         self.exhaust(&text, rule).await?;

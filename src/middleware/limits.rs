@@ -1,0 +1,243 @@
+//! The limits of a layer as a list: the asks for a request, and the checks when the layer is built.
+
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use super::{
+    limit::Limit,
+    per_request::{RequestCost, SelectRule},
+};
+use crate::{
+    error::Error,
+    key::{Extracted, KeyExtractor, MissingKey},
+    policy::Policy,
+    store::{Ask, Store},
+};
+
+/// Keeps [`Limits`] and [`LimitsBy`] to [`Limit`]s and pairs of them.
+#[doc(hidden)]
+pub trait Sealed {}
+
+impl<Rule, P, K, C> Sealed for Limit<Rule, P, K, C> {}
+
+impl<L, M> Sealed for (L, M) {}
+
+/// The limits of a layer, applied to requests of the type `Req`: one [`Limit`], or the pairs that
+/// [`also`](crate::RateLimitLayer::also) makes.
+///
+/// Sealed. Use it as a bound in functions that are generic over a layer's limits:
+///
+/// ```
+/// use tollgate::{Limits, RateLimit, RateLimitLayer, respond::Respond, store::{Backend, NeverFails, Store}};
+/// use tower::{Layer, Service};
+///
+/// fn limited<Svc, Req, L, S, R>(inner: Svc, layer: &RateLimitLayer<L, S, R>) -> impl Service<Req>
+/// where
+///     Svc: Service<Req> + Clone,
+///     L: Limits<Req, Rule: Clone> + Clone,
+///     S: Store<L::Rule> + Backend<Error: NeverFails> + Clone,
+///     R: Respond<Req, Svc::Response, Svc::Error> + Clone,
+/// {
+///     layer.layer(inner)
+/// }
+/// ```
+pub trait Limits<Req>: Sealed {
+    /// The type of all rules.
+    type Rule;
+
+    /// The asks for one request.
+    // A type of its own for one limit, the common case: it needs no list.
+    #[doc(hidden)]
+    type Asks<'a>: Deref<Target = [Ask<'a, Self::Rule>]> + IntoIterator<Item = Ask<'a, Self::Rule>>
+    where
+        Self: 'a,
+        Self::Rule: 'a;
+
+    /// Storage for the rules that are selected for one request.
+    // Beside the asks, because an ask that contained a rule would be moved with the largest possible rule.
+    #[doc(hidden)]
+    type Selected: Default;
+
+    /// Returns the asks for `req`; none if the request is exempt.
+    ///
+    /// # Errors
+    ///
+    /// When a key is missing. Then the store must not be asked.
+    #[doc(hidden)]
+    fn asks<'a>(
+        &'a self,
+        req: &Req,
+        selected: &'a mut Self::Selected,
+    ) -> Result<Self::Asks<'a>, MissingKey>;
+}
+
+/// The asks of one [`Limit`]: one, or none for an exempt request.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct OneAsk<'a, Rule>(Option<Ask<'a, Rule>>);
+
+impl<'a, Rule> Deref for OneAsk<'a, Rule> {
+    type Target = [Ask<'a, Rule>];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        self.0.as_slice()
+    }
+}
+
+impl<'a, Rule> IntoIterator for OneAsk<'a, Rule> {
+    type Item = Ask<'a, Rule>;
+    type IntoIter = std::option::IntoIter<Self::Item>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<Req, Rule, P, K, C> Limits<Req> for Limit<Rule, P, K, C>
+where
+    P: SelectRule<Req, Rule>,
+    K: KeyExtractor<Req>,
+    C: RequestCost<Req>,
+{
+    type Rule = Rule;
+    type Asks<'a>
+        = OneAsk<'a, Rule>
+    where
+        Self: 'a,
+        Rule: 'a;
+    type Selected = Option<Rule>;
+
+    #[inline]
+    fn asks<'a>(
+        &'a self,
+        req: &Req,
+        selected: &'a mut Option<Rule>,
+    ) -> Result<OneAsk<'a, Rule>, MissingKey> {
+        let extracted = self.key.extract(req);
+        #[cfg(feature = "tracing")]
+        if let Err(missing) = &extracted {
+            crate::log::missing_key(&self.policy, missing);
+        }
+        let Extracted::Key(key) = extracted? else {
+            return Ok(OneAsk(None));
+        };
+        let cost = self.cost.cost_of(req);
+        let rule = match self.per_request.select_rule(req) {
+            Some(rule) => selected.insert(rule),
+            None => &self.rule,
+        };
+        Ok(OneAsk(Some(Ask::new(&self.policy, rule, key, cost))))
+    }
+}
+
+impl<Req, L, M> Limits<Req> for (L, M)
+where
+    L: Limits<Req>,
+    M: Limits<Req, Rule = L::Rule>,
+{
+    type Rule = L::Rule;
+    type Asks<'a>
+        = SmallVec<[Ask<'a, L::Rule>; 2]>
+    where
+        Self: 'a,
+        L::Rule: 'a;
+    type Selected = (L::Selected, M::Selected);
+
+    fn asks<'a>(
+        &'a self,
+        req: &Req,
+        selected: &'a mut Self::Selected,
+    ) -> Result<Self::Asks<'a>, MissingKey> {
+        let first = self.0.asks(req, &mut selected.0)?;
+        let second = self.1.asks(req, &mut selected.1)?;
+        Ok(first.into_iter().chain(second).collect())
+    }
+}
+
+/// The limits of a layer, whose rules all have the type `Rule`: one [`Limit`], or the pairs that
+/// [`also`](crate::RateLimitLayer::also) makes.
+///
+/// Sealed. Use it as a bound in functions that give a layer a [store](crate::RateLimitLayer::store), or
+/// [one more limit](crate::RateLimitLayer::also):
+///
+/// ```
+/// use tollgate::{Limit, LimitsBy, RateLimitLayer, TokenBucket, store::Local};
+///
+/// /// Adds a limit for all requests together.
+/// fn capped<L, R>(
+///     layer: RateLimitLayer<L, Local<TokenBucket>, R>,
+/// ) -> RateLimitLayer<(L, Limit<TokenBucket>), Local<TokenBucket>, R>
+/// where
+///     L: LimitsBy<TokenBucket>,
+/// {
+///     layer.also(Limit::new(TokenBucket::per_second(1_000)).named("total"))
+/// }
+///
+/// let layer = capped(RateLimitLayer::new(TokenBucket::per_second(10)));
+/// # let _ = layer;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit by a `{Rule}`, as the others of this layer are",
+    label = "expected a limit by a `{Rule}`",
+    note = "the limits of one layer have rules of one type: make each of them an `AnyRule`, by `AnyRule::from(rule)` or \
+            `\"token-bucket 100/1m\".parse::<AnyRule>()?`"
+)]
+pub trait LimitsBy<Rule>: Sealed {
+    /// Appends the policy of each limit, and its own rule.
+    #[doc(hidden)]
+    fn list<'a>(&'a self, limits: &mut Vec<(&'a Policy, &'a Rule)>);
+}
+
+impl<Rule, P, K, C> LimitsBy<Rule> for Limit<Rule, P, K, C> {
+    fn list<'a>(&'a self, limits: &mut Vec<(&'a Policy, &'a Rule)>) {
+        limits.push((&self.policy, &self.rule));
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<Rule, L: LimitsBy<Rule>, M: LimitsBy<Rule>> LimitsBy<Rule> for (L, M) {
+    fn list<'a>(&'a self, limits: &mut Vec<(&'a Policy, &'a Rule)>) {
+        self.0.list(limits);
+        self.1.list(limits);
+    }
+}
+
+/// Checks that the names of these limits differ.
+pub(super) fn check_names<Rule>(limits: &impl LimitsBy<Rule>) -> Result<(), Error> {
+    let mut list = Vec::new();
+    limits.list(&mut list);
+    for (index, (policy, _)) in list.iter().enumerate() {
+        let mut earlier = list[..index].iter();
+        if earlier.any(|(other, _)| other.name() == policy.name()) {
+            return Err(Error::new(format!(
+                "two limits of one layer are named `{policy}`: expected different names, because a store \
+                 keeps the state of a limit under its name; name one of them with `.named(…)`"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a store can run the rules of these limits.
+///
+/// # Errors
+///
+/// The store's error about the first rule that it cannot run.
+pub(super) fn check_fit<Rule>(
+    limits: &impl LimitsBy<Rule>,
+    store: &impl Store<Rule>,
+) -> Result<(), Error> {
+    let mut list = Vec::new();
+    limits.list(&mut list);
+    list.into_iter().try_for_each(|(policy, rule)| {
+        store.fits(rule).map_err(|error| {
+            Error::new(format!(
+                "the store cannot run the rule of the limit `{policy}`: expected a rule that fits the store: {error}; or use another \
+                 store"
+            ))
+        })
+    })
+}

@@ -1,0 +1,101 @@
+//! The parts of a limit that may depend on the request: its rule and its cost.
+
+use crate::decision::Cost;
+
+/// Selects the rule of a request.
+///
+/// Implemented by closures `Fn(&Req) -> Option<Rule>`, and by [`FixedRule`]. Given to
+/// [`RateLimitLayer::rule`](crate::RateLimitLayer::rule) or [`Limit::rule`](crate::Limit::rule).
+///
+/// ```
+/// use http::Request;
+/// use tollgate::{RateLimitLayer, SelectRule, TokenBucket, key::Header};
+///
+/// /// A larger quota for some API keys.
+/// #[derive(Clone)]
+/// struct Plans {
+///     premium: Vec<String>,
+/// }
+///
+/// impl<B> SelectRule<Request<B>, TokenBucket> for Plans {
+///     fn select_rule(&self, request: &Request<B>) -> Option<TokenBucket> {
+///         let key = request.headers().get("x-api-key")?.to_str().ok()?;
+///         let premium = self.premium.iter().any(|premium| premium == key);
+///         premium.then(|| TokenBucket::per_second(1_000))
+///     }
+/// }
+///
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///     .key(Header::new("x-api-key"))
+///     .rule(Plans { premium: vec!["s3cret".to_owned()] });
+/// # let _ = layer;
+/// ```
+pub trait SelectRule<Req, Rule> {
+    /// Returns the rule for `req`, or `None` for the limit's own rule.
+    fn select_rule(&self, req: &Req) -> Option<Rule>;
+}
+
+/// Applies the limit's own rule to each request: the default.
+///
+/// ```
+/// use tollgate::{FixedRule, SelectRule, TokenBucket};
+///
+/// let selected: Option<TokenBucket> = FixedRule.select_rule(&"any request");
+/// assert!(selected.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixedRule;
+
+impl<Req, Rule> SelectRule<Req, Rule> for FixedRule {
+    #[inline]
+    fn select_rule(&self, _: &Req) -> Option<Rule> {
+        None
+    }
+}
+
+impl<Req, Rule, F: Fn(&Req) -> Option<Rule>> SelectRule<Req, Rule> for F {
+    fn select_rule(&self, req: &Req) -> Option<Rule> {
+        self(req)
+    }
+}
+
+/// Returns the cost of a request.
+///
+/// Implemented by closures `Fn(&Req) -> Cost`, and by [`Cost`], which is the cost of every request. Given to
+/// [`RateLimitLayer::cost`](crate::RateLimitLayer::cost) or [`Limit::cost`](crate::Limit::cost).
+///
+/// ```
+/// use http::Request;
+/// use tollgate::{Cost, RateLimitLayer, RequestCost, TokenBucket};
+///
+/// /// One unit for each started kilobyte of the body.
+/// #[derive(Clone)]
+/// struct Kilobytes;
+///
+/// impl RequestCost<Request<String>> for Kilobytes {
+///     fn cost_of(&self, request: &Request<String>) -> Cost {
+///         Cost::new(request.body().len().div_ceil(1024) as u64).unwrap_or(Cost::ONE)
+///     }
+/// }
+///
+/// assert_eq!(Kilobytes.cost_of(&Request::new("x".repeat(3_000))), Cost::new(3).unwrap());
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(100)).cost(Kilobytes);
+/// # let _ = layer;
+/// ```
+pub trait RequestCost<Req> {
+    /// Returns the cost of `req`.
+    fn cost_of(&self, req: &Req) -> Cost;
+}
+
+impl<Req> RequestCost<Req> for Cost {
+    #[inline]
+    fn cost_of(&self, _: &Req) -> Cost {
+        *self
+    }
+}
+
+impl<Req, F: Fn(&Req) -> Cost> RequestCost<Req> for F {
+    fn cost_of(&self, req: &Req) -> Cost {
+        self(req)
+    }
+}

@@ -1,0 +1,151 @@
+//! Methods that cannot be called, beside those that can: each has a bound that nothing satisfies, whose message says what to do.
+//! The compiler could not say that of a method that does not exist.
+
+use crate::{middleware::RateLimitLayer, policy::Policy};
+
+/// Implemented by nothing: bounds the settings of one limit on a layer that has several.
+#[diagnostic::on_unimplemented(
+    message = "a layer with several limits has no `key`, `rule`, `cost`, `named` or `policy` of its own",
+    label = "this layer has several limits",
+    note = "set those of the first limit before `.also(…)`, and those of each further one on itself: \
+            `.also(Limit::new(rule).named(\"daily\").key(key))`"
+)]
+pub trait OneLimit {}
+
+impl<A, B, S, R> RateLimitLayer<(A, B), S, R> {
+    #[doc(hidden)]
+    pub fn key<K>(self, _: K) -> Self
+    where
+        (A, B): OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn rule<P>(self, _: P) -> Self
+    where
+        (A, B): OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn cost<C>(self, _: C) -> Self
+    where
+        (A, B): OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn named(self, _: &str) -> Self
+    where
+        (A, B): OneLimit,
+    {
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn policy(self, _: Policy) -> Self
+    where
+        (A, B): OneLimit,
+    {
+        self
+    }
+}
+
+/// Implemented by nothing: bounds methods that need the feature `tokio`.
+#[cfg(not(feature = "tokio"))]
+#[diagnostic::on_unimplemented(
+    message = "this method needs the feature `tokio` of tollgate",
+    label = "needs the feature `tokio`",
+    note = "enable it in Cargo.toml: `tollgate = {{ version = \"0.1\", features = [\"tokio\"] }}`"
+)]
+pub trait FeatureTokio {}
+
+#[cfg(not(feature = "tokio"))]
+mod pacer {
+    use std::future::{Ready, ready};
+
+    use super::FeatureTokio;
+    use crate::{algorithm::Algorithm, decision::Cost, pace::Pacer};
+
+    impl<A: Algorithm, C> Pacer<A, C> {
+        #[doc(hidden)]
+        pub fn until_ready(&self) -> Ready<()>
+        where
+            A: FeatureTokio,
+        {
+            ready(())
+        }
+
+        #[doc(hidden)]
+        pub fn until_ready_for(&self, _: Cost) -> Ready<()>
+        where
+            A: FeatureTokio,
+        {
+            ready(())
+        }
+
+        #[doc(hidden)]
+        pub fn stream<S>(&self, inner: S) -> S
+        where
+            A: FeatureTokio,
+        {
+            inner
+        }
+
+        #[doc(hidden)]
+        pub fn stream_by<S, F>(&self, inner: S, _: F) -> S
+        where
+            A: FeatureTokio,
+        {
+            inner
+        }
+    }
+}
+
+/// Implemented by nothing: bounds methods that need the feature `redis-tls`.
+#[cfg(all(feature = "redis", not(feature = "redis-tls")))]
+#[diagnostic::on_unimplemented(
+    message = "this method needs the feature `redis-tls` of tollgate",
+    label = "needs the feature `redis-tls`",
+    note = "enable it in Cargo.toml: `tollgate = {{ version = \"0.1\", features = [\"redis-tls\"] }}`"
+)]
+pub trait FeatureRedisTls {}
+
+#[cfg(all(feature = "redis", not(feature = "redis-tls")))]
+mod redis_tls {
+    use super::FeatureRedisTls;
+    use crate::store::RedisBuilder;
+
+    // A bound without a parameter or a lifetime would be an error here, where it must be one of callers.
+    impl RedisBuilder {
+        #[doc(hidden)]
+        #[must_use]
+        pub fn root_certificate(self, _: impl Into<Vec<u8>>) -> Self
+        where
+            for<'a> &'a Self: FeatureRedisTls,
+        {
+            self
+        }
+
+        #[doc(hidden)]
+        #[must_use]
+        pub fn client_certificate(self, _: impl Into<Vec<u8>>, _: impl Into<Vec<u8>>) -> Self
+        where
+            for<'a> &'a Self: FeatureRedisTls,
+        {
+            self
+        }
+
+        #[doc(hidden)]
+        #[must_use]
+        pub fn plain_sentinels(self) -> Self
+        where
+            for<'a> &'a Self: FeatureRedisTls,
+        {
+            self
+        }
+    }
+}
