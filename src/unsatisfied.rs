@@ -120,7 +120,7 @@ mod redis_tls {
     use crate::store::RedisBuilder;
 
     // A bound without a parameter or a lifetime would be an error here, where it must be one of callers.
-    impl RedisBuilder {
+    impl<Rule> RedisBuilder<Rule> {
         #[doc(hidden)]
         #[must_use]
         pub fn root_certificate(self, _: impl Into<Vec<u8>>) -> Self

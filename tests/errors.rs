@@ -211,7 +211,7 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
                 .try_open_for(secs(2), secs(1))
                 .unwrap_err(),
             [
-                "open for 2s and then for 1s",
+                "open for 2s first and for 1s",
                 "expected a time above zero",
                 "are the defaults",
             ],
@@ -347,14 +347,14 @@ fn errors_of_stores_without_a_cause_say_what_to_do_too() {
         [
             "did not answer",
             "expected an answer in time",
-            "give it longer",
+            "set a longer deadline",
         ],
     );
     says(
         &Error::contended().to_string(),
         [
             "too contended",
-            "expected to get ahead",
+            "expected one attempt to win",
             "allow more attempts",
         ],
     );
@@ -408,15 +408,15 @@ async fn errors_of_redis_say_what_was_wrong_what_was_expected_and_what_to_do() {
             [
                 "cannot be reached",
                 "expected Redis at 127.0.0.1:1",
-                "see that it runs there",
+                "check that it runs there",
             ],
         ),
         (
             "redis-sentinel://127.0.0.1:1/shop",
             [
                 "cannot be reached",
-                "expected the master `shop` by a sentinel at 127.0.0.1:1",
-                "see that it runs there",
+                "expected the master `shop` through a sentinel at 127.0.0.1:1",
+                "check that it runs there",
             ],
         ),
         (
@@ -424,7 +424,7 @@ async fn errors_of_redis_say_what_was_wrong_what_was_expected_and_what_to_do() {
             [
                 "cannot be reached",
                 "expected a cluster",
-                "see that it runs there",
+                "check that it runs there",
             ],
         ),
     ] {
@@ -459,7 +459,7 @@ async fn errors_of_memcached_say_what_was_wrong_what_was_expected_and_what_to_do
             [
                 "cannot be reached",
                 "expected memcached at 127.0.0.1:1",
-                "see that it runs there",
+                "check that it runs there",
             ],
         ),
     ] {

@@ -1,17 +1,32 @@
-//! A store whose type configuration chooses.
+//! A store behind a trait object.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use super::{Ask, Backend, Check, Decisions, Settlement, Store};
 use crate::{key::Key, policy::Policy};
 
-/// A boxed future that may cross threads.
+/// A boxed future that is `Send`.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Any store of this rule and error, by [`StoreExt::boxed`](super::StoreExt::boxed).
+/// A store of any type, behind a trait object, for a program whose configuration chooses the store.
 ///
-/// Clones share the store.
-pub struct BoxStore<Rule, E>(Arc<dyn Erased<Rule, E>>);
+/// Created by [`StoreExt::boxed`](super::StoreExt::boxed). Clones share the store. A decision that is not ready at once costs one
+/// allocation.
+///
+/// ```
+/// use tollgate::{TokenBucket, prelude::*, store::{BoxStore, Error}};
+///
+/// fn store(redis: Option<BoxStore<TokenBucket, Error>>) -> BoxStore<TokenBucket, std::convert::Infallible> {
+///     match redis {
+///         Some(redis) => redis.fail_open().boxed(),
+///         None => Local::new().boxed(),
+///     }
+/// }
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store(None));
+/// # let _ = layer;
+/// ```
+#[doc(alias = "dyn")]
+pub struct BoxStore<Rule, E>(Arc<dyn ErasedStore<Rule, E>>);
 
 impl<Rule, E> BoxStore<Rule, E> {
     pub(super) fn new<S>(store: S) -> Self
@@ -37,18 +52,15 @@ impl<Rule, E> fmt::Debug for BoxStore<Rule, E> {
     }
 }
 
-type Answer<E> = BoxFuture<Result<Decisions, E>>;
-type Done<E> = BoxFuture<Result<(), E>>;
-
-/// [`Store`] with its futures boxed.
-trait Erased<Rule, E>: Send + Sync {
+/// [`Store`] with boxed futures, which makes it a trait object.
+trait ErasedStore<Rule, E>: Send + Sync {
     fn address(&self) -> Option<&str>;
     fn unsettled(&self) -> Option<u64>;
     fn shard(&self, policy: &Policy, key: &Key) -> u32;
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>>;
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>>;
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<E>>;
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>>;
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), E>>>;
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error>;
 }
 
@@ -62,7 +74,7 @@ where
     }
 }
 
-impl<Rule, S> Erased<Rule, S::Error> for S
+impl<Rule, S> ErasedStore<Rule, S::Error> for S
 where
     S: Store<Rule, Answer: Send + 'static, Done: Send + 'static> + Send + Sync,
 {
@@ -78,19 +90,22 @@ where
         Backend::shard(self, policy, key)
     }
 
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<S::Error>> {
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, S::Error>>> {
         boxed(Store::acquire(self, asks))
     }
 
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<S::Error>> {
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, S::Error>>> {
         boxed(Store::look(self, asks))
     }
 
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<S::Error>> {
+    fn settle(
+        &self,
+        settlements: Vec<Settlement<'_, Rule>>,
+    ) -> Check<BoxFuture<Result<(), S::Error>>> {
         boxed(Store::settle(self, settlements))
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<S::Error>> {
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), S::Error>>> {
         boxed(Store::reset(self, policy, key))
     }
 
@@ -116,22 +131,22 @@ impl<Rule, E> Backend for BoxStore<Rule, E> {
 }
 
 impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
-    type Answer = Answer<E>;
-    type Done = Done<E>;
+    type Answer = BoxFuture<Result<Decisions, E>>;
+    type Done = BoxFuture<Result<(), E>>;
 
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>> {
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>> {
         self.0.acquire(asks)
     }
 
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Answer<E>> {
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>> {
         self.0.look(asks)
     }
 
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Done<E>> {
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>> {
         self.0.settle(settlements)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Done<E>> {
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), E>>> {
         self.0.reset(policy, key)
     }
 

@@ -1,4 +1,4 @@
-//! An answer, or a future of one.
+//! An answer that is ready, or a future of one.
 
 use std::{
     convert::Infallible,
@@ -11,16 +11,32 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-/// An answer, or a future of one: memory answers at once, a network later, a cache in front of a
-/// network sometimes.
+/// An answer that is ready, or a future of one.
 ///
-/// A plain value, so that an answer from memory needs no waker and no allocation.
-/// `.await` serves both.
-#[must_use = "an answer may be an error or a future"]
+/// A store in memory answers at once, without a waker or an allocation; a store on a server returns a future. `.await` works for
+/// both:
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, Check, Local, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_second(10));
+/// let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+///
+/// let decisions = store.acquire(&ask).await.unwrap();
+/// assert!(decisions.is_admitted());
+///
+/// // `Local` never waits, so this needs no runtime.
+/// let Check::Ready(decisions) = store.acquire(&ask) else { unreachable!() };
+/// assert!(decisions.unwrap().is_admitted());
+/// # }
+/// ```
+#[must_use = "a pending check does nothing unless it is awaited"]
 pub enum Check<F: Future> {
     /// The answer.
     Ready(F::Output),
-    /// A future of it.
+    /// A future of the answer.
     Pending(F),
 }
 
@@ -40,27 +56,27 @@ impl<F: Future> IntoFuture for Check<F> {
     fn into_future(self) -> CheckFuture<F> {
         CheckFuture {
             state: match self {
-                Self::Ready(output) => State::Ready {
+                Self::Ready(output) => CheckState::Ready {
                     output: Some(output),
                 },
-                Self::Pending(future) => State::Pending { future },
+                Self::Pending(future) => CheckState::Pending { future },
             },
         }
     }
 }
 
 pin_project! {
-    /// Awaits a [`Check`].
-    #[must_use = "futures do nothing unless polled"]
+    /// The future of a [`Check`], returned by its `into_future`.
+    #[must_use = "futures do nothing unless polled or awaited"]
     pub struct CheckFuture<F: Future> {
         #[pin]
-        state: State<F>,
+        state: CheckState<F>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<F: Future> {
+    #[project = CheckStateProj]
+    enum CheckState<F: Future> {
         Ready { output: Option<F::Output> },
         Pending { #[pin] future: F },
     }
@@ -80,16 +96,18 @@ impl<F: Future> Future for CheckFuture<F> {
     /// When polled again after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         match self.project().state.project() {
-            StateProj::Ready { output } => match output.take() {
+            CheckStateProj::Ready { output } => match output.take() {
                 Some(output) => Poll::Ready(output),
                 None => panic!("`CheckFuture` polled after it was ready"),
             },
-            StateProj::Pending { future } => future.poll(cx),
+            CheckStateProj::Pending { future } => future.poll(cx),
         }
     }
 }
 
-/// The future of a store that always answers at once: there is none.
+/// The future type of a store that always answers at once. It has no values, so [`Check::Pending`] cannot occur.
+///
+/// The documentation of [`Store`](super::Store) has a store that uses it.
 pub struct Never<T> {
     never: Infallible,
     output: PhantomData<fn() -> T>,

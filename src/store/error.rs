@@ -1,31 +1,38 @@
-//! Why a store could not tell.
+//! The error of a store.
 
 use std::{convert::Infallible, fmt};
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store could not tell: neither a refusal nor an answer.
+/// The reason why a store could not decide. Never a refusal.
 ///
-/// It tells all of its cause, and what to do, when it is displayed. So it has no
-/// [`source`](std::error::Error::source), which whoever prints the whole chain would print again; [`get_ref`](Self::get_ref)
-/// is the cause itself.
+/// [`Display`](fmt::Display) prints the whole cause, and what to do. So there is no [`source`](std::error::Error::source), which
+/// error reporters would print a second time; [`get_ref`](Self::get_ref) returns the cause.
 ///
-/// Opaque; ask it what it is. Wrappers ask, too:
+/// A store author chooses the constructor by what is wrong, and wrappers act on it:
 ///
-/// | made by | what is wrong | a [circuit breaker](super::CircuitBreaker) | the request |
+/// | constructor | problem | a [circuit breaker](super::CircuitBreaker) counts | the request |
 /// |---|---|---|---|
-/// | [`timeout`](Self::timeout), [`unavailable`](Self::unavailable), [`other`](Self::other) | the server | counts a failure | as the [policy](super::OnFailure) or the [fallback](super::FallBackTo) says |
-/// | [`contended`](Self::contended) | nothing: others were first | counts an answer | as [chosen for contention](super::OnFailure::when_contended) |
-/// | [`unsupported`](Self::unsupported) | this call alone | counts neither | is refused as the server's fault (500), whatever the policy |
+/// | [`timeout`](Self::timeout), [`unavailable`](Self::unavailable), [`other`](Self::other) | the server | a failure | is answered by the [failure mode](super::FailureMode), or decided by the [fallback](super::Fallback) |
+/// | [`contended`](Self::contended) | none: other writers were faster | a success | is answered as [chosen for contention](super::OnFailure::when_contended) |
+/// | [`unsupported`](Self::unsupported) | this call alone | nothing | is refused with 500, in any failure mode |
+///
+/// ```
+/// use std::io;
+/// use tollgate::store::Error;
+///
+/// let error = Error::unavailable(io::Error::from(io::ErrorKind::ConnectionRefused));
+/// assert!(error.is_unavailable());
+/// assert_eq!(error.to_string(), "the rate limit store cannot be reached: connection refused");
+/// ```
 #[derive(Debug)]
 pub struct Error {
-    kind: Kind,
-    source: Option<Source>,
+    kind: ErrorKind,
+    cause: Option<Cause>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-enum Kind {
+enum ErrorKind {
     Timeout,
     Contended,
     Unavailable,
@@ -34,35 +41,38 @@ enum Kind {
 }
 
 impl Error {
-    /// No answer came within the deadline.
+    fn without_cause(kind: ErrorKind) -> Self {
+        Self { kind, cause: None }
+    }
+
+    fn with_cause(kind: ErrorKind, cause: impl Into<Cause>) -> Self {
+        Self {
+            kind,
+            cause: Some(cause.into()),
+        }
+    }
+
+    /// Creates an error for a missing answer: none came within the deadline.
     pub fn timeout() -> Self {
-        Self {
-            kind: Kind::Timeout,
-            source: None,
-        }
+        Self::without_cause(ErrorKind::Timeout)
     }
 
-    /// Every attempt lost its race against another writer: neither a refusal nor an outage.
+    /// Creates an error for a lost race: every attempt met another writer. The store works.
     pub fn contended() -> Self {
-        Self {
-            kind: Kind::Contended,
-            source: None,
-        }
+        Self::without_cause(ErrorKind::Contended)
     }
 
-    /// The store cannot be reached, or is not asked, because it could not be reached before.
-    pub fn unavailable(source: impl Into<Source>) -> Self {
-        Self {
-            kind: Kind::Unavailable,
-            source: Some(source.into()),
-        }
+    /// Creates an error for a store that cannot be reached, or is not called because it could not be reached before.
+    pub fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::with_cause(ErrorKind::Unavailable, cause)
     }
 
-    /// The store cannot decide this call, though its server is well: it concerns the call, or the key, and nobody else.
+    /// Creates an error for a call that the store cannot decide although its server works.
     ///
-    /// A rule that does not fit the store's numbers, a state too large for an item, a state that a newer release wrote. Such an
-    /// error opens no circuit breaker, and no `fail_open` lets its request pass: otherwise one client could open the gate for
-    /// itself, or close it for all. The cause should be the same text each time, because it is logged once for each text.
+    /// It affects this call or key alone: a rule that does not fit the store's numbers, a state too large for an item, a state
+    /// that a newer release wrote. Such an error opens no circuit breaker, and `fail_open` does not let the request pass:
+    /// otherwise one client could lift its own limit, or cut off all others. Use a constant text, because each text is logged
+    /// once.
     ///
     /// ```
     /// use tollgate::store::Error;
@@ -71,68 +81,58 @@ impl Error {
     /// assert!(error.is_unsupported());
     /// assert!(error.to_string().starts_with("the rate limit store does not support this call: values"));
     /// ```
-    pub fn unsupported(source: impl Into<Source>) -> Self {
-        Self {
-            kind: Kind::Unsupported,
-            source: Some(source.into()),
-        }
+    pub fn unsupported(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::with_cause(ErrorKind::Unsupported, cause)
     }
 
-    /// Anything else that kept the store from deciding, such as a server that lacks a right or has no memory left.
+    /// Creates an error for any other problem of the server, such as a missing permission or no memory left.
     ///
-    /// It concerns the server, and so other calls as well. What concerns one call alone is [`unsupported`](Self::unsupported).
-    pub fn other(source: impl Into<Source>) -> Self {
-        Self {
-            kind: Kind::Other,
-            source: Some(source.into()),
-        }
+    /// It affects other calls too. Use [`unsupported`](Self::unsupported) for a problem of one call.
+    pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::with_cause(ErrorKind::Other, cause)
     }
 
-    /// The same error for somebody else who waited for the same answer.
+    /// Returns an equal error, for another caller that waited for the same answer. Its cause is the text of this one's.
     #[cfg(feature = "tokio")]
-    pub(super) fn again(&self) -> Self {
+    pub(super) fn duplicate(&self) -> Self {
         Self {
             kind: self.kind,
-            source: self
-                .source
-                .as_ref()
-                .map(|_| Causes(self).to_string().into()),
+            cause: self.cause.as_ref().map(|_| Causes(self).to_string().into()),
         }
     }
 
-    /// What kept the store from deciding, for a downcast; [`Display`](fmt::Display) tells it already.
+    /// Returns the cause, for a downcast; [`Display`](fmt::Display) already prints it.
     ///
     /// ```
     /// use std::{error::Error as _, io};
     /// use tollgate::store::Error;
     ///
     /// let error = Error::unavailable(io::Error::from(io::ErrorKind::ConnectionRefused));
-    /// assert_eq!(error.to_string(), "the rate limit store cannot be reached: connection refused");
     /// assert!(error.get_ref().is_some_and(|cause| cause.is::<io::Error>()));
     /// assert!(error.source().is_none());
     /// ```
     pub fn get_ref(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
-        self.source.as_deref()
+        self.cause.as_deref()
     }
 
-    /// Whether no answer came within the deadline.
+    /// Returns `true` if no answer came within the deadline.
     pub fn is_timeout(&self) -> bool {
-        self.kind == Kind::Timeout
+        self.kind == ErrorKind::Timeout
     }
 
-    /// Whether every attempt lost its race against another writer.
+    /// Returns `true` if every attempt lost a race against another writer.
     pub fn is_contended(&self) -> bool {
-        self.kind == Kind::Contended
+        self.kind == ErrorKind::Contended
     }
 
-    /// Whether the store could not be reached, or was not asked for that reason.
+    /// Returns `true` if the store could not be reached, or was not called for that reason.
     pub fn is_unavailable(&self) -> bool {
-        self.kind == Kind::Unavailable
+        self.kind == ErrorKind::Unavailable
     }
 
-    /// Whether the store cannot decide this call, though its server is well.
+    /// Returns `true` if the store cannot decide this call although its server works.
     pub fn is_unsupported(&self) -> bool {
-        self.kind == Kind::Unsupported
+        self.kind == ErrorKind::Unsupported
     }
 }
 
@@ -145,42 +145,42 @@ impl From<Infallible> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Timeout => {
-                "the rate limit store did not answer within its deadline: expected an answer in time; see that its \
-                 server is up and not overloaded, or give it longer"
+            ErrorKind::Timeout => {
+                "the rate limit store did not answer within its deadline: expected an answer in time; check that its \
+                 server is up and not overloaded, or set a longer deadline"
             }
-            Kind::Contended => {
-                "the rate limit store was too contended to decide: expected to get ahead of other writers in some \
-                 attempt; allow more attempts, or spread the load over more keys"
+            ErrorKind::Contended => {
+                "the rate limit store was too contended to decide: expected one attempt to win against other \
+                 writers; allow more attempts, or spread the load over more keys"
             }
-            Kind::Unavailable => "the rate limit store cannot be reached",
-            Kind::Unsupported => "the rate limit store does not support this call",
-            Kind::Other => "the rate limit store could not decide",
+            ErrorKind::Unavailable => "the rate limit store cannot be reached",
+            ErrorKind::Unsupported => "the rate limit store does not support this call",
+            ErrorKind::Other => "the rate limit store could not decide",
         })?;
-        if self.source.is_some() {
+        if self.cause.is_some() {
             write!(f, ": {}", Causes(self))?;
         }
         Ok(())
     }
 }
 
-/// The causes of an error, each one once: many tell those behind them already.
+/// Prints the chain of causes, without those that an earlier text already contains.
 struct Causes<'a>(&'a Error);
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = String::new();
+        let mut printed = String::new();
         let mut next = self
             .0
-            .source
+            .cause
             .as_deref()
-            .map(|source| source as &dyn std::error::Error);
+            .map(|cause| cause as &dyn std::error::Error);
         while let Some(cause) = next {
             let text = cause.to_string();
-            if !told.contains(&text) {
-                let colon = if told.is_empty() { "" } else { ": " };
+            if !printed.contains(&text) {
+                let colon = if printed.is_empty() { "" } else { ": " };
                 write!(f, "{colon}{text}")?;
-                told.push_str(&text);
+                printed.push_str(&text);
             }
             next = cause.source();
         }

@@ -25,24 +25,20 @@
 //! [choice of its own](OnFailure::when_contended).
 
 mod ask;
-#[cfg(any(feature = "redis", feature = "memcached"))]
-mod attempts;
 mod boxed;
 #[cfg(feature = "tokio")]
 mod cas;
 mod check;
 #[cfg(feature = "tokio")]
 mod counter;
+mod engine;
 mod error;
-mod failure;
-#[cfg(feature = "tracing")]
-mod failure_log;
-mod failures;
 mod local;
 #[cfg(feature = "memcached")]
 mod memcached;
 #[cfg(feature = "tokio")]
 mod name;
+mod never_fails;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -61,12 +57,12 @@ pub use self::{
     boxed::{BoxFuture, BoxStore},
     check::{Check, CheckFuture, Never},
     error::Error,
-    failure::{NeverFails, OnFailure, OnFailureFuture, Undecided},
     local::{AtCapacity, Local, LocalBuilder, Stats},
+    never_fails::NeverFails,
     wrappers::{
-        BreakerFuture, CircuitBreaker, CircuitBreakerConfig, CircuitState, FallBackBuilder,
-        FallBackDone, FallBackFuture, FallBackTo, ForgetFuture, RememberFuture, RememberRefusals,
-        Scalable,
+        CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState, FailureMode,
+        Fallback, FallbackBuilder, FallbackDone, FallbackFuture, ForgetFuture, OnFailure,
+        OnFailureFuture, RememberFuture, RememberRefusals, Scalable,
     },
 };
 #[cfg(feature = "tokio")]
@@ -80,7 +76,9 @@ pub use crate::decision::Decisions;
 
 #[cfg(feature = "memcached")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
-pub use self::memcached::{Memcached, MemcachedBuilder, MemcachedConnection, MemcachedCounters};
+pub use self::memcached::{
+    CasUnique, Memcached, MemcachedBuilder, MemcachedConnection, MemcachedCounters,
+};
 #[cfg(feature = "redis")]
 pub use self::{
     redis::{Redis, RedisBuilder, RedisConnection},
@@ -259,7 +257,7 @@ pub trait StoreExt: Backend + Sized {
         Self: Backend<Error: Into<Error>>,
     {
         let consequence = "undecided requests pass, as `fail_open` says";
-        OnFailure::new(self, Undecided::Open, consequence)
+        OnFailure::new(self, FailureMode::Open, consequence)
     }
 
     /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) when the store cannot tell;
@@ -269,7 +267,7 @@ pub trait StoreExt: Backend + Sized {
         Self: Backend<Error: Into<Error>>,
     {
         let consequence = "undecided requests are refused, as `fail_closed` says";
-        OnFailure::new(self, Undecided::Closed, consequence)
+        OnFailure::new(self, FailureMode::Closed, consequence)
     }
 
     /// Fails when no answer comes within a deadline; `settle` and `reset` have the same one.
@@ -301,12 +299,12 @@ pub trait StoreExt: Backend + Sized {
 
     /// Lets a local store decide while this one fails, under the share of each rule that is stated next:
     /// `.fall_back_to(Local::new()).share(1, nodes)`.
-    fn fall_back_to<L>(self, local: L) -> FallBackBuilder<Self, L>
+    fn fall_back_to<L>(self, local: L) -> FallbackBuilder<Self, L>
     where
         Self: Backend<Error: Into<Error>>,
         L: Backend<Error: NeverFails>,
     {
-        FallBackBuilder::new(self, local)
+        FallbackBuilder::new(self, local)
     }
 
     /// Refuses here what the store refused, as long as its refusal holds.

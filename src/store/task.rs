@@ -1,4 +1,4 @@
-//! Work that goes on also when nobody waits for it.
+//! Work that continues when its caller drops the future.
 
 use std::future::Future;
 
@@ -6,20 +6,20 @@ use tokio::runtime::Handle;
 
 use super::{BoxFuture, Check, Error};
 
-/// The runtime of the caller.
+/// Returns the tokio runtime of the caller.
 ///
 /// # Errors
 ///
-/// When there is none: a mistake of the program, not of the server.
+/// When there is none: a mistake in the program, not a failure of the server.
 pub(super) fn runtime() -> Result<Handle, Error> {
     Handle::try_current().map_err(|error| {
         Error::unsupported(format!(
-            "{error}: expected the store to be asked within a runtime of tokio; ask it from a task"
+            "{error}: expected a call within a runtime of tokio; call the store from a task"
         ))
     })
 }
 
-/// Runs to its end on the runtime, whoever drops what is returned.
+/// Spawns a task that runs to its end even if the returned future is dropped.
 pub(super) fn spawn_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Check<BoxFuture<Result<T, Error>>> {
@@ -29,13 +29,13 @@ pub(super) fn spawn_detached<T: Send + 'static>(
     };
     let task = runtime.spawn(work);
     Check::Pending(Box::pin(async move {
-        task.await.unwrap_or_else(|_| Err(gone()))
+        task.await.unwrap_or_else(|_| Err(runtime_gone()))
     }))
 }
 
-/// What is told to who waited for a task that is no more.
-pub(super) fn gone() -> Error {
+/// Returns the error of a call whose runtime shut down before its task had ended.
+pub(super) fn runtime_gone() -> Error {
     Error::unavailable(
-        "the runtime that asked the store is shut down: expected it to outlive the call; keep it until the last answer",
+        "the tokio runtime of this call has shut down: expected it to outlive the call; shut it down after the last answer",
     )
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     backoff::Backoff,
-    store::{Ask, Error, Optimistic, OptimisticBuilder, Settlement, Store, StoreExt, Undecided},
+    store::{Ask, Error, FailureMode, Optimistic, OptimisticBuilder, Settlement, Store, StoreExt},
     time::ManualClock,
 };
 
@@ -56,9 +56,9 @@ async fn who_loses_every_race_gets_what_was_chosen() {
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     for (choice, admitted, wait) in [
-        (Undecided::Open, true, None),
-        (Undecided::Closed, false, None),
-        (Undecided::RetryAfter(SECOND), false, Some(SECOND)),
+        (FailureMode::Open, true, None),
+        (FailureMode::Closed, false, None),
+        (FailureMode::RetryAfter(SECOND), false, Some(SECOND)),
     ] {
         let store = driver::<TokenBucket>(slow());
         store.data().always_loses.store(true, Ordering::Relaxed);

@@ -305,7 +305,7 @@ async fn what_is_no_number_is_replaced_and_counted() {
             foreign.len()
         ));
         let error = connection.read(&keys).await.unwrap_err();
-        assert!(error.to_string().contains("no number"), "{error:?}");
+        assert!(error.to_string().contains("not a number"), "{error:?}");
         connection.subtract(KEY, 1).await.unwrap();
         assert_eq!(
             connection.add(KEY, 2, KEEP, &[]).await.unwrap().total,

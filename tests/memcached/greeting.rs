@@ -73,9 +73,9 @@ async fn somebody_else_is_an_error_that_says_so() {
         ("ERROR\r\n", "ERROR"),
         ("ERROR Too many open connections\r\n", "(-c)"),
         // It says that it is new enough, and knows nothing.
-        ("VERSION 1.6.0\r\n", "`stats` tell no `time`"),
+        ("VERSION 1.6.0\r\n", "have no `time`"),
         ("\r\n", "memcached answered"),
-        ("EN\r\n", "expected an answer to the command"),
+        ("EN\r\n", "expected a response to the command"),
     ] {
         let error = refused(url(answering(answer).await)).await;
         assert!(

@@ -264,6 +264,6 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     let both = "memcached://127.0.0.1:1,127.0.0.1:2";
     ends(&["--store", both], &["names several servers"]);
     memcached.kill();
-    let parts = [&store, "cannot be reached", "see that it runs there"];
+    let parts = [&store, "cannot be reached", "check that it runs there"];
     ends(&["--store", &store], &parts);
 }

@@ -142,7 +142,7 @@ async fn a_network_that_swallows_behind_a_fallback() {
     let server = servers::Redis::start();
     let proxy = Arc::new(servers::Proxy::start(server.address()));
     let builder = Redis::<AnyRule>::builder(format!("redis://{}", proxy.address()));
-    let redis = builder.response_timeout(DEADLINE).connect::<AnyRule>();
+    let redis = builder.response_timeout(DEADLINE).connect();
     let store = redis.await.unwrap().fall_back_to(Local::new());
     let store = store.share::<AnyRule>(1, 1);
     let switch = move |begins| {

@@ -13,12 +13,12 @@ async fn a_managed_one_is_shared_and_comes_back() {
     let server = servers::Redis::start();
     let client = ::redis::Client::open(server.url()).unwrap();
     let manager = client.get_connection_manager().await.unwrap();
-    let store: Redis<TokenBucket> = Redis::over(manager.clone()).await.unwrap();
+    let store: Redis<TokenBucket> = Redis::from_connection(manager.clone()).await.unwrap();
     let (rule, key) = (at_once(5), Key::from(7_u64));
     assert_eq!(admitted(&store, &rule, key, 3).await, 3);
     // By any way, it is one limit; under another prefix another one.
     let multiplexed = client.get_multiplexed_async_connection().await.unwrap();
-    let other: Redis<TokenBucket> = Redis::over(multiplexed).await.unwrap();
+    let other: Redis<TokenBucket> = Redis::from_connection(multiplexed).await.unwrap();
     assert_eq!(admitted(&other, &rule, key, 1).await, 1);
     let shop: Redis<TokenBucket> = Script::with_prefix(RedisConnection::from(manager), "shop");
     assert_eq!(admitted(&shop, &rule, key, 9).await, 5);

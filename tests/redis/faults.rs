@@ -307,7 +307,10 @@ async fn who_may_not_is_told_what_is_missing() {
     let why = failure("limiter:p4ss").await;
     assert!(why.contains("+info +script|load"), "{why}");
     let why = failure("limiter:guess").await;
-    assert!(why.contains("password of the server into the URL"), "{why}");
+    assert!(
+        why.contains("server's user and password into the URL"),
+        "{why}"
+    );
     // All that the documentation names, for all that a store does.
     user(&[
         "+info",
@@ -380,7 +383,10 @@ async fn who_may_not_is_told_what_is_missing() {
     let error = Redis::<TokenBucket>::connect(format!("redis://{}", locked.address())).await;
     let error = error.unwrap_err();
     let why = error.to_string();
-    assert!(why.contains("password of the server into the URL"), "{why}");
+    assert!(
+        why.contains("server's user and password into the URL"),
+        "{why}"
+    );
 }
 
 /// No call fails, and whoever is evicted begins afresh.

@@ -319,7 +319,7 @@ async fn who_takes_a_sentinel_for_a_server_or_the_other_way_round_is_told() {
     let of_sentinel = group.sentinels()[0].url();
     let strange = format!("redis-sentinel://{}/nobody", group.sentinels()[0].address());
     for (url, part) in [
-        (of_server, "a server itself is reached by `redis://`"),
+        (of_server, "use `redis://` to connect to a server directly"),
         (of_sentinel, "expected `redis-sentinel://host:26379/name`"),
         (strange, "expected a name that they monitor"),
     ] {

@@ -19,7 +19,7 @@ fn key() -> Key {
     Key::from(7_u64)
 }
 
-pub(super) fn of(url: impl Into<String>) -> RedisBuilder {
+pub(super) fn of(url: impl Into<String>) -> RedisBuilder<TokenBucket> {
     Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE)
 }
 
@@ -220,7 +220,7 @@ async fn whom_the_server_refuses_is_told_by_each_call_until_it_does_not() {
         (&stranger, of_login("limiter:guess")),
         (&of_cluster, by_cluster),
     ] {
-        let connect = builder.connect::<TokenBucket>().await.unwrap_err();
+        let connect = builder.connect().await.unwrap_err();
         assert!(
             connect.to_string().contains("; "),
             "what to do: {connect:?}"
@@ -243,7 +243,7 @@ async fn who_is_no_server_is_told_by_each_call() {
     let strange = format!("redis-sentinel://{}/nobody", group.sentinels()[0].address());
     let alone = format!("redis-cluster://{}", group.master().address());
     for url in [sentinel, strange, alone] {
-        let connect = of(&url).connect::<TokenBucket>().await.unwrap_err();
+        let connect = of(&url).connect().await.unwrap_err();
         let store: Redis<TokenBucket> = of(&url).connect_lazy().unwrap();
         for _ in 0..3 {
             let error = acquire(&store, &at_once(LIMIT), key()).await.unwrap_err();

@@ -32,7 +32,7 @@ mod with_it {
 
     use crate::{acquire, admitted, at_once, in_time, lazy, servers};
 
-    fn builder(server: &TlsRedis) -> tollgate::store::RedisBuilder {
+    fn builder(server: &TlsRedis) -> tollgate::store::RedisBuilder<TokenBucket> {
         Redis::<TokenBucket>::builder(server.url())
     }
 
@@ -95,12 +95,12 @@ mod with_it {
             let broken = of().root_certificate("none");
             let mixed = trusting().client_certificate(own.certificate.as_str(), other.key.as_str());
             for (wrong, part) in [(broken, "PEM"), (mixed, "KeyMismatch")] {
-                let error = wrong.connect_lazy::<TokenBucket>().unwrap_err();
+                let error = wrong.connect_lazy().unwrap_err();
                 assert!(!error.is_unavailable() && !error.is_timeout(), "{error:?}");
                 assert!(error.to_string().contains(part), "{error:?}");
             }
             let fit = trusting().client_certificate(own.certificate.as_str(), own.key.as_str());
-            fit.connect_lazy::<TokenBucket>().unwrap();
+            fit.connect_lazy().unwrap();
         }
     }
 
@@ -109,11 +109,11 @@ mod with_it {
         let (tls, other) = (TlsRedis::start(false), TlsRedis::start(false));
         let second = Duration::from_secs(1);
         // By the roots of this machine, and by another one.
-        let machine = builder(&tls).connect::<TokenBucket>();
+        let machine = builder(&tls).connect();
         let error = in_time(2 * second, machine).await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
         let strange = builder(&tls).root_certificate(other.tls.certificate.as_str());
-        let error = strange.connect::<TokenBucket>().await.unwrap_err();
+        let error = strange.connect().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
         assert!(
             error
@@ -124,14 +124,12 @@ mod with_it {
         // Its certificate is for `localhost` and `127.0.0.1`.
         let named = Redis::<TokenBucket>::builder(tls.url().replace("localhost", "127.0.0.2"));
         let named = named.root_certificate(tls.tls.certificate.as_str());
-        let error = named.connect::<TokenBucket>().await.unwrap_err();
+        let error = named.connect().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
         // What is no certificate is told as such.
         let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
         for broken in [broken, "", tls.tls.key.as_str()] {
-            let error = builder(&tls)
-                .root_certificate(broken)
-                .connect::<TokenBucket>();
+            let error = builder(&tls).root_certificate(broken).connect();
             let error = error.await.unwrap_err();
             assert!(error.to_string().contains("PEM"), "{error:?}");
         }
@@ -193,7 +191,7 @@ mod with_it {
             assert!(error.to_string().contains("expired"), "{error}");
             assert!(error.to_string().contains("renew"), "{error}");
         }
-        let told = trusting.connect::<TokenBucket>().await.unwrap_err();
+        let told = trusting.connect().await.unwrap_err();
         assert!(told.to_string().contains("expired"), "{told}");
     }
 
@@ -201,7 +199,7 @@ mod with_it {
     async fn a_server_that_asks_who_is_there() {
         let tls = TlsRedis::start(true);
         let nobody = builder(&tls).root_certificate(tls.tls.certificate.as_str());
-        let error = nobody.clone().connect::<TokenBucket>().await.unwrap_err();
+        let error = nobody.clone().connect().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
         let known = nobody.client_certificate(tls.tls.certificate.as_str(), tls.tls.key.as_str());
         let store: Redis<TokenBucket> = known.connect().await.unwrap();

@@ -7,7 +7,7 @@ use tollgate::{
     Decision, RateLimitLayer, TokenBucket,
     key::Key,
     respond::Http,
-    store::{Store, StoreExt, Undecided},
+    store::{FailureMode, Store, StoreExt},
 };
 use tonic_types::StatusExt;
 use tower::{Layer, ServiceExt, service_fn};
@@ -25,10 +25,10 @@ const CONTENDED: [Fault; 2] = [
 const WAIT: Duration = Duration::from_millis(1500);
 
 /// Each choice, whether it lets a request pass, and what it tells.
-const CHOICES: [(Undecided, bool, Option<Duration>); 3] = [
-    (Undecided::Open, true, None),
-    (Undecided::Closed, false, None),
-    (Undecided::RetryAfter(WAIT), false, Some(WAIT)),
+const CHOICES: [(FailureMode, bool, Option<Duration>); 3] = [
+    (FailureMode::Open, true, None),
+    (FailureMode::Closed, false, None),
+    (FailureMode::RetryAfter(WAIT), false, Some(WAIT)),
 ];
 
 fn check(decision: &Decision, admitted: bool, retry_after: Option<Duration>) {

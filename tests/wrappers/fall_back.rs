@@ -11,13 +11,13 @@ use tokio::time::{Instant, advance};
 use tollgate::{
     AnyRule, Cost, TokenBucket, Verdict,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Decisions, FallBackTo, Local, Settlement, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Decisions, Fallback, Local, Settlement, Store, StoreExt},
     time::TokioClock,
 };
 
 use crate::fakes::{Asked, Bucket, Fault, Kind, Op, Remote, at_once, local, only};
 
-pub type Falling = FallBackTo<Bucket, Local<TokenBucket, TokioClock>, TokenBucket>;
+pub type Falling = Fallback<Bucket, Local<TokenBucket, TokioClock>, TokenBucket>;
 
 pub struct Set {
     pub remote: Bucket,

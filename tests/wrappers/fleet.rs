@@ -1,4 +1,4 @@
-//! What several nodes admit while a store is lost, and after: what the documentation of `FallBackTo` promises, for every kind of
+//! What several nodes admit while a store is lost, and after: what the documentation of `Fallback` promises, for every kind of
 //! rule that has shares, and whatever the clocks of the nodes say.
 
 use std::{fmt, future::IntoFuture, time::Duration};
@@ -9,7 +9,7 @@ use tollgate::{
     AnyRule, Decision, Quota, Timestamp, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{FallBackBuilder, FallBackTo, Local, LocalBuilder, Scalable, Store, StoreExt},
+    store::{Fallback, FallbackBuilder, Local, LocalBuilder, Scalable, Store, StoreExt},
     time::{Clock, ManualClock},
 };
 
@@ -17,7 +17,7 @@ use crate::fakes::{Asked, Fault, Kind, Remote, at_once};
 
 type Line<R> = Remote<R, ManualClock>;
 
-type Falling<R> = FallBackTo<Line<R>, Local<R, ManualClock>, R>;
+type Falling<R> = Fallback<Line<R>, Local<R, ManualClock>, R>;
 
 trait Rule: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static {}
 impl<R: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static> Rule for R {}
@@ -68,7 +68,7 @@ impl<R: Rule> Fleet<R> {
     fn with(
         rule: R,
         ahead: &[i64],
-        share: impl Fn(FallBackBuilder<Line<R>, Local<R, ManualClock>>) -> Falling<R>,
+        share: impl Fn(FallbackBuilder<Line<R>, Local<R, ManualClock>>) -> Falling<R>,
     ) -> Self {
         let clock = ManualClock::default();
         let remote = Line::with_clock(clock.clone());

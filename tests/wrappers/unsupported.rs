@@ -10,7 +10,7 @@ use tollgate::{
     respond::{AsError, Http, Refused},
     store::{
         Ask, Backend, BoxFuture, Check, CircuitBreakerConfig, CircuitState, Decisions, Error,
-        Local, NeverFails, Settlement, Store, StoreExt, Undecided,
+        FailureMode, Local, NeverFails, Settlement, Store, StoreExt,
     },
     testing::Faulty,
     time::TokioClock,
@@ -64,7 +64,7 @@ async fn no_policy_decides_what_the_store_does_not_support() {
             (clone.failures(), clone.contentions(), clone.unsupported())
         })
         .await;
-        for (name, choice) in [("open", Undecided::Open), ("closed", Undecided::Closed)] {
+        for (name, choice) in [("open", FailureMode::Open), ("closed", FailureMode::Closed)] {
             let chosen = remote.clone().fail_open().when_contended(choice);
             let clone = chosen.clone();
             is_refused(name, &chosen, || {

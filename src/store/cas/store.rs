@@ -16,7 +16,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
         ask::policies,
         name::key_name,
-        task::{gone, spawn_detached},
+        task::{runtime_gone, spawn_detached},
     },
     time::{Clock, SystemClock},
 };
@@ -175,7 +175,7 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
 
 /// What was told, or that nobody is there to tell it.
 pub(super) async fn told(answer: Answer) -> Result<Told, Error> {
-    answer.await.unwrap_or_else(|_| Err(gone()))
+    answer.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
 impl<C, Rule, K> Store<Rule> for Optimistic<C, Rule, K>

@@ -243,7 +243,7 @@ where
             VecDeque::new()
         };
         for job in self.batch.drain(..).chain(waiting) {
-            job.answer(Err(error.again()));
+            job.answer(Err(error.duplicate()));
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What the server is asked, in its meta commands (memcached `protocol.txt`, "Meta commands").
+//! Meta commands (memcached `protocol.txt`, "Meta commands").
 //!
-//! Flags are worked off in their order: one that makes something stands before one that tells of it.
+//! The server processes flags in order, so a flag that creates a value comes before one that returns it.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
-use super::{expiry, name};
+use super::{expiry::expiry, wire_key::wire_key};
 
-/// Commands that go out together, one answer to each.
+/// Commands that are sent together, with one response each.
 pub(super) struct Commands<'a> {
     bytes: &'a mut Vec<u8>,
     /// The server's Unix time in seconds.
@@ -23,18 +23,18 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// How many answers will come.
+    /// Returns the number of expected responses.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// A command without a key.
+    /// Adds a command without a key.
     pub(super) fn plain(&mut self, line: &str) -> &mut Self {
         self.bytes.extend_from_slice(line.as_bytes());
         self.end()
     }
 
-    /// Reads a value, and the number of its last write where `cas` says so.
+    /// Reads a value, with its cas unique if `cas` is true.
     pub(super) fn get(&mut self, key: &[u8], cas: bool) -> &mut Self {
         self.begin("mg", key);
         self.bytes
@@ -42,37 +42,40 @@ impl<'a> Commands<'a> {
         self.end()
     }
 
-    /// Writes a value, and tells the number of this write.
+    /// Writes a value, and returns its cas unique.
     pub(super) fn set(
         &mut self,
         key: &[u8],
         value: &[u8],
-        expected: Expected,
+        precondition: Precondition,
         keep: Duration,
     ) -> &mut Self {
-        let expiry = expiry::of(keep, self.now);
+        let expiry = expiry(keep, self.now);
         self.begin("ms", key);
-        self.write(format_args!(" {}{expected} T{expiry} c\r\n", value.len()));
+        self.write(format_args!(
+            " {}{precondition} T{expiry} c\r\n",
+            value.len()
+        ));
         self.bytes.extend_from_slice(value);
         self.end()
     }
 
     /// Removes a value.
-    pub(super) fn delete(&mut self, key: &[u8], expected: Expected) -> &mut Self {
+    pub(super) fn delete(&mut self, key: &[u8], precondition: Precondition) -> &mut Self {
         self.begin("md", key);
-        self.write(format_args!("{expected}"));
+        self.write(format_args!("{precondition}"));
         self.end()
     }
 
-    /// Adds to a number, which is made in the same step where there is none, and tells what it comes to.
+    /// Adds to a counter, which is created if necessary, and returns the total.
     pub(super) fn add(&mut self, key: &[u8], amount: u64, keep: Duration) -> &mut Self {
-        let expiry = expiry::of(keep, self.now);
+        let expiry = expiry(keep, self.now);
         self.begin("ma", key);
         self.write(format_args!(" N{expiry} J{amount} D{amount} v"));
         self.end()
     }
 
-    /// Takes from a number, to 0 at the lowest; makes none.
+    /// Subtracts from a counter, down to 0; does not create it.
     pub(super) fn subtract(&mut self, key: &[u8], amount: u64) -> &mut Self {
         self.begin("ma", key);
         self.write(format_args!(" MD D{amount}"));
@@ -80,15 +83,15 @@ impl<'a> Commands<'a> {
     }
 
     fn begin(&mut self, command: &str, key: &[u8]) {
-        let name: Cow<'_, [u8]> = name::of(key);
+        let name: Cow<'_, [u8]> = wire_key(key);
         self.bytes.extend_from_slice(command.as_bytes());
         self.bytes.push(b' ');
         self.bytes.extend_from_slice(&name);
     }
 
-    fn write(&mut self, what: fmt::Arguments<'_>) {
+    fn write(&mut self, arguments: fmt::Arguments<'_>) {
         // Writing to memory cannot fail.
-        let _ = std::io::Write::write_fmt(self.bytes, what);
+        let _ = std::io::Write::write_fmt(self.bytes, arguments);
     }
 
     fn end(&mut self) -> &mut Self {
@@ -98,21 +101,23 @@ impl<'a> Commands<'a> {
     }
 }
 
-/// What must be there for a write to take place.
+/// The condition under which a write takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
-    Anything,
-    Nothing,
-    /// What the write of that number left.
-    Write(u64),
+pub(super) enum Precondition {
+    /// No condition.
+    None,
+    /// The key has no value.
+    Absent,
+    /// The value has this cas unique.
+    Unchanged(u64),
 }
 
-impl fmt::Display for Expected {
+impl fmt::Display for Precondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Anything => Ok(()),
-            Self::Nothing => f.write_str(" ME"),
-            Self::Write(cas) => write!(f, " C{cas}"),
+            Self::None => Ok(()),
+            Self::Absent => f.write_str(" ME"),
+            Self::Unchanged(cas) => write!(f, " C{cas}"),
         }
     }
 }
@@ -122,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_as_they_go_out() {
+    fn commands_are_encoded() {
         let mut bytes = Vec::new();
         let now = || 1_800_000_000;
         let mut commands = Commands::new(&mut bytes, &now);
@@ -130,10 +135,10 @@ mod tests {
         commands
             .get(b"k", true)
             .get(b"k", false)
-            .set(b"k", b"a\r\n", Expected::Nothing, short)
-            .set(b"k", b"", Expected::Write(7), long)
-            .delete(b"k", Expected::Write(8))
-            .delete(b"k", Expected::Anything)
+            .set(b"k", b"a\r\n", Precondition::Absent, short)
+            .set(b"k", b"", Precondition::Unchanged(7), long)
+            .delete(b"k", Precondition::Unchanged(8))
+            .delete(b"k", Precondition::None)
             .add(b"k", 5, short)
             .subtract(b"k", 5)
             .plain("version");

@@ -1,4 +1,4 @@
-//! The task that writes and reads for all who share a connection.
+//! The task that writes commands and reads responses of a connection.
 
 use std::{
     collections::VecDeque,
@@ -16,52 +16,53 @@ use tokio::{
 };
 
 use super::{
-    answer::Answer,
-    link::{Failure, Shared, Waiter},
+    error::{NOT_A_NUMBER, TOO_LARGE, is_out_of_memory},
+    pipeline::{PendingCommands, PipelineError, PipelineState},
+    response::Response,
 };
 use crate::time::{Clock, TokioClock};
 
-/// How much is read at once, in bytes.
-const READ: usize = 16 * 1024;
-/// A buffer that a large value has made larger than this is given back.
-const ROOM: usize = 256 * 1024;
+/// Initial size of the input buffer in bytes.
+const INPUT_SIZE: usize = 16 * 1024;
+/// Buffers that a large value made larger than this are shrunk.
+const MAX_BUFFER: usize = 256 * 1024;
 
-/// Ends with its connection, or with all who could use it.
+/// The future of the task. It ends when the connection ends or its [`Pipeline`](super::pipeline::Pipeline) is dropped.
 pub(super) struct Driver {
     stream: TcpStream,
-    shared: Arc<Shared>,
+    state: Arc<PipelineState>,
     clock: TokioClock,
     response_timeout: Duration,
-    /// What goes out, and how much of it has.
+    /// Output, and the number of bytes that are written.
     out: Vec<u8>,
     written: usize,
-    /// What came in, up to `filled`, and how much of it has been read as answers.
+    /// Input, filled up to `filled` and parsed up to `consumed`.
     input: Vec<u8>,
     filled: usize,
     consumed: usize,
-    /// Whose commands have gone out, at least in part.
-    sent: VecDeque<Waiter>,
-    /// When the oldest of them has waited for too long.
+    /// Calls whose commands were sent, at least in part.
+    sent: VecDeque<PendingCommands>,
+    /// The response timeout of the oldest of them.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Whether others who can run have been let run before the next write.
+    /// `true` if other tasks have been given a turn before the next write.
     has_yielded: bool,
 }
 
 impl Driver {
     pub(super) fn new(
         stream: TcpStream,
-        shared: Arc<Shared>,
+        state: Arc<PipelineState>,
         clock: TokioClock,
         response_timeout: Duration,
     ) -> Self {
         Self {
             stream,
-            shared,
+            state,
             clock,
             response_timeout,
             out: Vec::new(),
             written: 0,
-            input: vec![0; READ],
+            input: vec![0; INPUT_SIZE],
             filled: 0,
             consumed: 0,
             sent: VecDeque::new(),
@@ -70,57 +71,58 @@ impl Driver {
         }
     }
 
-    /// Reads what has come, and tells those who wait for it.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+    /// Reads the available input, and completes calls.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), PipelineError> {
         loop {
-            let mut room = ReadBuf::new(&mut self.input[self.filled..]);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
+            let mut free = ReadBuf::new(&mut self.input[self.filled..]);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut free) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(read) => read.map_err(ended)?,
             }
-            let length = room.filled().len();
+            let length = free.filled().len();
             if length == 0 {
                 return Err(ended(
-                    "memcached closed the connection: expected it to stay open; see why in its log",
+                    "memcached closed the connection: expected it to stay open; see its log for the reason",
                 ));
             }
             self.filled += length;
-            self.tell()?;
+            self.complete_calls()?;
         }
     }
 
-    fn tell(&mut self) -> Result<(), Failure> {
-        while let Some((answer, length)) = Answer::read(&self.input[self.consumed..self.filled])
-            .map_err(|garbage| ended(format!("memcached answered {:?}: expected an answer by its protocol; see that a memcached of version 1.6 or later listens at that port", garbage.0)))?
+    /// Parses the input, and completes the calls whose responses are complete.
+    fn complete_calls(&mut self) -> Result<(), PipelineError> {
+        while let Some((response, length)) = Response::parse(&self.input[self.consumed..self.filled])
+            .map_err(|error| ended(format!("memcached answered {:?}: expected a response of its protocol; check that memcached 1.6 or later listens on that port", error.0)))?
         {
             self.consumed += length;
-            let over = is_over(&answer);
-            let Some(waiter) = self.sent.front_mut() else {
-                return Err(ended(format!("memcached answered unasked: {answer:?}, where nothing was expected; see that a memcached of version 1.6 or later listens at that port")));
+            let fatal = fatal_error(&response);
+            let Some(call) = self.sent.front_mut() else {
+                return Err(ended(format!("memcached sent {response:?} without a command, where nothing was expected; check that memcached 1.6 or later listens on that port")));
             };
-            waiter.answers.push(answer);
-            if (waiter.answers.len() == waiter.expects || over.is_some())
-                && let Some(waiter) = self.sent.pop_front() {
-                    let _ = waiter.done.send(Ok(waiter.answers));
+            call.responses.push(response);
+            if (call.responses.len() == call.count || fatal.is_some())
+                && let Some(call) = self.sent.pop_front() {
+                    let _ = call.done.send(Ok(call.responses));
                 }
-            if let Some(why) = over {
+            if let Some(why) = fatal {
                 return Err(ended(why));
             }
         }
-        // What is left is the beginning of an answer.
+        // The rest is the beginning of a response.
         self.input.copy_within(self.consumed..self.filled, 0);
         self.filled -= self.consumed;
         self.consumed = 0;
         if self.filled == self.input.len() {
             self.input.resize(self.input.len() * 2, 0);
-        } else if self.filled == 0 && self.input.len() > ROOM {
-            self.input = vec![0; READ];
+        } else if self.filled == 0 && self.input.len() > MAX_BUFFER {
+            self.input = vec![0; INPUT_SIZE];
         }
         Ok(())
     }
 
-    /// Writes what is asked. Ready when nobody can ask any more.
-    fn write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    /// Writes queued commands. Ready when the pipeline was dropped.
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PipelineError>> {
         loop {
             while self.written < self.out.len() {
                 let left = &self.out[self.written..];
@@ -130,9 +132,9 @@ impl Driver {
                 }
             }
             self.out.clear();
-            self.out.shrink_to(ROOM);
+            self.out.shrink_to(MAX_BUFFER);
             self.written = 0;
-            let mut queue = self.shared.queue();
+            let mut queue = self.state.queue();
             if queue.is_closed {
                 return Poll::Ready(Ok(()));
             }
@@ -142,19 +144,19 @@ impl Driver {
                 return Poll::Pending;
             }
             if !self.has_yielded {
-                // Whoever can run may have something to send as well: one write for all of them.
+                // Other tasks may have commands to send too: one write for all of them.
                 self.has_yielded = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             self.has_yielded = false;
             std::mem::swap(&mut self.out, &mut queue.bytes);
-            self.sent.append(&mut queue.waiters);
+            self.sent.append(&mut queue.calls);
         }
     }
 
-    /// Whether the server has been silent for too long.
-    fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+    /// Checks the response timeout of the oldest call.
+    fn check_timeout(&mut self, cx: &mut Context<'_>) -> Result<(), PipelineError> {
         loop {
             if let Some(deadline) = &mut self.deadline
                 && deadline.as_mut().poll(cx).is_pending()
@@ -168,17 +170,18 @@ impl Driver {
             let waited = self.clock.now().saturating_since(oldest.since);
             let left = self.response_timeout.saturating_sub(waited);
             if left.is_zero() {
-                return Err(Failure::Silent);
+                return Err(PipelineError::Timeout);
             }
             self.deadline = Some(Box::pin(sleep(left)));
         }
     }
 
-    fn end(&mut self, failure: &Failure) {
-        for waiter in self.sent.drain(..) {
-            let _ = waiter.done.send(Err(failure.clone()));
+    /// Fails all calls, and closes the connection.
+    fn end(&mut self, error: &PipelineError) {
+        for call in self.sent.drain(..) {
+            let _ = call.done.send(Err(error.clone()));
         }
-        self.shared.close();
+        self.state.close();
     }
 }
 
@@ -189,13 +192,13 @@ impl Future for Driver {
         let this = &mut *self;
         let step = this.read(cx).and_then(|()| match this.write(cx) {
             Poll::Ready(done) => done.map(|()| true),
-            Poll::Pending => this.watch(cx).map(|()| false),
+            Poll::Pending => this.check_timeout(cx).map(|()| false),
         });
         match step {
             Ok(false) => Poll::Pending,
             Ok(true) => Poll::Ready(()),
-            Err(failure) => {
-                this.end(&failure);
+            Err(error) => {
+                this.end(&error);
                 Poll::Ready(())
             }
         }
@@ -203,32 +206,26 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// Its runtime may end before it does.
+    /// The runtime may shut down before the connection ends.
     fn drop(&mut self) {
-        self.end(&ended("the runtime that asked memcached is shut down: expected it to outlive the call; keep it until the last answer"));
+        self.end(&ended("the runtime of the memcached connection has shut down: expected it to outlive the call; shut it down after the last answer"));
     }
 }
 
-fn ended(why: impl ToString) -> Failure {
-    Failure::Ended(why.to_string())
+fn ended(why: impl ToString) -> PipelineError {
+    PipelineError::Ended(why.to_string())
 }
 
-/// Why nobody can say what the server answers next: after an error line, unless it is known to be all that it says.
-fn is_over(answer: &Answer) -> Option<String> {
-    let Answer::Error(line) = answer else {
+/// Returns the reason to close the connection after an error response. After an unknown error, it is not clear to which command
+/// the next response belongs.
+fn fatal_error(response: &Response) -> Option<String> {
+    let Response::Error(line) = response else {
         return None;
     };
-    let is_known = line == NO_NUMBER || line.starts_with(TOO_LARGE) || is_no_memory(line);
+    let is_known = line == NOT_A_NUMBER || line.starts_with(TOO_LARGE) || is_out_of_memory(line);
     (!is_known).then(|| {
-        format!("memcached answered {line:?} where no error was expected; see why in its log")
+        format!(
+            "memcached answered {line:?} where no error was expected; see its log for the reason"
+        )
     })
-}
-
-/// To an addition.
-pub(super) const NO_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
-/// To a write; its value is read and thrown away.
-pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large";
-/// To a write, and to an addition that makes a counter: each command says it in other words.
-pub(super) fn is_no_memory(line: &str) -> bool {
-    line.starts_with("SERVER_ERROR") && line.to_ascii_lowercase().contains("out of memory")
 }

@@ -1,26 +1,27 @@
-//! How long the server keeps what it is given.
+//! Expiry times of values.
 
 use std::time::Duration;
 
-/// From here on the server takes a number for a date (memcached `protocol.txt`, "Expiration times"): 30 days.
-const LONGEST: u64 = 60 * 60 * 24 * 30;
+/// The longest relative expiry in seconds, 30 days; above it the server reads a date (memcached `protocol.txt`, "Expiration
+/// times").
+const MAX_RELATIVE: u64 = 60 * 60 * 24 * 30;
 
-/// The latest date that every server understands, in Unix seconds: they read 32 bits with a sign.
-const LATEST: u64 = i32::MAX as u64;
+/// The latest date in Unix seconds: servers read 32 bits with a sign.
+const MAX_DATE: u64 = i32::MAX as u64;
 
-/// The expiry that the server is told, in its own numbers: no earlier than after `keep`.
+/// Returns the expiry of a value that must be kept for `keep`, in the server's format; 0 means never.
 ///
-/// Rounded up to whole seconds, and two more: the server's clock ticks in seconds, of which the present one may be almost
-/// over, and the tick may be late. `now` is the server's Unix time in seconds, no less than it is. What must be
-/// kept beyond the latest date does not expire: 0.
-pub(super) fn of(keep: Duration, now: impl FnOnce() -> u64) -> u64 {
+/// The time is rounded up to whole seconds, plus two: the server's clock ticks in seconds, the current second may be almost
+/// over, and the tick may be late. `now` returns the server's Unix time in seconds, not less than the true one. A value that
+/// must be kept beyond the latest date does not expire.
+pub(super) fn expiry(keep: Duration, now: impl FnOnce() -> u64) -> u64 {
     let up = u64::from(keep.subsec_nanos() != 0);
     let seconds = keep.as_secs().saturating_add(up).saturating_add(2);
-    if seconds <= LONGEST {
+    if seconds <= MAX_RELATIVE {
         return seconds;
     }
     let date = now().saturating_add(seconds);
-    if date <= LATEST { date } else { 0 }
+    if date <= MAX_DATE { date } else { 0 }
 }
 
 #[cfg(test)]
@@ -31,7 +32,7 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
 
     fn at(keep: Duration) -> u64 {
-        of(keep, || NOW)
+        expiry(keep, || NOW)
     }
 
     #[test]
@@ -50,9 +51,9 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_last_date_nothing_expires() {
-        let last = Duration::from_secs(LATEST - NOW - 2);
-        assert_eq!(at(last), LATEST);
+    fn beyond_the_latest_date_values_do_not_expire() {
+        let last = Duration::from_secs(MAX_DATE - NOW - 2);
+        assert_eq!(at(last), MAX_DATE);
         assert_eq!(at(last + Duration::from_nanos(1)), 0);
         assert_eq!(at(Duration::MAX), 0);
     }

@@ -1,7 +1,7 @@
-//! A cluster: one connection to each node, and which of them has a key.
+//! Sends commands to the right node of a cluster.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,189 +17,161 @@ use tokio::{
 };
 
 use super::{
-    failure,
-    sentinel::next,
-    shared::{Answer, Query, Shared},
-    source::{Address, By, Server, at, config},
-    topology::{Topology, Votes, redirection},
+    error::{connect_error, store_error},
+    next_ready::next_ready,
+    query::{Query, Reply},
+    server::{HostPort, Server, ServerLocation, connection_config, with_address},
+    shared_connection::SharedConnection,
+    slot_map::{Node, SlotMap, Slots},
+    topology::{Topology, TopologyVotes, redirection},
 };
-use crate::store::{Error, attempts::Attempts};
+use crate::store::{Error, engine::single_flight::SingleFlight};
 
-/// How often a call is sent on: its slot has moved, is on its way, or has no master yet.
-const REDIRECTIONS: u32 = 4;
-/// Before a call is sent again that no node took, the first time; doubled each time.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Limit of redirections per call: the slot has moved, is migrating, or has no master yet.
+const MAX_REDIRECTIONS: u32 = 4;
+/// Pause before a call that no node accepted is sent again; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// A cluster, by some of its nodes.
-///
-/// Each node has a connection of its own, so that one that is silent or gone keeps no call to another waiting.
+/// A cluster, with its own connection to each node, so that a node that is silent or down does not delay calls to others.
 pub(super) struct Cluster {
-    /// The nodes of the URL; how any other is reached.
-    seeds: Vec<(Address, Client)>,
+    /// The nodes in the URL. Their login and TLS settings are used for all nodes.
+    seeds: Vec<(HostPort, Client)>,
     response_timeout: Duration,
-    current: Mutex<Current>,
-    surveys: Attempts,
-    /// Whether a renewal is under way, or was within the last `response_timeout`.
+    slot_map: Mutex<SlotMap>,
+    surveys: SingleFlight,
+    /// `true` during a renewal and for `response_timeout` after it.
     is_renewing: AtomicBool,
-}
-
-#[derive(Default)]
-struct Current {
-    /// In ascending order; empty before the first survey.
-    slots: Vec<Slots>,
-    /// By address; those that calls were sent on to are among them.
-    nodes: HashMap<Address, Node>,
-}
-
-/// Slots that follow each other.
-struct Slots {
-    first: u16,
-    last: u16,
-    shard: u32,
-    master: Node,
-}
-
-#[derive(Clone)]
-struct Node {
-    host: Arc<str>,
-    shared: Arc<Shared>,
-}
-
-impl Current {
-    fn of(&self, slot: u16) -> Option<&Slots> {
-        let behind = self.slots.partition_point(|slots| slots.first <= slot);
-        let slots = self.slots.get(behind.checked_sub(1)?)?;
-        (slot <= slots.last).then_some(slots)
-    }
 }
 
 impl Cluster {
     /// Creates a cluster that is connected to with the first call. `seeds` must not be empty.
-    pub(super) fn new(seeds: Vec<(Address, Client)>, response_timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(seeds: Vec<(HostPort, Client)>, response_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             seeds,
             response_timeout,
-            current: Mutex::default(),
-            surveys: Attempts::default(),
+            slot_map: Mutex::default(),
+            surveys: SingleFlight::default(),
             is_renewing: AtomicBool::new(false),
         })
     }
 
-    /// Held for some instructions, never while something is awaited.
-    fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the slot map, for a few instructions and never across an `.await`.
+    fn slot_map(&self) -> MutexGuard<'_, SlotMap> {
+        self.slot_map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the shard of a slot; 0 before the first survey.
     pub(super) fn shard(&self, slot: u16) -> u32 {
-        self.current().of(slot).map_or(0, |slots| slots.shard)
+        self.slot_map().find(slot).map_or(0, |slots| slots.shard)
     }
 
     /// Checks that there is a cluster, and that one of its masters can run the programs.
     pub(super) async fn check(self: &Arc<Self>) -> Result<(), Error> {
-        self.surveyed().await?;
+        self.ensure_surveyed().await?;
         let masters: Vec<_> = {
-            let current = self.current();
-            let masters = current.slots.iter();
-            masters.map(|slots| slots.master.shared.clone()).collect()
+            let slot_map = self.slot_map();
+            let masters = slot_map.slots.iter();
+            masters
+                .map(|slots| slots.master.connection.clone())
+                .collect()
         };
         let mut connecting: Vec<_> = masters
             .iter()
-            .map(|master| Box::pin(master.connected()))
+            .map(|master| Box::pin(master.get()))
             .collect();
-        let mut why = None;
-        while let Some(connected) = next(&mut connecting).await {
+        let mut last_error = None;
+        while let Some(connected) = next_ready(&mut connecting).await {
             match connected {
                 Ok(_) => return Ok(()),
-                Err(error) => why = Some(error),
+                Err(error) => last_error = Some(error),
             }
         }
-        why.map_or(Ok(()), Err)
+        last_error.map_or(Ok(()), Err)
     }
 
     /// Sends a command to the node that has the slot, and follows redirections.
     ///
     /// # Errors
     ///
-    /// As [`Shared::query`].
+    /// See [`SharedConnection::query`].
     pub(super) async fn query(
         self: &Arc<Self>,
         slot: u16,
         command: Arc<Cmd>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Reply, Error> {
         let node = self.node_of(slot).await?;
-        let is_asking = false;
-        let query = Query { command, is_asking };
-        let answer = node.shared.query(query.clone()).await?;
-        match &answer {
+        let query = Query::new(command);
+        let reply = node.connection.query(query.clone()).await?;
+        match &reply {
             Err(error) if is_misdirected(error) => {
-                let sent_on = Box::pin(self.send_on(slot, query, node, answer));
+                let redirected = Box::pin(self.redirect(slot, query, node, reply));
                 let limit = self.response_timeout.saturating_mul(2);
-                timeout(limit, sent_on)
+                timeout(limit, redirected)
                     .await
                     .unwrap_or_else(|_| Err(Error::timeout()))
             }
-            _ => Ok(answer),
+            _ => Ok(reply),
         }
     }
 
-    async fn send_on(
+    /// Follows redirections until a node accepts the call.
+    async fn redirect(
         self: &Arc<Self>,
         slot: u16,
         mut query: Query,
         mut node: Node,
-        mut answer: Answer,
-    ) -> Result<Answer, Error> {
-        for attempt in 0..REDIRECTIONS {
-            let Err(error) = &answer else {
+        mut reply: Reply,
+    ) -> Result<Reply, Error> {
+        for attempt in 0..MAX_REDIRECTIONS {
+            let Err(error) = &reply else {
                 break;
             };
             if !is_misdirected(error) {
                 break;
             }
-            query.is_asking = error.code() == Some("ASK");
-            if !query.is_asking {
+            query.asking = error.code() == Some("ASK");
+            if !query.asking {
                 self.renew();
             }
             node = match redirection(error, &node.host) {
                 Some(address) => self.node_at(address)?,
                 None => {
-                    sleep(PAUSE * 2_u32.pow(attempt)).await;
+                    sleep(FIRST_PAUSE * 2_u32.pow(attempt)).await;
                     self.node_of(slot).await?
                 }
             };
-            answer = node.shared.query(query.clone()).await?;
+            reply = node.connection.query(query.clone()).await?;
         }
-        Ok(answer)
+        Ok(reply)
     }
 
     async fn node_of(self: &Arc<Self>, slot: u16) -> Result<Node, Error> {
         let node = || {
-            let current = self.current();
-            current.of(slot).map(|slots| slots.master.clone())
+            let slot_map = self.slot_map();
+            slot_map.find(slot).map(|slots| slots.master.clone())
         };
         if let Some(node) = node() {
             return Ok(node);
         }
-        if self.surveyed().await? {
-            // There was a map, without that slot.
+        if self.ensure_surveyed().await? {
+            // The slot map was known, but lacks this slot.
             self.renew();
         }
         node().ok_or_else(|| {
             Error::unavailable(format!(
-                "no node of the cluster has slot {slot}: expected a master for all 16384; see `CLUSTER SLOTS`"
+                "no node of the cluster has slot {slot}: expected a master for all 16384; check `CLUSTER SLOTS`"
             ))
         })
     }
 
-    /// Returns the node at an address, and remembers it.
-    fn node_at(self: &Arc<Self>, address: Address) -> Result<Node, Error> {
-        if let Some(node) = self.current().nodes.get(&address) {
+    /// Returns the node at an address; adds it to the known nodes.
+    fn node_at(self: &Arc<Self>, address: HostPort) -> Result<Node, Error> {
+        if let Some(node) = self.slot_map().nodes.get(&address) {
             return Ok(node.clone());
         }
-        let client = self.client(&address).map_err(failure::error)?;
+        let client = self.client(&address).map_err(store_error)?;
         let server = Server {
-            by: By::Address(Box::new(client)),
+            location: ServerLocation::Address(Box::new(client)),
             response_timeout: self.response_timeout,
         };
         let cluster = Arc::downgrade(self);
@@ -208,41 +180,41 @@ impl Cluster {
                 cluster.renew();
             }
         };
-        let made = Node {
+        let node = Node {
             host: address.0.as_str().into(),
-            shared: Shared::new(server, Box::new(on_loss)),
+            connection: SharedConnection::new(server, Box::new(on_loss)),
         };
-        let nodes = &mut self.current().nodes;
-        Ok(nodes.entry(address).or_insert(made).clone())
+        let nodes = &mut self.slot_map().nodes;
+        Ok(nodes.entry(address).or_insert(node).clone())
     }
 
-    fn client(&self, address: &Address) -> RedisResult<Client> {
+    fn client(&self, address: &HostPort) -> RedisResult<Client> {
         let seed = self.seeds.iter().find(|(seed, _)| seed == address);
         match (seed, self.seeds.first()) {
             (Some((_, client)), _) => Ok(client.clone()),
-            (None, Some((_, any))) => at(any, address.clone()),
+            (None, Some((_, any))) => with_address(any, address.clone()),
             (None, None) => Err((ErrorKind::InvalidClientConfig, NO_SEED).into()),
         }
     }
 
-    /// Fetches the slots unless they are known; returns whether they were.
-    async fn surveyed(self: &Arc<Self>) -> Result<bool, Error> {
-        let there = || (!self.current().slots.is_empty()).then_some(());
-        if there().is_some() {
+    /// Fetches the slot map unless it is known; returns `true` if it was.
+    async fn ensure_surveyed(self: &Arc<Self>) -> Result<bool, Error> {
+        let existing = || (!self.slot_map().slots.is_empty()).then_some(());
+        if existing().is_some() {
             return Ok(true);
         }
         let cluster = Arc::clone(self);
         let survey = async move { cluster.survey().await };
-        Box::pin(self.surveys.get_or_init(there, survey)).await?;
+        Box::pin(self.surveys.get_or_try_init(existing, survey)).await?;
         Ok(false)
     }
 
-    /// Fetches the slots again in the background, after a connection was lost or a node redirected a call. Calls use the known
-    /// slots meanwhile.
+    /// Fetches the slot map again in the background, after a connection was lost or a node redirected a call. Meanwhile calls use
+    /// the known one.
     ///
-    /// One renewal at a time, and no other for `response_timeout` after it. Only calls begin one, so it ends when nobody calls.
+    /// One renewal runs at a time, and the next one not before `response_timeout` after it. Only calls start renewals.
     pub(super) fn renew(self: &Arc<Self>) {
-        /// Ends the renewal, also when its runtime ends before.
+        /// Marks the renewal as ended, even if its runtime shuts down.
         struct Renewal(Arc<Cluster>);
         impl Drop for Renewal {
             fn drop(&mut self) {
@@ -257,15 +229,16 @@ impl Cluster {
         }
         let renewal = Renewal(Arc::clone(self));
         runtime.spawn(async move {
-            // Without an answer, what is known stays; the next call that fails asks again.
+            // If it fails, the known slot map stays; the next call that fails starts another renewal.
             let _ = renewal.0.survey().await;
             sleep(renewal.0.response_timeout).await;
         });
     }
 
-    /// Fetches the slots from all known nodes at once. Ends as soon as half of them agree, so a silent node causes no delay.
+    /// Fetches the slot map from all known nodes concurrently. Ends as soon as half of them agree, so a silent node causes no
+    /// delay.
     async fn survey(self: &Arc<Self>) -> Result<(), Error> {
-        let mut addresses: Vec<Address> = self.current().nodes.keys().cloned().collect();
+        let mut addresses: Vec<HostPort> = self.slot_map().nodes.keys().cloned().collect();
         for (seed, _) in &self.seeds {
             if !addresses.contains(seed) {
                 addresses.push(seed.clone());
@@ -273,48 +246,50 @@ impl Cluster {
         }
         let mut asked: Vec<_> = addresses
             .iter()
-            .map(|address| Box::pin(self.topology_by(address)))
+            .map(|address| Box::pin(self.topology_from(address)))
             .collect();
-        let mut votes = Votes::default();
-        let mut why = None;
-        while let Some(answer) = next(&mut asked).await {
-            match answer {
+        let mut votes = TopologyVotes::default();
+        let mut last_error = None;
+        while let Some(topology) = next_ready(&mut asked).await {
+            match topology {
                 Ok(topology) => {
                     if 2 * votes.add(topology) >= addresses.len() {
                         break;
                     }
                 }
-                // What a node says tells more than that another one says nothing.
-                Err(error) if why.is_none() || !error.is_io_error() => why = Some(error),
+                // The answer of one node explains more than the silence of another.
+                Err(error) if last_error.is_none() || !error.is_io_error() => {
+                    last_error = Some(error);
+                }
                 Err(_) => {}
             }
         }
-        match (votes.believed(), why) {
-            (Some(topology), _) => self.follow(&topology),
-            (None, Some(why)) => Err(failure::connecting(why, PLACE)),
+        match (votes.most_frequent(), last_error) {
+            (Some(topology), _) => self.apply(&topology),
+            (None, Some(error)) => Err(connect_error(error, EXPECTED)),
             (None, None) => Err(Error::other(NO_SEED)),
         }
     }
 
-    /// Fetches the slots from one node, over a new connection: the one that calls share may be broken.
-    async fn topology_by(&self, address: &Address) -> RedisResult<Topology> {
+    /// Fetches the slot map from one node, over a new connection: the shared one may be broken.
+    async fn topology_from(&self, address: &HostPort) -> RedisResult<Topology> {
         let asking = async {
             let client = self.client(address)?;
-            let config = config(self.response_timeout);
+            let config = connection_config(self.response_timeout);
             let connecting = client.get_multiplexed_async_connection_with_config(&config);
             let mut connection = connecting.await?;
             let slots: Value = redis::cmd("CLUSTER")
                 .arg("SLOTS")
                 .query_async(&mut connection)
                 .await?;
-            Topology::read(&slots, &address.0)
+            Topology::parse(&slots, &address.0)
         };
-        let told = timeout(self.response_timeout.saturating_mul(2), asking).await;
-        told.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+        let fetched = timeout(self.response_timeout.saturating_mul(2), asking).await;
+        fetched.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
-    /// Routes calls by a topology from now on, and drops nodes that are not in it, with their connections.
-    fn follow(self: &Arc<Self>, topology: &Topology) -> Result<(), Error> {
+    /// Replaces the slot map, and drops nodes that are not in it, with their connections.
+    fn apply(self: &Arc<Self>, topology: &Topology) -> Result<(), Error> {
         let mut slots = Vec::with_capacity(topology.ranges.len());
         for range in &topology.ranges {
             slots.push(Slots {
@@ -324,31 +299,31 @@ impl Cluster {
                 master: self.node_at(range.master.clone())?,
             });
         }
-        // They are asked when their masters are gone.
+        // Replicas are surveyed too, because their masters may be down.
         for replica in &topology.replicas {
             self.node_at(replica.clone())?;
         }
-        let forgotten: Vec<Node>;
+        let dropped: Vec<Node>;
         {
             let masters = topology.ranges.iter().map(|range| &range.master);
             let known: HashSet<_> = masters.chain(&topology.replicas).collect();
-            let current = &mut *self.current();
-            current.slots = slots;
-            let gone = current
+            let slot_map = &mut *self.slot_map();
+            slot_map.slots = slots;
+            let unknown = slot_map
                 .nodes
                 .extract_if(|address, _| !known.contains(address));
-            forgotten = gone.map(|(_, node)| node).collect();
+            dropped = unknown.map(|(_, node)| node).collect();
         }
         // Outside of the lock.
-        drop(forgotten);
+        drop(dropped);
         Ok(())
     }
 }
 
-const PLACE: &str = "a cluster by one of the nodes in the URL";
+const EXPECTED: &str = "a cluster at one of the nodes in the URL";
 const NO_SEED: &str = "the URL of the cluster names no node: expected `redis-cluster://host:7000`";
 
-/// Returns `true` if the call belongs at another node, or must be sent again later.
+/// Returns `true` if the call must be sent to another node, or again later.
 fn is_misdirected(error: &RedisError) -> bool {
     matches!(
         error.code(),

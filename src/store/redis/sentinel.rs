@@ -1,11 +1,8 @@
-//! Sentinels, and the master that they name.
+//! Connects to the master that sentinels report.
 
 use std::{
     collections::HashSet,
-    future::{Future, poll_fn},
-    pin::Pin,
     sync::{Mutex, PoisonError},
-    task::Poll,
 };
 
 use redis::{
@@ -13,92 +10,100 @@ use redis::{
 };
 
 use super::{
-    failure::is_login,
-    source::{Address, at},
+    error::is_auth_error,
+    next_ready::next_ready,
+    server::{HostPort, with_address},
 };
 
-/// Whom to ask for a master, and how it is reached.
+/// The sentinels of a master, and the client settings for the master itself.
 pub(super) struct Sentinels {
     pub(super) sentinels: Vec<Client>,
-    /// What they call it.
+    /// The master's name in the configuration of the sentinels.
     pub(super) name: String,
-    /// A client of any server, which logs in as with the master, and reaches it in the same way.
+    /// A client with the login and the TLS settings of the master; its address is a placeholder.
     pub(super) master: Client,
 }
 
-/// Why one sentinel led to no master, and whether it was reached.
-struct Failure(RedisError, bool);
+/// The reason why one sentinel led to no master.
+enum SentinelError {
+    /// The sentinel did not answer.
+    Unreachable(RedisError),
+    /// The sentinel answered, but reported no master, or the reported server is none.
+    Answered(RedisError),
+}
 
 impl Sentinels {
-    /// A connection to the master: all sentinels are asked at once, and the first that leads to a server which takes
-    /// itself for the master is believed. Who is silent delays nobody: a host often dies with a sentinel and the master.
+    /// Connects to the master.
+    ///
+    /// Asks all sentinels concurrently and uses the first answer that leads to a server with the role of a master. A sentinel that
+    /// does not answer causes no delay: a host that fails often takes a sentinel and the master with it.
     pub(super) async fn connect(
         &self,
         config: &AsyncConnectionConfig,
     ) -> RedisResult<MultiplexedConnection> {
-        let named = Mutex::default();
+        let reported = Mutex::default();
         let mut asked: Vec<_> = self
             .sentinels
             .iter()
-            .map(|sentinel| Box::pin(self.by(sentinel, &named, config)))
+            .map(|sentinel| Box::pin(self.connect_through(sentinel, &reported, config)))
             .collect();
-        let mut why = None;
-        while let Some(found) = next(&mut asked).await {
+        let mut last_error = None;
+        while let Some(found) = next_ready(&mut asked).await {
             match found {
                 Ok(Some(connection)) => return Ok(connection),
                 Ok(None) => {}
-                // What a sentinel says tells more than that another one says nothing.
-                Err(Failure(error, true)) => why = Some(error),
-                Err(Failure(error, false)) => {
-                    why.get_or_insert(error);
+                // The answer of one sentinel explains more than the silence of another.
+                Err(SentinelError::Answered(error)) => last_error = Some(error),
+                Err(SentinelError::Unreachable(error)) => {
+                    last_error.get_or_insert(error);
                 }
             }
         }
-        Err(why.unwrap_or_else(|| self.unknown()))
+        Err(last_error.unwrap_or_else(|| self.unknown_name()))
     }
 
-    /// The master that a sentinel names; nothing where another one has named it already.
-    async fn by(
+    /// Connects to the master that one sentinel reports; returns `None` if another sentinel has already reported the same one.
+    async fn connect_through(
         &self,
         sentinel: &Client,
-        named: &Mutex<HashSet<Address>>,
+        reported: &Mutex<HashSet<HostPort>>,
         config: &AsyncConnectionConfig,
-    ) -> Result<Option<MultiplexedConnection>, Failure> {
-        let silent = |error| Failure(error, false);
-        let told = |error| Failure(error, true);
+    ) -> Result<Option<MultiplexedConnection>, SentinelError> {
         let connecting = sentinel.get_multiplexed_async_connection_with_config(config);
-        let mut connection = connecting.await.map_err(|error| silent(refused(error)))?;
-        let address: Option<Address> = redis::cmd("SENTINEL")
+        let mut connection = connecting
+            .await
+            .map_err(|error| SentinelError::Unreachable(advised(error)))?;
+        let address: Option<HostPort> = redis::cmd("SENTINEL")
             .arg("GET-MASTER-ADDR-BY-NAME")
             .arg(&self.name)
             .query_async(&mut connection)
             .await
-            .map_err(|error| told(refused(error)))?;
-        let address = address.ok_or_else(|| told(self.unknown()))?;
-        let is_new = named
+            .map_err(|error| SentinelError::Answered(advised(error)))?;
+        let address = address.ok_or_else(|| SentinelError::Answered(self.unknown_name()))?;
+        let is_new = reported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(address.clone());
         if is_new {
-            self.master_at(address, config)
+            self.connect_master(address, config)
                 .await
                 .map(Some)
-                .map_err(told)
+                .map_err(SentinelError::Answered)
         } else {
             Ok(None)
         }
     }
 
-    /// A connection to that server, if it is a master.
-    async fn master_at(
+    /// Connects to a server, and checks that it is a master.
+    async fn connect_master(
         &self,
-        address: Address,
+        address: HostPort,
         config: &AsyncConnectionConfig,
     ) -> RedisResult<MultiplexedConnection> {
-        let client = at(&self.master, address)?;
+        let client = with_address(&self.master, address)?;
         let connecting = client.get_multiplexed_async_connection_with_config(config);
         let mut connection = connecting.await?;
-        // Not `ROLE`: who connects may use `INFO` anyway.
+        // Not `ROLE`, which would be one more command to permit; the handshake needs `INFO` anyway.
         let info: String = redis::cmd("INFO")
             .arg("replication")
             .query_async(&mut connection)
@@ -108,72 +113,53 @@ impl Sentinels {
         if role == "master" {
             return Ok(connection);
         }
-        // Until they have agreed on another one.
         Err((
             ErrorKind::MasterNameNotFoundBySentinel,
-            "what the sentinels take for the master is none yet",
+            "the sentinels report a server that is not a master, as during a failover",
             format!("{} is a {role}", client.get_connection_info().addr()),
         )
             .into())
     }
 
-    /// What should be where, in words.
-    pub(super) fn place(&self) -> String {
+    /// Describes the master for an error message.
+    pub(super) fn description(&self) -> String {
         let address = |client: &Client| client.get_connection_info().addr().to_string();
         let all: Vec<_> = self.sentinels.iter().map(address).collect();
         format!(
-            "the master `{}` by a sentinel at {}",
+            "the master `{}` through a sentinel at {}",
             self.name,
             all.join(" or ")
         )
     }
 
-    fn unknown(&self) -> RedisError {
+    fn unknown_name(&self) -> RedisError {
         let advice =
             "expected a name that they monitor, as in `redis-sentinel://host:26379/mymaster`";
         (
             ErrorKind::MasterNameNotFoundBySentinel,
-            "the sentinels know no master of that name",
+            "the sentinels monitor no master of that name",
             format!("`{}`; {advice}", self.name),
         )
             .into()
     }
 }
 
-/// What a sentinel answered instead of an address, and what to do.
-fn refused(error: RedisError) -> RedisError {
+/// Adds to an error of a sentinel what to do about it.
+fn advised(error: RedisError) -> RedisError {
     let detail = error.detail().unwrap_or_default();
-    let (what, advice) = if is_login(&error) {
+    let (what, advice) = if is_auth_error(&error) {
         (
-            "the sentinels do not know this client",
-            "give the user and the password that they ask for to `RedisBuilder::sentinel_login`",
+            "the sentinels require another login",
+            "set their user and password with `RedisBuilder::sentinel_login`",
         )
     } else if detail.contains("unknown command") {
         (
-            "what the URL names is no sentinel",
-            "their port is 26379 by default; a server itself is reached by `redis://`",
+            "the server in the URL is not a sentinel",
+            "the default port of sentinels is 26379; use `redis://` to connect to a server directly",
         )
     } else {
         return error;
     };
     let advice = format!("{error}; {advice}");
     (ErrorKind::InvalidClientConfig, what, advice).into()
-}
-
-/// What the first of the futures to be done has come to; nothing once there is none.
-pub(super) async fn next<T>(futures: &mut Vec<Pin<Box<impl Future<Output = T>>>>) -> Option<T> {
-    poll_fn(|cx| {
-        for n in 0..futures.len() {
-            if let Poll::Ready(value) = futures[n].as_mut().poll(cx) {
-                drop(futures.swap_remove(n));
-                return Poll::Ready(Some(value));
-            }
-        }
-        if futures.is_empty() {
-            Poll::Ready(None)
-        } else {
-            Poll::Pending
-        }
-    })
-    .await
 }

@@ -1,65 +1,75 @@
-//! Connections that nobody else can read.
+//! TLS: certificates of the server and of this client.
 
 use std::time::Duration;
 
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ErrorKind, TlsCertificates};
 
-use super::{RedisBuilder, failure, url};
+use super::{RedisBuilder, error::store_error, url};
 use crate::store::Error;
 
-impl RedisBuilder {
-    /// The certificates that a server's is checked by, as PEM, in place of those that the machine trusts.
+impl<Rule> RedisBuilder<Rule> {
+    /// Sets the root certificates, as PEM, that a server's certificate is verified against, instead of the system's.
     ///
-    /// For `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs; anything else does not look at them.
-    #[must_use]
+    /// Used by `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs; others ignore it.
+    ///
+    /// ```no_run
+    /// use tollgate::{TokenBucket, store::Redis};
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = Redis::<TokenBucket>::builder("rediss://redis.internal")
+    ///     .root_certificate(std::fs::read("/etc/ssl/internal-ca.pem")?)
+    ///     .connect()
+    ///     .await?;
+    /// # let _ = store; Ok(()) }
+    /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.root_cert = Some(pem.into());
+        self.settings.certificates.root_cert = Some(pem.into());
         self
     }
 
-    /// The certificate, with those that vouch for it, and the key that this client shows to a server that asks for
-    /// them (`tls-auth-clients`), both as PEM.
-    #[must_use]
+    /// Sets the certificate chain and the key of this client, both as PEM, for servers with `tls-auth-clients`.
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn client_certificate(
         mut self,
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.certificates.client_tls = Some(ClientTlsConfig {
+        self.settings.certificates.client_tls = Some(ClientTlsConfig {
             client_cert: certificate.into(),
             client_key: key.into(),
         });
         self
     }
 
-    /// Asks the sentinels of a `rediss-sentinel://` URL without TLS, and reaches the master alone by it.
+    /// Uses TLS for the master of a `rediss-sentinel://` URL, but not for its sentinels.
     ///
-    /// What they tell can then be read and changed on its way. That leads nowhere where no certificate is trusted but those of the
-    /// servers; with the roots of the machine, it leads to whoever has a certificate for an address.
-    #[must_use]
+    /// Others on the network can then read and change the answers of the sentinels. Set a
+    /// [`root_certificate`](Self::root_certificate) that signs your servers only: with the system's roots, a forged answer could
+    /// lead to any host that has a valid certificate.
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn plain_sentinels(mut self) -> Self {
-        self.plain_sentinels = true;
+        self.settings.plain_sentinels = true;
         self
     }
 }
 
-/// None: the roots of the machine, and no certificate of this client.
-pub(super) fn none() -> TlsCertificates {
+/// Returns the default certificates: the system's roots, and none of this client.
+pub(super) fn system_roots() -> TlsCertificates {
     TlsCertificates {
         client_tls: None,
         root_cert: None,
     }
 }
 
-/// Sees that there is cryptography, and that certificates and keys go together, of which the client says nothing before it
-/// connects. So it is told to connect to nobody: it gets ready, finds that this is no name, and asks no network.
+/// Checks that `rustls` has a cryptography provider, and that certificates match their keys.
+///
+/// The client library checks this only when it connects. So this connects to an empty host name: the library prepares TLS, rejects
+/// the name, and sends nothing.
 ///
 /// # Panics
 ///
-/// Where there is no cryptography.
+/// Without a cryptography provider.
 pub(super) fn check(client: &Client) -> Result<(), Error> {
     let info = client.get_connection_info().clone();
     let ConnectionAddr::TcpTls {
@@ -70,34 +80,34 @@ pub(super) fn check(client: &Client) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    let nobody = ConnectionAddr::TcpTls {
+    let no_host = ConnectionAddr::TcpTls {
         host: String::new(),
         port: 0,
         insecure,
         tls_params,
     };
-    let nobody = Client::open(info.set_addr(nobody)).map_err(failure::error)?;
-    match nobody.get_connection_with_timeout(Duration::from_secs(1)) {
-        Err(error) if error.kind() != ErrorKind::Io => Err(failure::error(error)),
+    let client = Client::open(info.set_addr(no_host)).map_err(store_error)?;
+    match client.get_connection_with_timeout(Duration::from_secs(1)) {
+        Err(error) if error.kind() != ErrorKind::Io => Err(store_error(error)),
         _ => Ok(()),
     }
 }
 
-/// The certificates of a builder, if there are any where there should be.
+/// Returns the certificates, unless the root certificate is not PEM.
 fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let is_none = |pem: &Vec<u8>| !pem.windows(BEGIN.len()).any(|part| part == BEGIN);
-    // Else nobody would be trusted, and nothing said why.
+    // Otherwise no server would be trusted, without an error that says why.
     if certificates.root_cert.as_ref().is_some_and(is_none) {
         return Err(Error::other(
-            "what `RedisBuilder::root_certificate` was given holds no certificate: expected PEM, with \
-             `-----BEGIN CERTIFICATE-----` in it; give it that of the authority that vouches for the server",
+            "the text passed to `RedisBuilder::root_certificate` contains no certificate: expected PEM, with \
+             `-----BEGIN CERTIFICATE-----`; pass the certificate of the authority that signed the server's",
         ));
     }
     Ok(certificates.clone())
 }
 
-/// A client of a `rediss://` URL.
+/// Returns a client for a `rediss://` URL.
 pub(super) fn client(url: &str, certificates: &TlsCertificates) -> Result<Client, Error> {
-    Client::build_with_tls(url, checked(certificates)?).map_err(|error| url::wrong(url, &error))
+    Client::build_with_tls(url, checked(certificates)?).map_err(|error| url::invalid(url, &error))
 }

@@ -1,37 +1,37 @@
-//! Which master has which slots of a cluster, as its nodes tell.
+//! The slot map of a cluster, as its nodes report it.
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use super::source::Address;
+use super::server::HostPort;
 
-/// A range of slots, and its master.
+/// A range of slots and its master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct SlotRange {
     pub(super) first: u16,
     pub(super) last: u16,
-    pub(super) master: Address,
+    pub(super) master: HostPort,
 }
 
-/// The answer of one node to `CLUSTER SLOTS`.
+/// The reply of one node to `CLUSTER SLOTS`.
 #[derive(Clone, Debug)]
 pub(super) struct Topology {
     /// In ascending order.
-    pub(super) ranges: Vec<Range>,
-    pub(super) replicas: Vec<Address>,
+    pub(super) ranges: Vec<SlotRange>,
+    pub(super) replicas: Vec<HostPort>,
 }
 
 impl Topology {
-    /// Reads what the node at `host` answered.
+    /// Parses the reply of the node at `host`.
     ///
     /// # Errors
     ///
-    /// When no slots are in it.
-    pub(super) fn read(answer: &Value, host: &str) -> RedisResult<Self> {
+    /// When it contains no slots.
+    pub(super) fn parse(reply: &Value, host: &str) -> RedisResult<Self> {
         let mut topology = Self {
             ranges: Vec::new(),
             replicas: Vec::new(),
         };
-        for entry in members(answer) {
+        for entry in members(reply) {
             let [Value::Int(first), Value::Int(last), nodes @ ..] = members(entry) else {
                 continue;
             };
@@ -40,7 +40,7 @@ impl Topology {
             };
             let mut nodes = nodes.iter().map(|node| address(node, host));
             if let Some(Some(master)) = nodes.next() {
-                topology.ranges.push(Range {
+                topology.ranges.push(SlotRange {
                     first,
                     last,
                     master,
@@ -51,7 +51,7 @@ impl Topology {
         if topology.ranges.is_empty() {
             return Err(RedisError::from((
                 ErrorKind::ClusterConnectionNotFound,
-                "the cluster has no slots: expected all of them to have a master; give them to its nodes by `redis-cli --cluster`",
+                "the cluster has no slots: expected a master for each; assign them to its nodes with `redis-cli --cluster`",
             )));
         }
         topology.ranges.sort_by_key(|range| range.first);
@@ -59,7 +59,7 @@ impl Topology {
     }
 
     /// Returns the shard of a master: its lowest slot, which stays the same when a replica takes over.
-    pub(super) fn shard(&self, master: &Address) -> u32 {
+    pub(super) fn shard(&self, master: &HostPort) -> u32 {
         let first = self.ranges.iter().find(|range| range.master == *master);
         first.map_or(0, |range| u32::from(range.first))
     }
@@ -72,8 +72,8 @@ fn members(value: &Value) -> &[Value] {
     }
 }
 
-/// A node: its host, its port, and more. Without a host it is that of the node that was asked; `?` is one that nobody knows.
-fn address(node: &Value, asked: &str) -> Option<Address> {
+/// Parses a node: host, port, and more. An empty host is that of the node that was asked, and `?` is an unknown one.
+fn address(node: &Value, asked: &str) -> Option<HostPort> {
     let [host, Value::Int(port), ..] = members(node) else {
         return None;
     };
@@ -92,7 +92,7 @@ fn address(node: &Value, asked: &str) -> Option<Address> {
 }
 
 /// Returns the node that `MOVED` or `ASK` names; without a host, it is at the host that was `asked`.
-pub(super) fn redirection(error: &RedisError, asked: &str) -> Option<Address> {
+pub(super) fn redirection(error: &RedisError, asked: &str) -> Option<HostPort> {
     let (address, _) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
     let host = if host.is_empty() { asked } else { host };
@@ -100,14 +100,14 @@ pub(super) fn redirection(error: &RedisError, asked: &str) -> Option<Address> {
     Some((host.to_owned(), port.parse().ok()?))
 }
 
-/// The answers of several nodes, counted.
+/// Counts equal answers of several nodes.
 #[derive(Default)]
-pub(super) struct Votes {
+pub(super) struct TopologyVotes {
     answers: Vec<(Topology, usize)>,
 }
 
-impl Votes {
-    /// Counts an answer; returns how many nodes have given it.
+impl TopologyVotes {
+    /// Counts an answer, and returns the number of nodes that gave the same one.
     pub(super) fn add(&mut self, answer: Topology) -> usize {
         let same = |(other, _): &&mut (Topology, usize)| other.ranges == answer.ranges;
         if let Some((_, count)) = self.answers.iter_mut().find(same) {
@@ -118,8 +118,8 @@ impl Votes {
         1
     }
 
-    /// Returns the answer that most nodes gave. One that is cut off, or was just resumed, reports an old topology.
-    pub(super) fn believed(self) -> Option<Topology> {
+    /// Returns the most frequent answer. A node that is cut off, or was just resumed, reports an old topology.
+    pub(super) fn most_frequent(self) -> Option<Topology> {
         let most = self.answers.into_iter().max_by_key(|(_, count)| *count);
         most.map(|(topology, _)| topology)
     }
@@ -142,12 +142,12 @@ mod tests {
         Value::Array([vec![Value::Int(first), Value::Int(last)], nodes].concat())
     }
 
-    fn at(host: &str, port: u16) -> Address {
+    fn at(host: &str, port: u16) -> HostPort {
         (host.to_owned(), port)
     }
 
     #[test]
-    fn masters_replicas_and_shards_are_read() {
+    fn masters_replicas_and_shards_are_parsed() {
         let answer = Value::Array(vec![
             slots(9000, 16_383, vec![node(host("::1"), 3), node(host("?"), 4)]),
             slots(0, 99, vec![node(Value::Nil, 1), node(host("two"), 2)]),
@@ -156,7 +156,7 @@ mod tests {
             slots(300, 399, vec![node(host("?"), 1)]),
             Value::Nil,
         ]);
-        let read = Topology::read(&answer, "asked").unwrap();
+        let read = Topology::parse(&answer, "asked").unwrap();
         let found: Vec<_> = read
             .ranges
             .iter()
@@ -172,27 +172,27 @@ mod tests {
         assert_eq!(read.shard(&at("asked", 1)), 0);
         assert_eq!(read.shard(&at("::1", 3)), 9000);
         for nothing in [Value::Nil, Value::Array(Vec::new()), Value::Okay] {
-            assert!(Topology::read(&nothing, "asked").is_err());
+            assert!(Topology::parse(&nothing, "asked").is_err());
         }
     }
 
     #[test]
-    fn most_nodes_are_believed() {
-        let told = |port| {
+    fn the_majority_wins() {
+        let topology = |port| {
             let answer = Value::Array(vec![slots(0, 16_383, vec![node(host("one"), port)])]);
-            Topology::read(&answer, "asked").unwrap()
+            Topology::parse(&answer, "asked").unwrap()
         };
-        let mut votes = Votes::default();
-        let counts = [2, 1, 1, 3, 1].map(|port| votes.add(told(port)));
+        let mut votes = TopologyVotes::default();
+        let counts = [2, 1, 1, 3, 1].map(|port| votes.add(topology(port)));
         assert_eq!(counts, [1, 1, 2, 1, 3]);
-        let believed = votes.believed().unwrap();
-        assert_eq!(believed.ranges[0].master, at("one", 1));
-        assert!(Votes::default().believed().is_none());
+        let winner = votes.most_frequent().unwrap();
+        assert_eq!(winner.ranges[0].master, at("one", 1));
+        assert!(TopologyVotes::default().most_frequent().is_none());
     }
 
     #[test]
     fn redirections_name_a_node() {
-        for (told, expected) in [
+        for (reply, expected) in [
             ("MOVED 3999 127.0.0.1:6381", Some(at("127.0.0.1", 6381))),
             ("MOVED 3999 :6381", Some(at("asked", 6381))),
             ("ASK 3999 ::1:6381", Some(at("::1", 6381))),
@@ -201,9 +201,9 @@ mod tests {
             ("MOVED 3999", None),
             ("ERR 3999 host:1", None),
         ] {
-            let error = redis::parse_redis_value(format!("-{told}\r\n").as_bytes());
+            let error = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
             let error = error.unwrap().extract_error().unwrap_err();
-            assert_eq!(redirection(&error, "asked"), expected, "{told}");
+            assert_eq!(redirection(&error, "asked"), expected, "{reply}");
         }
     }
 }

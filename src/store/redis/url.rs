@@ -1,67 +1,68 @@
-//! What a URL names.
+//! Parses the URL of a server, a cluster or sentinels.
 
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisError};
 
 #[cfg(feature = "redis-tls")]
 use super::tls;
 use super::{
-    RedisBuilder, RedisConnection,
-    link::Link,
+    RedisConnection,
+    builder::ConnectionSettings,
     sentinel::Sentinels,
-    source::{By, Server},
+    server::{Server, ServerLocation},
+    transport::Transport,
 };
 use crate::store::Error;
 
-impl RedisBuilder {
-    /// The way to it; nobody is asked anything yet.
+impl ConnectionSettings {
+    /// Returns the connection for the URL, without connecting yet.
     pub(super) fn connection(&self) -> Result<RedisConnection, Error> {
         let response_timeout = self.response_timeout;
-        let behind = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
-        let either = |plain, tls| behind(plain).or_else(|| behind(tls));
+        let after = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
+        let either = |plain, tls| after(plain).or_else(|| after(tls));
         let address = |client: &Client| client.get_connection_info().addr().to_string();
         if let Some((scheme, rest)) = either("redis-cluster://", "rediss-cluster://") {
             let (user, hosts) = credentials(rest);
             let scheme = scheme.replace("-cluster", "");
             if scheme == "rediss://" {
-                // Once for all nodes: that there is cryptography, and that certificates are fit.
+                // Checks the cryptography provider and the certificates, once for all nodes.
                 self.server("rediss://localhost")?;
             }
             let mut seeds = Vec::new();
             for host in hosts.split(',') {
                 let node = format!("{scheme}{user}{host}");
                 let info = node.as_str().into_connection_info();
-                let info = info.map_err(|error| wrong(&self.url, &error))?;
+                let info = info.map_err(|error| invalid(&self.url, &error))?;
                 let client = self.client(&node)?;
                 match info.addr().clone() {
                     ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                         seeds.push(((host, port), client));
                     }
-                    // No other is written like that.
+                    // Unix sockets have other URLs.
                     _ => {}
                 }
             }
             let address = addresses(seeds.iter().map(|(_, client)| address(client)));
-            let link = Link::cluster(seeds, response_timeout);
-            return Ok(RedisConnection { link, address });
+            let transport = Transport::cluster(seeds, response_timeout);
+            return Ok(RedisConnection { transport, address });
         }
-        let (by, address) =
+        let (location, address) =
             if let Some((scheme, rest)) = either("redis-sentinel://", "rediss-sentinel://") {
                 let sentinels = self.sentinels(scheme, rest)?;
                 let address = addresses(sentinels.sentinels.iter().map(address));
-                (By::Sentinels(Box::new(sentinels)), address)
+                (ServerLocation::Sentinels(Box::new(sentinels)), address)
             } else {
                 let client = self.server(&self.url)?;
                 let address = addresses([address(&client)]);
-                (By::Address(Box::new(client)), address)
+                (ServerLocation::Address(Box::new(client)), address)
             };
-        let link = Link::one(Server {
-            by,
+        let transport = Transport::server(Server {
+            location,
             response_timeout,
         });
-        Ok(RedisConnection { link, address })
+        Ok(RedisConnection { transport, address })
     }
 
-    /// The sentinels of a URL, and the master that they shall name.
+    /// Parses the part after the scheme of a URL for sentinels: `user:password@host,host/name/database`.
     fn sentinels(&self, scheme: &str, rest: &str) -> Result<Sentinels, Error> {
         let scheme = scheme.replace("-sentinel", "");
         let (user, rest) = credentials(rest);
@@ -70,28 +71,28 @@ impl RedisBuilder {
         if name.is_empty() {
             return Err(Error::other(
                 "the URL of the sentinels names no master: expected `redis-sentinel://host:26379,host:26380/name`; put the \
-                 name by which they monitor it behind the hosts",
+                 name of a master that they monitor after the hosts",
             ));
         }
-        let of_sentinels = self.scheme_of_sentinels(&scheme);
+        let sentinel_scheme = self.sentinel_scheme(&scheme);
         let sentinels = hosts.split(',').map(|host| {
-            // An IPv6 address has colons of its own, in brackets.
+            // An IPv6 address in brackets contains colons too.
             let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
             let port = if has_port { "" } else { ":26379" };
-            let sentinel = self.client(&format!("{of_sentinels}{host}{port}"))?;
+            let sentinel = self.client(&format!("{sentinel_scheme}{host}{port}"))?;
             let info = sentinel.get_connection_info().clone();
             let info = info.set_redis_settings(self.sentinel_login.clone());
-            Client::open(info).map_err(|error| wrong(&self.url, &error))
+            Client::open(info).map_err(|error| invalid(&self.url, &error))
         });
         Ok(Sentinels {
             sentinels: sentinels.collect::<Result<_, _>>()?,
             name: name.to_owned(),
-            // Which host it is will be told.
+            // The host is a placeholder: the sentinels report it.
             master: self.server(&format!("{scheme}{user}localhost/{database}"))?,
         })
     }
 
-    fn scheme_of_sentinels<'a>(&self, scheme: &'a str) -> &'a str {
+    fn sentinel_scheme<'a>(&self, scheme: &'a str) -> &'a str {
         #[cfg(feature = "redis-tls")]
         if self.plain_sentinels {
             return "redis://";
@@ -99,7 +100,7 @@ impl RedisBuilder {
         scheme
     }
 
-    /// The client of a server, which has all that it needs to connect.
+    /// Returns the client for a server, with its TLS settings checked.
     fn server(&self, url: &str) -> Result<Client, Error> {
         let client = self.client(url)?;
         #[cfg(feature = "redis-tls")]
@@ -107,26 +108,26 @@ impl RedisBuilder {
         Ok(client)
     }
 
-    /// The client of a server or of a sentinel.
+    /// Returns the client for a server or a sentinel.
     fn client(&self, url: &str) -> Result<Client, Error> {
-        // Valkey's own scheme is known to the client as well.
+        // The client library accepts Valkey's scheme too.
         if url.starts_with("rediss") || url.starts_with("valkeys") {
             #[cfg(feature = "redis-tls")]
             return tls::client(url, &self.certificates);
             #[cfg(not(feature = "redis-tls"))]
             return Err(Error::other(WITHOUT_TLS));
         }
-        Client::open(url).map_err(|error| wrong(url, &error))
+        Client::open(url).map_err(|error| invalid(url, &error))
     }
 }
 
 #[cfg(not(feature = "redis-tls"))]
-const WITHOUT_TLS: &str = "the URL asks for TLS, which this program was built without: enable the feature `redis-tls` of \
-                           tollgate, or connect by `redis://`";
+const WITHOUT_TLS: &str = "the URL needs TLS, which this program was built without: enable the feature `redis-tls` of \
+                           tollgate, or connect with `redis://`";
 
-/// What is wrong with a URL, and what to write.
-pub(super) fn wrong(url: &str, error: &RedisError) -> Error {
-    // What a password may stand before is not repeated.
+/// Returns the error for an invalid URL, with the expected forms.
+pub(super) fn invalid(url: &str, error: &RedisError) -> Error {
+    // The part before `@` may contain a password.
     let shown = match (url.rsplit_once('@'), url.split_once("://")) {
         (None, _) => url.to_owned(),
         (Some((_, host)), Some((scheme, _))) => format!("{scheme}://…@{host}"),
@@ -142,13 +143,13 @@ pub(super) fn wrong(url: &str, error: &RedisError) -> Error {
     ))
 }
 
-/// The address of several servers.
+/// Joins the addresses of several servers by commas.
 fn addresses(each: impl IntoIterator<Item = String>) -> Option<Box<str>> {
     let each: Vec<String> = each.into_iter().collect();
     (!each.is_empty()).then(|| each.join(",").into())
 }
 
-/// `user:password@` or nothing, and the hosts.
+/// Splits off `user:password@`, which may be empty, from the hosts.
 fn credentials(rest: &str) -> (&str, &str) {
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     rest.split_at(at)
@@ -166,11 +167,11 @@ mod tests {
 
     fn sentinels(rest: &str) -> Result<Sentinels, Error> {
         let builder = Redis::<TokenBucket>::builder("").sentinel_login("watcher", "t3ll:m@");
-        builder.sentinels("redis-sentinel://", rest)
+        builder.settings.sentinels("redis-sentinel://", rest)
     }
 
     #[test]
-    fn a_url_of_sentinels_tells_where_they_are_and_who_the_master_knows() {
+    fn a_url_of_sentinels_contains_their_addresses_and_the_login_of_the_master() {
         let found = sentinels("me:p%40ss@one,two:7000,[::1],[::2]:7001/shop/3").unwrap();
         let address = |client: &Client| client.get_connection_info().addr().to_string();
         let addresses: Vec<_> = found.sentinels.iter().map(address).collect();
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_told_without_what_the_url_keeps_secret() {
+    fn an_address_contains_no_secret_of_the_url() {
         for (url, address) in [
             ("redis://host", "host:6379"),
             ("redis://me:s3cr%40t@host:7000/3", "host:7000"),
@@ -209,14 +210,14 @@ mod tests {
                 "one:26379,two:7000",
             ),
         ] {
-            let connection = Redis::<TokenBucket>::builder(url).connection();
-            let told = connection.ok().and_then(|connection| connection.address);
-            assert_eq!(told.as_deref().unwrap_or_default(), address, "{url}");
+            let connection = Redis::<TokenBucket>::builder(url).settings.connection();
+            let found = connection.ok().and_then(|connection| connection.address);
+            assert_eq!(found.as_deref().unwrap_or_default(), address, "{url}");
         }
     }
 
     #[test]
-    fn a_url_of_sentinels_that_is_none_is_an_error() {
+    fn an_invalid_url_of_sentinels_is_an_error() {
         for wrong in [
             "one:26379",
             "one:26379/",

@@ -23,7 +23,7 @@ use crate::{
     error,
     store::{
         BoxFuture, Check, Decisions, Error,
-        task::{gone, runtime},
+        task::{runtime, runtime_gone},
         unsettled::Unsettled,
     },
 };
@@ -204,7 +204,7 @@ where
                 answer
             }
         };
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        answer.await.unwrap_or_else(|_| Err(runtime_gone()))
     }
 
     /// Takes a call in, at one look at those who wait: threads meet here.
@@ -253,12 +253,12 @@ where
             }),
             Err(error) => known
                 .into_iter()
-                .for_each(|(_, settler)| settler.end(Err(error.again()))),
+                .for_each(|(_, settler)| settler.end(Err(error.duplicate()))),
         }
         Check::Pending(Box::pin(async move {
             let mut settled = Ok(());
             for answer in answers {
-                let one = answer.await.unwrap_or_else(|_| Err(gone()));
+                let one = answer.await.unwrap_or_else(|_| Err(runtime_gone()));
                 settled = settled.and(one);
             }
             settled
@@ -347,10 +347,10 @@ where
                 Default::default()
             };
             for job in jobs.drain(..).chain(waiting) {
-                let _ = job.reply.send(Err(error.again()));
+                let _ = job.reply.send(Err(error.duplicate()));
             }
             for (_, settler) in corrections {
-                settler.end(Err(error.again()));
+                settler.end(Err(error.duplicate()));
             }
         }
     }
@@ -398,7 +398,7 @@ where
         });
         let failure = decided.as_ref().err().or(settled.as_ref().err());
         for settler in settlers {
-            settler.end(failure.map_or(Ok(()), |error| Err(error.again())));
+            settler.end(failure.map_or(Ok(()), |error| Err(error.duplicate())));
         }
         (calls, decided)
     }

@@ -85,7 +85,7 @@ fn refusals<'c, Rule: Scripted + 'c>(
         // Each by itself: none of those before it was charged.
         let decisions = Replay::new(answer).decide(call, own);
         if decisions.is_admitted() {
-            Err(error.again())
+            Err(error.duplicate())
         } else {
             Ok(decisions)
         }

@@ -14,7 +14,7 @@ use crate::{
     store::{
         Error, Settlement,
         name::key_name,
-        unsettled::{Settling, Unsettled},
+        unsettled::{SettlementGuard, Unsettled},
     },
 };
 
@@ -67,7 +67,7 @@ impl Correction {
 ///
 /// Counts a failure as well when it is dropped unused, for example with the runtime.
 pub(super) struct Settler {
-    settling: Settling,
+    settling: SettlementGuard,
     reply: oneshot::Sender<Result<(), Error>>,
 }
 

@@ -1,18 +1,20 @@
-//! What stores can be wrapped in.
+//! Wrappers of stores.
 //!
-//! Each wrapper does one thing, keeps count of it, and is a store again. All are called on a store through
-//! [`StoreExt`](super::StoreExt), which has a table of them, and the order that serves most.
+//! Each wrapper has one task, counts what it does, and is a store itself. [`StoreExt`](super::StoreExt) has a method for each, and
+//! documents the usual order.
 
 mod circuit_breaker;
-mod fall_back;
-mod remember;
+mod fallback;
+mod on_failure;
+mod remember_refusals;
 #[cfg(feature = "tokio")]
 mod timeout;
 
 #[cfg(feature = "tokio")]
 pub use self::timeout::{Timeout, TimeoutFuture};
 pub use self::{
-    circuit_breaker::{BreakerFuture, CircuitBreaker, CircuitBreakerConfig, CircuitState},
-    fall_back::{FallBackBuilder, FallBackDone, FallBackFuture, FallBackTo, Scalable},
-    remember::{ForgetFuture, RememberFuture, RememberRefusals},
+    circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState},
+    fallback::{Fallback, FallbackBuilder, FallbackDone, FallbackFuture, Scalable},
+    on_failure::{FailureMode, OnFailure, OnFailureFuture},
+    remember_refusals::{ForgetFuture, RememberFuture, RememberRefusals},
 };

@@ -1,4 +1,4 @@
-//! A deadline for each answer.
+//! A store with a deadline for each answer.
 
 use std::{
     fmt,
@@ -21,17 +21,17 @@ use crate::{
     store::{Ask, Backend, Check, Error, Settlement, Store},
 };
 
-/// A store that answers within a deadline, or fails with a [timeout](Error::is_timeout).
+/// A store with a deadline for each answer, after which a call fails with an error that [`is_timeout`](Error::is_timeout).
 ///
-/// Made by [`timeout`](super::super::StoreExt::timeout). The deadline holds for `settle` and `reset` too. When it passes,
-/// the store's future is dropped: what it was asked for may have been spent all the same, once at most. An answer that
-/// is there by then is not thrown away, and one that is there at once costs nothing, neither a timer nor an allocation.
+/// Created by [`timeout`](crate::store::StoreExt::timeout). The deadline applies to `settle` and `reset` too. After it, the
+/// store's future is dropped; the call may still be charged, at most once. Nothing is retried. An answer that is ready at the
+/// deadline is used. An answer that is ready at once costs neither a timer nor an allocation.
 ///
-/// Time is tokio's, to the millisecond, and begins when the answer is first awaited. Nothing is retried.
+/// The time is that of tokio's timer, in milliseconds, and starts when the answer is first polled.
 ///
 /// # Panics
 ///
-/// Where an answer that is not there at once is awaited outside of a tokio runtime, or in one without time.
+/// When an answer that is not ready at once is awaited outside of a tokio runtime, or in one without a timer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,6 +61,8 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "deadline")]
+#[must_use]
 pub struct Timeout<S> {
     store: S,
     after: Duration,
@@ -76,19 +78,19 @@ impl<S> Timeout<S> {
         }
     }
 
-    /// How often no answer came within the deadline, all clones together.
+    /// Returns the number of calls without an answer within the deadline. Clones share the count.
     pub fn timeouts(&self) -> u64 {
         self.timeouts.load(Ordering::Relaxed)
     }
 
-    fn limit<F: Future>(&self, check: Check<F>) -> Check<TimeoutFuture<F>>
+    fn with_deadline<F: Future>(&self, check: Check<F>) -> Check<TimeoutFuture<F>>
     where
         TimeoutFuture<F>: Future<Output = F::Output>,
     {
         match check {
             Check::Ready(result) => Check::Ready(result),
             Check::Pending(answer) => Check::Pending(TimeoutFuture {
-                state: State::Asked {
+                state: TimeoutState::Waiting {
                     answer,
                     deadline: None,
                 },
@@ -101,26 +103,26 @@ impl<S> Timeout<S> {
 
 pin_project! {
     /// The future of a store with a [`Timeout`].
-    #[must_use = "futures do nothing unless polled"]
+    #[must_use = "futures do nothing unless polled or awaited"]
     pub struct TimeoutFuture<F> {
         #[pin]
-        state: State<F>,
+        state: TimeoutState<F>,
         after: Duration,
         timeouts: Arc<AtomicU64>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<F> {
-        Asked {
+    #[project = TimeoutStateProj]
+    enum TimeoutState<F> {
+        Waiting {
             #[pin]
             answer: F,
-            // From the first poll on: a future that is only dropped, as by who cannot await, needs no runtime.
+            // Set by the first poll: a future that is dropped unpolled needs no runtime.
             #[pin]
             deadline: Option<Sleep>,
         },
-        Over,
+        Done,
     }
 }
 
@@ -141,15 +143,15 @@ where
     /// When polled again after it was ready; or outside of a tokio runtime with time.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let StateProj::Asked {
+        let TimeoutStateProj::Waiting {
             answer,
             mut deadline,
         } = this.state.as_mut().project()
         else {
             panic!("`TimeoutFuture` polled after it was ready");
         };
-        // Before the answer, which could use up the task's turn each time, and with it the timer's.
-        let mut over = match deadline.as_mut().as_pin_mut() {
+        // Polled first: the answer could use up the task's budget each time, and starve the timer.
+        let mut is_over = match deadline.as_mut().as_pin_mut() {
             Some(deadline) => deadline.poll(cx).is_ready(),
             None => false,
         };
@@ -159,18 +161,18 @@ where
                 if deadline.is_none() {
                     deadline.set(Some(sleep(*this.after)));
                     let deadline = deadline.as_pin_mut();
-                    over = deadline.is_some_and(|deadline| deadline.poll(cx).is_ready());
+                    is_over = deadline.is_some_and(|deadline| deadline.poll(cx).is_ready());
                 }
-                if !over {
+                if !is_over {
                     return Poll::Pending;
                 }
-                // A count that is read for a report orders nothing.
+                // Relaxed: the count is for reports and orders nothing.
                 this.timeouts.fetch_add(1, Ordering::Relaxed);
                 Err(Error::timeout())
             }
         };
-        // The store's future ends here, not when this one is dropped.
-        this.state.set(State::Over);
+        // Drops the store's future now, not when this one is dropped.
+        this.state.set(TimeoutState::Done);
         Poll::Ready(result)
     }
 }
@@ -196,19 +198,19 @@ impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
     type Done = TimeoutFuture<S::Done>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.limit(self.store.acquire(asks))
+        self.with_deadline(self.store.acquire(asks))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.limit(self.store.look(asks))
+        self.with_deadline(self.store.look(asks))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        self.limit(self.store.settle(settlements))
+        self.with_deadline(self.store.settle(settlements))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.limit(self.store.reset(policy, key))
+        self.with_deadline(self.store.reset(policy, key))
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {

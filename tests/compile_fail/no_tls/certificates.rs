@@ -1,8 +1,8 @@
 //! Certificates for Redis, without TLS.
 
-use tollgate::store::RedisBuilder;
+use tollgate::{TokenBucket, store::RedisBuilder};
 
-fn trusting(builder: RedisBuilder, pem: Vec<u8>) -> RedisBuilder {
+fn trusting(builder: RedisBuilder<TokenBucket>, pem: Vec<u8>) -> RedisBuilder<TokenBucket> {
     builder
         .root_certificate(pem.clone())
         .client_certificate(pem.clone(), pem)

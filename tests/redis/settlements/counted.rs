@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use tollgate::{
-    Cost, LeakyBucket, Quota, RateLimitLayer, TokenBucket,
+    Cost, LeakyBucket, Quota, RateLimitLayer,
     key::Key,
     store::{
         Ask, Backend, CircuitBreakerConfig, Local, NeverFails, Redis, Settlement, Store, StoreExt,
@@ -20,7 +20,7 @@ async fn impatient<Rule>(url: String) -> Redis<Rule>
 where
     Rule: tollgate::algorithm::Scripted<State: Send> + Send + Sync + 'static,
 {
-    let builder = Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE);
+    let builder = Redis::builder(url).response_timeout(RESPONSE);
     builder.connect().await.unwrap()
 }
 

@@ -28,12 +28,12 @@ async fn sentinels_with_a_root_of_ones_own() {
         Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE)
     };
     let by_tls = || of("rediss-sentinel").root_certificate(tls.certificate.as_str());
-    let known = |builder: RedisBuilder| {
+    let known = |builder: RedisBuilder<TokenBucket>| {
         builder.client_certificate(tls.certificate.as_str(), tls.key.as_str())
     };
     let builder = || known(by_tls()).sentinel_login("", PASSWORD);
-    let failure = async |builder: RedisBuilder| {
-        let store = in_time(2 * RESPONSE, builder.connect::<TokenBucket>()).await;
+    let failure = async |builder: RedisBuilder<TokenBucket>| {
+        let store = in_time(2 * RESPONSE, builder.connect()).await;
         store.unwrap_err()
     };
 
@@ -93,8 +93,8 @@ async fn plain_sentinels_of_a_server_by_tls() {
         .sentinel_login("", PASSWORD)
         .response_timeout(RESPONSE);
     // These ports of the sentinels speak no TLS.
-    let error = builder.clone().connect::<TokenBucket>().await.unwrap_err();
-    let is_told = error.is_timeout() || error.to_string().contains("speaks no TLS");
+    let error = builder.clone().connect().await.unwrap_err();
+    let is_told = error.is_timeout() || error.to_string().contains("has no TLS");
     assert!(is_told, "{error:?}");
     let store: Redis<TokenBucket> = builder.plain_sentinels().connect().await.unwrap();
     assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);

@@ -1,0 +1,183 @@
+//! One connection that all calls share. Responses arrive in the order of the commands.
+//!
+//! A call whose future is dropped stays in the queue: its response is read and discarded, so that no call reads the response of
+//! another.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::{net::TcpStream, sync::oneshot};
+
+use super::{command::Commands, driver::Driver, response::Response};
+use crate::{
+    store::Error,
+    time::{Clock, Timestamp, TokioClock},
+};
+
+/// The responses to the commands of one call.
+pub(super) type Responses = SmallVec<[Response; 1]>;
+
+/// The reason for a missing response.
+#[derive(Clone, Debug)]
+pub(super) enum PipelineError {
+    /// The connection was closed before the commands were sent.
+    NotSent,
+    /// The server did not answer within the response timeout.
+    Timeout,
+    /// The connection ended, for this reason; the commands may have been executed.
+    Ended(String),
+}
+
+impl From<PipelineError> for Error {
+    fn from(error: PipelineError) -> Self {
+        match error {
+            PipelineError::NotSent => Self::unavailable(
+                "memcached closed the connection before the commands were sent: expected it to stay open; see its log for the reason",
+            ),
+            PipelineError::Timeout => Self::timeout(),
+            PipelineError::Ended(why) => Self::unavailable(why),
+        }
+    }
+}
+
+/// A call in flight.
+pub(super) struct PendingCommands {
+    /// Number of commands.
+    pub(super) count: usize,
+    /// The responses so far.
+    pub(super) responses: Responses,
+    pub(super) since: Timestamp,
+    pub(super) done: oneshot::Sender<Result<Responses, PipelineError>>,
+}
+
+/// Commands that have not been sent yet.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    pub(super) bytes: Vec<u8>,
+    pub(super) calls: VecDeque<PendingCommands>,
+    pub(super) is_closed: bool,
+    /// Wakes the driver, while it has nothing to send.
+    pub(super) idle: Option<Waker>,
+}
+
+/// The state that calls and the driver share.
+#[derive(Default)]
+pub(super) struct PipelineState {
+    queue: Mutex<SendQueue>,
+    /// A copy of the flag in the queue, to be read without the lock.
+    is_closed: AtomicBool,
+}
+
+impl PipelineState {
+    pub(super) fn queue(&self) -> MutexGuard<'_, SendQueue> {
+        // Nothing panics while the lock is held.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the connection to new calls; those in the queue fail as not sent.
+    pub(super) fn close(&self) {
+        let (calls, idle) = {
+            let mut queue = self.queue();
+            queue.is_closed = true;
+            self.is_closed.store(true, Ordering::Release);
+            queue.bytes = Vec::new();
+            (std::mem::take(&mut queue.calls), queue.idle.take())
+        };
+        for call in calls {
+            let _ = call.done.send(Err(PipelineError::NotSent));
+        }
+        if let Some(idle) = idle {
+            idle.wake();
+        }
+    }
+}
+
+/// A pipelined connection. It is closed when this is dropped.
+pub(super) struct Pipeline {
+    state: Arc<PipelineState>,
+    /// Unique among the connections of a process.
+    pub(super) id: u64,
+    clock: TokioClock,
+    /// The server's Unix time in seconds, and the local time at which it was requested.
+    pub(super) server_time: (u64, Timestamp),
+    /// The item size limit of the server in bytes.
+    pub(super) max_item_size: u64,
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.state.close();
+    }
+}
+
+impl Pipeline {
+    /// Spawns the driver of a stream.
+    pub(super) fn new(stream: TcpStream, id: u64, response_timeout: Duration) -> Self {
+        let (state, clock) = (Arc::<PipelineState>::default(), TokioClock::new());
+        let driver = Driver::new(stream, Arc::clone(&state), clock, response_timeout);
+        tokio::spawn(driver);
+        Self {
+            state,
+            id,
+            clock,
+            server_time: (0, clock.now()),
+            max_item_size: u64::MAX,
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns an upper bound of the server's Unix time in seconds. The rates of the two clocks may differ by a thousandth.
+    fn server_now(&self) -> u64 {
+        let (then, at) = self.server_time;
+        let since = self.clock.now().saturating_since(at).as_secs();
+        then.saturating_add(since + since / 1000 + 2)
+    }
+
+    /// Sends commands and returns their responses.
+    pub(super) async fn send(
+        &self,
+        write: impl FnOnce(&mut Commands<'_>),
+    ) -> Result<Responses, PipelineError> {
+        let (done, responses) = oneshot::channel();
+        let since = self.clock.now();
+        let server_now = || self.server_now();
+        let idle = {
+            let mut queue = self.state.queue();
+            if queue.is_closed {
+                return Err(PipelineError::NotSent);
+            }
+            let mut commands = Commands::new(&mut queue.bytes, &server_now);
+            write(&mut commands);
+            let count = commands.count();
+            queue.calls.push_back(PendingCommands {
+                count,
+                responses: Responses::new(),
+                since,
+                done,
+            });
+            queue.idle.take()
+        };
+        if let Some(idle) = idle {
+            idle.wake();
+        }
+        let driver_gone = || {
+            PipelineError::Ended("the runtime of the memcached connection has shut down".to_owned())
+        };
+        responses.await.unwrap_or_else(|_| Err(driver_gone()))
+    }
+}

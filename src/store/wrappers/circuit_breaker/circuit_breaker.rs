@@ -1,0 +1,215 @@
+//! A store behind a circuit breaker.
+
+use std::{future::Future, sync::Arc};
+
+use super::{
+    CircuitBreakerConfig, CircuitBreakerFuture, CircuitState,
+    circuits::{CircuitOpen, Circuits},
+};
+use crate::{
+    key::Key,
+    policy::Policy,
+    store::{Ask, Backend, Check, Error, Settlement, Store, unsettled::Unsettled},
+    time::{Clock, SystemClock},
+};
+
+/// A store that is not called for a while after several failures in a row.
+///
+/// Created by [`circuit_breaker`](crate::store::StoreExt::circuit_breaker). Clones share the circuit.
+///
+/// | state | a call | next state |
+/// |---|---|---|
+/// | [closed](CircuitState::Closed) | reaches the store | open after a number of [failures](CircuitBreakerConfig::failures) in a row |
+/// | [open](CircuitState::Open) | fails at once with an error that [`is_unavailable`](Error::is_unavailable) | half-open after a [pause](CircuitBreakerConfig::open_for) |
+/// | [half-open](CircuitState::HalfOpen) | is the one probe, or fails at once | closed if the probe is answered; open for twice as long if it fails |
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, CircuitBreakerConfig, CircuitState, Error, Store, StoreExt};
+/// # use tollgate::{key::Key, store::{Backend, Check, Decisions, Never, Settlement}};
+/// # fn down<T>() -> Check<Never<Result<T, Error>>> { Check::Ready(Err(Error::unavailable("connection refused"))) }
+/// # struct Down;
+/// # impl Backend for Down { type Error = Error; }
+/// # impl Store<TokenBucket> for Down {
+/// #     type Answer = Never<Result<Decisions, Error>>;
+/// #     type Done = Never<Result<(), Error>>;
+/// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
+/// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
+/// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
+/// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> { down() }
+/// # }
+///
+/// // `Down` cannot be reached.
+/// let store = Down.circuit_breaker(CircuitBreakerConfig::new().failures(3));
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+/// for _ in 0..10 {
+///     drop(store.acquire(&ask));
+/// }
+/// assert_eq!(store.state(), CircuitState::Open);
+/// assert_eq!((store.opened(), store.rejected()), (1, 7));
+/// ```
+///
+/// # Failures
+///
+/// Every error counts as a failure, except two kinds:
+///
+/// - [Contention](Error::is_contended) counts as an answer: a store that lost a race works.
+/// - An error of the [call alone](Error::is_unsupported) counts as neither, so that no client can open the circuit for others. A
+///   probe that ends so is followed by another one.
+///
+/// Refusals are answers. A result counts only in the state in which its call began. `look`, `settle` and `reset` count as `acquire`
+/// does.
+///
+/// # Deadline
+///
+/// Put a deadline inside: `.timeout(…).circuit_breaker(…)`. Without it, a store that never answers does not fail, and a probe may
+/// never end.
+///
+/// # Shards
+///
+/// A store whose parts fail independently, such as a cluster, has a circuit per [shard](Backend::shard): a dead shard does not
+/// block calls to others. A call with several keys belongs to the shard of the first. Beyond 1024 shards, further ones share
+/// the circuit of shard 0.
+///
+/// # Cancellation
+///
+/// A dropped call counts as neither an answer nor a failure. A dropped probe is followed by another one.
+#[derive(Debug)]
+#[doc(alias = "breaker")]
+#[must_use]
+pub struct CircuitBreaker<S, C = SystemClock> {
+    store: S,
+    circuits: Arc<Circuits<C>>,
+    /// Settlements that were rejected while the circuit was open.
+    unsettled: Unsettled,
+}
+
+impl<S: Clone, C> Clone for CircuitBreaker<S, C> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            circuits: Arc::clone(&self.circuits),
+            unsettled: self.unsettled.clone(),
+        }
+    }
+}
+
+impl<S, C> CircuitBreaker<S, C> {
+    pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig<C>) -> Self {
+        let circuits = Arc::new(Circuits::new(config));
+        let unsettled = Unsettled::default();
+        Self {
+            store,
+            circuits,
+            unsettled,
+        }
+    }
+
+    /// Returns the number of times that a circuit opened.
+    pub fn opened(&self) -> u64 {
+        self.circuits.opened()
+    }
+
+    /// Returns the number of calls that failed without reaching the store.
+    pub fn rejected(&self) -> u64 {
+        self.circuits.rejected()
+    }
+
+    /// Returns the number of probes.
+    pub fn probes(&self) -> u64 {
+        self.circuits.probes()
+    }
+
+    /// Returns the current state. With several [shards](#shards), this is the worst of their states: open if calls to any of
+    /// them are rejected.
+    pub fn state(&self) -> CircuitState
+    where
+        C: Clock,
+    {
+        self.circuits.state()
+    }
+
+    /// Returns the shard of a call: that of its first ask.
+    fn shard_of<Rule>(&self, asks: &[Ask<'_, Rule>]) -> u32
+    where
+        S: Backend,
+    {
+        let first = asks.first();
+        first.map_or(0, |ask| self.store.shard(ask.policy(), ask.key()))
+    }
+
+    /// Calls the store if the circuit lets the call through, and counts the result.
+    fn call<F, T>(
+        &self,
+        shard: u32,
+        call_store: impl FnOnce(&S) -> Check<F>,
+    ) -> Check<CircuitBreakerFuture<F, C>>
+    where
+        F: Future<Output = Result<T, Error>>,
+        C: Clock,
+    {
+        let Some(mut call) = self.circuits.enter(shard) else {
+            return Check::Ready(Err(Error::unavailable(CircuitOpen)));
+        };
+        match call_store(&self.store) {
+            Check::Ready(result) => {
+                call.record(&result);
+                Check::Ready(result)
+            }
+            Check::Pending(future) => Check::Pending(CircuitBreakerFuture::new(future, call)),
+        }
+    }
+}
+
+impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
+    type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
+
+    /// Includes the settlements that were rejected while the circuit was open.
+    fn unsettled(&self) -> Option<u64> {
+        let of_store = self.store.unsettled()?;
+        Some(of_store + self.unsettled.count())
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
+}
+
+impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for CircuitBreaker<S, C> {
+    type Answer = CircuitBreakerFuture<S::Answer, C>;
+    type Done = CircuitBreakerFuture<S::Done, C>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.call(self.shard_of(asks), |store| store.acquire(asks))
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.call(self.shard_of(asks), |store| store.look(asks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let settling = self.unsettled.settling(settlements.len());
+        let first = settlements.first();
+        let shard = first.map_or(0, |one| self.store.shard(one.policy, &one.key));
+        self.call(shard, move |store| {
+            // From here on the wrapped store counts them.
+            settling.all_made();
+            store.settle(settlements)
+        })
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.call(self.store.shard(policy, key), |store| {
+            store.reset(policy, key)
+        })
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
+}

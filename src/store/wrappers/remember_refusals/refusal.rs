@@ -1,0 +1,88 @@
+//! A refusal of the store, and the same refusal later.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use crate::{
+    decision::{Cost, Decision, Numbers, Verdict},
+    quota::Quota,
+    time::Timestamp,
+};
+
+/// A refusal of the store, with the local times at which it was received and ends.
+pub(super) struct CachedRefusal {
+    cost: Cost,
+    /// Time of the decision, by the store's clock.
+    at: Timestamp,
+    limit: Option<(NonZeroU64, Quota)>,
+    numbers: Numbers,
+    /// `true` if the request can never pass, as with a cost above the capacity.
+    is_forever: bool,
+    received_at: Timestamp,
+    ends_at: Timestamp,
+}
+
+impl CachedRefusal {
+    /// Returns the refusal in a decision that was received at `now`. A refusal without an end holds for `forever_for`.
+    pub(super) fn new(
+        cost: Cost,
+        decision: &Decision,
+        now: Timestamp,
+        forever_for: Duration,
+    ) -> Option<Self> {
+        if decision.verdict() != Verdict::Refuse {
+            return None;
+        }
+        let wait = decision.retry_after();
+        let ends_at = now.saturating_add(wait.unwrap_or(forever_for));
+        (ends_at > now).then(|| Self {
+            cost,
+            at: decision.at(),
+            limit: decision
+                .limit()
+                .and_then(NonZeroU64::new)
+                .zip(decision.quota()),
+            numbers: decision.numbers(),
+            is_forever: wait.is_none(),
+            received_at: now,
+            ends_at,
+        })
+    }
+
+    pub(super) fn ends_at(&self) -> Timestamp {
+        self.ends_at
+    }
+
+    /// Returns the refusal of `cost` at `now`, if this one still holds for it.
+    pub(super) fn decision(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
+        // After a clock that stepped back, it would hold for too long.
+        if cost < self.cost || now < self.received_at || self.ends_at <= now {
+            return None;
+        }
+        let (since, left) = (
+            now.saturating_since(self.received_at),
+            self.ends_at.saturating_since(now),
+        );
+        let Numbers {
+            remaining,
+            reset_after,
+            more_after,
+        } = self.numbers;
+        let refusal = Decision::new(Verdict::Refuse, self.at.saturating_add(since), cost.get());
+        let (refusal, is_too_much) = match self.limit {
+            Some((capacity, quota)) => {
+                let refusal = refusal.with_limit(capacity, quota);
+                (refusal, cost.get() > capacity.get())
+            }
+            None => (refusal, false),
+        };
+        let grows_after = more_after.saturating_sub(since);
+        let has_grown = grows_after.is_zero() && !more_after.is_zero();
+        let refusal = refusal
+            .with_remaining(remaining)
+            .with_reset_after(reset_after.saturating_sub(since))
+            // Once `remaining` has grown, the store must be asked for its new value.
+            .with_more_after(if has_grown { left } else { grows_after });
+        let retry_after = (!self.is_forever && !is_too_much).then_some(left);
+        Some(refusal.with_retry_after(retry_after))
+    }
+}
