@@ -30,7 +30,7 @@ impl<B> KeyExtractor<axum::http::Request<B>> for ByTenant {
     }
 }
 
-// For `.or(…)`, `.exempting(…)` and the like.
+// For `.or(…)`, `.exempt_if(…)` and the like.
 impl KeyExtractorExt for ByTenant {}
 
 fn tenant(path: &str) -> Option<&str> {
@@ -71,7 +71,7 @@ async fn with_plan(mut req: Request, next: Next) -> Result<Response, StatusCode>
 
 fn app() -> Router {
     let limit = RateLimitLayer::new(AnyRule::from(TokenBucket::per_minute(2)))
-        .key(ByTenant.exempting(key::paths(["/health"])))
+        .key(ByTenant.exempt_if(key::paths(["/health"])))
         // `None` is the layer's own rule.
         .rule(|req: &Request| req.extensions().get::<Plan>()?.rule.clone());
     Router::new()

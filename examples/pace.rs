@@ -1,4 +1,4 @@
-//! One task serves a hundred senders a second: each has a quantum of 10 ms in turn, and a limit of its own.
+//! One task serves a hundred senders a second: each has a time slice of 10 ms in turn, and a limit of its own.
 //!
 //! `cargo run --features tokio --example pace`; a minute passes in tokio's paused time, so it is over at once.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::{
     TokenBucket,
-    pace::{Pacer, Quanta, Turns},
+    pace::{Pacer, RoundRobin, Turns},
     time::{Clock, TokioClock},
 };
 
@@ -42,7 +42,7 @@ async fn main() {
         })
         .collect();
 
-    let mut turns = Turns::new(Quanta::new(Duration::from_secs(1), SENDERS), clock);
+    let mut turns = Turns::new(RoundRobin::new(Duration::from_secs(1), SENDERS), clock);
     let end = clock.now().saturating_add(Duration::from_secs(SECONDS));
     let (mut served, mut missed, mut messages) = (0, 0, 0);
     while clock.now() < end {
@@ -50,7 +50,7 @@ async fn main() {
         served += 1;
         missed += turn.missed;
         let sender = &mut senders[turn.sender];
-        // Everybody always has something to send: until the quantum is over, or the plan is used up.
+        // Everybody always has something to send: until the slice is over, or the plan is used up.
         while clock.now() < turn.ends && sender.pacer.can_do_work(clock.now()) {
             send(messages).await;
             messages += 1;
@@ -75,5 +75,5 @@ async fn main() {
             most.unwrap_or(&0),
         );
     }
-    println!("\nThe greatest plan is held back by the quantum: ten messages fit into it.");
+    println!("\nThe greatest plan is held back by the slice: ten messages fit into it.");
 }

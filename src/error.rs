@@ -1,11 +1,13 @@
-//! The error of invalid settings.
+//! The error of invalid settings and texts.
 
 use std::fmt;
 
-/// An invalid quota, rule, name, key or network.
+/// The error of an invalid quota, rule, name, key or network.
 ///
 /// The message says what was wrong, what was expected, and what to do. Parsing
-/// errors also point at the [column](Self::column).
+/// errors also have a [column](Self::column).
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::Quota;
@@ -18,7 +20,7 @@ use std::fmt;
 ///      expected ns, us, ms, s, m, h or d, as in `100/1m`",
 /// );
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Error {
     message: Box<str>,
     column: Option<usize>,
@@ -26,7 +28,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Returns an error with this message, for algorithms and stores of other crates.
+    /// Creates an error with a message, for algorithms and stores of other crates.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into().into_boxed_str(),
@@ -35,38 +37,40 @@ impl Error {
         }
     }
 
-    /// Returns the error of a [codec](crate::algorithm::Codec) that reads a state of a newer version of the program.
+    /// Creates the error of a state in a format of a newer version, for [codecs](crate::algorithm::Codec).
     ///
-    /// A store replaces damaged states, but not such a state: two versions that share a store would otherwise overwrite each
-    /// other's states in turn.
+    /// A store replaces a damaged state, but not this one. Otherwise two versions that share a store would reset each
+    /// other's states with every request.
     pub fn newer_state() -> Self {
         Self {
             is_newer_state: true,
             ..Self::new(
-                "the state was written by a newer version of the program: expected a version that this one knows; \
-                 bring this one up to date, or remove the key to begin afresh",
+                "the state was written by a newer version of the program: expected a known version; \
+                 update this program, or remove the key to reset it",
             )
         }
     }
 
-    /// Returns `true` for a state that a newer version of the program wrote.
+    /// Returns `true` for a state in a format of a newer version.
     pub fn is_newer_state(&self) -> bool {
         self.is_newer_state
     }
 
-    /// Adds the column of the parsed text that the error is about, in bytes, from 1.
+    /// Sets the column of the parsed text, in bytes, starting at 1.
     #[must_use]
     pub fn at_column(mut self, column: usize) -> Self {
         self.column = Some(column);
         self
     }
 
-    /// Returns the column of the text at which parsing stopped, in bytes, from 1; `None` if no text was parsed.
+    /// Returns the column at which parsing stopped, in bytes, starting at 1.
+    ///
+    /// Returns `None` if no text was parsed.
     pub fn column(&self) -> Option<usize> {
         self.column
     }
 
-    /// Moves the column right by `bytes`, for a text that contains the parsed one.
+    /// Moves the column right by `bytes`, for a text that is part of another.
     pub(crate) fn shifted(mut self, bytes: usize) -> Self {
         self.column = self.column.map(|column| column + bytes);
         self
@@ -95,7 +99,7 @@ mod tests {
     use super::Error;
 
     #[test]
-    fn a_newer_state_is_told_in_one_line_without_gaps() {
+    fn the_message_of_a_newer_state_is_one_line_without_gaps() {
         let error = Error::newer_state();
         assert!(error.is_newer_state());
         assert!(!error.to_string().contains("  "), "{error}");

@@ -1,15 +1,15 @@
-//! Pseudorandom numbers, with a seed that cannot be predicted or one that is given.
+//! Pseudorandom numbers.
 
 use std::hash::{BuildHasher, RandomState};
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
-/// Adjacent seeds give unrelated numbers. Not for secrets: all numbers follow from one of them.
+/// Neighbouring seeds give unrelated numbers. Not for secrets: one number determines all others.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Added to the state for each number.
+    /// The increment of the state for each number.
     pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
     pub(crate) const fn new(seed: u64) -> Self {
@@ -24,12 +24,12 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// Returns a number from 0 to `most`, inclusive: ⌊`fraction` · (`most` + 1)⌋.
+    /// Returns a number from 0 to `max` inclusive: the whole part of `fraction · (max + 1)`.
     ///
-    /// The fraction has 128 bits, of two numbers, the upper half first. So the probabilities of any two results differ by at most
-    /// one part in 2⁶⁴, and every draw takes equally long.
-    pub(crate) fn up_to(&mut self, most: u64) -> u64 {
-        let count = u128::from(most) + 1;
+    /// The fraction has 128 bits, made of two numbers, the first in the upper half. The probabilities of the results differ
+    /// by at most one part in 2⁶⁴, and every draw takes the same time.
+    pub(crate) fn up_to(&mut self, max: u64) -> u64 {
+        let count = u128::from(max) + 1;
         let (upper, lower) = (u128::from(self.next()), u128::from(self.next()));
         ((upper * count + ((lower * count) >> u64::BITS)) >> u64::BITS) as u64
     }
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn draws_take_all_of_their_range_and_nothing_else() {
+    fn draws_cover_their_range() {
         let mut random = Random::new(1);
         let numbers: Vec<_> = (0..1000).map(|_| random.up_to(2)).collect();
         assert!((0..=2).all(|n| numbers.contains(&n)) && numbers.iter().all(|n| *n <= 2));
         assert_eq!(random.up_to(0), 0);
     }
 
-    /// Of the widest range, a draw is the first of its two numbers.
+    /// For the widest range, a draw is equal to the first of its two numbers.
     #[test]
     fn the_widest_range_is_no_exception() {
         let (mut random, mut draws) = (Random::new(7), Random::new(7));

@@ -315,7 +315,7 @@ async fn head_gets_the_same_fields_without_a_body() {
 
 #[tokio::test]
 async fn preflights_are_exempt_and_ordinary_options_are_not() {
-    let key = PeerIp::new().exempting(cors_preflight);
+    let key = PeerIp::new().exempt_if(cors_preflight);
     let app = Router::new().route(
         "/",
         get(|| async { "hello" }).options(|| async { "preflight" }),
@@ -457,12 +457,12 @@ async fn handlers_below_a_layer_always_have_an_outcome() {
             Limit::new(TokenBucket::per_day(5)).named(name).key(
                 Header::new("x-api-key")
                     .or_exempt()
-                    .exempting(paths(["/free"])),
+                    .exempt_if(paths(["/free"])),
             )
         };
         let layer = RateLimitLayer::new(TokenBucket::per_day(5))
             .store(still())
-            .key(Global.exempting(paths(["/free", "/outer"])))
+            .key(Global.exempt_if(paths(["/free", "/outer"])))
             .also(limit("keyed"))
             .respond(Http::new().headers(headers));
         let handler = get(

@@ -34,7 +34,7 @@ fn system_clock_never_falls_on_any_thread() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let clock = SystemClock::default();
-                assert!(clock.is_monotone());
+                assert!(clock.is_monotonic());
                 let start = clock.now();
                 let mut seen = start;
                 while seen.saturating_since(start) < Duration::from_millis(2500) {

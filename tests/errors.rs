@@ -8,7 +8,7 @@ use tollgate::{
     TokenBucket, WarmUp, WarmUpSpaced,
     algorithm::Slicing,
     key::{ForwardedFor, Header, PeerIp},
-    pace::Quanta,
+    pace::RoundRobin,
     respond::Headers,
     store::{CircuitBreakerConfig, Error},
 };
@@ -135,7 +135,7 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
         (
             "x-rate".parse::<Headers>().unwrap_err(),
             [
-                "unknown shape of headers `x-rate`",
+                "unknown format of headers `x-rate`",
                 "expected draft",
                 "write `draft`",
             ],
@@ -199,7 +199,7 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
             ["windows of 0s", "expected 1 ns to", "choose another length"],
         ),
         (
-            Quanta::try_new(secs(1), 0).unwrap_err(),
+            RoundRobin::try_new(secs(1), 0).unwrap_err(),
             [
                 "0 senders in a period of 1s",
                 "expected at least 1",

@@ -570,7 +570,7 @@ fn a_header_is_any_bytes_but_one_line_with_something_on_it() {
         let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
         let error = key(&lines).unwrap_err();
         assert_eq!(error.status(), StatusCode::BAD_REQUEST);
-        assert!(error.what().contains("`x-api-key`") && !error.is_server_fault());
+        assert!(error.detail().contains("`x-api-key`") && !error.is_server_fault());
     }
     assert!(
         Header::try_new("")
@@ -646,7 +646,7 @@ async fn requests_without_a_route_share_a_key() {
 fn a_forgotten_outer_layer_is_the_servers_fault_an_absent_value_the_clients() {
     #[derive(Clone)]
     struct User(u64);
-    let by = Extension::of(|user: &Option<User>| user.as_ref().map(|user| Key::from(user.0)));
+    let by = Extension::new(|user: &Option<User>| user.as_ref().map(|user| Key::from(user.0)));
     let mut request = Request::new(());
     let forgotten = missing(&by, &request);
     assert!(forgotten.is_server_fault());
@@ -668,7 +668,7 @@ fn or_falls_through_on_a_missing_key_only() {
     assert_eq!(found(&by, &request), ip("192.0.2.1").into());
     assert_eq!(found(&by, &with_key), Key::bytes(b"a"));
 
-    let exempt = Global.exempting(|_: &Request<()>| true).or(PeerIp::new());
+    let exempt = Global.exempt_if(|_: &Request<()>| true).or(PeerIp::new());
     assert_eq!(exempt.extract(&request), Ok(Extracted::Exempt));
     assert_eq!(
         Header::new("x").or_exempt().extract(&request),
@@ -694,8 +694,8 @@ fn or_falls_through_on_a_missing_key_only() {
 #[test]
 fn exemptions_come_before_the_key_and_are_exact() {
     let by = Header::new("x")
-        .exempting(cors_preflight)
-        .exempting(paths(["/health", "/ready"]));
+        .exempt_if(cors_preflight)
+        .exempt_if(paths(["/health", "/ready"]));
     let exempt = |request: http::request::Builder| by.extract(&request.body(()).unwrap()).is_ok();
     let preflight = || Request::options("/").header("origin", "https://a.example");
     assert!(exempt(
@@ -737,8 +737,8 @@ fn closures_and_other_requests_take_part() {
     );
     // What a client is told when a function says no more than that.
     let none = missing(&|_: &u8| None::<Key>, &1);
-    assert_eq!(none.what(), "there must be a key in the request");
-    let part_exempt = (Global, Global.exempting(|_: &u8| true));
+    assert_eq!(none.detail(), "there must be a key in the request");
+    let part_exempt = (Global, Global.exempt_if(|_: &u8| true));
     assert_eq!(part_exempt.extract(&1_u8), Ok(Extracted::Exempt));
 }
 

@@ -343,7 +343,7 @@ fn only_answers_and_keys_know_http() {
                 "HeaderMap",
                 "HeaderValue",
                 "axum",
-                "tonic",
+                "tonic::",
             ] {
                 assert!(
                     !line.contains(word),

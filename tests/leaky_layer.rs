@@ -42,7 +42,7 @@ enum Answer {
 struct Refusing;
 
 impl Respond<Number, Answer, Infallible> for Refusing {
-    type Mark = ();
+    type Annotation = ();
 
     fn wants_outcome(&self) -> bool {
         false

@@ -138,7 +138,7 @@ async fn a_mistake_is_logged_once_for_each_cause_and_policy_and_counted() {
     struct Plan;
     let (log, _guard) = Log::hear();
     let layer = |name: &str| RateLimitLayer::new(TokenBucket::per_second(1)).named(name);
-    let plan = || Extension::of(|_: &Plan| Key::GLOBAL);
+    let plan = || Extension::new(|_: &Plan| Key::GLOBAL);
     for name in ["mistaken", "mistaken as well"] {
         let by_peer = layer(name).key(PeerIp::new());
         let by_plan = layer(name).key(plan());

@@ -249,7 +249,7 @@ fn talkative(refusal: &Refusal) -> String {
     body += &format!("{:?} {:?}", refusal.cause(), refusal.help());
     if let Cause::MissingKey(missing) = refusal.cause() {
         body += &words(missing);
-        body += &format!("{} {:?}", missing.what(), missing.challenge());
+        body += &format!("{} {:?}", missing.detail(), missing.challenge());
     }
     let refused = Refused::from(refusal.clone());
     body + &words(&refused)
@@ -277,7 +277,7 @@ fn faults_of_the_server() -> Vec<(String, Refusal)> {
     fn of(key: impl KeyExtractor<Request<()>>) -> MissingKey {
         key.extract(&Request::new(())).unwrap_err()
     }
-    let plan = || Extension::of(|_: &Plan| Key::GLOBAL);
+    let plan = || Extension::new(|_: &Plan| Key::GLOBAL);
     let secret =
         || MissingKey::misconfigured("set PLAN_SERVICE_URL to http://10.1.2.3:8080".to_owned());
     let missing = vec![

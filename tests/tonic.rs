@@ -254,7 +254,7 @@ async fn a_missing_key_is_the_fault_of_whose_it_is() {
 
     #[derive(Clone)]
     struct User(u64);
-    let by_user = tollgate::key::Extension::of(|user: &User| user.0);
+    let by_user = tollgate::key::Extension::new(|user: &User| user.0);
     let mut caller = Caller::new(serve!(layer().key(by_user))).await;
     let status = caller.refused().await;
     assert_eq!(

@@ -228,7 +228,7 @@ async fn readiness_and_errors_of_the_inner_service_pass_through() {
 struct Silent;
 
 impl<Req, Res, Err> tollgate::respond::Respond<Req, Res, Err> for Silent {
-    type Mark = ();
+    type Annotation = ();
 
     fn wants_outcome(&self) -> bool {
         false

@@ -1,29 +1,42 @@
-//! Decisions of several rules: which is the nearest to exhaustion, and what they are as one.
+//! Comparison and combination of the decisions of several rules.
 
 use std::{cmp::Ordering, time::Duration};
 
 use super::{
     charge::Position,
-    decision::{CLASS_BITS, Decision, Kind, Limit},
-    numbers::{Numbers, Source},
+    decision::{CLASS_BITS, Decision, RuleLimit},
+    numbers::{Numbers, NumbersSource},
+    verdict::VerdictKind,
 };
 use crate::time::Timestamp;
 
 impl Decision {
-    /// Whether this one leaves less than `other`, as a share of what each allows at most.
+    /// Returns `true` if this decision leaves less than `other`, as a share of the capacity of each.
     ///
-    /// A refusal comes before every admission, and an undecided answer last.
-    pub fn is_nearer_exhaustion_than(&self, other: &Self) -> bool {
+    /// A refusal leaves less than any admission. An undecided answer that admits the request leaves most.
+    ///
+    /// ```
+    /// use std::num::NonZeroU64;
+    /// use tollgate::{Decision, Quota, Timestamp, Verdict};
+    ///
+    /// let decision = |capacity, remaining| {
+    ///     Decision::new(Verdict::Allow, Timestamp::default(), 1)
+    ///         .with_limit(NonZeroU64::new(capacity).unwrap(), Quota::per_minute(capacity))
+    ///         .with_remaining(remaining)
+    /// };
+    /// assert!(decision(1000, 100).leaves_less_than(&decision(10, 5)));
+    /// ```
+    pub fn leaves_less_than(&self, other: &Self) -> bool {
         self.nearness(other).is_lt()
     }
 
-    /// Orders decisions by how near to exhaustion they are, the nearest first.
+    /// Orders decisions by the share of the capacity that they leave, the smallest first.
     pub(crate) fn nearness(&self, other: &Self) -> Ordering {
         let rank = |decision: &Self| match decision.kind {
-            Kind::Refuse => 0,
-            Kind::TurnedAway | Kind::Unsupported => 1,
-            Kind::Allow | Kind::Delay => 2,
-            Kind::LetThrough => 3,
+            VerdictKind::Refuse => 0,
+            VerdictKind::FailedClosed | VerdictKind::Unsupported => 1,
+            VerdictKind::Allow | VerdictKind::Delay => 2,
+            VerdictKind::FailedOpen => 3,
         };
         let share = |this: &Self, that: &Self| {
             u128::from(this.source.numbers().remaining) * u128::from(that.limit().unwrap_or(1))
@@ -33,9 +46,9 @@ impl Decision {
             .then_with(|| share(self, other).cmp(&share(other, self)))
     }
 
-    /// One decision for two limits that are spent together or not at all.
+    /// Combines the decisions of two limits that are charged together or not at all.
     ///
-    /// The capacity, what remains and the rate are the smaller ones; every wait is the longer. The classes
+    /// The capacity, the remaining units and the rate are the smaller ones; every wait is the longer one. The classes
     /// of the first one take `class_bits`.
     pub(crate) fn and(self, other: Self, class_bits: u32) -> Self {
         let above = u64::from(other.classes()).checked_shl(class_bits);
@@ -43,26 +56,26 @@ impl Decision {
         let class = self.class().max(other.class());
         let position = |decision: &Self| decision.source.position(decision.at);
         let position = Position::of_both(position(&self), position(&other));
-        let (near, far) = if other.is_nearer_exhaustion_than(&self) {
+        let (near, far) = if other.leaves_less_than(&self) {
             (other, self)
         } else {
             (self, other)
         };
-        // An allowed one waits for nothing, so the longer wait is the delay of both.
+        // An admission without a delay has a wait of zero, so the longer wait is the delay of both.
         let kind = match (near.kind, far.kind) {
-            (Kind::Allow, Kind::Delay) => Kind::Delay,
+            (VerdictKind::Allow, VerdictKind::Delay) => VerdictKind::Delay,
             (kind, _) => kind,
         };
-        // Where one refuses, what the other would have waited is no reason to come later.
+        // If one refuses, the delay of the other does not postpone the retry.
         let wait = |decision: &Self| match kind {
-            Kind::Delay => decision.wait,
+            VerdictKind::Delay => decision.wait,
             _ => decision.retry_after(),
         };
         let (a, b) = (near.source.numbers(), far.source.numbers());
         let more_after = match a.remaining.cmp(&b.remaining) {
             Ordering::Less => a.more_after,
             Ordering::Greater => b.more_after,
-            // Both must grow, and one that is full cannot.
+            // Both must grow, and a full one cannot.
             Ordering::Equal if a.more_after.is_zero() || b.more_after.is_zero() => Duration::ZERO,
             Ordering::Equal => a.more_after.max(b.more_after),
         };
@@ -72,7 +85,7 @@ impl Decision {
             at: near.at.max(far.at),
             cost: near.cost,
             limit: match (near.limit, far.limit) {
-                (Some(a), Some(b)) => Some(Limit {
+                (Some(a), Some(b)) => Some(RuleLimit {
                     capacity: a.capacity.min(b.capacity),
                     quota: a.quota.slower(b.quota),
                 }),
@@ -82,7 +95,7 @@ impl Decision {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 _ => None,
             },
-            source: Source::Given(
+            source: NumbersSource::Stored(
                 Numbers {
                     remaining: a.remaining.min(b.remaining),
                     reset_after: a.reset_after.max(b.reset_after),
@@ -93,37 +106,36 @@ impl Decision {
         }
     }
 
-    /// Clears `retry_after` and `more_after` when one of several rules will have become too strict by then.
+    /// Clears the waits of a combined decision after which a rule that shrinks when idle would refuse.
     ///
-    /// While a key is idle, each rule admits a cost from some instant on, and a rule that
-    /// [may shrink](crate::algorithm::Algorithm::may_shrink_when_idle) admits it up to some instant. So if they do not all admit it
-    /// at the longest of their waits, they never will.
+    /// While a key is idle, such a rule lets a cost pass only until some instant, and any rule lets it pass from some
+    /// instant on. So if the cost does not pass at the end of the longest wait, it never does.
     pub(crate) fn without_lapsed_waits(self, asked: u64, look: impl Fn(Timestamp) -> Self) -> Self {
-        let at_last = |wait: Duration, cost: u64| {
+        let passes_after = |wait: Duration, cost: u64| {
             let at = u64::try_from(wait.as_nanos()).ok();
             let at = at.and_then(|wait| self.at.as_nanos().checked_add(wait));
-            // What lies beyond all instants is not looked at.
+            // An instant above the maximum is not checked.
             at.is_none_or(|at| {
                 let remaining = look(Timestamp::from_nanos(at)).remaining();
                 remaining.is_some_and(|units| units >= cost)
             })
         };
-        let retry_after = self.retry_after().filter(|wait| at_last(*wait, asked));
+        let retry_after = self.retry_after().filter(|wait| passes_after(*wait, asked));
         let numbers = self.numbers();
-        let grows = at_last(numbers.more_after, numbers.remaining.saturating_add(1));
+        let grows = passes_after(numbers.more_after, numbers.remaining.saturating_add(1));
         let more_after = if grows {
             numbers.more_after
         } else {
             Duration::ZERO
         };
-        let mut lasting = self.with_retry_after(retry_after);
-        lasting.source = Source::Given(
+        let mut decision = self.with_retry_after(retry_after);
+        decision.source = NumbersSource::Stored(
             Numbers {
                 more_after,
                 ..numbers
             },
             self.source.position(self.at),
         );
-        lasting
+        decision
     }
 }

@@ -1,80 +1,66 @@
-//! The answer of a rule to one request.
+//! The decision about one request.
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
 use super::{
-    charge::{Maker, Position},
+    charge::ChargeOrigin,
     cost::Cost,
-    numbers::{Deferred, Numbers, Source},
+    numbers::{Numbers, NumbersSource},
+    verdict::{Verdict, VerdictKind},
 };
 use crate::{quota::Quota, time::Timestamp};
 
-/// What a [`Decision`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// Go on at once.
-    Allow,
-    /// Go on after waiting; the cost is spent already.
-    Delay(Duration),
-    /// Do not go on. Nothing was spent.
-    Refuse,
-    /// The store could not tell; `admitted` is what its user chose for that case.
-    Undecided {
-        /// Whether the request goes on all the same.
-        admitted: bool,
-    },
-}
-
 /// The answer to "may this key spend this cost now?".
 ///
-/// A plain `Copy` value: refusing is not failing. All durations count from
-/// [`at`](Self::at), so that nobody needs to read a clock again.
+/// A plain `Copy` value, since a refusal is not an error. All durations count from [`at`](Self::at).
 ///
 /// | | |
 /// |---|---|
-/// | [`verdict`](Self::verdict) | whether the request goes on |
-/// | [`limit`](Self::limit) | the greatest cost that could ever pass |
+/// | [`verdict`](Self::verdict) | allow, delay, refuse, or undecided |
+/// | [`limit`](Self::limit) | the capacity: the greatest cost that can ever pass |
 /// | [`remaining`](Self::remaining) | the greatest cost that would pass right after |
-/// | [`retry_after`](Self::retry_after) | the least wait after which the same call passes if nobody else comes |
-/// | [`reset_after`](Self::reset_after) | the least wait after which the key cannot be told from an unused one |
+/// | [`retry_after`](Self::retry_after) | the least wait after which the same call passes if nobody else spends |
+/// | [`reset_after`](Self::reset_after) | the least wait after which the key is equal to an unused one |
 /// | [`more_after`](Self::more_after) | the least wait after which `remaining` has grown |
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Cost, Policy, TokenBucket, Verdict, store::{Ask, Local}};
+///
+/// let store = Local::new();
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_minute(60));
+/// let ask = |units| Ask::new(&policy, &rule, "alice".into(), Cost::new(units).unwrap());
+///
+/// let decision = store.decide(&ask(50));
+/// assert_eq!(decision.verdict(), Verdict::Allow);
+/// assert_eq!((decision.limit(), decision.remaining()), (Some(60), Some(10)));
+///
+/// let refused = store.decide(&ask(15));
+/// assert_eq!(refused.verdict(), Verdict::Refuse);
+/// assert!(refused.retry_after() <= Some(Duration::from_secs(5)));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Decision {
-    pub(super) kind: Kind,
-    /// In the low byte the worst class, then those under each rule, then who made it: what a [`Charge`] keeps. In the
-    /// highest bit, whether others share the decision.
+    pub(super) kind: VerdictKind,
+    /// From the lowest bit: the worst class in a byte, the classes under each rule, the origin of the charge. The highest
+    /// bit is set if the decision is shared.
     pub(super) class: u64,
     pub(super) at: Timestamp,
     pub(super) cost: u64,
-    pub(super) limit: Option<Limit>,
-    /// How long a delay is; else when to come again.
+    pub(super) limit: Option<RuleLimit>,
+    /// The wait of a delay, or the wait before a retry.
     pub(super) wait: Option<Duration>,
-    pub(super) source: Source,
-}
-
-/// A [`Verdict`] whose delay lies elsewhere: a decision is copied often, and this makes it shorter.
-// A whole word, as the class is one: halves that were just written are slow to copy as a word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-pub(super) enum Kind {
-    Allow,
-    Delay,
-    Refuse,
-    /// Undecided, and the request goes on.
-    LetThrough,
-    /// Undecided, and the request does not go on.
-    TurnedAway,
-    /// The same, for the store cannot decide such a call.
-    Unsupported,
+    pub(super) source: NumbersSource,
 }
 
 /// The width of a class.
 pub(super) const CLASS_BITS: u32 = u8::BITS;
 
 impl Decision {
-    pub(super) const MAKER_SHIFT: u32 = CLASS_BITS + u32::BITS;
-    pub(super) const MAKER: u64 = (1 << Maker::BITS) - 1;
+    pub(super) const ORIGIN_SHIFT: u32 = CLASS_BITS + u32::BITS;
+    pub(super) const ORIGIN: u64 = (1 << ChargeOrigin::BITS) - 1;
     pub(super) const SHARED: u64 = 1 << (u64::BITS - 1);
 
     /// The class under each rule.
@@ -83,7 +69,7 @@ impl Decision {
         (self.class >> CLASS_BITS) as u32
     }
 
-    /// What decisions of one request are told apart by: all but who may settle them.
+    /// Returns the parts that are compared: all except the origin of the charge, and if the decision is shared.
     fn parts(&self) -> impl PartialEq + use<> {
         let class = (self.classes(), self.class());
         let when = (self.at, self.cost, self.wait);
@@ -99,187 +85,68 @@ impl PartialEq for Decision {
 
 impl Eq for Decision {}
 
+/// The capacity and the rate of a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limit {
+pub(super) struct RuleLimit {
     pub(super) capacity: NonZeroU64,
     pub(super) quota: Quota,
 }
 
 impl Decision {
-    /// A decision at `at` about spending `cost` units (0 for a look), without numbers yet.
-    ///
-    /// Algorithms fill it with the `with_` methods.
-    #[inline]
-    pub const fn new(verdict: Verdict, at: Timestamp, cost: u64) -> Self {
-        let (kind, wait) = match verdict {
-            Verdict::Allow => (Kind::Allow, Some(Duration::ZERO)),
-            Verdict::Delay(wait) => (Kind::Delay, Some(wait)),
-            Verdict::Refuse => (Kind::Refuse, None),
-            Verdict::Undecided { admitted: true } => (Kind::LetThrough, None),
-            Verdict::Undecided { admitted: false } => (Kind::TurnedAway, None),
-        };
-        Self {
-            kind,
-            class: 0,
-            at,
-            cost,
-            limit: None,
-            wait,
-            source: Source::NONE,
-        }
-    }
-
-    /// What a store that could not tell answers: no limit, no remaining.
-    ///
-    /// `retry_after` is when it will try again, where it knows.
-    pub const fn undecided(admitted: bool, at: Timestamp, retry_after: Option<Duration>) -> Self {
-        let mut decision = Self::new(Verdict::Undecided { admitted }, at, 0);
-        decision.wait = retry_after;
-        decision
-    }
-
-    /// What is answered where a store [does not support](crate::store::Error::unsupported) the call: undecided, and refused as
-    /// the server's fault.
-    pub const fn unsupported(at: Timestamp) -> Self {
-        let mut decision = Self::undecided(false, at, None);
-        decision.kind = Kind::Unsupported;
-        decision
-    }
-
-    /// With the capacity, in units, and the sustained rate of the rule.
-    #[inline]
-    #[must_use]
-    pub const fn with_limit(mut self, capacity: NonZeroU64, quota: Quota) -> Self {
-        self.limit = Some(Limit { capacity, quota });
-        self
-    }
-
-    /// With the greatest cost, in units, that would pass right after.
-    #[inline]
-    #[must_use]
-    pub fn with_remaining(self, units: u64) -> Self {
-        let numbers = self.numbers();
-        self.with_numbers(Numbers {
-            remaining: units,
-            ..numbers
-        })
-    }
-
-    /// With the least wait after which the same call passes; `None` is never.
-    ///
-    /// For what is refused; an admission has no wait, and a delay its own.
-    #[inline]
-    #[must_use]
-    pub const fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
-        if !self.is_spent() {
-            self.wait = wait;
-        }
-        self
-    }
-
-    /// With the least wait after which the key cannot be told from an unused one.
-    #[inline]
-    #[must_use]
-    pub fn with_reset_after(self, wait: Duration) -> Self {
-        let numbers = self.numbers();
-        self.with_numbers(Numbers {
-            reset_after: wait,
-            ..numbers
-        })
-    }
-
-    /// With the least wait after which `remaining` has grown.
-    #[inline]
-    #[must_use]
-    pub fn with_more_after(self, wait: Duration) -> Self {
-        let numbers = self.numbers();
-        self.with_numbers(Numbers {
-            more_after: wait,
-            ..numbers
-        })
-    }
-
-    /// Sets all [`Numbers`] at once.
-    #[inline]
-    #[must_use]
-    pub(crate) fn with_numbers(mut self, numbers: Numbers) -> Self {
-        self.source = Source::Given(numbers, None);
-        self
-    }
-
-    /// Sets numbers that are computed when they are read.
-    #[inline]
-    #[must_use]
-    pub(crate) fn with_deferred(mut self, deferred: Deferred) -> Self {
-        self.source = Source::Deferred(deferred);
-        self
-    }
-
-    /// Sets the position of the charge on the time axis of its bucket; after all other numbers.
-    #[inline]
-    #[must_use]
-    pub(crate) fn with_position(mut self, position: Position) -> Self {
-        self.source = Source::Given(self.numbers(), Some(position));
-        self
-    }
-
-    /// With the class the call was admitted in.
-    #[inline]
-    #[must_use]
-    pub const fn with_class(mut self, class: u8) -> Self {
-        self.class = (class as u64) << CLASS_BITS | class as u64;
-        self
-    }
-
-    /// Allow, delay, refuse, or undecided.
+    /// Returns the verdict: allow, delay, refuse, or undecided.
     #[inline]
     pub const fn verdict(&self) -> Verdict {
         match (self.kind, self.wait) {
-            (Kind::Allow, _) | (Kind::Delay, None) => Verdict::Allow,
-            (Kind::Delay, Some(wait)) => Verdict::Delay(wait),
-            (Kind::Refuse, _) => Verdict::Refuse,
-            (Kind::LetThrough, _) => Verdict::Undecided { admitted: true },
-            (Kind::TurnedAway | Kind::Unsupported, _) => Verdict::Undecided { admitted: false },
+            (VerdictKind::Allow, _) | (VerdictKind::Delay, None) => Verdict::Allow,
+            (VerdictKind::Delay, Some(wait)) => Verdict::Delay(wait),
+            (VerdictKind::Refuse, _) => Verdict::Refuse,
+            (VerdictKind::FailedOpen, _) => Verdict::Undecided { admitted: true },
+            (VerdictKind::FailedClosed | VerdictKind::Unsupported, _) => {
+                Verdict::Undecided { admitted: false }
+            }
         }
     }
 
-    /// Whether the request goes on, at once or after a delay.
+    /// Returns `true` if the request proceeds, at once or after a delay.
     #[inline]
     pub const fn is_admitted(&self) -> bool {
-        matches!(self.kind, Kind::Allow | Kind::Delay | Kind::LetThrough)
+        matches!(
+            self.kind,
+            VerdictKind::Allow | VerdictKind::Delay | VerdictKind::FailedOpen
+        )
     }
 
-    /// Whether the rule let it pass, and so was charged.
+    /// Returns `true` if the rule admitted the request, and so was charged.
     #[inline]
     pub(super) const fn is_spent(&self) -> bool {
-        matches!(self.kind, Kind::Allow | Kind::Delay)
+        matches!(self.kind, VerdictKind::Allow | VerdictKind::Delay)
     }
 
-    /// How long the request has to wait before it goes on.
+    /// Returns the wait before a delayed request proceeds.
     #[inline]
     pub(crate) const fn delay(&self) -> Option<Duration> {
         match self.kind {
-            Kind::Delay => self.wait,
+            VerdictKind::Delay => self.wait,
             _ => None,
         }
     }
 
-    /// Whether the store could not tell.
+    /// Returns `true` if the store could not decide.
     #[inline]
     pub const fn is_undecided(&self) -> bool {
         matches!(
             self.kind,
-            Kind::LetThrough | Kind::TurnedAway | Kind::Unsupported
+            VerdictKind::FailedOpen | VerdictKind::FailedClosed | VerdictKind::Unsupported
         )
     }
 
-    /// Whether the store could not tell because it [does not support](crate::store::Error::unsupported) the call.
+    /// Returns `true` if the store could not decide because it [does not support](crate::store::Error::unsupported) the call.
     #[inline]
     pub const fn is_unsupported(&self) -> bool {
-        matches!(self.kind, Kind::Unsupported)
+        matches!(self.kind, VerdictKind::Unsupported)
     }
 
-    /// The capacity in units: the greatest cost that could ever pass. `None` when undecided.
+    /// Returns the capacity in units: the greatest cost that can ever pass. `None` if undecided.
     #[inline]
     pub const fn limit(&self) -> Option<u64> {
         match self.limit {
@@ -288,7 +155,7 @@ impl Decision {
         }
     }
 
-    /// The rate that the rule sustains. `None` when undecided.
+    /// Returns the sustained rate of the rule. `None` if undecided.
     #[inline]
     pub const fn quota(&self) -> Option<Quota> {
         match self.limit {
@@ -297,35 +164,33 @@ impl Decision {
         }
     }
 
-    /// The greatest cost in units that would pass at the same instant, right after.
-    /// `None` when undecided.
+    /// Returns the greatest cost in units that would pass at the same instant, right after. `None` if undecided.
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
         self.limit.map(|_| self.source.remaining())
     }
 
-    /// The least wait after which the same call would pass if nothing else happened.
+    /// Returns the least wait after which the same call would pass if nobody else spends.
     ///
-    /// Zero for what was admitted; `None` when it could never pass. For a look it is
-    /// the wait for one unit. A wait above 2⁶⁴ s is cut to [`Duration::MAX`].
-    #[doc(alias("cooldown", "wait"))]
+    /// It is zero for an admission, and `None` if the call can never pass. For a look it is
+    /// the wait for one unit. Saturates at [`Duration::MAX`].
     #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {
-            Kind::Delay => Some(Duration::ZERO),
+            VerdictKind::Delay => Some(Duration::ZERO),
             _ => self.wait,
         }
     }
 
-    /// The least wait after which the key cannot be told from an unused one.
+    /// Returns the least wait after which the key is equal to an unused one.
     ///
-    /// Cut to [`Duration::MAX`] above it.
+    /// Saturates at [`Duration::MAX`].
     #[inline]
     pub fn reset_after(&self) -> Duration {
         self.source.reset_after()
     }
 
-    /// The least wait after which [`remaining`](Self::remaining) has grown; zero when it cannot.
+    /// Returns the least wait after which [`remaining`](Self::remaining) has grown; zero if it cannot grow.
     pub fn more_after(&self) -> Duration {
         self.source.numbers().more_after
     }
@@ -336,24 +201,24 @@ impl Decision {
         self.source.numbers()
     }
 
-    /// The class of the admission: 0 is the best, higher ones were demoted.
+    /// Returns the class of the admission: 0 is the best, higher ones were demoted.
     pub const fn class(&self) -> u8 {
         self.class as u8
     }
 
-    /// The instant of the decision on the store's timeline.
+    /// Returns the instant of the decision on the store's timeline.
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// Whether `cost` would pass after this look: by the definition of `remaining`.
+    /// Returns `true` if `cost` would pass after this look, by the definition of `remaining`.
     pub(crate) fn would_admit(&self, cost: Cost) -> bool {
         self.remaining().is_some_and(|units| units >= cost.get())
     }
 
-    /// The same decision by a clock that tells microseconds: every wait is rounded up to whole ones.
+    /// Rounds every wait up to whole microseconds, the resolution of the store's clock.
     ///
-    /// But for a delay: by that a settlement recognises its call.
+    /// Delays are not rounded, because a settlement identifies its call by its delay.
     #[cfg(feature = "redis")]
     pub(crate) fn in_micros(mut self) -> Self {
         let up = |wait: Duration| {
@@ -361,7 +226,7 @@ impl Decision {
             Duration::from_secs(wait.as_secs()).saturating_add(Duration::from_nanos(nanos.into()))
         };
         let (numbers, position) = (self.numbers(), self.source.position(self.at));
-        if self.kind != Kind::Delay {
+        if self.kind != VerdictKind::Delay {
             self.wait = self.wait.map(up);
         }
         let numbers = Numbers {
@@ -369,14 +234,14 @@ impl Decision {
             reset_after: up(numbers.reset_after),
             more_after: up(numbers.more_after),
         };
-        self.source = Source::Given(numbers, position);
+        self.source = NumbersSource::Stored(numbers, position);
         self
     }
 
-    /// The refusal that stands for a delay where nothing can wait: its retry time is the delay.
+    /// Converts a delay into a refusal with the delay as its wait, for callers that cannot wait.
     pub(crate) fn without_delay(mut self) -> Self {
-        if self.kind == Kind::Delay {
-            self.kind = Kind::Refuse;
+        if self.kind == VerdictKind::Delay {
+            self.kind = VerdictKind::Refuse;
         }
         self
     }

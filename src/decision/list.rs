@@ -1,46 +1,57 @@
-//! The decisions of a list of asks.
+//! The decisions about several asks.
 
 use std::{iter, slice};
 
 use super::Decision;
 
 /// One decision for each [`Ask`](crate::store::Ask), in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decisions(List);
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Decision, Timestamp, Verdict, store::Decisions};
+///
+/// let decision = |verdict| Decision::new(verdict, Timestamp::default(), 1);
+/// let decisions: Decisions = [Verdict::Allow, Verdict::Refuse].map(decision).into_iter().collect();
+/// assert_eq!(decisions.as_slice().len(), 2);
+/// assert!(!decisions.is_admitted());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Decisions(DecisionList);
 
-/// Most requests have one limit: what is read of its decision is all that need be made of it.
-// No `SmallVec`: a union goes through memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum List {
+/// A list that stores a single decision inline, because most requests have one limit.
+// Not a `SmallVec`: its union would pass through memory.
+#[derive(Clone, Debug)]
+enum DecisionList {
     One(Decision),
     Several(Vec<Decision>),
 }
 
 impl Decisions {
-    /// The same decision for `count` asks.
+    /// Creates a list of `count` copies of a decision.
     pub fn repeat(decision: Decision, count: usize) -> Self {
         iter::repeat_n(decision, count).collect()
     }
 
-    /// The decisions.
+    /// Returns the decisions as a slice.
     #[inline]
     pub fn as_slice(&self) -> &[Decision] {
         match &self.0 {
-            List::One(decision) => slice::from_ref(decision),
-            List::Several(decisions) => decisions,
+            DecisionList::One(decision) => slice::from_ref(decision),
+            DecisionList::Several(decisions) => decisions,
         }
     }
 
-    /// The decision, if it is the only one.
+    /// Returns the decision if it is the only one.
     #[inline]
     pub(crate) fn only(&self) -> Option<&Decision> {
         match &self.0 {
-            List::One(decision) => Some(decision),
-            List::Several(_) => None,
+            DecisionList::One(decision) => Some(decision),
+            DecisionList::Several(_) => None,
         }
     }
 
-    /// The same decisions, each marked with the policy that asked, by the digest of its name.
+    /// Marks each decision with its policy, by the digest of the policy's name.
     #[inline]
     pub(crate) fn of_policies(mut self, digests: impl IntoIterator<Item = u64>) -> Self {
         for (decision, digest) in self.as_mut_slice().iter_mut().zip(digests) {
@@ -49,7 +60,7 @@ impl Decisions {
         self
     }
 
-    /// The same decisions, each marked as that of a store which another one fell back to.
+    /// Marks each decision as one of a fallback store.
     pub(crate) fn of_fallback(mut self) -> Self {
         for decision in self.as_mut_slice() {
             *decision = decision.of_fallback();
@@ -60,29 +71,37 @@ impl Decisions {
     #[inline]
     fn as_mut_slice(&mut self) -> &mut [Decision] {
         match &mut self.0 {
-            List::One(decision) => slice::from_mut(decision),
-            List::Several(decisions) => decisions,
+            DecisionList::One(decision) => slice::from_mut(decision),
+            DecisionList::Several(decisions) => decisions,
         }
     }
 
-    /// Whether every one of them lets the request pass.
+    /// Returns `true` if all of them admit the request.
     #[inline]
     pub fn is_admitted(&self) -> bool {
         self.as_slice().iter().all(Decision::is_admitted)
     }
 }
 
+impl PartialEq for Decisions {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Decisions {}
+
 impl Default for Decisions {
-    /// None.
+    /// Creates an empty list.
     fn default() -> Self {
-        Self(List::Several(Vec::new()))
+        Self(DecisionList::Several(Vec::new()))
     }
 }
 
 impl From<Decision> for Decisions {
     #[inline]
     fn from(decision: Decision) -> Self {
-        Self(List::One(decision))
+        Self(DecisionList::One(decision))
     }
 }
 
@@ -96,7 +115,7 @@ impl FromIterator<Decision> for Decisions {
             None => first.into(),
             Some(second) => {
                 let all = [first, second].into_iter().chain(decisions);
-                Self(List::Several(all.collect()))
+                Self(DecisionList::Several(all.collect()))
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Decisions: the answer to one request, the numbers that a client is told, and the charge that can be corrected.
+//! Decisions: the answer to one request, its numbers for clients, and its charge.
 
+mod build;
 mod charge;
 mod combine;
 mod cost;
@@ -7,11 +8,14 @@ mod cost;
 mod decision;
 mod list;
 mod numbers;
+mod take_charge;
+mod verdict;
 
 pub(crate) use self::numbers::{Compute, Deferred, DeferredState, Numbers};
 pub use self::{
     charge::{Charge, Position},
     cost::Cost,
-    decision::{Decision, Verdict},
+    decision::Decision,
     list::Decisions,
+    verdict::Verdict,
 };

@@ -1,8 +1,8 @@
-//! The numbers of a decision: given, or computed when they are read.
+//! The numbers of a decision: stored, or computed when they are read.
 
 use std::{fmt, time::Duration};
 
-use super::Position;
+use super::charge::Position;
 use crate::time::Timestamp;
 
 /// The remaining units, and the waits until there are more and until the key is like an unused one.
@@ -23,41 +23,41 @@ impl Numbers {
 
 /// Numbers that the algorithm computes when they are read.
 ///
-/// Most decisions are made and never read, and a number takes a division.
+/// Most decisions are never read, and each number takes a division.
 #[derive(Clone, Copy)]
 pub(crate) struct Deferred {
-    /// The position of the last charge, and the state after it, in a form that `compute` knows.
+    /// The position of the last charge, and the state after it, in a format that `compute` defines.
     pub(crate) state: DeferredState,
     pub(crate) compute: &'static Compute,
 }
 
-/// The state that numbers are computed from.
+/// The state from which numbers are computed.
 pub(crate) type DeferredState = [u64; 5];
 
 /// The functions of an algorithm that compute [`Deferred`] numbers.
-// One for each number: mostly one or two are read.
+// One for each number: most readers need one or two.
 pub(crate) struct Compute {
     pub(crate) remaining: fn(&DeferredState) -> u64,
     pub(crate) reset_after: fn(&DeferredState) -> Duration,
-    /// The second argument is what remains.
+    /// The second argument is the remaining units.
     pub(crate) more_after: fn(&DeferredState, u64) -> Duration,
     /// The position of a charge at an instant.
     pub(crate) position: fn(&DeferredState, Timestamp) -> Option<Position>,
 }
 
-/// Where the numbers of a decision come from.
+/// The numbers of a decision, or the means to compute them.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
-    Given(Numbers, Option<Position>),
+pub(super) enum NumbersSource {
+    Stored(Numbers, Option<Position>),
     Deferred(Deferred),
 }
 
-impl Source {
-    pub(super) const NONE: Self = Self::Given(Numbers::NONE, None);
+impl NumbersSource {
+    pub(super) const NONE: Self = Self::Stored(Numbers::NONE, None);
 
     pub(super) fn numbers(&self) -> Numbers {
         match self {
-            Self::Given(numbers, _) => *numbers,
+            Self::Stored(numbers, _) => *numbers,
             Self::Deferred(Deferred { state, compute }) => {
                 let remaining = (compute.remaining)(state);
                 Numbers {
@@ -72,7 +72,7 @@ impl Source {
     #[inline]
     pub(super) fn remaining(&self) -> u64 {
         match self {
-            Self::Given(numbers, _) => numbers.remaining,
+            Self::Stored(numbers, _) => numbers.remaining,
             Self::Deferred(Deferred { state, compute }) => (compute.remaining)(state),
         }
     }
@@ -80,29 +80,29 @@ impl Source {
     #[inline]
     pub(super) fn reset_after(&self) -> Duration {
         match self {
-            Self::Given(numbers, _) => numbers.reset_after,
+            Self::Stored(numbers, _) => numbers.reset_after,
             Self::Deferred(Deferred { state, compute }) => (compute.reset_after)(state),
         }
     }
 
-    /// The position of the charge of a decision at an instant.
+    /// Returns the position of the charge of a decision at an instant.
     pub(super) fn position(&self, at: Timestamp) -> Option<Position> {
         match self {
-            Self::Given(_, position) => *position,
+            Self::Stored(_, position) => *position,
             Self::Deferred(deferred) => (deferred.compute.position)(&deferred.state, at),
         }
     }
 }
 
-impl PartialEq for Source {
+impl PartialEq for NumbersSource {
     fn eq(&self, other: &Self) -> bool {
         self.numbers() == other.numbers()
     }
 }
 
-impl Eq for Source {}
+impl Eq for NumbersSource {}
 
-impl fmt::Debug for Source {
+impl fmt::Debug for NumbersSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.numbers().fmt(f)
     }

@@ -1,4 +1,4 @@
-//! Requests that are not limited.
+//! Predicates for requests that are not limited.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,39 @@ use http::{
     header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN},
 };
 
-/// Tells requests apart, for [`exempting`](super::KeyExtractorExt::exempting).
+/// Selects requests, for [`exempt_if`](super::KeyExtractorExt::exempt_if).
 ///
 /// Implemented for functions `Fn(&Req) -> bool`.
+///
+/// # Examples
+///
+/// A predicate with a setting:
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt, Predicate};
+///
+/// /// Matches requests to paths below a prefix.
+/// struct Below(&'static str);
+///
+/// impl<B> Predicate<Request<B>> for Below {
+///     fn matches(&self, req: &Request<B>) -> bool {
+///         req.uri().path().starts_with(self.0)
+///     }
+/// }
+///
+/// let key = Global.exempt_if(Below("/internal/"));
+/// let request = Request::builder().uri("/internal/metrics").body(()).unwrap();
+/// assert_eq!(key.extract(&request), Ok(Extracted::Exempt));
+/// ```
+#[doc(alias("whitelist", "allowlist", "skip", "exempt"))]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot tell which `{Req}` to exempt",
+    message = "`{Self}` does not select which `{Req}` to exempt",
     note = "expected `cors_preflight`, `paths([…])`, or a closure `|request: &{Req}| …` with its \
             argument's type written out that returns a `bool`"
 )]
 pub trait Predicate<Req: ?Sized> {
-    /// Whether `req` is one of those that are meant.
+    /// Returns `true` if the predicate selects `req`.
     fn matches(&self, req: &Req) -> bool;
 }
 
@@ -30,13 +53,13 @@ where
     }
 }
 
-/// Whether a browser asks if it may send the real request (CORS preflight).
+/// Returns `true` for a CORS preflight, which a browser sends to learn if it may send the real request.
 ///
-/// That is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard §3.3).
-/// Preflights carry no credentials, so a limit by key would refuse them all.
+/// A preflight is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard §3.3). It carries no
+/// credentials, so a limit by API key refuses all of them. Any client can send one: exempt them if an outer layer, or the
+/// service itself, answers them cheaply.
 ///
-/// Any client can send one. Exempt them where something outside of the service answers
-/// them at once.
+/// # Examples
 ///
 /// ```
 /// use http::Request;
@@ -48,29 +71,32 @@ where
 ///     .header("access-control-request-method", "PUT")
 ///     .body(())
 ///     .unwrap();
-/// let key = Header::new("x-api-key").exempting(cors_preflight);
+/// let key = Header::new("x-api-key").exempt_if(cors_preflight);
 /// assert_eq!(key.extract(&preflight), Ok(Extracted::Exempt));
 /// ```
+#[doc(alias = "OPTIONS")]
 pub fn cors_preflight<B>(req: &Request<B>) -> bool {
     req.method() == Method::OPTIONS
         && req.headers().contains_key(ORIGIN)
         && req.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Exempts requests to these paths, exactly as written.
+/// Returns a predicate that selects requests to these paths.
 ///
-/// The URI's path is compared, without the query: neither `/health/` nor `/health/x` is `/health`. In
-/// a nested axum router the path is what is left of it there.
+/// The path of the URI must be equal to one of them; the query is ignored. Neither `/health/` nor `/health/x` matches
+/// `/health`. In a nested axum router, the path is without the prefix of the nesting.
+///
+/// # Examples
 ///
 /// ```
 /// use http::Request;
 /// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt, paths};
 ///
-/// let key = Global.exempting(paths(["/health", "/ready"]));
+/// let key = Global.exempt_if(paths(["/health", "/ready"]));
 /// let request = Request::builder().uri("/health?full").body(()).unwrap();
 /// assert_eq!(key.extract(&request), Ok(Extracted::Exempt));
 /// ```
-#[doc(alias("whitelist", "allowlist", "skip", "health check"))]
+#[doc(alias("whitelist", "allowlist", "skip"))]
 pub fn paths<I>(paths: I) -> Paths
 where
     I: IntoIterator<Item: Into<String>>,
@@ -80,8 +106,16 @@ where
     }
 }
 
-/// A list of paths, made by [`paths`].
-#[derive(Clone, Debug)]
+/// A predicate that selects requests to a list of paths: made by [`paths`].
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Paths, Predicate, paths};
+///
+/// let probes: Paths = paths(["/health"]);
+/// assert!(!probes.matches(&Request::new(())));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Paths {
     paths: BTreeSet<String>,
 }

@@ -1,4 +1,4 @@
-//! Keys made of what an outer layer found out.
+//! Keys from the extensions of a request.
 
 use std::{any::type_name, fmt, marker::PhantomData};
 
@@ -6,10 +6,16 @@ use http::Request;
 
 use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 
-/// A value in the request's extensions, put there by a layer outside of the limit.
+/// Limits by a value in the request's extensions, which an outer layer inserts.
 ///
-/// Extractors do not wait. A look-up that does (a session, a tenant, a plan) belongs into a
-/// layer further out, which can turn the request away by itself:
+/// Extractors are synchronous. A look-up (of a session, a tenant or a plan) belongs in an outer layer, which can also
+/// reject the request.
+///
+/// A missing value is the server's fault, answered with 500, because the layer that inserts it may have been forgotten. If
+/// requests without a value are valid, insert an `Option`, whose `None` is an ordinary missing key, or add
+/// [`or`](super::KeyExtractorExt::or).
+///
+/// # Examples
 ///
 /// ```
 /// use axum::{Router, extract::Request, middleware::{Next, from_fn}, response::Response, routing::get};
@@ -30,7 +36,7 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 ///     Ok(next.run(request).await)
 /// }
 ///
-/// let by_user = Extension::of(|user: &User| Key::from(user.id));
+/// let by_user = Extension::new(|user: &User| Key::from(user.id));
 /// let app: Router = Router::new()
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(RateLimitLayer::new(TokenBucket::per_hour(1)).key(by_user))
@@ -44,19 +50,16 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 /// # }
 /// # });
 /// ```
-///
-/// A value that is not there is the server's fault, answered with 500: a forgotten layer must
-/// not look like a client's mistake. Where it may be absent, insert an `Option`, whose `None` is an
-/// ordinary missing key, or add [`or`](super::KeyExtractorExt::or).
+#[doc(alias("user", "tenant", "session"))]
 pub struct Extension<T, F> {
     read: F,
     help: OperatorHelp,
     value: PhantomData<fn(&T)>,
 }
 
-impl Extension<(), ()> {
-    /// The key that `read` makes of the extension of its argument's type.
-    pub fn of<T, F, K>(read: F) -> Extension<T, F>
+impl<T, F> Extension<T, F> {
+    /// Creates an extractor of the key that `read` returns for the extension of type `T`.
+    pub fn new<K>(read: F) -> Self
     where
         F: Fn(&T) -> K,
         K: IntoKey,
@@ -66,7 +69,7 @@ impl Extension<(), ()> {
              limit (in axum: added after it)",
             type_name::<T>()
         );
-        Extension {
+        Self {
             read,
             help: OperatorHelp::new(help),
             value: PhantomData,

@@ -1,21 +1,18 @@
-//! What derives a key from a request.
+//! The trait of key extractors.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use super::{Key, MissingKey};
+use super::{Extracted, IntoKey, Key, MissingKey};
 
 /// Derives the key of a request.
 ///
-/// Extractors are synchronous. Where a look-up is needed (a session, a tenant), a
-/// layer outside of the limit does it and puts the result into the request's extensions,
-/// from where [`Extension`](super::Extension) takes it.
+/// Implemented for functions `Fn(&Req) -> T` whose result is [`IntoKey`], and for tuples of extractors, whose keys are
+/// joined. Extractors are synchronous: a look-up (of a session or a tenant) belongs in an outer layer, which puts the result
+/// into the request's extensions for [`Extension`](super::Extension).
 ///
-/// Implemented for functions `Fn(&Req) -> T` of everything that is
-/// [`IntoKey`], and for tuples of extractors, whose keys are joined. A function returns no borrow of
-/// the request, but a [`Key`] made of it, which costs no allocation; a [`MissingKey`] tells the client what to send:
+/// # Examples
+///
+/// A closure. A [`Key`] of borrowed text takes no allocation, and a [`MissingKey`] tells the client what to send:
 ///
 /// ```
 /// use http::Request;
@@ -32,7 +29,39 @@ use super::{Key, MissingKey};
 /// # let _ = layer;
 /// ```
 ///
-/// One that is chosen at run time is shared:
+/// A type of your own, which can have settings, and combines with others through
+/// [`KeyExtractorExt`](super::KeyExtractorExt):
+///
+/// ```
+/// use http::{Request, header::COOKIE};
+/// use tollgate::key::{Extracted, Key, KeyExtractor, KeyExtractorExt, MissingKey};
+///
+/// /// Limits by the value of a cookie.
+/// #[derive(Clone)]
+/// struct Cookie {
+///     name: String,
+/// }
+///
+/// impl<B> KeyExtractor<Request<B>> for Cookie {
+///     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
+///         let cookies = req.headers().get(COOKIE).and_then(|value| value.to_str().ok());
+///         let mut pairs = cookies.unwrap_or_default().split("; ").filter_map(|pair| pair.split_once('='));
+///         match pairs.find(|(name, _)| *name == self.name) {
+///             Some((_, value)) => Ok(Key::from(value).into()),
+///             None => Err(MissingKey::new(format!("there must be a cookie `{}`", self.name))),
+///         }
+///     }
+/// }
+///
+/// impl KeyExtractorExt for Cookie {}
+///
+/// let by_session = Cookie { name: "session".to_owned() }.or_shared("anonymous");
+/// let request = Request::builder().header("cookie", "lang=en; session=8f3a").body(()).unwrap();
+/// assert_eq!(by_session.extract(&request), Ok(Extracted::Key(Key::from("8f3a"))));
+/// assert_eq!(by_session.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("anonymous"))));
+/// ```
+///
+/// An extractor that is chosen at run time:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -53,81 +82,12 @@ use super::{Key, MissingKey};
             `Result<Key, MissingKey>`"
 )]
 pub trait KeyExtractor<Req: ?Sized> {
-    /// The key that `req` is limited under.
+    /// Returns the key of `req`, or exempts it.
     ///
     /// # Errors
     ///
-    /// When the request does not hold what the key is made of.
+    /// Returns an error if the request has no key.
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey>;
-}
-
-/// What an extractor found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extracted {
-    /// The key to limit under.
-    Key(Key),
-    /// This request is not limited.
-    #[doc(alias("unlimited", "skip", "whitelist", "allowlist"))]
-    Exempt,
-}
-
-impl From<Key> for Extracted {
-    fn from(key: Key) -> Self {
-        Self::Key(key)
-    }
-}
-
-/// What a closure may return as a key.
-///
-/// No borrowed text, which a closure cannot return of its request: `Key::from(text)` is a key of it, and costs no
-/// allocation. Types of one's own implement this trait.
-#[diagnostic::on_unimplemented(
-    message = "a key function cannot return `{Self}`",
-    note = "it returns a `Key` (of borrowed text `Key::from(text)`), a `String`, an address, a `u64`, an `Extracted`, \
-            or an `Option` or a `Result<_, MissingKey>` of these"
-)]
-pub trait IntoKey {
-    /// The key, an exemption, or what is missing.
-    ///
-    /// # Errors
-    ///
-    /// When there is no key.
-    fn into_key(self) -> Result<Extracted, MissingKey>;
-}
-
-macro_rules! keys {
-    ($($Type:ty),+) => {$(
-        impl IntoKey for $Type {
-            fn into_key(self) -> Result<Extracted, MissingKey> {
-                Ok(Extracted::Key(self.into()))
-            }
-        }
-    )+};
-}
-
-// Not of everything that is `Into<Key>`: a closure that returns borrowed text would be met by an error about lifetimes,
-// which says nothing of keys.
-keys!(Key, String, u64, IpAddr, Ipv4Addr, Ipv6Addr);
-
-impl IntoKey for Extracted {
-    fn into_key(self) -> Result<Extracted, MissingKey> {
-        Ok(self)
-    }
-}
-
-impl<T: IntoKey> IntoKey for Option<T> {
-    fn into_key(self) -> Result<Extracted, MissingKey> {
-        self.map_or_else(
-            || Err(MissingKey::new("there must be a key in the request")),
-            T::into_key,
-        )
-    }
-}
-
-impl<T: IntoKey> IntoKey for Result<T, MissingKey> {
-    fn into_key(self) -> Result<Extracted, MissingKey> {
-        self.and_then(T::into_key)
-    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -142,27 +102,16 @@ where
     }
 }
 
-/// A shared extractor, perhaps one that was chosen at run time.
+/// A shared extractor, which may be chosen at run time.
 impl<Req: ?Sized, K: KeyExtractor<Req> + ?Sized> KeyExtractor<Req> for Arc<K> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
         (**self).extract(req)
     }
 }
 
-/// One key for everybody: the default.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Global;
-
-impl<Req: ?Sized> KeyExtractor<Req> for Global {
-    #[inline]
-    fn extract(&self, _: &Req) -> Result<Extracted, MissingKey> {
-        Ok(Extracted::Key(Key::GLOBAL))
-    }
-}
-
 macro_rules! tuples {
     ($($name:ident)+) => {
-        /// The joined key of all parts; exempt as soon as one part is.
+        /// The joined key of all parts. The request is exempt if one of the parts is.
         impl<Req: ?Sized, $($name: KeyExtractor<Req>),+> KeyExtractor<Req> for ($($name,)+) {
             fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
                 #[allow(non_snake_case)]

@@ -1,13 +1,14 @@
-//! Closures that take part in combinations.
+//! Closures with the methods of `KeyExtractorExt`.
 
 use std::{any::type_name, fmt};
 
 use super::{Extracted, IntoKey, KeyExtractor, MissingKey};
 
-/// Makes an extractor of a closure, so that it can be combined with others.
+/// Wraps a closure, so that it has the methods of [`KeyExtractorExt`](super::KeyExtractorExt).
 ///
-/// A closure is an extractor by itself; this gives it the methods of
-/// [`KeyExtractorExt`](super::KeyExtractorExt).
+/// A closure that is not combined needs no wrapper: it is a [`KeyExtractor`].
+///
+/// # Examples
 ///
 /// ```
 /// use http::Request;
@@ -29,7 +30,17 @@ where
     FromFn { function }
 }
 
-/// An extractor made of a closure by [`from_fn`].
+/// An extractor that calls a closure: made by [`from_fn`].
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{FromFn, Key, from_fn};
+///
+/// fn by_host() -> FromFn<fn(&Request<()>) -> Option<Key>> {
+///     from_fn(|req| req.uri().host().map(Key::from))
+/// }
+/// # let _ = by_host();
+/// ```
 #[derive(Clone, Copy)]
 pub struct FromFn<F> {
     function: F,

@@ -1,20 +1,21 @@
-//! Keys that clients send in a header.
+//! Keys from a header.
 
 use std::{fmt, sync::Arc};
 
-use http::{HeaderMap, HeaderName, Request, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderName, Request};
 
 use super::{Extracted, Key, KeyExtractor, MissingKey};
 use crate::error::Error;
 
-/// The bytes of a header, of any length, text or not.
+/// Limits by the value of a header, such as an API key.
 ///
-/// Blanks around the value do not count, and an empty value is a missing one. **So is a
-/// header of several lines**: whichever line this took, the service behind might take
-/// another one, and a client could put a fresh key into the one that is limited.
+/// The value may be of any length and any bytes. Blanks around it are ignored, and an empty value counts as missing.
+/// **A header with several lines counts as missing too**: the service might read another line than this extractor, so a
+/// client could put a fresh key into the line that is limited.
 ///
-/// A client may send whatever it likes: limit by a header that is checked, or
-/// limit the unchecked ones by their address as well.
+/// A client may send any value. Limit by a header that an outer layer checks, or limit by address as well.
+///
+/// # Examples
 ///
 /// ```
 /// use http::Request;
@@ -25,8 +26,9 @@ use crate::error::Error;
 /// assert_eq!(by_key.extract(&request), Ok(Extracted::Key(Key::bytes(b"s3cret"))));
 ///
 /// let missing = by_key.extract(&Request::new(())).unwrap_err();
-/// assert_eq!(missing.what(), "there must be one header `x-api-key` with a value");
+/// assert_eq!(missing.detail(), "there must be one header `x-api-key` with a value");
 /// ```
+#[doc(alias = "api key")]
 #[derive(Clone)]
 pub struct Header {
     name: HeaderName,
@@ -34,11 +36,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of this name, in upper or lower case.
+    /// Creates an extractor for the header of this name, which is not case-sensitive.
     ///
     /// # Panics
     ///
-    /// When `name` cannot be a header's name; meant for literals.
+    /// Panics if `name` is not a valid header name. For names from a configuration, use [`try_new`](Self::try_new).
     #[track_caller]
     pub fn new(name: &str) -> Self {
         match Self::try_new(name) {
@@ -47,11 +49,11 @@ impl Header {
         }
     }
 
-    /// The header of this name, in upper or lower case.
+    /// Creates an extractor for the header of this name, which is not case-sensitive.
     ///
     /// # Errors
     ///
-    /// When `name` cannot be a header's name.
+    /// Returns an error if `name` is not a valid header name.
     pub fn try_new(name: &str) -> Result<Self, Error> {
         let name = parse_name(name)?;
         Ok(Self {
@@ -76,50 +78,8 @@ impl fmt::Debug for Header {
     }
 }
 
-/// The token of `Authorization: Bearer …` (RFC 6750 §2.1).
-///
-/// The scheme may be in upper or lower case. The token may hold any bytes but blanks, more
-/// than the RFC allows. It is not checked: whoever sends a fresh token gets a fresh
-/// budget, unless a layer outside of this one turns unknown tokens away.
-///
-/// A request without one is refused with 401 and the challenge `Bearer`.
-///
-/// ```
-/// use http::{Request, StatusCode};
-/// use tollgate::key::{BearerToken, Extracted, Key, KeyExtractor};
-///
-/// let request = Request::builder().header("authorization", "bearer abc").body(()).unwrap();
-/// assert_eq!(BearerToken.extract(&request), Ok(Extracted::Key(Key::bytes(b"abc"))));
-///
-/// let missing = BearerToken.extract(&Request::new(())).unwrap_err();
-/// assert_eq!(missing.status(), StatusCode::UNAUTHORIZED);
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BearerToken;
-
-impl<B> KeyExtractor<Request<B>> for BearerToken {
-    fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-        match only_value(req.headers(), &AUTHORIZATION).and_then(token) {
-            Some(token) => Ok(Extracted::Key(Key::bytes(token))),
-            None => Err(MissingKey::new(
-                "there must be one header `authorization: Bearer` with a token",
-            )
-            .with_challenge("Bearer")),
-        }
-    }
-}
-
-fn token(credentials: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = credentials.split_at_checked("bearer".len())?;
-    let token = rest.trim_ascii_start();
-    let good = scheme.eq_ignore_ascii_case(b"bearer")
-        && token.len() < rest.len()
-        && !token.iter().any(u8::is_ascii_whitespace);
-    good.then_some(token)
-}
-
-/// The value of a header that is there once and not empty.
-fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+/// Returns the value of a header that has exactly one line and is not empty.
+pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut lines = headers.get_all(name).into_iter();
     let value = lines.next()?.as_bytes().trim_ascii();
     (lines.next().is_none() && !value.is_empty()).then_some(value)

@@ -1,23 +1,23 @@
-//! From a request to the key of the client that sent it.
+//! Keys of clients, and the extractors that derive them from requests.
 //!
 //! # Which key?
 //!
-//! | who is limited | key |
+//! | to limit | key |
 //! |---|---|
 //! | everybody together | [`Global`], the default |
 //! | clients that connect directly, by address | [`PeerIp`] |
 //! | clients behind proxies that write `X-Forwarded-For` | [`ForwardedFor::trusting`] |
-//! | … that write `Forwarded` (RFC 7239) | [`Forwarded::trusting`] |
-//! | … that write a header of their own | [`ForwardedFor::in_header`] |
+//! | clients behind proxies that write `Forwarded` (RFC 7239) | [`Forwarded::trusting`] |
+//! | clients behind proxies that write another header | [`ForwardedFor::in_header`] |
 //! | holders of an API key or a token | [`Header`], [`BearerToken`] |
-//! | users, tenants, plans: whatever takes a look-up | [`Extension`], filled by an outer layer |
+//! | users, tenants or plans, after a look-up | [`Extension`], filled by an outer layer |
 //! | a path or a method | [`Path`], [`Method`] |
 #![cfg_attr(feature = "axum", doc = "| a route of axum | [`MatchedPath`] |")]
 //! | several of these at once: each user on each route | a tuple, as in `(PeerIp::new(), Method)` |
 //! | anything else | a closure <code>\|req: &Request\<Body>\| …</code>, combined by [`from_fn`] |
 //!
-//! A request without a key is refused with 400, or with 500 where the server is at fault.
-//! [`KeyExtractorExt`] says what to do instead, and exempts requests:
+//! A request without a key is refused with 400, or with 500 if the server is at fault. The methods of [`KeyExtractorExt`]
+//! choose something else, and exempt requests:
 //!
 //! ```
 //! use http::Request;
@@ -25,27 +25,34 @@
 //!
 //! let key = Header::new("x-api-key")
 //!     .or_shared("anonymous")
-//!     .exempting(paths(["/health"]));
+//!     .exempt_if(paths(["/health"]));
 //!
 //! let anonymous = Request::new(());
 //! assert_eq!(key.extract(&anonymous), Ok(Extracted::Key(Key::shared("anonymous"))));
 //! ```
 //!
-//! Only what the client cannot choose limits it. Addresses are believed where the setting says so;
-//! headers and tokens are as good as the check behind them.
+//! A key limits a client only if the client cannot forge it. Addresses in headers are used only as far as proxies are
+//! trusted; other headers and tokens are as reliable as the check behind them.
 
+mod bearer_token;
 mod client_ip;
-mod compose;
+mod combinators;
 mod exempt;
-mod ext;
 mod extension;
+mod extracted;
 mod extractor;
+mod extractor_ext;
 mod from_fn;
+mod global;
 mod header;
-mod help;
-mod missing;
+mod into_key;
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod key;
+mod key_kind;
+mod key_text;
+mod missing_key;
+mod operator_help;
 mod target;
-mod value;
 
 #[doc(no_inline)]
 pub use ipnet::IpNet;
@@ -53,16 +60,20 @@ pub use ipnet::IpNet;
 #[cfg(feature = "axum")]
 pub use self::target::MatchedPath;
 pub use self::{
+    bearer_token::BearerToken,
     client_ip::{Forwarded, ForwardedFor, PeerIp},
-    compose::{Exempting, Labelled, Or, OrExempt, OrRefuse, OrShared, Tagged},
+    combinators::{ExemptIf, Labelled, Or, OrExempt, OrRefuse, OrShared, Tagged},
     exempt::{Paths, Predicate, cors_preflight, paths},
-    ext::KeyExtractorExt,
     extension::Extension,
-    extractor::{Extracted, Global, IntoKey, KeyExtractor},
+    extracted::Extracted,
+    extractor::KeyExtractor,
+    extractor_ext::KeyExtractorExt,
     from_fn::{FromFn, from_fn},
-    header::{BearerToken, Header},
-    help::OperatorHelp,
-    missing::MissingKey,
+    global::Global,
+    header::Header,
+    into_key::IntoKey,
+    key::Key,
+    missing_key::MissingKey,
+    operator_help::OperatorHelp,
     target::{Method, Path},
-    value::Key,
 };

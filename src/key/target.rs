@@ -1,13 +1,25 @@
-//! Keys made of what a request asks for.
+//! Keys from the target of a request: its method, its path, its route.
 
 use http::Request;
 
 use super::{Extracted, KeyExtractor, MissingKey};
 
-/// The request's method.
+/// Limits by the method of the request.
 ///
-/// Mostly a part of a joined key, as in `(PeerIp::new(), Method)`.
-#[derive(Clone, Copy, Debug, Default)]
+/// Most useful as a part of a joined key.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, Header, Key, KeyExtractor, Method};
+///
+/// let key = (Header::new("x-api-key"), Method);
+/// let request = Request::builder().method("PUT").header("x-api-key", "s3cret").body(()).unwrap();
+/// let joined = Key::join([Key::bytes(b"s3cret"), Key::from("PUT")]);
+/// assert_eq!(key.extract(&request), Ok(Extracted::Key(joined)));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Method;
 
 impl<B> KeyExtractor<Request<B>> for Method {
@@ -16,12 +28,14 @@ impl<B> KeyExtractor<Request<B>> for Method {
     }
 }
 
-/// The path of the URI as it was sent, without the query.
+/// Limits by the path of the URI, as it was sent and without the query.
 ///
-/// A client can spell one path in many ways (`/a`, `/a/`, `/%61`) and invent others, each
-/// with a budget of its own. To limit a route, use
+/// A client can write one path in several ways (`/a`, `/a/`, `/%61`) and invent others, each
+/// with its own budget. To limit a route, use
 #[cfg_attr(feature = "axum", doc = "[`MatchedPath`].")]
 #[cfg_attr(not(feature = "axum"), doc = "`MatchedPath` (feature `axum`).")]
+///
+/// # Examples
 ///
 /// ```
 /// use http::Request;
@@ -30,7 +44,7 @@ impl<B> KeyExtractor<Request<B>> for Method {
 /// let request = Request::builder().uri("/search?q=rust").body(()).unwrap();
 /// assert_eq!(Path.extract(&request), Ok(Extracted::Key(Key::from("/search"))));
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path;
 
 impl<B> KeyExtractor<Request<B>> for Path {
@@ -39,14 +53,33 @@ impl<B> KeyExtractor<Request<B>> for Path {
     }
 }
 
-/// The route that matched, such as `/users/{id}`, from axum's extension of that name.
+/// Limits by the route that matched, such as `/users/{id}`, from axum's extension `MatchedPath`.
 ///
-/// axum matches before it calls a layer added with `Router::layer`. Requests without a
-/// route (a fallback, a layer around the whole router) share the key
-/// `Key::shared("unmatched")`, so that made-up paths win nothing.
+/// axum matches the route before it calls a layer added with `Router::layer`. Requests without a route (a fallback, or a
+/// layer around the whole router) share the key `Key::shared("unmatched")`, so a client gains nothing by inventing paths.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, body::Body, extract::Request, routing::get};
+/// use tollgate::{RateLimitLayer, TokenBucket, key::MatchedPath};
+/// use tower::ServiceExt;
+///
+/// let app: Router = Router::new()
+///     .route("/users/{id}", get(|| async { "user" }))
+///     .layer(RateLimitLayer::new(TokenBucket::per_hour(1)).key(MatchedPath));
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// for (path, status) in [("/users/1", 200), ("/users/2", 429)] {
+///     let request = Request::get(path).body(Body::empty()).unwrap();
+///     assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+/// }
+/// # });
+/// ```
+#[doc(alias("route", "endpoint"))]
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MatchedPath;
 
 #[cfg(feature = "axum")]

@@ -53,7 +53,7 @@ impl<L, S, R> Config<L, S, R> {
         &self,
         req: &mut Req,
         outcome: impl FnOnce() -> Outcome,
-    ) -> Option<R::Mark>
+    ) -> Option<R::Annotation>
     where
         R: Respond<Req, Res, Err>,
     {

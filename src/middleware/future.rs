@@ -61,7 +61,7 @@ pin_project! {
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
     {
-        Calling { #[pin] future: Svc::Future, mark: Option<R::Mark> },
+        Calling { #[pin] future: Svc::Future, mark: Option<R::Annotation> },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
         Pending { call: BoxedCall<Svc, Req, L, S, R> },
     }
@@ -75,7 +75,7 @@ where
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
     #[inline]
-    pub(super) fn calling(future: Svc::Future, mark: Option<R::Mark>) -> Self {
+    pub(super) fn calling(future: Svc::Future, mark: Option<R::Annotation>) -> Self {
         let state = State::Calling { future, mark };
         Self { state }
     }

@@ -40,7 +40,7 @@ pin_project! {
         config: Arc<Config<L, S, R>>,
         asks: OwnedAsks<L::Rule>,
         #[pin]
-        stage: Stage<S::Answer, R::Mark>,
+        stage: Stage<S::Answer, R::Annotation>,
     }
 
     impl<Svc, Req, L, S, R> PinnedDrop for PendingCall<Svc, Req, L, S, R>
@@ -83,7 +83,7 @@ where
 {
     Called {
         future: Svc::Future,
-        mark: Option<R::Mark>,
+        mark: Option<R::Annotation>,
     },
     Answered(Answer<Svc, Req>),
 }
@@ -128,7 +128,7 @@ where
         call: (Svc, Req),
         config: &Arc<Config<L, S, R>>,
         asks: &[Ask<'_, L::Rule>],
-        stage: Stage<S::Answer, R::Mark>,
+        stage: Stage<S::Answer, R::Annotation>,
     ) -> Pin<Box<Self>> {
         Box::pin(Self {
             call: Some(call),

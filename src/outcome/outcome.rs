@@ -28,7 +28,7 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
 /// let service = ServiceBuilder::new()
-///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).named("api").key(Global.exempting(paths(["/health"]))))
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).named("api").key(Global.exempt_if(paths(["/health"]))))
 ///     .service(service_fn(async |request: Request<()>| {
 ///         let outcome = request.extensions().get::<Outcome>().cloned().unwrap_or_default();
 ///         let body = match outcome.get("api") {

@@ -1,19 +1,21 @@
-//! Pacing of work: pull when it is allowed, neither drop nor exceed.
+//! Pacing of work that a program pulls by itself.
 //!
-//! A layer answers requests that come when they like; who pulls its work itself never needs to be refused. No HTTP
-//! here, no keys, no store: a [`Pacer`] is one rule and one budget.
+//! A layer refuses requests that arrive too fast. A worker that pulls its work can wait instead, so that it drops no job and
+//! never exceeds its rate. A [`Pacer`] is one rule and one budget, without HTTP, keys or a store.
 //!
 //! | | for | feature |
 //! |---|---|---|
 //! | [`Pacer::can_do_work`], [`Pacer::spend`] | loops that have the time at hand: simulations, event loops, threads | |
-//! | [`Quanta`] | the arithmetic of serving many senders in turn | |
-//! | `Pacer::until_ready`, `until_ready_for` | tasks that pull: served in the order in which they came | `tokio` |
-//! | `Pacer::stream`, `stream_by` | a stream whose items may come no faster than that | `tokio` |
-//! | `Turns` | one task that serves many senders, each in its quantum | `tokio` |
+//! | [`RoundRobin`] | the time slices of many senders, computed | |
+//! | `Pacer::until_ready`, `until_ready_for` | tasks that wait, served in the order of arrival | `tokio` |
+//! | `Pacer::stream`, `stream_by` | a stream whose items come no faster than the rule allows | `tokio` |
+//! | `Turns` | one task that serves many senders in turn | `tokio` |
 //!
-//! Every [`Algorithm`](crate::algorithm::Algorithm) can pace. A [`TokenBucket`](crate::TokenBucket) lets its burst go
-//! at once and is even from then on; with a burst of 1 it is even from the beginning. A rule that answers with delays
-//! spaces; windows deliver in lumps.
+//! Every [`Algorithm`](crate::algorithm::Algorithm) can pace. A [`TokenBucket`](crate::TokenBucket) lets its burst pass at
+//! once and is even from then on; with a burst of 1 it is even from the start. A rule that delays spaces its calls evenly;
+//! windows let them pass in bursts.
+//!
+//! # Examples
 //!
 //! ```
 //! use tollgate::{Timestamp, TokenBucket, pace::Pacer};
@@ -24,37 +26,37 @@
 //!
 //! let done: Vec<_> = (0..12).filter(|millis| pacer.can_do_work(at(*millis))).collect();
 //! assert_eq!(done, [0, 5, 10]);
-//! ```
+//! ``````
 //!
-//! # How exact the waiting is
+//! # Accuracy
 //!
-//! Decisions are as exact as the rule, by the pacer's clock. Sleeping is tokio's: its timer wakes at whole
-//! milliseconds and never early, so what is waited for comes up to a millisecond late, and later on a busy machine.
+//! Decisions are as exact as the rule, by the pacer's clock. Sleeps are tokio's: its timer wakes at whole milliseconds and
+//! never early, so a wait ends up to a millisecond late, and later on a busy machine.
 //!
-//! - A bucket with some burst makes up for that. One without any cannot: it never exceeds its rate, and falls a little
-//!   short of it, which is felt where an interval is not much longer than a millisecond.
-//! - A rule that delays counts its next departure from the one that it told. At intervals above a millisecond the
-//!   rate is kept, and two departures can lie closer together than told, by as much as the first one was late. At
-//!   shorter ones it falls short too, for nothing is saved up.
+//! - A bucket with a burst catches up on that. A bucket without one cannot: it never exceeds its rate, and falls a little
+//!   short of it, noticeably at intervals not much longer than a millisecond.
+//! - A rule that delays counts its next departure from the previous scheduled one. At intervals above a millisecond the rate
+//!   is kept, and the interval between two departures can be shorter than scheduled by the delay of the first one. At
+//!   shorter intervals it falls short too, because it saves up nothing.
 
 #[cfg(feature = "tokio")]
-mod never;
+mod never_ready;
 mod pacer;
-mod quantum;
-#[cfg(feature = "tokio")]
-mod ready;
+mod round_robin;
 #[cfg(feature = "tokio")]
 mod stream;
 #[cfg(feature = "tokio")]
 mod turns;
+#[cfg(feature = "tokio")]
+mod until_ready;
 
 #[cfg(feature = "tokio")]
 pub use self::{
-    never::NeverReady,
-    stream::{Paced, PacedBy},
+    never_ready::NeverReady,
+    stream::{PacedStream, PacedStreamBy},
     turns::Turns,
 };
 pub use self::{
     pacer::Pacer,
-    quantum::{Quanta, Turn},
+    round_robin::{RoundRobin, Turn},
 };

@@ -1,4 +1,4 @@
-//! One budget, and who may spend of it now.
+//! One rule and one budget.
 
 use std::{
     fmt,
@@ -12,16 +12,17 @@ use crate::{
     time::{Clock, SystemClock, Timestamp},
 };
 
-/// One rule and one budget, for workers that pull when they may.
+/// One rule and one budget, for a worker that should wait rather than drop jobs.
 ///
-/// Clones share the budget. What is spent is always spent for work that goes on at once: a rule that would
-/// [delay](crate::Verdict::Delay) a cost is asked again later, or waited for, and charged only then.
+/// Clones share the budget. A cost is charged only when its work can start at once. If the rule would
+/// [delay](crate::Verdict::Delay) it, nothing is charged until the delay is over.
 ///
-/// # Who waits comes first
+/// # Order
 ///
-/// With the feature `tokio`, tasks can wait for the budget (`until_ready`). They are served in the order in which
-/// they came, whatever they spend, and as long as one of them waits, [`can_do_work`](Self::can_do_work) and
-/// [`spend`](Self::spend) let nobody overtake it.
+/// With the feature `tokio`, tasks can wait for the budget (`until_ready`). They are served in the order of arrival,
+/// whatever they spend. While one of them waits, [`can_do_work`](Self::can_do_work) and [`spend`](Self::spend) spend nothing.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket, pace::Pacer};
@@ -36,7 +37,7 @@ use crate::{
 /// let wait = pacer.look(noon).retry_after().unwrap();
 /// assert!(pacer.can_do_work(noon.saturating_add(wait)));
 /// ```
-#[doc(alias("throttle", "traffic shaping"))]
+#[doc(alias("throttle", "delay", "leaky bucket", "spacing"))]
 pub struct Pacer<A: Algorithm, C = SystemClock> {
     shared: Arc<Shared<A, C>>,
 }
@@ -45,20 +46,20 @@ struct Shared<A: Algorithm, C> {
     rule: A,
     clock: C,
     state: Mutex<Option<A::State>>,
-    /// Held by the first of those who wait; it is given on in the order of arrival. Nobody else spends then.
+    /// Locked by the first waiting task, in the order of arrival. Nobody else spends while it is locked.
     #[cfg(feature = "tokio")]
-    line: tokio::sync::Mutex<()>,
+    queue: tokio::sync::Mutex<()>,
 }
 
 impl<A: Algorithm> Pacer<A> {
-    /// An unused budget under `rule`, by the [`SystemClock`].
+    /// Creates an unused budget under `rule`, with the [`SystemClock`].
     pub fn new(rule: A) -> Self {
         Self::with_clock(rule, SystemClock::new())
     }
 }
 
 impl<A: Algorithm, C: Clock> Pacer<A, C> {
-    /// An unused budget under `rule`, by another clock.
+    /// Creates an unused budget under `rule`, with another clock.
     pub fn with_clock(rule: A, clock: C) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -66,26 +67,27 @@ impl<A: Algorithm, C: Clock> Pacer<A, C> {
                 clock,
                 state: Mutex::new(None),
                 #[cfg(feature = "tokio")]
-                line: tokio::sync::Mutex::default(),
+                queue: tokio::sync::Mutex::default(),
             }),
         }
     }
 }
 
 impl<A: Algorithm, C> Pacer<A, C> {
-    /// Spends one unit and says `true`, if that may be done at `now` without waiting.
+    /// Spends one unit and returns `true` if that is allowed at `now` without waiting.
     ///
-    /// `false` spends nothing. Reads no clock: the time is what the caller says.
+    /// If it returns `false`, nothing was spent. Reads no clock.
     pub fn can_do_work(&self, now: Timestamp) -> bool {
         self.spend(now, Cost::ONE).is_some()
     }
 
-    /// Spends `cost`, if that may be done at `now` without waiting; `None` spends nothing.
+    /// Spends `cost` if that is allowed at `now` without waiting.
     ///
-    /// The decision tells what remains, and the class of the admission. Reads no clock.
+    /// Returns the decision, with the remaining units and the class. If it returns `None`, nothing was spent. Reads no
+    /// clock.
     pub fn spend(&self, now: Timestamp, cost: Cost) -> Option<Decision> {
         let mut state = self.state();
-        // Who takes the head of the line from here on has to wait for the state.
+        // A task that starts to wait after this check waits for the lock of the state.
         if self.is_awaited() {
             return None;
         }
@@ -93,12 +95,10 @@ impl<A: Algorithm, C> Pacer<A, C> {
         (decision.is_admitted() && !is_delayed(&decision)).then_some(decision)
     }
 
-    /// How the budget stands at `now`. Changes nothing, and reads no clock.
+    /// Returns the state of the budget at `now`, without spending. Reads no clock.
     ///
-    /// `retry_after` is the wait after which [`can_do_work`](Self::can_do_work) says `true`, if nobody else comes or
-    /// waits already. What a rule would delay is told as a refusal; what `remaining` tells then may be spent only
-    /// after a wait.
-    #[doc(alias("peek", "dry run"))]
+    /// `retry_after` is the wait after which [`can_do_work`](Self::can_do_work) returns `true`, if nobody else spends or
+    /// waits. A delay of the rule is returned as a refusal; its `remaining` units can be spent only after the wait.
     pub fn look(&self, now: Timestamp) -> Decision {
         let look = self.shared.rule.look(self.state().as_ref(), now);
         if is_delayed(&look) {
@@ -108,12 +108,12 @@ impl<A: Algorithm, C> Pacer<A, C> {
         }
     }
 
-    /// The rule.
+    /// Returns the rule.
     pub fn rule(&self) -> &A {
         &self.shared.rule
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &C {
         &self.shared.clock
     }
@@ -123,7 +123,7 @@ impl<A: Algorithm, C> Pacer<A, C> {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Spends `cost` if it need not wait; otherwise the decision says how long, and nothing is spent.
+    /// Spends `cost` if it need not wait. Otherwise spends nothing, and the decision contains the wait.
     pub(super) fn spend_at_once(
         &self,
         state: &mut Option<A::State>,
@@ -131,8 +131,8 @@ impl<A: Algorithm, C> Pacer<A, C> {
         cost: Cost,
     ) -> Decision {
         let rule = &self.shared.rule;
-        // A state can be as long as a log, so it is copied only where the step may answer with a delay: a look tells
-        // that of one unit. Settling back would do without a copy, but not exactly under all rules.
+        // A state can be as long as a log, so it is copied only if the step may return a delay, which a look determines
+        // for one unit. Settling the charge to 0 would need no copy, but is not exact under all rules.
         let may_delay = cost > Cost::ONE || is_delayed(&rule.look(state.as_ref(), now));
         let before = may_delay.then(|| state.clone());
         let decision = rule.step(state, now, cost).decision();
@@ -144,7 +144,7 @@ impl<A: Algorithm, C> Pacer<A, C> {
 
     #[cfg(feature = "tokio")]
     fn is_awaited(&self) -> bool {
-        self.shared.line.try_lock().is_err()
+        self.shared.queue.try_lock().is_err()
     }
 
     #[cfg(not(feature = "tokio"))]
@@ -152,14 +152,14 @@ impl<A: Algorithm, C> Pacer<A, C> {
         false
     }
 
-    /// Waits to be the first in line, until the guard is dropped.
+    /// Waits to be the first in the queue. The guard keeps the place until it is dropped.
     #[cfg(feature = "tokio")]
-    pub(super) async fn head_of_line(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.shared.line.lock().await
+    pub(super) async fn head_of_queue(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.shared.queue.lock().await
     }
 }
 
-/// How long to wait for what is admitted, but not at once.
+/// Returns the wait of a delayed admission.
 pub(super) fn delay(decision: &Decision) -> Option<Duration> {
     decision.delay().filter(|wait| !wait.is_zero())
 }

@@ -1,4 +1,4 @@
-//! A stream whose items come no faster than allowed.
+//! Streams whose items come no faster than a rule allows.
 
 use std::{
     fmt,
@@ -18,7 +18,9 @@ use crate::{
 };
 
 impl<A: Algorithm, C> Pacer<A, C> {
-    /// The items of `inner`, one unit each, no faster than allowed.
+    /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs one unit.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use futures_util::{StreamExt, stream};
@@ -33,20 +35,40 @@ impl<A: Algorithm, C> Pacer<A, C> {
     /// assert_eq!(begun.elapsed().as_millis(), 400);
     /// # }
     /// ```
-    pub fn stream<S: Stream>(&self, inner: S) -> Paced<S, A, C> {
-        Paced {
+    pub fn stream<S: Stream>(&self, inner: S) -> PacedStream<S, A, C> {
+        PacedStream {
             paced: self.stream_by(inner, |_| Cost::ONE),
             left: None,
         }
     }
 
-    /// The items of `inner`, no faster than allowed, where each one costs what `cost_of` says.
-    pub fn stream_by<S, F>(&self, inner: S, cost_of: F) -> PacedBy<S, A, C, F>
+    /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs `cost_of(&item)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_util::{StreamExt, stream};
+    /// use tollgate::{Cost, TokenBucket, time::TokioClock, pace::Pacer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// // 1000 bytes a second.
+    /// let pacer = Pacer::with_clock(TokenBucket::per_second(1000), TokioClock::new());
+    /// let chunks = stream::iter([vec![0; 1000], vec![0; 1001], vec![0; 500]]);
+    /// let mut paced = pacer.stream_by(chunks, |chunk| Cost::new(chunk.len() as u64).unwrap_or(Cost::ONE));
+    /// assert!(paced.next().await.unwrap().is_ok());
+    /// // Above the burst, so it can never pass.
+    /// let never = paced.next().await.unwrap().unwrap_err();
+    /// assert_eq!(never.into_item().len(), 1001);
+    /// assert!(paced.next().await.unwrap().is_ok());
+    /// # }
+    /// ```
+    pub fn stream_by<S, F>(&self, inner: S, cost_of: F) -> PacedStreamBy<S, A, C, F>
     where
         S: Stream,
         F: FnMut(&S::Item) -> Cost,
     {
-        PacedBy {
+        PacedStreamBy {
             inner,
             pacer: self.clone(),
             cost_of,
@@ -57,19 +79,33 @@ impl<A: Algorithm, C> Pacer<A, C> {
 
 type Wait = Pin<Box<dyn Future<Output = Result<Decision, NeverReady>> + Send>>;
 
-/// An item that waits for its permission.
+/// An item that waits for its units.
 struct Held<T> {
     item: T,
     wait: Wait,
 }
 
 pin_project! {
-    /// A stream at the pace of a [`Pacer`], where each item has its own cost: see [`Pacer::stream_by`].
+    /// A stream paced by a [`Pacer`], with a cost for each item: made by [`Pacer::stream_by`].
     ///
-    /// All that [`Paced`] says holds here. An item whose cost can never pass is an error, which
-    /// [brings it back](NeverReady::into_item); the stream goes on behind it.
+    /// The details are those of [`PacedStream`]. An item whose cost can never pass is an error that
+    /// [contains the item](NeverReady::into_item); the stream continues after it.
+    ///
+    /// ```
+    /// use futures_util::stream::{Iter, iter};
+    /// use tollgate::{Cost, TokenBucket, pace::{Pacer, PacedStreamBy}, time::SystemClock};
+    ///
+    /// type Chunks = Iter<std::vec::IntoIter<Vec<u8>>>;
+    /// type Paced = PacedStreamBy<Chunks, TokenBucket, SystemClock, fn(&Vec<u8>) -> Cost>;
+    ///
+    /// fn paced(chunks: Vec<Vec<u8>>) -> Paced {
+    ///     let pacer = Pacer::new(TokenBucket::per_second(1000));
+    ///     pacer.stream_by(iter(chunks), |chunk| Cost::new(chunk.len() as u64).unwrap_or_default())
+    /// }
+    /// # assert_eq!(paced(vec![vec![7]]).into_parts().1, None);
+    /// ```
     #[must_use = "streams do nothing unless polled"]
-    pub struct PacedBy<S: Stream, A: Algorithm, C, F> {
+    pub struct PacedStreamBy<S: Stream, A: Algorithm, C, F> {
         #[pin]
         inner: S,
         pacer: Pacer<A, C>,
@@ -78,14 +114,14 @@ pin_project! {
     }
 }
 
-impl<S: Stream, A: Algorithm, C, F> PacedBy<S, A, C, F> {
-    /// The inner stream, and the item that was waiting for its permission.
+impl<S: Stream, A: Algorithm, C, F> PacedStreamBy<S, A, C, F> {
+    /// Returns the inner stream, and the item that was waiting for its units.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         (self.inner, self.held.map(|held| held.item))
     }
 }
 
-impl<S, A, C, F> Stream for PacedBy<S, A, C, F>
+impl<S, A, C, F> Stream for PacedStreamBy<S, A, C, F>
 where
     S: Stream,
     A: Algorithm<State: Send> + Send + Sync + 'static,
@@ -123,51 +159,65 @@ where
     }
 }
 
-impl<S: Stream, A: Algorithm, C, F> fmt::Debug for PacedBy<S, A, C, F> {
+impl<S: Stream, A: Algorithm, C, F> fmt::Debug for PacedStreamBy<S, A, C, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacedBy")
+        f.debug_struct("PacedStreamBy")
             .field("holds_an_item", &self.held.is_some())
             .finish_non_exhaustive()
     }
 }
 
 pin_project! {
-    /// A stream at the pace of a [`Pacer`], one unit for each item: see [`Pacer::stream`].
+    /// A stream paced by a [`Pacer`], with one unit for each item: made by [`Pacer::stream`].
     ///
-    /// # Item first, then permission
+    /// # Order
     ///
-    /// One item is taken from the inner stream, then its permission is waited for, in the line of all who wait for
-    /// this pacer; the next item is not asked for before this one is gone. So a unit is spent when its item is
-    /// yielded: an idle stream holds no permission, which it would use together with the next one, and the end of a
-    /// stream wastes none. The price is one item that is kept here; [`into_parts`](Self::into_parts) gives it back.
+    /// The stream takes one item from the inner stream, then waits for its unit in the pacer's queue. It takes the next
+    /// item only after it has yielded this one. So a unit is spent when its item is yielded: an idle stream holds no unit
+    /// in advance, and the end of a stream wastes none. The stream therefore buffers one item, which
+    /// [`into_parts`](Self::into_parts) returns.
     ///
     /// # Cancellation
     ///
-    /// Dropped, it has spent nothing for the item that it keeps. While it keeps one and is not polled, it
-    /// may hold up those behind it in line.
+    /// A dropped stream has spent nothing for its buffered item. A stream that has one and is not polled may block the
+    /// tasks behind it in the queue.
     ///
     /// # End
     ///
-    /// It ends with the inner stream. It also ends where the rule will never let a unit pass again, which no rule of
-    /// this crate says; what is left is in [`into_parts`](Self::into_parts).
+    /// The stream ends with the inner stream. It also ends if the rule can never let a unit pass again, which no rule of
+    /// this crate does; [`into_parts`](Self::into_parts) then returns the remaining item.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_util::{StreamExt, stream};
+    /// use tollgate::{TokenBucket, pace::{Pacer, PacedStream}, time::TokioClock};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let pacer = Pacer::with_clock(TokenBucket::per_second(10), TokioClock::new());
+    /// let mut jobs: PacedStream<_, _, _> = pacer.stream(stream::iter(["a", "b"]));
+    /// assert_eq!(jobs.next().await, Some("a"));
+    /// # }
+    /// ```
     #[must_use = "streams do nothing unless polled"]
-    pub struct Paced<S: Stream, A: Algorithm, C> {
+    pub struct PacedStream<S: Stream, A: Algorithm, C> {
         #[pin]
-        paced: PacedBy<S, A, C, fn(&S::Item) -> Cost>,
-        // The item that will never pass.
+        paced: PacedStreamBy<S, A, C, fn(&S::Item) -> Cost>,
+        // The item that can never pass.
         left: Option<S::Item>,
     }
 }
 
-impl<S: Stream, A: Algorithm, C> Paced<S, A, C> {
-    /// The inner stream, and the item that was waiting for its permission.
+impl<S: Stream, A: Algorithm, C> PacedStream<S, A, C> {
+    /// Returns the inner stream, and the item that was waiting for its units.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         let (inner, held) = self.paced.into_parts();
         (inner, self.left.or(held))
     }
 }
 
-impl<S, A, C> Stream for Paced<S, A, C>
+impl<S, A, C> Stream for PacedStream<S, A, C>
 where
     S: Stream,
     A: Algorithm<State: Send> + Send + Sync + 'static,
@@ -196,9 +246,9 @@ where
     }
 }
 
-impl<S: Stream, A: Algorithm, C> fmt::Debug for Paced<S, A, C> {
+impl<S: Stream, A: Algorithm, C> fmt::Debug for PacedStream<S, A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paced")
+        f.debug_struct("PacedStream")
             .field("paced", &self.paced)
             .finish_non_exhaustive()
     }

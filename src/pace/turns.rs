@@ -1,21 +1,23 @@
-//! One turn after the other, as time goes by.
+//! Turns of a round robin, awaited one after the other.
 
 use tokio::time::sleep;
 
-use super::{Quanta, Turn};
+use super::{RoundRobin, Turn};
 use crate::time::{Clock, Timestamp};
 
-/// The turns of [`Quanta`] one after the other, for a task that serves all senders.
+/// The turns of a [`RoundRobin`] one after the other, for a task that serves all senders.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, time::{Clock, TokioClock}, pace::{Pacer, Quanta, Turns}};
+/// use tollgate::{TokenBucket, time::{Clock, TokioClock}, pace::{Pacer, RoundRobin, Turns}};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let clock = TokioClock::new();
 /// let pacers = [1, 2, 3, 4].map(|limit| Pacer::with_clock(TokenBucket::per_second(limit), clock));
-/// let mut turns = Turns::new(Quanta::new(Duration::from_secs(1), pacers.len()), clock);
+/// let mut turns = Turns::new(RoundRobin::new(Duration::from_secs(1), pacers.len()), clock);
 /// let mut sent = [0; 4];
 /// for _ in 0..40 {
 ///     let turn = turns.next_turn().await;
@@ -29,49 +31,53 @@ use crate::time::{Clock, Timestamp};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Turns<C> {
-    quanta: Quanta,
+    schedule: RoundRobin,
     clock: C,
-    /// When the next turn begins that was not given yet.
+    /// The beginning of the next turn that was not returned yet.
     due: Timestamp,
 }
 
 impl<C: Clock> Turns<C> {
-    /// The turns that begin from now on, by `clock`.
-    pub fn new(quanta: Quanta, clock: C) -> Self {
-        let due = quanta.turn(clock.now()).ends;
-        Self { quanta, clock, due }
+    /// Creates the turns that begin from now on, by `clock`.
+    pub fn new(schedule: RoundRobin, clock: C) -> Self {
+        let due = schedule.turn(clock.now()).ends;
+        Self {
+            schedule,
+            clock,
+            due,
+        }
     }
 
-    /// Goes on with other quanta, as when senders come or go.
+    /// Switches to another schedule, for example when senders come or go.
     ///
-    /// The turn that was given last keeps its end; the next one is that which the other quanta have there, or the
-    /// rest of it.
-    pub fn set_quanta(&mut self, quanta: Quanta) {
-        self.quanta = quanta;
+    /// The last returned turn keeps its end. The next one is the turn of the new schedule at that instant, or the rest of
+    /// it.
+    pub fn set_schedule(&mut self, schedule: RoundRobin) {
+        self.schedule = schedule;
     }
 
-    /// Waits for the next turn: never the same one twice, and never one that is over.
+    /// Waits for the next turn. No turn is returned twice, or after its end.
     ///
-    /// Late by more than the rest of a quantum, because the work took longer or the task was not woken in time, it
-    /// gives the turn that it is then, and [`missed`](Turn::missed) says how many were left out. Tokio's timer wakes
-    /// at whole milliseconds, so quanta that are not longer than a few of them are missed regularly. Where the clock
-    /// steps back, it waits until that has caught up.
+    /// If the work of a turn took too long, or the task was woken late, turns may have passed. The current turn is then
+    /// returned, and [`missed`](Turn::missed) is the number of turns that were skipped. Tokio's timer wakes at whole
+    /// milliseconds, so slices of a few milliseconds are missed regularly. If the clock steps back, the future waits until
+    /// it has caught up.
     ///
     /// # Cancellation
     ///
-    /// A future that is dropped before it is ready takes no turn.
+    /// A future that is dropped before it is ready skips no turn.
     ///
     /// # Panics
     ///
-    /// Where it has to sleep outside of a tokio runtime with time.
+    /// Panics if it has to sleep outside of a tokio runtime with time.
     pub async fn next_turn(&mut self) -> Turn {
         loop {
             let now = self.clock.now();
             let early = self.due.saturating_since(now);
             if early.is_zero() {
                 let turn = Turn {
-                    missed: self.quanta.between(self.due, now),
-                    ..self.quanta.turn(now)
+                    missed: self.schedule.between(self.due, now),
+                    ..self.schedule.turn(now)
                 };
                 self.due = turn.ends;
                 return turn;

@@ -1,20 +1,34 @@
-//! What refusals carry as their body.
+//! The bodies of refusals.
 
 use std::fmt;
 
 use http::response::Parts;
 
-use super::{problem::ProblemBody, refusal::Refusal};
+use super::{problem_body::ProblemBody, refusal::Refusal};
 
-/// Makes the body of a refusal; closed to other crates, who give [`Http::body`](super::Http::body) a closure.
+/// Makes the body of a refusal.
+///
+/// This trait is sealed: pass a closure to [`Http::body`](super::Http::body) for a body of your own.
 ///
 /// | | bodies |
 /// |---|---|
-/// | [`ProblemBody`] | all that are `From<String>` |
-/// | [`EmptyBody`] | all that are `Default` |
-/// | [`BodyFn`] | what its closure returns |
+/// | [`ProblemBody`] | types that are `From<String>` |
+/// | [`EmptyBody`] | types that are `Default` |
+/// | [`BodyFn`] | the type that its closure returns |
+///
+/// As a bound, for a function that takes any of the three:
+///
+/// ```
+/// use tollgate::respond::{Http, MakeBody};
+///
+/// fn check<M: MakeBody<String>>(_: &Http<M>) {}
+///
+/// check(&Http::new());
+/// check(&Http::empty());
+/// check(&Http::body(|refusal, _| refusal.to_string()));
+/// ```
 pub trait MakeBody<B>: sealed::Sealed {
-    /// The body of `refusal`, and the fields that describe it in `parts`.
+    /// Returns the body of `refusal`, and sets the fields that describe it in `parts`.
     #[doc(hidden)]
     fn make(&self, refusal: &Refusal, parts: &mut Parts) -> B;
 }
@@ -27,8 +41,15 @@ mod sealed {
     impl<F> Sealed for super::BodyFn<F> {}
 }
 
-/// No body: made by [`Http::empty`](super::Http::empty).
-#[derive(Clone, Copy, Debug, Default)]
+/// An empty body: made by [`Http::empty`](super::Http::empty).
+///
+/// ```
+/// use tollgate::respond::{EmptyBody, Http};
+///
+/// let respond: Http<EmptyBody> = Http::empty();
+/// # let _ = respond;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmptyBody;
 
 impl<B: Default> MakeBody<B> for EmptyBody {
@@ -37,7 +58,17 @@ impl<B: Default> MakeBody<B> for EmptyBody {
     }
 }
 
-/// The body that a closure makes: made by [`Http::body`](super::Http::body).
+/// The body that a closure returns: made by [`Http::body`](super::Http::body).
+///
+/// ```
+/// use http::response::Parts;
+/// use tollgate::respond::{BodyFn, Http, Refusal};
+///
+/// fn plain_text() -> Http<BodyFn<fn(&Refusal, &mut Parts) -> String>> {
+///     Http::body(|refusal, _| if refusal.is_bodiless() { String::new() } else { refusal.to_string() })
+/// }
+/// # let _ = plain_text();
+/// ```
 #[derive(Clone, Copy)]
 pub struct BodyFn<F>(pub(super) F);
 

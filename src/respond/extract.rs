@@ -1,4 +1,4 @@
-//! The outcome as an argument of axum's handlers.
+//! The outcome as an argument of axum handlers.
 
 #[cfg(feature = "tracing")]
 use axum::extract::MatchedPath;
@@ -11,19 +11,35 @@ use std::convert::Infallible;
 
 use crate::{key::OperatorHelp, outcome::Outcome};
 
-/// No layer left an [`Outcome`] in the request: an axum handler asked for one in vain.
+/// The rejection of a handler that takes an [`Outcome`], if the request carries none.
 ///
-/// Put the route below a `RateLimitLayer`, and do not turn outcomes off by
-/// [`Http::outcome`](super::Http::outcome). Requests that are exempt from the layer's limits have an outcome, an
-/// [empty](Outcome::is_empty) one. A handler that also serves routes without a layer takes an `Option<Outcome>`.
+/// Put the route below a `RateLimitLayer`, and do not turn outcomes off with [`Http::outcome`](super::Http::outcome).
+/// Requests that are exempt from the layer's limits carry an [empty](Outcome::is_empty) outcome. A handler that also
+/// serves routes without a layer takes an `Option<Outcome>`.
 ///
-/// `Display` is fit for clients, since handlers that take a `Result<Outcome, MissingOutcome>` may send it to them. What to do
-/// is [`help`](Self::help) for the operator.
-#[derive(Clone, Copy, Debug)]
+/// `Display` is fit for clients. Details for the operator are in [`help`](Self::help).
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, body::Body, extract::Request, routing::get};
+/// use http::StatusCode;
+/// use tollgate::Outcome;
+/// use tower::ServiceExt;
+///
+/// // There is no `RateLimitLayer` around this route.
+/// let app: Router = Router::new().route("/", get(|outcome: Outcome| async move { format!("{outcome:?}") }));
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
+/// assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingOutcome;
 
 impl MissingOutcome {
-    /// What the program lacks and what to do, for its operator.
+    /// Returns help for the operator: the likely mistakes, and their fixes.
     pub fn help(&self) -> OperatorHelp {
         OperatorHelp::new(HELP)
     }
@@ -41,7 +57,7 @@ impl std::fmt::Display for MissingOutcome {
 impl std::error::Error for MissingOutcome {}
 
 impl IntoResponse for MissingOutcome {
-    /// 500, without details: the server lacks something, not the client.
+    /// Returns 500 without details, because the server is at fault.
     fn into_response(self) -> Response {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }

@@ -1,61 +1,56 @@
-//! Answers over gRPC.
+//! The responder for gRPC.
 
 use std::time::Duration;
 
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, StatusCode,
+    HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE},
 };
 
 use super::{
-    Respond,
-    headers::{Fields, Headers},
-    number,
+    Respond, grpc_status_details, header_value,
+    headers::{
+        Fields, Headers,
+        names::{
+            EXPOSED_HEADERS_LIST, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS,
+            GRPC_STATUS_DETAILS,
+        },
+    },
     refusal::{Cause, Refusal},
-    reuse,
-    settings::{Settings, setters},
-    status_details,
+    reused_response,
+    shared_settings::{SharedSettings, setters},
 };
 use crate::outcome::Outcome;
 
-pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-pub(super) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
-pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-
-/// Names all of [`EXPOSED_HEADERS`](super::EXPOSED_HEADERS).
-const EXPOSED: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit, \
-     ratelimit-remaining, ratelimit-reset, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, \
-     grpc-status, grpc-message, grpc-status-details-bin, grpc-retry-pushback-ms";
-
-/// Answers every request as gRPC does. Needs a response body that is `Default`, as tonic's.
+/// Answers every request as gRPC. Needs a response body that is `Default`, as tonic's is.
 ///
-/// A bare 429 becomes `UNAVAILABLE` in most clients, who retry that at once. So a refusal is
+/// Most gRPC clients read a plain 429 as `UNAVAILABLE` and retry at once. So a refusal is
 /// HTTP 200 with the status in the header fields (Trailers-Only, gRPC over HTTP/2):
 ///
 /// | | `grpc-status` | |
 /// |---|---|---|
 /// | a limit was reached | 8 `RESOURCE_EXHAUSTED` | `RetryInfo` and `QuotaFailure` in `grpc-status-details-bin` |
-/// | the store could not tell | 14 `UNAVAILABLE` | `RetryInfo`, where it knows |
+/// | the store could not decide | 14 `UNAVAILABLE` | `RetryInfo`, if the wait is known |
+/// | the store [does not support](crate::store::Error::unsupported) the call | 13 `INTERNAL` | |
 /// | no key | 3 `INVALID_ARGUMENT`, 16 `UNAUTHENTICATED` for 401, 7 `PERMISSION_DENIED` for 403, 13 `INTERNAL` for 5xx | |
 ///
-/// `grpc-retry-pushback-ms` (gRFC A6) tells clients when to retry, and -1 that they
-/// should not. The fields of [`Headers`] stand beside it.
+/// `grpc-retry-pushback-ms` (gRFC A6) contains the wait before a retry, or -1 if the client should not retry. The fields
+/// of [`Headers`] and `Cache-Control: no-store` are sent too.
+///
+/// [`Http`](super::Http) answers POST requests with a content type of gRPC in the same way.
 ///
 /// # Long waits
 ///
-/// A wait is told in full or not at all: an obedient client that was told less would come back to a refusal.
+/// A wait that a field cannot hold is omitted. A shorter one would make obedient clients retry too early.
 ///
-/// | | longest | a longer wait |
+/// | | longest wait | longer waits |
 /// |---|---|---|
-/// | `grpc-retry-pushback-ms` | 2³¹ − 1 ms, about 24.8 days | has no such field: a client with a retry policy for this status follows its own back-off |
-/// | `RetryInfo` | 315,576,000,000 s, 10,000 years | is not told |
+/// | `grpc-retry-pushback-ms` | 2³¹ − 1 ms, about 24.8 days | the field is omitted: a client with a retry policy for this status uses its own back-off |
+/// | `RetryInfo` | 315,576,000,000 s, 10,000 years | `RetryInfo` is omitted |
 ///
-/// So behind a limit whose waits can pass 24.8 days, read `RetryInfo`.
+/// So if waits can exceed 24.8 days, clients should read `RetryInfo`.
 ///
-/// The answer carries `Cache-Control: no-store`, as every refusal does.
-///
-/// [`Http`](super::Http) does the same for POST requests whose content type is gRPC.
+/// # Examples
 ///
 /// ```
 /// use tollgate::respond::{Grpc, Headers};
@@ -65,11 +60,11 @@ const EXPOSED: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Grpc {
-    settings: Settings,
+    settings: SharedSettings,
 }
 
 impl Grpc {
-    /// Answers as gRPC, whatever the request's method and content type.
+    /// Creates a responder that answers every request as gRPC, whatever its method and content type.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,7 +74,7 @@ impl Grpc {
 
 #[diagnostic::do_not_recommend]
 impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
-    type Mark = Fields;
+    type Annotation = Fields;
 
     #[inline]
     fn wants_outcome(&self) -> bool {
@@ -90,41 +85,42 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         self.settings.admit(req.extensions_mut(), outcome)
     }
 
-    fn annotate(mark: Fields, res: &mut Response<BOut>) {
-        mark.write(res.headers_mut());
+    fn annotate(fields: Fields, res: &mut Response<BOut>) {
+        fields.write(res.headers_mut());
     }
 
     fn refuse(&self, mut req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
-        let content_type = spoken_by(&req).unwrap_or(ContentType::Grpc);
-        let (mut answer, outer) = reuse::empty_answer(&mut req);
-        write(&self.settings, &refusal, content_type, &mut answer);
-        let (mut parts, ()) = answer.into_parts();
-        reuse::finish(&mut parts, outer, refusal);
+        let content_type = content_type(&req).unwrap_or(ContentType::Grpc);
+        let (mut response, outer) = reused_response::empty_response(&mut req);
+        write(&self.settings, &refusal, content_type, &mut response);
+        let (mut parts, ()) = response.into_parts();
+        reused_response::finish(&mut parts, outer, refusal);
         Ok(Response::from_parts(parts, BOut::default()))
     }
 }
 
-/// The content type of an answer.
+/// The content type of a response.
 pub(super) enum ContentType {
     Grpc,
     /// gRPC-Web, in the variant of the request.
     Web(HeaderValue),
 }
 
-/// Returns how to answer a request that speaks gRPC: a POST with one of its content types (gRPC over HTTP/2, Requests).
+/// Returns the content type for the response to a gRPC request: a POST with one of gRPC's content types (gRPC over HTTP/2,
+/// Requests).
 ///
-/// Any other method is plain HTTP, whatever the client claims its body to be: a status of 200 would tell caches and
-/// browsers that a refused GET succeeded.
+/// Any other method is plain HTTP, whatever its content type: caches and browsers would read a status of 200 as the
+/// success of a refused GET.
 #[inline]
-pub(super) fn spoken_by<B>(req: &Request<B>) -> Option<ContentType> {
+pub(super) fn content_type<B>(req: &Request<B>) -> Option<ContentType> {
     if req.method() != Method::POST {
         return None;
     }
-    content_type_of(req.headers().get(CONTENT_TYPE)?)
+    response_type(req.headers().get(CONTENT_TYPE)?)
 }
 
-/// How to answer a request of this content type; `None` if it does not speak gRPC.
-fn content_type_of(value: &HeaderValue) -> Option<ContentType> {
+/// Returns the content type for the response to a request of this content type; `None` if that is not gRPC.
+fn response_type(value: &HeaderValue) -> Option<ContentType> {
     const GRPC: &[u8] = b"application/grpc";
     let (start, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
     if !start.eq_ignore_ascii_case(GRPC) {
@@ -138,21 +134,21 @@ fn content_type_of(value: &HeaderValue) -> Option<ContentType> {
     is_web.then(|| ContentType::Web(value.clone()))
 }
 
-/// Writes a refusal: all of it, since it has no body.
+/// Writes a refusal, which has no body.
 pub(super) fn write(
-    settings: &Settings,
+    settings: &SharedSettings,
     refusal: &Refusal,
     content_type: ContentType,
-    answer: &mut Response<()>,
+    response: &mut Response<()>,
 ) {
-    *answer.status_mut() = StatusCode::OK;
-    let headers = answer.headers_mut();
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
     let content_type = match content_type {
         ContentType::Grpc => HeaderValue::from_static("application/grpc"),
         ContentType::Web(echo) => {
             headers.insert(
                 ACCESS_CONTROL_EXPOSE_HEADERS,
-                HeaderValue::from_static(EXPOSED),
+                HeaderValue::from_static(EXPOSED_HEADERS_LIST),
             );
             echo
         }
@@ -163,20 +159,20 @@ pub(super) fn write(
     let message = refusal.to_string();
     let wait = settings.retry_after(refusal);
     let pushback = match wait {
-        Some(wait) => milliseconds(wait).and_then(number::value),
+        Some(wait) => milliseconds(wait).and_then(header_value::number),
         None if refusal.is_forever() => Some(HeaderValue::from_static("-1")),
         None => None,
     };
     let details = match refusal.cause() {
-        // How the other limits stand is no reason for this answer.
+        // The other limits are not the reason for this refusal.
         Cause::Unsupported => None,
-        _ => status_details::header(code, &message, wait, refusal.outcome()),
+        _ => grpc_status_details::header_value(code, &message, wait, refusal.outcome()),
     };
     for (name, value) in [
-        (STATUS, number::value(code.into())),
-        (MESSAGE, percent_encoded(&message)),
-        (PUSHBACK, pushback),
-        (DETAILS, details),
+        (GRPC_STATUS, header_value::number(code.into())),
+        (GRPC_MESSAGE, percent_encoded(&message)),
+        (GRPC_RETRY_PUSHBACK, pushback),
+        (GRPC_STATUS_DETAILS, details),
     ] {
         if let Some(value) = value {
             headers.insert(name, value);
@@ -187,7 +183,7 @@ pub(super) fn write(
     }
 }
 
-/// The code (`google.rpc.Code`) of a refusal.
+/// Returns the code (`google.rpc.Code`) of a refusal.
 fn code_of(refusal: &Refusal) -> u32 {
     match refusal.cause() {
         Cause::Limit => 8,
@@ -204,13 +200,13 @@ fn code_of(refusal: &Refusal) -> u32 {
 
 /// Returns the wait in milliseconds, rounded up, at least 1; `None` if the field cannot hold it.
 ///
-/// The field is a signed 32-bit number. Clients read a larger one differently: some as "do not retry", some as it is.
+/// The field is a signed 32-bit number. Some clients read a larger one as "do not retry".
 fn milliseconds(wait: Duration) -> Option<u64> {
     let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
     i32::try_from(millis).ok()?.try_into().ok()
 }
 
-/// A message as `grpc-message` has it: %x20 to %x7E but `%` stand for themselves (gRPC over HTTP/2, Responses).
+/// Returns the value of `grpc-message`: all bytes except %x20 to %x7E are encoded, and `%` too (gRPC over HTTP/2, Responses).
 fn percent_encoded(message: &str) -> Option<HeaderValue> {
     let mut buffer = Vec::with_capacity(message.len());
     for &byte in message.as_bytes() {

@@ -1,4 +1,4 @@
-//! Answers over HTTP, and over gRPC where the request speaks it.
+//! The responder for HTTP, and for gRPC on the same port.
 
 use std::{fmt, time::Duration};
 
@@ -11,25 +11,31 @@ use http::{
 use super::{
     Respond,
     body::{BodyFn, EmptyBody, MakeBody},
-    grpc,
+    grpc, header_value,
     headers::{Fields, Headers},
-    number,
-    problem::ProblemBody,
-    refusal::{Cause, Form, Refusal},
-    reuse,
-    settings::{Settings, setters},
+    problem_body::ProblemBody,
+    refusal::{BodyForm, Cause, Refusal},
+    reused_response, rounding,
+    shared_settings::{SharedSettings, setters},
 };
 use crate::outcome::Outcome;
 
-/// Answers `http` requests: the default.
+/// Answers `http` requests. This is the default responder.
 ///
-/// A refusal is 429 (RFC 6585 §4) with, unless it is for ever,
-/// `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up. A store that could not tell is 503, a call that it
-/// [does not support](crate::store::Error::unsupported) 500, a missing key what [it says](crate::key::MissingKey::status). HEAD gets the same fields without the body. Every refusal carries
-/// `Cache-Control: no-store`.
+/// | | status |
+/// |---|---|
+/// | a limit was reached | 429 (RFC 6585 §4) |
+/// | the store could not decide | 503 |
+/// | the store [does not support](crate::store::Error::unsupported) the call | 500 |
+/// | no key | [that of the `MissingKey`](crate::key::MissingKey::status), 400 by default |
 ///
-/// POST requests whose content type is gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) answers them, so that one
-/// layer serves both on one port. gRPC uses no other method, so all others are answered over HTTP.
+/// A refusal carries `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up, unless the request can never pass. It
+/// also carries `Cache-Control: no-store`. HEAD gets the same fields without the body.
+///
+/// POST requests with a content type of gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) does, so one layer serves
+/// both on one port. gRPC uses no other method, so all others are answered over HTTP.
+///
+/// # Examples
 ///
 /// ```
 /// use http::Response;
@@ -39,7 +45,7 @@ use crate::outcome::Outcome;
 /// let problems = Http::new().headers(Headers::Legacy);
 /// // Bodies that are `Default`.
 /// let nothing = Http::empty();
-/// // Anything.
+/// // Any bodies.
 /// let words = Http::body(|refusal, parts| {
 ///     if refusal.is_bodiless() {
 ///         return Vec::new();
@@ -51,7 +57,7 @@ use crate::outcome::Outcome;
 /// ```
 #[derive(Clone, Default)]
 pub struct Http<B = ProblemBody> {
-    settings: Settings,
+    settings: SharedSettings,
     body: B,
 }
 
@@ -64,24 +70,24 @@ impl Http {
     /// Answers without a body. Needs a response body that is `Default`.
     pub fn empty() -> Http<EmptyBody> {
         Http {
-            settings: Settings::default(),
+            settings: SharedSettings::default(),
             body: EmptyBody,
         }
     }
 
     /// Answers with the body that `make` returns.
     ///
-    /// The parts hold the status and all fields but those that describe the body; `make` may add
-    /// to them and change them. It is called for HEAD requests and over gRPC too, and must return an empty body
-    /// where [`Refusal::is_bodiless`] says so. Whatever can be printed of the refusal is fit for clients; help for the
-    /// operator is [apart](Refusal::help). `Cache-Control: no-store` and the outcome in the extensions are set
-    /// afterwards, whatever `make` does.
+    /// The parts hold the status and all fields except those that describe the body; `make` may add
+    /// to them and change them. It is also called for HEAD requests and over gRPC, and must return an empty body
+    /// if [`Refusal::is_bodiless`] is `true`. `Display` and `Debug` of the refusal are fit for clients; help for the
+    /// operator is [separate](Refusal::help). `Cache-Control: no-store` and the outcome in the extensions are set
+    /// after `make` returns.
     pub fn body<F, B>(make: F) -> Http<BodyFn<F>>
     where
         F: Fn(&Refusal, &mut Parts) -> B,
     {
         Http {
-            settings: Settings::default(),
+            settings: SharedSettings::default(),
             body: BodyFn(make),
         }
     }
@@ -104,7 +110,7 @@ impl<BIn, BOut, E, M> Respond<Request<BIn>, Response<BOut>, E> for Http<M>
 where
     M: MakeBody<BOut>,
 {
-    type Mark = Fields;
+    type Annotation = Fields;
 
     #[inline]
     fn wants_outcome(&self) -> bool {
@@ -115,34 +121,38 @@ where
         self.settings.admit(req.extensions_mut(), outcome)
     }
 
-    fn annotate(mark: Fields, res: &mut Response<BOut>) {
-        mark.write(res.headers_mut());
+    fn annotate(fields: Fields, res: &mut Response<BOut>) {
+        fields.write(res.headers_mut());
     }
 
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let is_head = req.method() == Method::HEAD;
-        let spoken = grpc::spoken_by(&req);
-        let (mut answer, outer) = reuse::empty_answer(&mut req);
-        refusal.set_form(match spoken {
+        let grpc_content_type = grpc::content_type(&req);
+        let (mut response, outer) = reused_response::empty_response(&mut req);
+        refusal.set_form(match grpc_content_type {
             Some(content_type) => {
-                grpc::write(&self.settings, &refusal, content_type, &mut answer);
-                Form::Grpc
+                grpc::write(&self.settings, &refusal, content_type, &mut response);
+                BodyForm::Grpc
             }
             None => {
-                write(&self.settings, &refusal, &mut answer);
-                if is_head { Form::Head } else { Form::Full }
+                write(&self.settings, &refusal, &mut response);
+                if is_head {
+                    BodyForm::Head
+                } else {
+                    BodyForm::Full
+                }
             }
         });
-        let (mut parts, ()) = answer.into_parts();
+        let (mut parts, ()) = response.into_parts();
         let body = self.body.make(&refusal, &mut parts);
-        reuse::finish(&mut parts, outer, refusal);
+        reused_response::finish(&mut parts, outer, refusal);
         Ok(Response::from_parts(parts, body))
     }
 }
 
-/// Writes all of a refusal but its body.
-fn write(settings: &Settings, refusal: &Refusal, answer: &mut Response<()>) {
-    let headers = answer.headers_mut();
+/// Writes the status and the fields of a refusal, without those of the body.
+fn write(settings: &SharedSettings, refusal: &Refusal, response: &mut Response<()>) {
+    let headers = response.headers_mut();
     let status = match refusal.cause() {
         Cause::Limit => {
             settings.write_fields(refusal.outcome(), headers);
@@ -158,12 +168,12 @@ fn write(settings: &Settings, refusal: &Refusal, answer: &mut Response<()>) {
             missing.status()
         }
     };
-    // Rounded as the `t` of the policies that refuse, so never earlier.
+    // Rounded as the `t` of the policies that refuse is, so never earlier than it.
     let seconds = settings
         .retry_after(refusal)
-        .map(|wait| number::seconds(wait).max(1));
-    if let Some(value) = seconds.and_then(number::value) {
+        .map(|wait| rounding::seconds(wait).max(1));
+    if let Some(value) = seconds.and_then(header_value::number) {
         headers.insert(RETRY_AFTER, value);
     }
-    *answer.status_mut() = status;
+    *response.status_mut() = status;
 }

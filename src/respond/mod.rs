@@ -1,98 +1,65 @@
-//! From a decision to an answer that the callers of the inner service understand.
+//! Responses to refused requests, and the rate limit fields of admitted ones.
 //!
-//! | the inner service | answers | how |
+//! | the inner service | responder | refusals |
 //! |---|---|---|
 //! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document; gRPC by the request's method and content type |
-//! | gRPC whose body is made of nothing else, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
+//! | gRPC with a body that is `Default`, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
 //! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
+//!
+//! A responder of your own implements [`Respond`], whose page has an example.
 //!
 //! # Fields
 //!
-//! [`Headers`] chooses how admitted and refused responses tell a client how its limits stand. By default
-//! they speak draft-ietf-httpapi-ratelimit-headers-11:
+//! [`Headers`] chooses the rate limit fields of admitted and refused responses. The default is
+//! draft-ietf-httpapi-ratelimit-headers-11:
 //!
 //! ```text
 //! RateLimit-Policy: "burst";q=100;w=60, "daily";q=1000;w=86400
 //! RateLimit: "burst";r=50;t=30, "daily";r=999;t=86313
 //! ```
 //!
-//! `r` within `t` seconds is never more than the policy's rate sustains. Whose share of a policy it is, `pk`, is told where
-//! the [policy says so](crate::Policy::with_partition_key), as a digest. Browsers hide these fields
-//! from scripts of other origins unless `Access-Control-Expose-Headers` names them: [`EXPOSED_HEADERS`]
-//! is the list.
+//! `r` units within `t` seconds never exceed the sustained rate of the policy. If the
+//! [policy allows it](crate::Policy::with_partition_key), `pk` identifies the client's partition by a digest. Browsers hide
+//! these fields from scripts of other origins unless `Access-Control-Expose-Headers` names them; [`EXPOSED_HEADERS`] is the
+//! list.
 //!
 //! # Extensions
 //!
-//! The [`Outcome`] of an admitted request lies in its extensions, that of a refused
-//! one in the extensions of the answer, where outer layers find it. A request that no limit applies to is admitted with an
-//! [empty](Outcome::is_empty) one. With the feature `axum`, a handler takes
-//! an `Outcome` or an `Option<Outcome>` as its argument. [`Http::outcome`] turns outcomes off.
+//! The [`Outcome`](crate::Outcome) of an admitted request is in the extensions of the request. That of a refused request is
+//! in the extensions of the response, for outer layers. A request that is exempt from all limits carries an
+//! [empty](crate::Outcome::is_empty) outcome. With the feature `axum`, a handler takes an `Outcome` or an `Option<Outcome>`
+//! as an argument. [`Http::outcome`] turns outcomes off.
 
 mod as_error;
+mod base64;
 mod body;
 #[cfg(feature = "axum")]
 mod extract;
 mod grpc;
+mod grpc_status_details;
+mod header_value;
 mod headers;
 mod http;
-mod number;
-mod problem;
+mod problem_body;
 mod refusal;
-mod reuse;
-mod settings;
-mod status_details;
-mod text;
-mod wait;
-
-use crate::outcome::Outcome;
+mod refused;
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod respond;
+mod reused_response;
+mod rounding;
+mod shared_settings;
+mod wait_text;
 
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
 pub use self::{
-    as_error::{AsError, Refused},
+    as_error::AsError,
     body::{BodyFn, EmptyBody, MakeBody},
     grpc::Grpc,
     headers::{EXPOSED_HEADERS, Fields, Headers},
     http::Http,
-    problem::ProblemBody,
+    problem_body::ProblemBody,
     refusal::{Cause, Refusal},
+    refused::Refused,
+    respond::Respond,
 };
-
-/// Turns a refusal into what callers of the inner service expect, and marks admitted responses.
-///
-/// `Req`, `Res` and `Err` are those of the inner service. [`Http`] answers `http` requests, gRPC
-/// among them; [`Grpc`] answers all of them as gRPC; [`AsError`] makes a refusal the service's error,
-/// where there is no HTTP.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot answer `{Req}` with `{Res}` or the error `{Err}`",
-    note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<String>`; \
-            `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body; \
-            without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`"
-)]
-pub trait Respond<Req, Res, Err> {
-    /// What an admitted request leaves behind, to mark its response with.
-    type Mark;
-
-    /// Whether anybody wants to hear the outcome of an admitted request.
-    ///
-    /// Without it the layer makes none, and calls neither [`admit`](Self::admit) nor
-    /// [`annotate`](Self::annotate).
-    fn wants_outcome(&self) -> bool;
-
-    /// Tells an admitted request of its outcome, before the inner service is called.
-    ///
-    /// The outcome of a request that is exempt from all limits is [empty](Outcome::is_empty), and its response is not
-    /// [marked](Self::annotate).
-    fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Mark;
-
-    /// Marks the response of an admitted request.
-    // No `self`: the response future need not share the layer's settings.
-    fn annotate(mark: Self::Mark, res: &mut Res);
-
-    /// Answers a request that does not go on.
-    ///
-    /// # Errors
-    ///
-    /// Where the service's error is how it tells a refusal.
-    fn refuse(&self, req: Req, refusal: Refusal) -> Result<Res, Err>;
-}

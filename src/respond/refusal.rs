@@ -1,27 +1,46 @@
-//! Why a request does not go on.
+//! Refusals and their causes.
 
 use std::{fmt, mem, time::Duration};
 
-use super::wait::Wait;
+use super::wait_text::WaitText;
 use crate::{
     decision::Verdict,
     key::{MissingKey, OperatorHelp},
     outcome::Outcome,
 };
 
-/// Why a request does not go on.
+/// The reason why a request was refused, and the decisions of its limits.
 ///
-/// `Display` and `Debug` are fit for clients. What only an operator should read is [`help`](Self::help).
+/// `Display` and `Debug` are fit for clients. Details for the operator are in [`help`](Self::help).
+///
+/// # Examples
+///
+/// ```
+/// use http::{HeaderValue, header::CONTENT_TYPE};
+/// use tollgate::respond::{Cause, Http};
+///
+/// let respond = Http::body(|refusal, parts| {
+///     if refusal.is_bodiless() {
+///         return String::new();
+///     }
+///     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+///     match (refusal.cause(), refusal.retry_after()) {
+///         (Cause::Limit, Some(wait)) => format!("slow down, and come back in {wait:.0?}"),
+///         _ => refusal.to_string(),
+///     }
+/// });
+/// # let _ = respond;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Refusal {
     cause: Cause,
     outcome: Outcome,
-    form: Form,
+    form: BodyForm,
 }
 
-/// What the answer looks like, as far as its body is concerned.
+/// The parts of a response that a refusal may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum BodyForm {
     #[default]
     Full,
     /// The fields of the full answer without its body (RFC 9110 §9.3.2).
@@ -30,30 +49,41 @@ pub(super) enum Form {
     Grpc,
 }
 
-/// What kind of refusal it is.
+/// The cause of a [`Refusal`].
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{key::MissingKey, respond::{Cause, Refusal}};
+///
+/// let refusal = Refusal::missing(MissingKey::new("no header `x-api-key`"));
+/// assert!(matches!(refusal.cause(), Cause::MissingKey(_)));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Cause {
     /// A limit was reached. Nothing was spent.
     Limit,
-    /// The store could not tell, and its user chose to refuse then.
+    /// The store could not decide, and is configured to refuse in that case.
     Undecided,
-    /// The store [does not support](crate::store::Error::unsupported) the call: the server's fault, whatever was chosen for a store
-    /// that could not tell.
+    /// The store [does not support](crate::store::Error::unsupported) the call, which is the server's fault. The choice for
+    /// undecided requests does not apply.
     Unsupported,
-    /// The request does not hold what its key is made of.
+    /// The request has no key.
     MissingKey(MissingKey),
 }
 
-/// What an operator reads of a call that the store does not support. The store's own words are in its error.
+/// The help for a call that the store does not support. The store's own message is in its error.
 static UNSUPPORTED: OperatorHelp = OperatorHelp::of_static(
     "the store of a rate limit does not support this call: expected a rule, and a state, that fit the store; read its error in the log \
      (feature `tracing`), and take another rule or store",
 );
 
 impl Refusal {
-    /// A refusal by the limits of `outcome`: [unsupported](Cause::Unsupported) if one of them is, and
-    /// [undecided](Cause::Undecided) if none of them refuses.
+    /// Creates a refusal by the limits of `outcome`.
+    ///
+    /// The cause is [`Unsupported`](Cause::Unsupported) if one decision is, else [`Limit`](Cause::Limit) if one of them
+    /// refuses, else [`Undecided`](Cause::Undecided).
     #[inline]
     pub fn new(outcome: Outcome) -> Self {
         let cause = if outcome
@@ -69,26 +99,26 @@ impl Refusal {
         Self {
             cause,
             outcome,
-            form: Form::Full,
+            form: BodyForm::Full,
         }
     }
 
-    /// A refusal for want of a key.
+    /// Creates a refusal for a missing key.
     pub fn missing(key: MissingKey) -> Self {
         Self {
             cause: Cause::MissingKey(key),
             outcome: Outcome::new(),
-            form: Form::Full,
+            form: BodyForm::Full,
         }
     }
 
-    /// Why.
+    /// Returns the cause.
     #[inline]
     pub fn cause(&self) -> &Cause {
         &self.cause
     }
 
-    /// What the server lacks and what to do, for its operator; `None` where it lacks nothing.
+    /// Returns help for the operator; `None` if the server is not at fault.
     pub fn help(&self) -> Option<&OperatorHelp> {
         match &self.cause {
             Cause::MissingKey(missing) => missing.help(),
@@ -97,43 +127,43 @@ impl Refusal {
         }
     }
 
-    /// What each limit said.
+    /// Returns the decisions of all limits.
     #[inline]
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// The outcome alone.
+    /// Returns the decisions of all limits, by value.
     #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
     }
 
-    /// The outcome, of which none is left.
-    // Not as a whole, which would be moved first.
+    /// Takes the outcome out, and leaves an empty one.
+    // Not `into_outcome`, which would first move the whole refusal.
     #[inline]
     pub(super) fn take_outcome(&mut self) -> Outcome {
         mem::take(&mut self.outcome)
     }
 
-    /// Whether the answer must have an empty body: to a HEAD request, and over gRPC.
+    /// Returns `true` if the response must have an empty body: to a HEAD request, and over gRPC.
     ///
-    /// For the closure of [`Http::body`](super::Http::body). `false` before that.
+    /// For the closure of [`Http::body`](super::Http::body). Elsewhere it is `false`.
     pub fn is_bodiless(&self) -> bool {
-        self.form != Form::Full
+        self.form != BodyForm::Full
     }
 
     #[inline]
-    pub(super) fn form(&self) -> Form {
+    pub(super) fn form(&self) -> BodyForm {
         self.form
     }
 
     #[inline]
-    pub(super) fn set_form(&mut self, form: Form) {
+    pub(super) fn set_form(&mut self, form: BodyForm) {
         self.form = form;
     }
 
-    /// Whether the same request can never pass, however long its client waits.
+    /// Returns `true` if the same request can never pass, however long its client waits.
     pub(super) fn is_forever(&self) -> bool {
         matches!(self.cause, Cause::Limit)
             && self
@@ -142,15 +172,15 @@ impl Refusal {
                 .any(|(_, decision)| decision.retry_after().is_none())
     }
 
-    /// The least wait after which the same request may pass: the longest that a limit told.
+    /// Returns the least wait after which the same request may pass: the longest wait of all limits that refuse.
     ///
-    /// `None` when one of them never lets it pass, or nobody can tell.
+    /// Returns `None` when one of them never lets it pass, or no wait is known.
     #[inline]
     pub fn retry_after(&self) -> Option<Duration> {
         if matches!(self.cause, Cause::Unsupported) {
             return None;
         }
-        // Who cannot tell its wait does not make that of the others unknown.
+        // An undecided answer without a wait does not make the waits of others unknown.
         let mut longest = None;
         for (_, decision) in self.outcome.iter() {
             match (decision.verdict(), decision.retry_after()) {
@@ -175,7 +205,7 @@ impl fmt::Display for Refusal {
                     write!(f, "{comma}{policy}")?;
                 }
                 match self.retry_after() {
-                    Some(wait) => write!(f, "; retry after {}", Wait(wait)),
+                    Some(wait) => write!(f, "; retry after {}", WaitText(wait)),
                     None => f.write_str("; this request can never pass"),
                 }
             }

@@ -1,15 +1,14 @@
-//! Tests of stores, one's own too.
+//! Tools for tests: a conformance suite for stores, a store with faults, and a clock.
 //!
 //! | | |
 //! |---|---|
-//! | [`conformance`] | a suite that calls a store and tells which law it breaks |
-//! | [`Faulty`] | a store that fails when it is told to |
-//! | [`ManualClock`](crate::time::ManualClock) | a clock that stands still until it is told otherwise |
+//! | [`conformance`] | a suite that calls a store and reports the laws that it breaks |
+//! | [`Faulty`] | a wrapper that injects faults into a store |
+//! | [`ManualClock`](crate::time::ManualClock) | a clock that a test moves |
 //!
-//! # A store of one's own
+//! # A store of your own
 //!
-//! What a store has to do is short to write down, and long to check. This one keeps its states in a map and
-//! runs any rule; the suite says whether it is right:
+//! This store keeps its states in a map and runs any rule. The suite checks it:
 //!
 //! ```
 //! use std::{collections::HashMap, convert::Infallible, sync::{Arc, Mutex}};
@@ -18,31 +17,31 @@
 //! use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
 //! use tollgate::testing::conformance::{Law, Suite};
 //!
-//! /// A store's key is the name of the policy and the client's key; under it lies a state of each kind of rule.
-//! type Place = (String, Key, StateKind);
+//! /// The key of a state: the name of the policy, the client's key, and the kind of the rule.
+//! type StateKey = (String, Key, StateKind);
 //!
-//! fn place<A: Algorithm>(policy: &Policy, key: &Key, rule: &A) -> Place {
+//! fn state_key<A: Algorithm>(policy: &Policy, key: &Key, rule: &A) -> StateKey {
 //!     (policy.name().to_owned(), *key, rule.state_kind())
 //! }
 //!
 //! #[derive(Clone)]
-//! struct Book<A: Algorithm> {
-//!     states: Arc<Mutex<HashMap<Place, A::State>>>,
+//! struct MapStore<A: Algorithm> {
+//!     states: Arc<Mutex<HashMap<StateKey, A::State>>>,
 //!     clock: ManualClock,
 //! }
 //!
-//! fn keep<S>(states: &mut HashMap<Place, S>, place: Place, state: Option<S>) {
+//! fn keep<S>(states: &mut HashMap<StateKey, S>, key: StateKey, state: Option<S>) {
 //!     match state {
-//!         Some(state) => states.insert(place, state),
-//!         None => states.remove(&place),
+//!         Some(state) => states.insert(key, state),
+//!         None => states.remove(&key),
 //!     };
 //! }
 //!
-//! impl<A: Algorithm> Backend for Book<A> {
+//! impl<A: Algorithm> Backend for MapStore<A> {
 //!     type Error = Infallible;
 //! }
 //!
-//! impl<A: Algorithm> Store<A> for Book<A> {
+//! impl<A: Algorithm> Store<A> for MapStore<A> {
 //!     type Answer = Never<Result<Decisions, Infallible>>;
 //!     type Done = Never<Result<(), Infallible>>;
 //!
@@ -50,21 +49,21 @@
 //!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
 //!         let (mut before, mut decisions) = (Vec::new(), Vec::new());
 //!         for ask in asks {
-//!             // A rule may be another one for each key, as windows that begin at their own time.
+//!             // Some rules differ per key, such as windows that begin at their own time.
 //!             let rule = ask.rule_for_key().unwrap_or(ask.rule().clone());
-//!             let place = place(ask.policy(), ask.key(), &rule);
-//!             let mut state = states.get(&place).cloned();
-//!             before.push((place.clone(), rule.clone(), state.clone()));
+//!             let key = state_key(ask.policy(), ask.key(), &rule);
+//!             let mut state = states.get(&key).cloned();
+//!             before.push((key.clone(), rule.clone(), state.clone()));
 //!             decisions.push(rule.step(&mut state, now, ask.cost()).decision());
-//!             keep(&mut states, place, state);
+//!             keep(&mut states, key, state);
 //!         }
 //!         if asks.len() > 1 && !decisions.iter().all(Decision::is_admitted) {
-//!             // All or nothing: the others only tell how they stand.
-//!             for ((place, rule, state), decision) in before.into_iter().zip(&mut decisions).rev() {
+//!             // All or nothing: the others only report their state.
+//!             for ((key, rule, state), decision) in before.into_iter().zip(&mut decisions).rev() {
 //!                 if decision.is_admitted() {
 //!                     *decision = rule.look(state.as_ref(), now);
 //!                 }
-//!                 keep(&mut states, place, state);
+//!                 keep(&mut states, key, state);
 //!             }
 //!         }
 //!         Check::Ready(Ok(decisions.into_iter().collect()))
@@ -74,7 +73,7 @@
 //!         let (states, now) = (self.states.lock().unwrap(), self.clock.now());
 //!         let look = |ask: &Ask<'_, A>| {
 //!             let rule = ask.rule_for_key().unwrap_or(ask.rule().clone());
-//!             rule.look(states.get(&place(ask.policy(), ask.key(), &rule)), now)
+//!             rule.look(states.get(&state_key(ask.policy(), ask.key(), &rule)), now)
 //!         };
 //!         Check::Ready(Ok(asks.iter().map(look).collect()))
 //!     }
@@ -83,18 +82,18 @@
 //!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
 //!         for it in settlements {
 //!             let rule = it.rule().for_key(&|| it.key().digest()).unwrap_or(it.rule().clone());
-//!             let place = place(it.policy(), it.key(), &rule);
-//!             let mut state = states.remove(&place);
+//!             let key = state_key(it.policy(), it.key(), &rule);
+//!             let mut state = states.remove(&key);
 //!             rule.settle(&mut state, it.charge(), now, it.actual());
-//!             keep(&mut states, place, state);
+//!             keep(&mut states, key, state);
 //!         }
 //!         Check::Ready(Ok(()))
 //!     }
 //!
 //!     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-//!         // It names no rule: the states of all kinds go.
-//!         let is_other = |place: &Place| (&*place.0, place.1) != (policy.name(), *key);
-//!         self.states.lock().unwrap().retain(|place, _| is_other(place));
+//!         // A reset has no rule: the states of all kinds are removed.
+//!         let is_other = |id: &StateKey| (&*id.0, id.1) != (policy.name(), *key);
+//!         self.states.lock().unwrap().retain(|id, _| is_other(id));
 //!         Check::Ready(Ok(()))
 //!     }
 //! }
@@ -102,18 +101,18 @@
 //! # #[tokio::main]
 //! # async fn main() {
 //! let clock = ManualClock::default();
-//! let store: Book<AnyRule> = Book { states: Arc::default(), clock: clock.clone() };
+//! let store: MapStore<AnyRule> = MapStore { states: Arc::default(), clock: clock.clone() };
 //! let report = Suite::new(store).clock(clock).spawn(tokio::spawn).run().await.unwrap();
 //! assert_eq!(report.left_out(), [Law::Fault]);
 //! # }
 //! ```
 //!
-//! It would not do in front of a service, since it forgets nobody.
+//! It never removes expired states, so it is not fit for production.
 //!
-//! # One on a server
+//! # A store on a server
 //!
-//! Where nobody can move the server's clock, the suite waits, for some seconds in all; and it draws names that
-//! no other run has, so that the server need not be empty:
+//! A server's clock cannot be moved, so the suite waits, for some seconds in all. It uses names that no other run uses, so
+//! the server need not be empty:
 //!
 //! ```
 //! # use tollgate::{AnyRule, store::Local, testing::conformance::Suite};
@@ -127,14 +126,13 @@
 //! # }
 //! ```
 //!
-//! Give it `AnyRule`s, or [rules of its own](conformance::Suite::with_rules) if the store runs only some. On a runtime
-//! with several threads, callers race on all of them. Two connections that take turns behind one store are
-//! checked as two nodes.
+//! Use `AnyRule`, or [rules of your choice](conformance::Suite::with_rules) if the store runs only some. On a multi-threaded
+//! runtime, concurrent callers run on all threads. To check two nodes, use a store that alternates between two connections.
 //!
-//! # What is wrong
+//! # The report of a broken store
 //!
-//! A store that is broken is told the law, the rule, what was expected, and the calls that led there. This wrapper
-//! rounds what remains, and so tells clients to come who will be refused:
+//! The report contains the law, the rule, the expected answer, and the calls before it. This wrapper rounds the remaining
+//! units up, and so announces units that it then refuses:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -183,10 +181,10 @@
 //! assert_eq!(broken.to_string(), "\
 //! 1 of 1 laws do not hold
 //!
-//! limit: what a rule lets pass passes, and nothing more
+//! limit: a rule admits exactly its limit
 //!   under TokenBucket(token-bucket 10/1m): the store answers
 //!     allowed, 10 of 10 left, more after 6s, reset after 6s, charged 1
-//!   where its rule decides, at the instant that the answer tells,
+//!   but its rule, at the instant of the answer, decides
 //!     allowed, 9 of 10 left, more after 6s, reset after 6s, charged 1
 //!   after
 //!     look at alice: allowed, 10 of 10 left
@@ -196,6 +194,6 @@
 
 pub mod conformance;
 mod faulty;
-mod random;
+mod shared_random;
 
 pub use self::faulty::{Fault, FaultCounts, Faults, Faulty, FaultyFuture};

@@ -4,15 +4,14 @@ use super::Timestamp;
 
 /// A source of time for stores.
 ///
-/// A clock should be monotone and near Unix time. When it steps back, time stands still
+/// A clock should be monotonic and near Unix time. If it steps back, time stands still
 /// for the store until the clock has caught up: no capacity is created, and no key is
 /// refused for longer than the step.
 ///
 /// # Examples
 ///
-/// A clock with a resolution of a millisecond, for threads that do little but decide: a
-/// reading is one load instead of some 10 ns. A thread of the application updates it; time
-/// stands still while that thread does not run.
+/// A clock with a resolution of a millisecond. A reading takes one load instead of some 10 ns. A thread of the
+/// application updates it; time stands still while that thread does not run.
 ///
 /// ```
 /// use std::{
@@ -52,8 +51,8 @@ use super::Timestamp;
 ///         Timestamp::from_nanos(self.0.load(Relaxed))
 ///     }
 ///
-///     // One thread writes the word, from a clock that does not fall.
-///     fn is_monotone(&self) -> bool {
+///     // One thread writes it, from a monotonic clock.
+///     fn is_monotonic(&self) -> bool {
 ///         true
 ///     }
 /// }
@@ -68,8 +67,8 @@ pub trait Clock {
 
     /// Returns `true` if no thread ever sees this clock step back.
     ///
-    /// A store then does not look for steps. `false`, the default, is always safe.
-    fn is_monotone(&self) -> bool {
+    /// A store then does not check for steps. The default, `false`, is always safe.
+    fn is_monotonic(&self) -> bool {
         false
     }
 }
@@ -79,8 +78,8 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
         (**self).now()
     }
 
-    fn is_monotone(&self) -> bool {
-        (**self).is_monotone()
+    fn is_monotonic(&self) -> bool {
+        (**self).is_monotonic()
     }
 }
 
@@ -89,7 +88,7 @@ impl<C: Clock + ?Sized> Clock for &C {
         (**self).now()
     }
 
-    fn is_monotone(&self) -> bool {
-        (**self).is_monotone()
+    fn is_monotonic(&self) -> bool {
+        (**self).is_monotonic()
     }
 }

@@ -2,9 +2,11 @@
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
-/// An instant on a store's own timeline: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 2.
+/// An instant on the timeline of a store: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 2.
 ///
 /// Arithmetic saturates. The clocks of this crate stay below 2⁶³ ns (the year 2262).
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -16,7 +18,7 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 /// assert_eq!(noon.saturating_since(later), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// One more than the nanoseconds, so that an `Option` of a state that holds one costs no byte.
+// The nanoseconds plus one, so that an `Option` of a state that contains a timestamp takes no extra space.
 pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {

@@ -143,6 +143,6 @@ fn every_form_parses_and_says_the_same() {
 #[test]
 fn a_newer_state_is_told_in_a_sentence() {
     let error = Error::newer_state().to_string();
-    assert!(error.contains("bring this one up to date"), "{error}");
+    assert!(error.contains("update this program"), "{error}");
     assert!(!error.contains("  "), "{error}");
 }

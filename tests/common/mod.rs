@@ -265,7 +265,7 @@ impl Call {
 }
 
 impl Respond<Call, String, Infallible> for InWords {
-    type Mark = u64;
+    type Annotation = u64;
 
     fn wants_outcome(&self) -> bool {
         true
@@ -287,7 +287,7 @@ impl Respond<Call, String, Infallible> for InWords {
         Ok(match refusal.cause() {
             Cause::Limit => format!("refused: {:?}", refusal.retry_after()),
             Cause::Undecided => "undecided".into(),
-            Cause::MissingKey(missing) => format!("no key: {}", missing.what()),
+            Cause::MissingKey(missing) => format!("no key: {}", missing.detail()),
             _ => unreachable!("no other cause"),
         })
     }

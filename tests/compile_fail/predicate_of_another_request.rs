@@ -5,7 +5,7 @@ use http::Request;
 use tollgate::{prelude::*, RateLimitLayer, TokenBucket};
 
 fn main() {
-    let key = PeerIp::new().exempting(|request: &Request<()>| request.uri().path() == "/health");
+    let key = PeerIp::new().exempt_if(|request: &Request<()>| request.uri().path() == "/health");
     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(key);
     let _: Router = Router::new().layer(layer);
 }

@@ -124,10 +124,10 @@ async fn a_message_tells_what_was_expected_and_what_led_there() {
     let begin = "\
 15 of 15 laws do not hold
 
-limit: what a rule lets pass passes, and nothing more
+limit: a rule admits exactly its limit
   under TokenBucket(TokenBucket(token-bucket 5/1h)): the store answers
     allowed, 0 of 5 left, charged 1
-  where its rule decides, at the instant that the answer tells,
+  but its rule, at the instant of the answer, decides
     refused, retry after 720s, 0 of 5 left, more after 720s, reset after 3600s
   after
     look at alice: allowed, 5 of 5 left
@@ -135,8 +135,8 @@ limit: what a rule lets pass passes, and nothing more
 ";
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains(
-        "callers at once share one limit\n  under TokenBucket(TokenBucket(token-bucket 5/1h)): \
-         6 calls for 1 passed, where its rule lets 5 pass at once\n  after\n    look at hot: allowed, 5 of 5 left\n    \
+        "concurrent callers share one limit\n  under TokenBucket(TokenBucket(token-bucket 5/1h)): \
+         6 calls for 1 passed, but its rule lets 5 pass at once\n  after\n    look at hot: allowed, 5 of 5 left\n    \
          8 tasks race for one key, with 2 calls each for 1"
     ));
     assert_eq!(format!("{broken:?}"), format!("Broken({text})"));
@@ -184,7 +184,7 @@ async fn a_store_may_tell_the_time_in_coarser_steps() {
 #[tokio::test(start_paused = true)]
 async fn a_store_may_miss_its_rules_by_what_it_says() {
     let more = || suite(Flaw::AdmitsOneMore);
-    let report = more().missing_by(0, 1).run().await.unwrap();
+    let report = more().tolerance(0, 1).run().await.unwrap();
     let counted = [
         Law::Limit,
         Law::Never,
@@ -195,12 +195,12 @@ async fn a_store_may_miss_its_rules_by_what_it_says() {
         Law::Fault,
     ];
     assert_eq!(report.kept(), counted);
-    let broken = more().missing_by(1, 0).run().await.unwrap_err();
+    let broken = more().tolerance(1, 0).run().await.unwrap_err();
     assert!(laws(&broken).contains(&Law::Limit), "{broken}");
 
     let less = || suite(Flaw::AdmitsOneLess);
-    assert_eq!(less().missing_by(1, 0).run().await.unwrap().kept(), counted);
-    let broken = less().missing_by(0, 1).run().await.unwrap_err();
+    assert_eq!(less().tolerance(1, 0).run().await.unwrap().kept(), counted);
+    let broken = less().tolerance(0, 1).run().await.unwrap_err();
     assert!(laws(&broken).contains(&Law::Limit), "{broken}");
 
     // Flaws of another kind are seen all the same.
@@ -212,7 +212,7 @@ async fn a_store_may_miss_its_rules_by_what_it_says() {
         (Flaw::ChargesFaultsTwice, Law::Fault),
     ];
     for (flaw, law) in others {
-        let broken = suite(flaw).missing_by(1, 1).run().await.unwrap_err();
+        let broken = suite(flaw).tolerance(1, 1).run().await.unwrap_err();
         assert!(laws(&broken).contains(&law), "{flaw:?}: {broken}");
     }
 }

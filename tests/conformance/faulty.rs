@@ -119,7 +119,7 @@ async fn what_is_not_decided_costs_nothing() {
     calls.faults.script([Some(Fault::Unavailable)]);
     let error = calls.acquire().await.unwrap_err();
     assert!(error.is_unavailable() && !error.is_timeout() && !error.is_contended());
-    assert!(error.to_string().contains("a fault that a test made"));
+    assert!(error.to_string().contains("a fault injected by a test"));
 
     calls.faults.script([Some(Fault::Contended)]);
     let error = calls.acquire().await.unwrap_err();

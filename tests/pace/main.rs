@@ -1,10 +1,10 @@
-//! Pacing: decisions at given instants, waiting in line, streams, and quanta.
+//! Pacing: decisions at given instants, waiting in line, streams, and schedule.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod pacer;
-mod quanta;
 #[cfg(feature = "tokio")]
 mod ready;
+mod round_robin;
 #[cfg(feature = "tokio")]
 mod stream;
 #[cfg(feature = "tokio")]

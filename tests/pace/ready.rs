@@ -254,8 +254,8 @@ async fn what_can_never_pass_is_told_and_the_next_one_goes_on() {
     let never = lifetime.until_ready().await.unwrap_err();
     assert_eq!(
         never.to_string(),
-        "a cost of 1 will never pass again: expected a rule that tells when to retry; \
-         choose one that refills, or go on with a new pacer"
+        "a cost of 1 will never pass again: expected a rule that refills; \
+         choose another rule, or a new pacer"
     );
 }
 

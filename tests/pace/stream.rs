@@ -108,7 +108,7 @@ async fn one_item_at_most_is_taken_ahead_and_given_back() {
     assert_eq!(paced.size_hint(), (0, Some(7)));
     assert_eq!(
         format!("{paced:?}"),
-        "Paced { paced: PacedBy { holds_an_item: true, .. }, .. }"
+        "PacedStream { paced: PacedStreamBy { holds_an_item: true, .. }, .. }"
     );
 
     // What waits holds its place in line, until it is dropped.

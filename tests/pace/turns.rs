@@ -6,7 +6,7 @@ use futures_util::poll;
 use tokio::time;
 use tollgate::{
     TokenBucket,
-    pace::{Pacer, Quanta, Turn, Turns},
+    pace::{Pacer, RoundRobin, Turn, Turns},
     time::Clock,
 };
 
@@ -16,8 +16,8 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn second(senders: usize) -> Quanta {
-    Quanta::new(Duration::from_secs(1), senders)
+fn second(senders: usize) -> RoundRobin {
+    RoundRobin::new(Duration::from_secs(1), senders)
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +76,7 @@ async fn senders_come_and_go() {
     let mut turns = Turns::new(second(10), clock);
     assert_eq!(turns.next_turn().await.sender, 1);
     // The turn ended at 200 ms, where four senders are in their first one.
-    turns.set_quanta(second(4));
+    turns.set_schedule(second(4));
     for (sender, begins, now) in [(0, 0, 200), (1, 250, 250), (2, 500, 500)] {
         let turn = turns.next_turn().await;
         assert_eq!((turn.sender, turn.missed), (sender, 0));
@@ -85,7 +85,7 @@ async fn senders_come_and_go() {
             (at(begins * MILLI), at(now * MILLI))
         );
     }
-    turns.set_quanta(second(1));
+    turns.set_schedule(second(1));
     let turn = turns.next_turn().await;
     assert_eq!(
         (turn.sender, turn.begins, turn.ends),
@@ -112,9 +112,9 @@ async fn a_future_that_is_dropped_takes_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quanta_shorter_than_the_timer_are_told_as_missed() {
+async fn slices_shorter_than_the_timer_are_counted_as_missed() {
     let clock = Paused::new();
-    let mut turns = Turns::new(Quanta::new(millis(1), 7), clock);
+    let mut turns = Turns::new(RoundRobin::new(millis(1), 7), clock);
     let (mut served, mut missed) = (0, 0);
     for _ in 0..100 {
         let turn = turns.next_turn().await;

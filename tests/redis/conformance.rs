@@ -96,7 +96,7 @@ async fn what_can_be_counted_holds_with_remembered_refusals() {
     let server = servers::Redis::start();
     let redis = connect(&server, PATIENCE).await;
     let store = redis.remember_refusals();
-    let suite = suite(store.clone(), &FEW).missing_by(0, 0);
+    let suite = suite(store.clone(), &FEW).tolerance(0, 0);
     let kept = suite.run().await.unwrap();
     assert!(kept.kept().contains(&Law::Race) && kept.kept().contains(&Law::Reset));
     assert!(store.hits() > 0 && store.remembered() > 0);

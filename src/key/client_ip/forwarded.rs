@@ -1,4 +1,4 @@
-//! The client that trusted proxies name in `Forwarded`.
+//! Keys from the address in `Forwarded`.
 
 use std::fmt;
 
@@ -6,24 +6,25 @@ use http::{Request, header::FORWARDED};
 use ipnet::IpNet;
 
 use super::{
-    address_settings,
-    element::{self, Parts},
+    address_settings::address_settings,
+    forwarded_element::{self, Parts},
     networks::Networks,
-    walk::{Trust, Walk},
+    proxy_chain::{ProxyChain, Trust},
 };
 use crate::{
     error::Error,
     key::{Extracted, KeyExtractor, MissingKey},
 };
 
-/// The client's address as trusted proxies tell it in `Forwarded` (RFC 7239).
+/// Limits by the client's address in `Forwarded` (RFC 7239), as trusted proxies write it.
 ///
-/// Walks as [`ForwardedFor`](super::ForwardedFor) does, from the peer over the `for` parameters of
-/// the elements, the last one first. An element without `for`, with two of them, or with an
-/// obfuscated one (`unknown`, `_hidden`) ends the walk.
+/// Works as [`ForwardedFor`](super::ForwardedFor): starts from the peer and reads the `for` parameters of the elements from
+/// the right. An element without `for`, with two of them, or with an obfuscated one (`unknown`, `_hidden`) ends the search.
 ///
-/// Laxer than the RFC in two ways: IPv6 addresses may stand without brackets or quotes, as
-/// hand-written proxy settings produce them, and blanks may stand around semicolons.
+/// The parser is more lenient than the RFC in two ways: IPv6 addresses need no brackets or quotes, because hand-written
+/// proxy settings often omit them, and blanks are allowed around semicolons.
+///
+/// # Examples
 ///
 /// ```
 /// use std::net::{Ipv6Addr, SocketAddr};
@@ -31,8 +32,8 @@ use crate::{
 /// use tollgate::key::{Extracted, Forwarded, Key, KeyExtractor};
 ///
 /// let mut request = Request::new(());
-/// let told = r#"for=6.6.6.6, for="[2001:db8::1]:4711";by="a,b""#.parse().unwrap();
-/// request.headers_mut().insert("forwarded", told);
+/// let elements = r#"for=6.6.6.6, for="[2001:db8::1]:4711";by="a,b""#.parse().unwrap();
+/// request.headers_mut().insert("forwarded", elements);
 /// request.extensions_mut().insert(SocketAddr::from(([10, 0, 0, 1], 80)));
 ///
 /// let client: Ipv6Addr = "2001:db8::".parse().unwrap();
@@ -42,13 +43,14 @@ use crate::{
 /// );
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[doc(alias("per ip", "client ip", "proxy", "rfc7239"))]
 #[derive(Clone)]
 pub struct Forwarded {
-    walk: Walk,
+    chain: ProxyChain,
 }
 
 impl Forwarded {
-    /// Believes proxies in these networks.
+    /// Trusts proxies in these networks.
     pub fn trusting<I>(networks: I) -> Self
     where
         I: IntoIterator<Item: Into<IpNet>>,
@@ -56,11 +58,11 @@ impl Forwarded {
         Self::new(Trust::Networks(networks.into_iter().collect()))
     }
 
-    /// Believes proxies in these networks, each an address or an address and a prefix.
+    /// Trusts proxies in these networks, each an address, or an address and a prefix.
     ///
     /// # Errors
     ///
-    /// When one of them is neither.
+    /// Returns an error if one of them is neither.
     pub fn try_trusting<I>(networks: I) -> Result<Self, Error>
     where
         I: IntoIterator<Item: AsRef<str>>,
@@ -68,36 +70,36 @@ impl Forwarded {
         Ok(Self::new(Trust::Networks(Networks::parse(networks)?)))
     }
 
-    /// Believes the last `count` hops, whoever they are; 0 is the peer alone.
+    /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
-    /// The weaker choice, as it is for [`ForwardedFor::hops`](super::ForwardedFor::hops), whose page also tells what
-    /// happens to a list shorter than `count`: the leftmost element is the client, or the peer if there is none.
+    /// [`trusting`](Self::trusting) is safer, as described on [`ForwardedFor::hops`](super::ForwardedFor::hops). If the list
+    /// has fewer elements than `count`, the leftmost one is the client, or the peer if there is none.
     pub fn hops(count: usize) -> Self {
         Self::new(Trust::Hops(count))
     }
 
     fn new(trust: Trust) -> Self {
         Self {
-            walk: Walk::new(trust),
+            chain: ProxyChain::new(trust),
         }
     }
 
-    address_settings!(walk.peer);
+    address_settings!(chain.peer);
 }
 
 impl<B> KeyExtractor<Request<B>> for Forwarded {
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
         let lines = req.headers().get_all(FORWARDED).into_iter().rev();
-        let elements = lines.flat_map(|line| Parts::of(line.as_bytes(), b','));
-        self.walk.key(
+        let elements = lines.flat_map(|line| Parts::new(line.as_bytes(), b','));
+        self.chain.key(
             req.extensions(),
-            elements.map(|element| element::client(element?)),
+            elements.map(|element| forwarded_element::client(element?)),
         )
     }
 }
 
 impl fmt::Debug for Forwarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.walk.debug(&mut f.debug_struct("Forwarded"))
+        self.chain.debug(&mut f.debug_struct("Forwarded"))
     }
 }

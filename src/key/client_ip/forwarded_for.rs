@@ -1,4 +1,4 @@
-//! The client that trusted proxies name in `X-Forwarded-For`, or a header like it.
+//! Keys from the address in `X-Forwarded-For`, or a header like it.
 
 use std::{fmt, net::IpAddr};
 
@@ -6,25 +6,26 @@ use http::{HeaderMap, HeaderName, Request};
 use ipnet::IpNet;
 
 use super::{
-    address_settings,
+    address_settings::address_settings,
     networks::Networks,
     node,
-    walk::{Trust, Walk},
+    proxy_chain::{ProxyChain, Trust},
 };
 use crate::{
     error::Error,
     key::{Extracted, KeyExtractor, MissingKey, header},
 };
 
-/// The client's address as trusted proxies tell it in `X-Forwarded-For`.
+/// Limits by the client's address in `X-Forwarded-For`, as trusted proxies write it.
 ///
-/// Starts from the [peer](super::PeerIp) and walks the header from the right, over all
-/// of its lines, as long as the hop is trusted. The first hop that is not is the client. An
-/// element that names no address (malformed, empty, `unknown`, a host name) ends the walk, and the last
-/// good hop is the client. The header of a peer that is not trusted is ignored, so nobody
-/// chooses their own key.
+/// Starts from the [peer](super::PeerIp) and reads the header from the right, over all of its lines, as long as the hop is
+/// trusted. The first hop that is not trusted is the client. An element that is not an address (malformed, empty,
+/// `unknown`, a host name) ends the search, and the last valid hop is the client. The header of an untrusted peer is
+/// ignored, so clients cannot choose their key.
 ///
-/// Addresses become keys as they do for [`PeerIp`](super::PeerIp). At most 64 elements are read.
+/// Addresses become keys as for [`PeerIp`](super::PeerIp). At most 64 elements are read.
+///
+/// # Examples
 ///
 /// ```
 /// use std::net::{Ipv4Addr, SocketAddr};
@@ -34,8 +35,8 @@ use crate::{
 /// let clients = ForwardedFor::try_trusting(["10.0.0.0/8"])?;
 /// let request = |peer: [u8; 4]| {
 ///     let mut request = Request::new(());
-///     let told = "6.6.6.6, 192.0.2.7, 10.0.0.2".parse().unwrap();
-///     request.headers_mut().insert("x-forwarded-for", told);
+///     let elements = "6.6.6.6, 192.0.2.7, 10.0.0.2".parse().unwrap();
+///     request.headers_mut().insert("x-forwarded-for", elements);
 ///     request.extensions_mut().insert(SocketAddr::from((peer, 4711)));
 ///     request
 /// };
@@ -45,15 +46,22 @@ use crate::{
 /// assert_eq!(clients.extract(&request([203, 0, 113, 9])), key([203, 0, 113, 9]));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[doc(alias("per ip", "client ip", "x-forwarded-for", "proxy"))]
+#[doc(alias(
+    "per ip",
+    "client ip",
+    "proxy",
+    "load balancer",
+    "x-real-ip",
+    "cf-connecting-ip"
+))]
 #[derive(Clone)]
 pub struct ForwardedFor {
-    walk: Walk,
+    chain: ProxyChain,
     name: HeaderName,
 }
 
 impl ForwardedFor {
-    /// Believes proxies in these networks.
+    /// Trusts proxies in these networks.
     pub fn trusting<I>(networks: I) -> Self
     where
         I: IntoIterator<Item: Into<IpNet>>,
@@ -61,11 +69,11 @@ impl ForwardedFor {
         Self::new(Trust::Networks(networks.into_iter().collect()))
     }
 
-    /// Believes proxies in these networks, each an address or an address and a prefix.
+    /// Trusts proxies in these networks, each an address, or an address and a prefix.
     ///
     /// # Errors
     ///
-    /// When one of them is neither.
+    /// Returns an error if one of them is neither.
     pub fn try_trusting<I>(networks: I) -> Result<Self, Error>
     where
         I: IntoIterator<Item: AsRef<str>>,
@@ -73,25 +81,22 @@ impl ForwardedFor {
         Ok(Self::new(Trust::Networks(Networks::parse(networks)?)))
     }
 
-    /// Believes the last `count` hops, whoever they are; 0 is the peer alone.
+    /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
-    /// `count` is the number of proxies in front of the server, the peer included.
-    /// It is the weaker choice: whoever reaches the server past one of them chooses their own
-    /// key. Where the proxies' networks are known, use [`trusting`](Self::trusting).
+    /// `count` is the number of proxies in front of the server, including the peer. A client that can bypass one of them
+    /// can choose its key. If the networks of the proxies are known, [`trusting`](Self::trusting) is safer.
     ///
     /// # Lists shorter than `count`
     ///
-    /// The client is then the leftmost element, or the peer if there is no element. No request fails for it, and none
-    /// gets a key that it could not get otherwise:
+    /// The client is then the leftmost element, or the peer if there is no element. Refusing such requests would protect
+    /// nothing:
     ///
-    /// - Each proxy appends the address that it was reached from. A request that came through all `count` proxies has
-    ///   at least `count` elements, whatever its client sent, and its key is the address that the outermost proxy saw.
-    ///   Such a client cannot shorten the list.
-    /// - A request that came past one of them can have a short list. Its leftmost element is what the outermost proxy
-    ///   on its way saw, or what the client wrote. That client could as well have written a list that is long enough, so
-    ///   a refusal of short lists would protect nothing: keep clients from reaching the server past a proxy.
+    /// - Each proxy appends the address of its peer. A request through all `count` proxies has at least `count`
+    ///   elements, whatever its client sent. Its key is the address that the outermost proxy saw.
+    /// - Only a request that bypassed a proxy can have a short list. Its client could also have sent a list that is long
+    ///   enough. To prevent both, do not let clients bypass a proxy.
     ///
-    /// An element that names no address ends the walk as the end of the list does.
+    /// An element that is not an address ends the list.
     ///
     /// ```
     /// use std::net::{Ipv4Addr, SocketAddr};
@@ -100,7 +105,7 @@ impl ForwardedFor {
     ///
     /// let mut request = Request::builder().header("x-forwarded-for", "192.0.2.7").body(()).unwrap();
     /// request.extensions_mut().insert(SocketAddr::from(([10, 0, 0, 1], 80)));
-    /// // One proxy was passed, two were expected.
+    /// // Through one proxy, where two were expected.
     /// let client = Extracted::Key(Key::from(Ipv4Addr::new(192, 0, 2, 7)));
     /// assert_eq!(ForwardedFor::hops(2).extract(&request), Ok(client));
     /// ```
@@ -110,19 +115,19 @@ impl ForwardedFor {
 
     fn new(trust: Trust) -> Self {
         Self {
-            walk: Walk::new(trust),
+            chain: ProxyChain::new(trust),
             name: HeaderName::from_static("x-forwarded-for"),
         }
     }
 
     /// Reads another header instead, as in `"cf-connecting-ip"` or `"x-real-ip"`.
     ///
-    /// The last trusted proxy must overwrite it, or append to it; one that passes on what the client sent
-    /// lets clients choose their keys.
+    /// The last trusted proxy must overwrite the header or append to it. If it passes on the client's value, clients can
+    /// choose their keys.
     ///
     /// # Panics
     ///
-    /// When `name` cannot be a header's name; meant for literals.
+    /// Panics if `name` is not a valid header name.
     #[must_use]
     #[track_caller]
     pub fn in_header(self, name: &str) -> Self {
@@ -132,20 +137,20 @@ impl ForwardedFor {
         }
     }
 
-    /// Reads another header instead.
+    /// Reads another header instead, as [`in_header`](Self::in_header) does.
     ///
     /// # Errors
     ///
-    /// When `name` cannot be a header's name.
+    /// Returns an error if `name` is not a valid header name.
     pub fn try_in_header(mut self, name: &str) -> Result<Self, Error> {
         self.name = header::parse_name(name)?;
         Ok(self)
     }
 
-    address_settings!(walk.peer);
+    address_settings!(chain.peer);
 }
 
-/// The addresses from the right, over all lines.
+/// Returns the addresses from the right, over all lines; `None` for an element that is not an address.
 fn addresses<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -158,7 +163,7 @@ fn addresses<'a>(
 
 impl<B> KeyExtractor<Request<B>> for ForwardedFor {
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-        self.walk
+        self.chain
             .key(req.extensions(), addresses(req.headers(), &self.name))
     }
 }
@@ -166,6 +171,6 @@ impl<B> KeyExtractor<Request<B>> for ForwardedFor {
 impl fmt::Debug for ForwardedFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("ForwardedFor");
-        self.walk.debug(f.field("header", &self.name))
+        self.chain.debug(f.field("header", &self.name))
     }
 }

@@ -1,4 +1,4 @@
-//! The networks of the proxies that are trusted.
+//! The networks of trusted proxies.
 
 use std::{fmt, net::IpAddr};
 
@@ -6,7 +6,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::error::Error;
 
-/// Networks as (network, mask), so that asking costs two instructions for each.
+/// Networks as pairs (network, mask), so that a check takes two instructions for each.
 #[derive(Clone, Default)]
 pub(super) struct Networks {
     v4: Box<[(u32, u32)]>,
@@ -14,7 +14,7 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// Whether an address lies in one of the networks; IPv4 must be unmapped already.
+    /// Returns `true` if one of the networks contains the address. IPv4 must be unmapped already.
     pub(super) fn contain(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
@@ -72,7 +72,7 @@ impl<N: Into<IpNet>> FromIterator<N> for Networks {
     }
 }
 
-/// Addresses are unmapped before they are looked up, so networks have to be as well.
+/// Unmaps a network of mapped IPv4 addresses, because addresses are unmapped before they are compared.
 fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else {
         return network;

@@ -1,17 +1,17 @@
-//! One address as proxies write it.
+//! Parses an address as proxies write it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest text that can be an address with brackets and a port, and then some.
-pub(super) const LONGEST: usize = 64;
+/// The maximum length of an address with brackets and a port, with some reserve.
+pub(super) const MAX_LENGTH: usize = 64;
 
-/// The address in `1.2.3.4`, `1.2.3.4:5678`, `2001:db8::1`, `[2001:db8::1]` or
+/// Returns the address in `1.2.3.4`, `1.2.3.4:5678`, `2001:db8::1`, `[2001:db8::1]` or
 /// `[2001:db8::1]:443`.
 ///
-/// Anything else is `None`: `unknown`, `_obfuscated`, host names, zones, bytes that are
+/// Returns `None` for anything else: `unknown`, `_obfuscated`, host names, zones, bytes that are
 /// not text. The port may be obfuscated (RFC 7239 §6).
 pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
-    if text.len() > LONGEST {
+    if text.len() > MAX_LENGTH {
         return None;
     }
     let text = std::str::from_utf8(text).ok()?;
@@ -24,7 +24,7 @@ pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
     }
     match text.split_once(':') {
         None => text.parse().ok().map(Ipv4Addr::into),
-        // Two colons are an address without brackets, which has no port.
+        // Two colons: an IPv6 address without brackets, which has no port.
         Some((_, rest)) if rest.contains(':') => text.parse().ok().map(Ipv6Addr::into),
         Some((address, port)) => {
             check_port(port)?;
@@ -44,7 +44,7 @@ fn check_port(port: &str) -> Option<()> {
     good.then_some(())
 }
 
-/// The text without the blanks around it that HTTP lists allow (RFC 9110 §5.6.3).
+/// Removes the blanks that HTTP lists allow around a member (RFC 9110 §5.6.3).
 pub(super) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;

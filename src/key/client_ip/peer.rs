@@ -1,4 +1,4 @@
-//! The address at the other end of the connection.
+//! Keys from the peer's address.
 
 use std::{
     fmt,
@@ -11,29 +11,28 @@ use tonic::transport::server::TcpConnectInfo;
 #[cfg(feature = "tonic-tls")]
 use tonic::transport::server::TlsConnectInfo;
 
-use super::{address_settings, ip::Ipv6Prefix};
+use super::{address_settings::address_settings, ipv6_prefix::Ipv6Prefix};
 use crate::key::{Extracted, KeyExtractor, MissingKey};
 
-/// The address of the peer, from the request's extensions.
+/// Limits by the peer's address, from the request's extensions.
 ///
-/// For servers that clients reach directly. Behind a proxy every client has the proxy's address:
-/// use [`ForwardedFor`](super::ForwardedFor) or [`Forwarded`](super::Forwarded) there.
+/// Use it if clients connect to the server directly. Behind a proxy every client has the proxy's address: use
+/// [`ForwardedFor`](super::ForwardedFor) or [`Forwarded`](super::Forwarded) there.
 ///
-/// Looks, in this order, for
+/// Reads the first of these that the request has:
 ///
-/// - what [`peer_from`](Self::peer_from) says,
+/// - the result of [`peer_from`](Self::peer_from),
 /// - axum's `ConnectInfo<SocketAddr>` (feature `axum`),
 /// - tonic's `TcpConnectInfo` (feature `tonic`), and its form under TLS (feature `tonic-tls`),
 /// - a [`SocketAddr`], an [`IpAddr`],
-/// - axum's `MockConnectInfo<SocketAddr>`, which its tests use (feature `axum`).
+/// - axum's `MockConnectInfo<SocketAddr>`, for tests (feature `axum`).
 ///
-/// When none of them is there, that is the server's fault, and the error names the remedy.
+/// A request without any of them is the server's fault, and the error says how to fix it.
 ///
-/// IPv4 addresses that are mapped into IPv6 (`::ffff:a.b.c.d`) or translated by NAT64
-/// (`64:ff9b::/96`, RFC 6052) key by the IPv4 address. Other IPv6 addresses key by their /64, or by
-/// another [prefix](Self::ipv6_prefix).
+/// An IPv4 address that is mapped into IPv6 (`::ffff:a.b.c.d`) or translated by NAT64 (`64:ff9b::/96`, RFC 6052) has the key
+/// of the IPv4 address. Other IPv6 addresses share a key per /64, or per another [prefix](Self::ipv6_prefix).
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +48,7 @@ use crate::key::{Extracted, KeyExtractor, MissingKey};
 ///     Ok(Extracted::Key(Key::from(Ipv4Addr::new(192, 0, 2, 7)))),
 /// );
 /// ```
-#[doc(alias("per ip", "ip address", "client ip"))]
+#[doc(alias("per ip", "client ip", "remote address", "ip address"))]
 #[derive(Clone, Copy, Default)]
 pub struct PeerIp {
     pub(super) prefix: Ipv6Prefix,
@@ -57,53 +56,53 @@ pub struct PeerIp {
 }
 
 impl PeerIp {
-    /// The peer's address, IPv6 by /64.
+    /// Creates an extractor of the peer's address, with a /64 prefix for IPv6.
     pub fn new() -> Self {
         Self::default()
     }
 
     address_settings!();
 
-    /// What `of` makes of the address as it is, neither unmapped nor masked.
-    // Made where the address is found: joined first, its bytes would go through memory.
+    /// Applies `map` to the address, which is neither unmapped nor masked.
+    // A closure, called where the address is read: a return value would pass through memory.
     #[inline]
     pub(super) fn find<T>(
         &self,
         extensions: &Extensions,
-        of: impl Fn(IpAddr) -> T,
+        map: impl Fn(IpAddr) -> T,
     ) -> Result<T, MissingKey> {
         if let Some(address) = self.find.and_then(|find| find(extensions)) {
-            return Ok(of(address));
+            return Ok(map(address));
         }
         #[cfg(feature = "axum")]
         if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
-            return Ok(of(info.0.ip()));
+            return Ok(map(info.0.ip()));
         }
         #[cfg(feature = "tonic")]
         if let Some(address) = extensions
             .get::<TcpConnectInfo>()
             .and_then(|info| info.remote_addr)
         {
-            return Ok(of(address.ip()));
+            return Ok(map(address.ip()));
         }
         #[cfg(feature = "tonic-tls")]
         if let Some(address) = extensions
             .get::<TlsConnectInfo<TcpConnectInfo>>()
             .and_then(|info| info.get_ref().remote_addr)
         {
-            return Ok(of(address.ip()));
+            return Ok(map(address.ip()));
         }
         if let Some(address) = extensions.get::<SocketAddr>() {
-            return Ok(of(address.ip()));
+            return Ok(map(address.ip()));
         }
         if let Some(address) = extensions.get::<IpAddr>() {
-            return Ok(of(*address));
+            return Ok(map(*address));
         }
         #[cfg(feature = "axum")]
         if let Some(mock) =
             extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
         {
-            return Ok(of(mock.0.ip()));
+            return Ok(map(mock.0.ip()));
         }
         Err(no_peer())
     }
@@ -112,7 +111,7 @@ impl PeerIp {
 #[cold]
 fn no_peer() -> MissingKey {
     MissingKey::misconfigured(
-        "the server does not tell the peer's address: serve axum with \
+        "the peer's address is not in the request: serve axum with \
          `into_make_service_with_connect_info::<SocketAddr>()`, or insert the peer's `SocketAddr` \
          into the request's extensions (for axum and tonic, the feature of that name must be on)",
     )

@@ -1,10 +1,10 @@
-//! Which fields tell a client how its limits stand: the setting.
+//! The format of the rate limit fields, as the application chooses it.
 
 use std::{fmt, str::FromStr};
 
 use crate::error::Error;
 
-/// The shape of the fields that tell a client how its limits stand.
+/// The format of the rate limit fields in responses.
 ///
 /// | | text | fields |
 /// |---|---|---|
@@ -12,20 +12,27 @@ use crate::error::Error;
 /// | `Draft07` | `draft-07` | `RateLimit: limit=100, remaining=50, reset=5` and `RateLimit-Policy: 100;w=60` |
 /// | `Draft06` | `draft-06` | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` |
 /// | `Legacy` | `legacy` | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` as Unix seconds |
-/// | `LegacyDelta` | `legacy-delta` | the same with the reset as seconds from now |
+/// | `LegacyDelta` | `legacy-delta` | as `Legacy`, with the reset as seconds from now |
 /// | `None` | `none` | none; `Retry-After` stays |
 ///
-/// `Draft` tells every policy, the nearest to exhaustion first; stacked layers add theirs. Of stacked layers that have one
-/// name by mistake, one entry is told: that of the layer which leaves less. The others tell
-/// the nearest policy (draft-07 all of them in `RateLimit-Policy`), whose reset counts down to full.
+/// `Draft` reports every policy, the nearest to exhaustion first. Stacked layers add theirs; if two of them have the same
+/// name by mistake, the one that leaves less is reported. The other formats report the policy that is nearest to
+/// exhaustion (draft-07 reports all of them in `RateLimit-Policy`), and their reset counts down to a full quota.
+///
+/// # Examples
 ///
 /// ```
-/// use tollgate::respond::Headers;
+/// use tollgate::respond::{Headers, Http};
 ///
+/// let respond = Http::new().headers(Headers::Legacy);
+/// # let _ = respond;
+///
+/// // As a setting in a configuration file.
 /// assert_eq!("draft-07".parse(), Ok(Headers::Draft07));
 /// assert_eq!(Headers::default().to_string(), "draft");
 /// assert!("x-ratelimit".parse::<Headers>().is_err());
 /// ```
+#[doc(alias = "x-ratelimit")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Headers {
@@ -36,11 +43,11 @@ pub enum Headers {
     Draft07,
     /// draft-ietf-httpapi-ratelimit-headers-06 and earlier ones.
     Draft06,
-    /// The common `X-RateLimit-*` with the reset as Unix seconds, as GitHub sends them.
+    /// `X-RateLimit-*` with the reset in Unix seconds, as GitHub sends them.
     Legacy,
-    /// The common `X-RateLimit-*` with the reset as seconds from now.
+    /// `X-RateLimit-*` with the reset in seconds from now.
     LegacyDelta,
-    /// None.
+    /// No rate limit fields.
     None,
 }
 
@@ -60,7 +67,7 @@ impl FromStr for Headers {
         let known = NAMES.iter().find(|(name, _)| *name == text);
         known.map(|(_, headers)| *headers).ok_or_else(|| {
             Error::new(format!(
-                "unknown shape of headers `{text}`: expected draft, draft-07, draft-06, legacy, \
+                "unknown format of headers `{text}`: expected draft, draft-07, draft-06, legacy, \
                  legacy-delta or none; write `draft` if no client reads them yet"
             ))
             .at_column(1)

@@ -1,50 +1,51 @@
-//! The fields of layers that are stacked: one entry for each name, as clients tell limits apart by it.
+//! Merges `RateLimit` and `RateLimit-Policy` with those of an inner layer.
+//!
+//! Clients distinguish limits by name, so each name has one member in each list.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use std::cmp::Reverse;
 
+use http::{HeaderMap, HeaderValue};
+
+use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use crate::quota::parse_number;
-
-/// A field that is a list of Strings with parameters, and what this layer adds to it.
-pub(super) type Field = (HeaderName, HeaderValue);
 
 /// Adds a layer's `RateLimit` and `RateLimit-Policy` to those of inner layers.
 ///
-/// Of entries of one name and partition, the nearest to exhaustion is kept, in both fields: the one that leaves less, and
-/// the inner one where they leave the same. What cannot be read is left as it is.
+/// Of members with one name and partition, both fields keep the one that leaves less, and the inner one if they leave the
+/// same. Values that cannot be parsed are left as they are.
 #[inline]
-pub(super) fn add(headers: &mut HeaderMap, standing: Field, policy: Field) {
-    if headers.contains_key(&standing.0) {
-        return merge(headers, standing, policy);
+pub(super) fn add(headers: &mut HeaderMap, ratelimit: HeaderValue, policies: HeaderValue) {
+    if headers.contains_key(RATELIMIT) {
+        return merge(headers, ratelimit, policies);
     }
-    // A map too full to take a field (32768 of them) is left as it is.
-    for (name, value) in [standing, policy] {
-        let _ = headers.try_append(name, value);
-    }
+    // A map that is full (32768 fields) is left as it is.
+    let _ = headers.try_append(RATELIMIT, ratelimit);
+    let _ = headers.try_append(RATELIMIT_POLICY, policies);
 }
 
 #[cold]
-fn merge(headers: &mut HeaderMap, standing: Field, policy: Field) {
-    let inner: Vec<HeaderValue> = headers.get_all(&standing.0).iter().cloned().collect();
-    let inner: Vec<Entry<'_>> = inner.iter().flat_map(entries).collect();
-    let added = standing.1.clone();
-    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
-    for entry in entries(&added) {
+fn merge(headers: &mut HeaderMap, ratelimit: HeaderValue, policies: HeaderValue) {
+    let inner: Vec<HeaderValue> = headers.get_all(RATELIMIT).iter().cloned().collect();
+    let inner: Vec<Member<'_>> = inner.iter().flat_map(members).collect();
+    let added = ratelimit.clone();
+    let (mut replaced, mut dropped) = (Vec::new(), Vec::new());
+    for member in members(&added) {
         let mut same = inner
             .iter()
-            .filter(|other| other.id() == entry.id())
+            .filter(|other| other.id() == member.id())
             .peekable();
         if same.peek().is_none() {
             continue;
         }
-        if same.any(|other| other.nearness() <= entry.nearness()) {
-            dropped.push(entry.id());
+        if same.any(|other| other.nearness() <= member.nearness()) {
+            dropped.push(member.id());
         } else {
-            kept.push(entry.id());
+            replaced.push(member.id());
         }
     }
-    for (name, value) in [standing, policy] {
+    for (name, value) in [(RATELIMIT, ratelimit), (RATELIMIT_POLICY, policies)] {
         let values = headers.get_all(&name).iter();
-        let values = values.filter_map(|value| without(value, &kept));
+        let values = values.filter_map(|value| without(value, &replaced));
         let values: Vec<_> = values.chain(without(&value, &dropped)).collect();
         headers.remove(&name);
         for value in values {
@@ -53,44 +54,44 @@ fn merge(headers: &mut HeaderMap, standing: Field, policy: Field) {
     }
 }
 
-/// A value without the entries of these names; nothing where no other is left.
-fn without(value: &HeaderValue, ids: &[Id<'_>]) -> Option<HeaderValue> {
-    let all: Vec<_> = entries(value).collect();
+/// Returns a value without the members of these names; `None` if no member remains.
+fn without(value: &HeaderValue, ids: &[MemberId<'_>]) -> Option<HeaderValue> {
+    let all: Vec<_> = members(value).collect();
     let left: Vec<_> = all
         .iter()
-        .filter(|entry| !ids.contains(&entry.id()))
+        .filter(|member| !ids.contains(&member.id()))
         .collect();
     if left.len() == all.len() {
         return Some(value.clone());
     }
-    let left: Vec<_> = left.iter().map(|entry| entry.text).collect();
-    // What was a value is one without some of its entries.
+    let left: Vec<_> = left.iter().map(|member| member.text).collect();
+    // Never an error: all of it is part of a valid value.
     HeaderValue::from_str(&left.join(", "))
         .ok()
         .filter(|_| !left.is_empty())
 }
 
-/// What tells the entries of a list apart: their name, and whose share of it they tell.
-type Id<'a> = (&'a str, Option<&'a str>);
+/// The name of a member and its partition key.
+type MemberId<'a> = (&'a str, Option<&'a str>);
 
-/// A String with parameters (RFC 9651 §3.1): `"burst";r=50;t=30`.
-struct Entry<'a> {
+/// A member of a List: a String with parameters (RFC 9651 §3.1), as in `"burst";r=50;t=30`.
+struct Member<'a> {
     text: &'a str,
 }
 
-impl<'a> Entry<'a> {
-    fn id(&self) -> Id<'a> {
+impl<'a> Member<'a> {
+    fn id(&self) -> MemberId<'a> {
         let name = split(self.text, b';').next().unwrap_or_default();
         (name.trim(), self.parameter("pk"))
     }
 
-    /// What it leaves, the less the nearer; and within how long, the longer the nearer.
-    fn nearness(&self) -> (u64, std::cmp::Reverse<u64>) {
+    /// Orders members by how near to exhaustion they are: fewer units first, then the longer window.
+    fn nearness(&self) -> (u64, Reverse<u64>) {
         let number = |name| self.parameter(name).and_then(parse_number);
-        let (available, within) = (number("r"), number("t"));
+        let (available, window) = (number("r"), number("t"));
         (
             available.unwrap_or(u64::MAX),
-            std::cmp::Reverse(within.unwrap_or(u64::MAX)),
+            Reverse(window.unwrap_or(u64::MAX)),
         )
     }
 
@@ -101,13 +102,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn entries(value: &HeaderValue) -> impl Iterator<Item = Entry<'_>> {
+fn members(value: &HeaderValue) -> impl Iterator<Item = Member<'_>> {
     let members = split(value.to_str().unwrap_or_default(), b',');
-    let members = members.map(|text| Entry { text: text.trim() });
-    members.filter(|entry| !entry.text.is_empty())
+    let members = members.map(|text| Member { text: text.trim() });
+    members.filter(|member| !member.text.is_empty())
 }
 
-/// Splits at a separator that stands in no String.
+/// Splits a text at separators outside of Strings.
 fn split(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -37,7 +37,7 @@ impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     /// The time, which never falls.
     pub(super) fn now(&self) -> Timestamp {
         let now = self.clock.now();
-        if self.clock.is_monotone() {
+        if self.clock.is_monotonic() {
             return now;
         }
         let newest = self.newest.fetch_max(now.as_nanos(), Ordering::Relaxed);

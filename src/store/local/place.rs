@@ -37,7 +37,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     #[inline]
     pub(super) fn moment(&self) -> StoreTime {
         let mut at = self.clock.now();
-        if !self.clock.is_monotone() {
+        if !self.clock.is_monotonic() {
             at = self.not_before_the_newest(at);
         }
         StoreTime::new(at, self.made)

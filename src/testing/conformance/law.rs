@@ -1,43 +1,51 @@
-//! What every store keeps.
+//! The laws of stores.
 
 use std::fmt;
 
-/// A law that a store keeps, whatever it keeps its state in.
+/// A law that every store must keep.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::testing::conformance::Law;
+///
+/// assert_eq!(Law::Limit.to_string(), "limit: a rule admits exactly its limit");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Law {
-    /// What a rule lets pass passes, and nothing more; the numbers count down to it.
+    /// A rule admits exactly its limit, and the remaining units count down to it.
     Limit,
-    /// A refused call spends nothing, however often it knocks.
+    /// A refused call spends nothing, however often it is repeated.
     Refusal,
-    /// A cost above the capacity never passes, is told no wait, and disturbs nothing.
+    /// A cost above the capacity never passes, has no wait, and changes nothing.
     Never,
-    /// A look changes nothing, and tells what passes next.
+    /// A look changes nothing, and predicts the next call.
     Look,
-    /// Who comes back when told is admitted, and not before. With a
-    /// [clock](super::Suite::clock): nothing is minted where it steps back.
+    /// A refused call passes after its wait, and not before. With a
+    /// [clock](super::Suite::clock): a step back creates no units.
     Wait,
-    /// Keys and policies do not meet: of any kind and length, and whoever floods the store.
+    /// Keys and policies of any kind and length share no state, also when new keys flood the store.
     Keys,
-    /// Several asks are spent all or not at all, and answered in their order.
+    /// Several asks are charged together or not at all, and answered in order.
     Several,
-    /// A settled charge is what it really cost: a refund, a part, or more by force.
+    /// A settled charge costs its actual cost: nothing, a part, or more than was charged.
     Settle,
-    /// A reset key begins afresh, and no other one does.
+    /// A reset key is like a new one, and other keys are unaffected.
     Reset,
-    /// A rule that changes on the way mints nothing.
+    /// A change of the rule creates no units.
     Change,
-    /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit each, in whatever order they
-    /// come, and a reset clears the states of all kinds.
+    /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit each, in any order of
+    /// calls, and a reset clears the states of all kinds.
     Kinds,
-    /// Callers at once share one limit.
+    /// Concurrent callers share one limit.
     Race,
-    /// A dropped call is charged once at most, and blocks nobody.
+    /// A dropped call is charged at most once, and blocks no other.
     Cancel,
-    /// A fault is told as one, costs one charge at most, and leaves nothing behind. Checked where the suite
+    /// A fault is reported, costs at most one charge, and has no lasting effect. Checked only if the suite
     /// can [cause one](super::Suite::fault).
     Fault,
-    /// Whatever comes, the store decides as its rule does: a random timeline through both.
+    /// The store decides as its rule does, in random sequences of calls.
     Timeline,
 }
 
@@ -61,7 +69,7 @@ impl Law {
         Self::Timeline,
     ];
 
-    /// The law in one word.
+    /// Returns the name of the law, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -82,36 +90,36 @@ impl Law {
         }
     }
 
-    /// The law in one sentence.
+    /// Returns the law as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Limit => "what a rule lets pass passes, and nothing more",
+            Self::Limit => "a rule admits exactly its limit",
             Self::Refusal => "a refused call spends nothing",
             Self::Never => {
-                "a cost above the capacity never passes, is told no wait, and disturbs nothing"
+                "a cost above the capacity never passes, has no wait, and changes nothing"
             }
-            Self::Look => "a look changes nothing, and tells what passes next",
-            Self::Wait => "who comes back when told is admitted, and not before",
-            Self::Keys => "keys and policies do not meet",
+            Self::Look => "a look changes nothing, and predicts the next call",
+            Self::Wait => "a refused call passes after its wait, and not before",
+            Self::Keys => "keys and policies share no state",
             Self::Several => {
-                "several asks are spent all or not at all, and answered in their order"
+                "several asks are charged together or not at all, and answered in order"
             }
-            Self::Settle => "a settled charge is what it really cost",
-            Self::Reset => "a reset key begins afresh, and no other one does",
-            Self::Change => "a rule that changes on the way mints nothing",
+            Self::Settle => "a settled charge costs its actual cost",
+            Self::Reset => "a reset key is like a new one, and other keys are unaffected",
+            Self::Change => "a change of the rule creates no units",
             Self::Kinds => {
                 "rules of several kinds have one limit each, and a reset clears all of them"
             }
-            Self::Race => "callers at once share one limit",
-            Self::Cancel => "a dropped call is charged once at most, and blocks nobody",
+            Self::Race => "concurrent callers share one limit",
+            Self::Cancel => "a dropped call is charged at most once, and blocks no other",
             Self::Fault => {
-                "a fault is told as one, costs one charge at most, and leaves nothing behind"
+                "a fault is reported, costs at most one charge, and has no lasting effect"
             }
-            Self::Timeline => "whatever comes, the store decides as its rule does",
+            Self::Timeline => "the store decides as its rule does, in any sequence of calls",
         }
     }
 
-    /// Whether it can be checked by counting what passes, without comparing numbers with the rule's.
+    /// Returns `true` if the law can be checked by counting admitted calls, without comparing numbers.
     pub(super) const fn only_counts(self) -> bool {
         matches!(
             self,

@@ -1,41 +1,41 @@
-//! The suite that tells whether a store is right.
+//! A conformance suite for stores.
 //!
-//! [`Suite`] calls a store through its [`Store`](crate::store::Store) trait alone, and compares each answer with what the rule itself
-//! decides at the instant that the answer [tells](crate::Decision::at): so it needs to know neither where the store keeps
-//! its state nor what time it is there. The page of [`testing`](super) shows how it is used.
+//! [`Suite`] calls a store through its [`Store`](crate::store::Store) trait and compares each answer with the decision of the
+//! rule at the [instant of the answer](crate::Decision::at). So it depends neither on the store's storage nor on its clock.
+//! The page of [`testing`](super) has examples.
 //!
-//! # What it has to be given
+//! # Settings
 //!
 //! | | for | without it |
 //! |---|---|---|
 //! | [`clock`](Suite::clock) or [`sleep`](Suite::sleep) | waiting, [`Law::Wait`] | that law cannot be checked |
-//! | [`sleep`](Suite::sleep) | a call that never ends | the test hangs, instead of telling |
-//! | [`spawn`](Suite::spawn) | callers at once, [`Law::Race`] | that law cannot be checked |
+//! | [`sleep`](Suite::sleep) | reporting a call that never ends | the test hangs |
+//! | [`spawn`](Suite::spawn) | concurrent callers, [`Law::Race`] | that law cannot be checked |
 //! | [`fault`](Suite::fault) | stores that fail, [`Law::Fault`] | that law is left out |
 //!
-//! A law that cannot be checked is an error like one that is broken: leave it out by name.
+//! A law that cannot be checked is an error, as a broken one is, unless it is [left out](Suite::without).
 //!
-//! # For each class of stores
+//! # Stores
 //!
 //! | store | suite |
 //! |---|---|
-//! | memory, by a clock that it is given | `Suite::new(store).clock(clock).spawn(tokio::spawn)` |
-//! | a server that runs a script, or compares and swaps | `Suite::new(store).sleep(tokio::time::sleep).spawn(tokio::spawn)`; [`resolution`](Suite::resolution) where its clock tells no nanoseconds |
-//! | counters | [`with_rules`](Suite::with_rules) that it can count; [`settling_back`](Suite::settling_back); [`without`](Suite::without) what it does not do |
-//! | leases | [`missing_by`](Suite::missing_by) what a node may hold unused |
-//! | synchronised now and then | `missing_by` what nodes may admit meanwhile |
-//! | a wrapper | around a [`Faulty`](super::Faulty) store in memory, whose faults are the suite's [`fault`](Suite::fault) |
+//! | memory, with a clock of the application | `Suite::new(store).clock(clock).spawn(tokio::spawn)` |
+//! | a server that runs a script, or compares and swaps | `Suite::new(store).sleep(tokio::time::sleep).spawn(tokio::spawn)`; [`resolution`](Suite::resolution) if its clock is coarser than nanoseconds |
+//! | counters | [`with_rules`](Suite::with_rules) that it supports; [`settling_back`](Suite::settling_back); [`without`](Suite::without) the laws that it does not keep |
+//! | leases | [`tolerance`](Suite::tolerance) of the units that a node may hold unused |
+//! | periodic synchronisation | `tolerance` of the units that nodes may admit between two of them |
+//! | a wrapper | around a [`Faulty`](super::Faulty) store in memory, switched by the suite's [`fault`](Suite::fault) |
 
-mod answer;
-mod bench;
+mod checker;
+mod compare;
 mod law;
 mod laws;
 mod model;
-mod place;
 mod poll;
 mod report;
 mod rules;
 mod spawn;
+mod subject;
 mod suite;
 
 pub use self::{

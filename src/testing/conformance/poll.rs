@@ -1,4 +1,4 @@
-//! Futures awaited by hand: the suite brings no runtime.
+//! Polling of futures without a runtime.
 
 use std::{
     future::{Future, poll_fn},
@@ -6,7 +6,7 @@ use std::{
     task::Poll,
 };
 
-/// The output of a future, unless `end` comes first.
+/// Returns the output of a future, or `None` if `end` completes first.
 pub(super) async fn unless<T>(
     future: impl Future<Output = T>,
     end: impl Future<Output = ()>,
@@ -19,7 +19,7 @@ pub(super) async fn unless<T>(
     .await
 }
 
-/// Polls a future so many times at most, each time it is woken, and drops it.
+/// Polls a future up to `times` times, each time it is woken, then drops it.
 pub(super) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;
@@ -37,8 +37,8 @@ pub(super) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> 
     .await
 }
 
-/// Polls all futures once, in order; drops those that `is_dropped` names by their number and that
-/// are not ready; and awaits the others together. `None` for what was dropped.
+/// Polls all futures once, in order. Drops those that `is_dropped` selects by index and that are not ready, and awaits
+/// the others together. Returns `None` for dropped ones.
 pub(super) async fn together<F: Future>(
     futures: impl IntoIterator<Item = F>,
     is_dropped: impl Fn(usize) -> bool,
@@ -48,18 +48,18 @@ pub(super) async fn together<F: Future>(
         .map(|future| Some(Box::pin(future)))
         .collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    let mut is_first = true;
+    let mut is_first_poll = true;
     poll_fn(|cx| {
-        for (place, output) in futures.iter_mut().zip(&mut outputs) {
-            let Some(future) = place else { continue };
+        for (slot, output) in futures.iter_mut().zip(&mut outputs) {
+            let Some(future) = slot else { continue };
             if let Poll::Ready(ready) = future.as_mut().poll(cx) {
-                (*place, *output) = (None, Some(ready));
+                (*slot, *output) = (None, Some(ready));
             }
         }
-        if is_first {
-            is_first = false;
-            for (n, place) in futures.iter_mut().enumerate() {
-                place.take_if(|_| is_dropped(n));
+        if is_first_poll {
+            is_first_poll = false;
+            for (n, slot) in futures.iter_mut().enumerate() {
+                slot.take_if(|_| is_dropped(n));
             }
         }
         if futures.iter().all(Option::is_none) {

@@ -1,10 +1,24 @@
-//! What came out.
+//! The results of a suite.
 
 use std::fmt;
 
 use super::Law;
 
-/// What a store was seen to keep.
+/// The result of a suite that a store has passed.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{AnyRule, store::{Local, LocalBuilder}, time::ManualClock};
+/// use tollgate::testing::conformance::{Law, Report, Suite};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let clock = ManualClock::default();
+/// let store: Local<AnyRule, _> = LocalBuilder::new().clock(clock.clone()).build();
+/// let report: Report = Suite::new(store).clock(clock).only(Law::Limit).run().await.unwrap();
+/// assert_eq!(report.kept(), [Law::Limit]);
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub(super) kept: Vec<Law>,
@@ -13,17 +27,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// The laws that were checked, and kept.
+    /// Returns the laws that were checked and kept.
     pub fn kept(&self) -> &[Law] {
         &self.kept
     }
 
-    /// The laws that were not checked: left out, or beyond what the suite was told it can do.
+    /// Returns the laws that were not checked: left out, or impossible to check with the settings of the suite.
     pub fn left_out(&self) -> &[Law] {
         &self.left_out
     }
 
-    /// How many calls of the store it took.
+    /// Returns the number of calls of the store.
     pub fn calls(&self) -> u64 {
         self.calls
     }
@@ -48,9 +62,22 @@ fn names(laws: &[Law], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The laws that a store breaks, each with what happened and the calls that led there.
+/// The error of a suite: the laws that a store breaks, each with a description and the calls before it.
 ///
-/// `Debug` prints it as `Display` does, so that `unwrap` in a test shows it in full.
+/// `Debug` prints the text of `Display`, so that `unwrap` in a test shows all of it.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{TokenBucket, store::Local, testing::conformance::{Law, Suite}};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// // There is no way to wait, so a law cannot be checked.
+/// let suite = Suite::with_rules(Local::<TokenBucket>::new(), [TokenBucket::per_hour(5)]).only(Law::Wait);
+/// let broken = suite.run().await.unwrap_err();
+/// assert!(broken.laws().eq([Law::Wait]));
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Broken {
     pub(super) breaches: Vec<Breach>,
@@ -58,12 +85,12 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// The laws that are broken, or could not be checked.
+    /// Returns the laws that are broken or could not be checked.
     pub fn laws(&self) -> impl Iterator<Item = Law> + '_ {
         self.breaches.iter().map(|breach| breach.law)
     }
 
-    /// What was found of the other laws.
+    /// Returns the results of the other laws.
     pub fn report(&self) -> &Report {
         &self.report
     }
@@ -88,18 +115,18 @@ impl fmt::Debug for Broken {
 
 impl std::error::Error for Broken {}
 
-/// How a law was broken.
+/// A broken law.
 #[derive(Clone)]
 pub(super) struct Breach {
     pub(super) law: Law,
-    /// The rule.
+    /// The rule as text.
     pub(super) under: String,
     pub(super) what: String,
     /// The last calls.
     pub(super) calls: Vec<String>,
-    /// How many calls came before those.
+    /// The number of calls before those.
     pub(super) earlier: usize,
-    /// What the timeline was made from.
+    /// The seed of the timeline.
     pub(super) seed: Option<u64>,
 }
 
@@ -122,7 +149,7 @@ impl fmt::Display for Breach {
         if let Some(seed) = self.seed {
             write!(
                 f,
-                "\n  the same timeline again: `.only(Law::Timeline).seed({seed}).timelines(1)`"
+                "\n  to repeat this timeline: `.only(Law::Timeline).seed({seed}).timelines(1)`"
             )?;
         }
         Ok(())

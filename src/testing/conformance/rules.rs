@@ -1,8 +1,8 @@
-//! The rules that a store is checked under, unless it is told others.
+//! The default rules of a suite.
 
 use crate::algorithm::AnyRule;
 
-/// Rules of each algorithm: what takes long to come back is counted, what comes back soon is waited for.
+/// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are short.
 const RULES: [&str; 18] = [
     "token-bucket 5/1h",
     "token-bucket 20/1s burst=3",
@@ -24,9 +24,9 @@ const RULES: [&str; 18] = [
     "token-bucket 6/1h & fixed-window 4/1d",
 ];
 
-/// What those are.
+/// Returns the rules.
 pub(super) fn rules() -> impl Iterator<Item = AnyRule> {
-    // None is lost: a test parses them.
+    // A test ensures that all of them can be parsed.
     RULES.iter().filter_map(|text| text.parse().ok())
 }
 

@@ -1,4 +1,4 @@
-//! Tasks that call a store at once, on whatever runtime its author has.
+//! Concurrent tasks that call a store, on any runtime.
 
 use std::{
     fmt::Debug,
@@ -9,7 +9,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::{bench::cost, place::Place};
+use super::{checker::cost, subject::Subject};
 use crate::{
     algorithm::Algorithm,
     key::Key,
@@ -17,34 +17,34 @@ use crate::{
     store::{Ask, BoxFuture, Decisions, Settlement, Store},
 };
 
-/// Runs tasks on a store, all at once: what each call answered, or `None` where a task was lost.
-pub(super) type Racer<R, S> =
-    Box<dyn Fn(&S, Vec<Task<R>>) -> Pin<Box<dyn Future<Output = Option<Vec<Answer>>>>>>;
+/// Runs tasks on a store concurrently. Returns the answers of all calls, or `None` if a task did not end.
+pub(super) type SpawnTasks<R, S> =
+    Box<dyn Fn(&S, Vec<Task<R>>) -> Pin<Box<dyn Future<Output = Option<Vec<TaskAnswer>>>>>>;
 
-/// What one call answered; the error in words.
-pub(super) type Answer = Result<Decisions, String>;
+/// The answer to one call, or its error as text.
+pub(super) type TaskAnswer = Result<Decisions, String>;
 
 /// Calls, one after the other.
 pub(super) struct Task<R> {
-    pub(super) calls: Vec<Vec<Owned<R>>>,
-    /// Whether all that passes is given back in the end.
+    pub(super) calls: Vec<Vec<OwnedAsk<R>>>,
+    /// Set if all charges are settled to 0 at the end.
     pub(super) settle: bool,
 }
 
 /// An ask that may cross threads.
-pub(super) struct Owned<R> {
+pub(super) struct OwnedAsk<R> {
     policy: Policy,
     rule: R,
     key: Key,
     units: u64,
 }
 
-impl<R: Clone> Owned<R> {
-    pub(super) fn new(place: &Place, rule: &R, units: u64) -> Self {
+impl<R: Clone> OwnedAsk<R> {
+    pub(super) fn new(subject: &Subject, rule: &R, units: u64) -> Self {
         Self {
-            policy: place.policy.clone(),
+            policy: subject.policy.clone(),
             rule: rule.clone(),
-            key: place.key,
+            key: subject.key,
             units,
         }
     }
@@ -55,18 +55,18 @@ impl<R: Clone> Owned<R> {
 }
 
 impl<R: Clone> Task<R> {
-    async fn run<S: Store<R, Error: Debug>>(self, store: &S) -> Vec<Answer> {
+    async fn run<S: Store<R, Error: Debug>>(self, store: &S) -> Vec<TaskAnswer> {
         let mut answers = Vec::with_capacity(self.calls.len());
         for asks in &self.calls {
             let check = {
-                let asks: Vec<_> = asks.iter().map(Owned::ask).collect();
+                let asks: Vec<_> = asks.iter().map(OwnedAsk::ask).collect();
                 store.acquire(&asks)
             };
             answers.push(check.await.map_err(|error| format!("{error:?}")));
         }
         for (asks, answer) in self.calls.iter().zip(&mut answers) {
             if let (Ok(decisions), true) = (&*answer, self.settle)
-                && let Err(error) = give_back(store, asks, decisions).await
+                && let Err(error) = refund(store, asks, decisions).await
             {
                 *answer = Err(error);
             }
@@ -75,9 +75,9 @@ impl<R: Clone> Task<R> {
     }
 }
 
-async fn give_back<R, S: Store<R, Error: Debug>>(
+async fn refund<R, S: Store<R, Error: Debug>>(
     store: &S,
-    asks: &[Owned<R>],
+    asks: &[OwnedAsk<R>],
     decisions: &Decisions,
 ) -> Result<(), String> {
     for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
@@ -96,8 +96,8 @@ async fn give_back<R, S: Store<R, Error: Debug>>(
     Ok(())
 }
 
-/// What runs tasks by a closure that spawns a future.
-pub(super) fn racer<R, S, T>(spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> Racer<R, S>
+/// Creates the function that runs tasks from one that spawns a future.
+pub(super) fn spawn_tasks<R, S, T>(spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> SpawnTasks<R, S>
 where
     R: Algorithm + Send + Sync + 'static,
     S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
@@ -116,24 +116,24 @@ where
     })
 }
 
-/// Tasks that begin together, and are awaited together.
+/// The start and the end that concurrent tasks share.
 #[derive(Clone)]
-struct Race(Arc<Mutex<State>>);
+struct Race(Arc<Mutex<RaceState>>);
 
-struct State {
-    /// Tasks that have not begun yet.
+struct RaceState {
+    /// Tasks that have not started.
     absent: usize,
-    /// Tasks that have not ended yet.
+    /// Tasks that have not ended.
     running: usize,
-    /// Whether one was dropped before its end.
+    /// Set if a task was dropped before its end.
     is_lost: bool,
-    answers: Vec<Answer>,
+    answers: Vec<TaskAnswer>,
     wakers: Vec<Waker>,
 }
 
 impl Race {
     fn new(tasks: usize) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(RaceState {
             absent: tasks,
             running: tasks,
             is_lost: false,
@@ -142,12 +142,12 @@ impl Race {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RaceState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes everybody.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    /// Changes the state and wakes all waiting tasks.
+    fn change(&self, change: impl FnOnce(&mut RaceState)) {
         let wakers = {
             let mut state = self.lock();
             change(&mut state);
@@ -156,7 +156,7 @@ impl Race {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    async fn until<T>(&self, mut is_so: impl FnMut(&mut State) -> Option<T>) -> T {
+    async fn until<T>(&self, mut is_so: impl FnMut(&mut RaceState) -> Option<T>) -> T {
         poll_fn(|cx| {
             let mut state = self.lock();
             match is_so(&mut state) {
@@ -170,7 +170,7 @@ impl Race {
         .await
     }
 
-    async fn end(&self) -> Option<Vec<Answer>> {
+    async fn end(&self) -> Option<Vec<TaskAnswer>> {
         self.until(|state| {
             (state.running == 0).then(|| (!state.is_lost).then(|| mem::take(&mut state.answers)))
         })
@@ -178,17 +178,17 @@ impl Race {
     }
 }
 
-/// One task's part in a race; dropped before its end, the task is lost.
+/// The part of one task in a race. Dropped before the end, it marks the task as lost.
 struct Runner(Race);
 
 impl Runner {
     async fn start(&self) {
         self.0.change(|state| state.absent -= 1);
-        let begun = |state: &mut State| (state.absent == 0 || state.is_lost).then_some(());
+        let begun = |state: &mut RaceState| (state.absent == 0 || state.is_lost).then_some(());
         self.0.until(begun).await;
     }
 
-    fn end(self, mut answers: Vec<Answer>) {
+    fn end(self, mut answers: Vec<TaskAnswer>) {
         self.0.change(|state| {
             state.running -= 1;
             state.answers.append(&mut answers);

@@ -1,4 +1,4 @@
-//! How the suite is set up and run.
+//! The suite and its settings.
 
 use std::{
     fmt::{self, Debug},
@@ -9,9 +9,9 @@ use std::{
 
 use super::{
     Broken, Law, Report,
-    bench::Bench,
+    checker::Checker,
     rules::rules,
-    spawn::{Racer, racer},
+    spawn::{SpawnTasks, spawn_tasks},
 };
 use crate::{
     algorithm::{Algorithm, AnyRule},
@@ -22,6 +22,8 @@ use crate::{
 pub(super) type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// Checks a store against the [laws](Law).
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{AnyRule, time::ManualClock, store::{Local, LocalBuilder}};
@@ -34,12 +36,14 @@ pub(super) type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>
 /// assert!(report.kept().contains(&Law::Limit));
 /// # }
 /// ```
+#[doc(alias("conformance", "compliance", "contract tests"))]
+#[must_use = "a suite checks nothing until it is run"]
 pub struct Suite<R, S> {
     pub(super) store: S,
     pub(super) rules: Vec<R>,
     pub(super) clock: Option<ManualClock>,
     pub(super) sleep: Option<Sleep>,
-    pub(super) racer: Option<Racer<R, S>>,
+    pub(super) spawn_tasks: Option<SpawnTasks<R, S>>,
     pub(super) fault: Option<Box<dyn Fn(bool)>>,
     left_out: Vec<Law>,
     only: Option<Law>,
@@ -50,7 +54,7 @@ pub struct Suite<R, S> {
     pub(super) timelines: u64,
 }
 
-/// How far a store may miss its rule, in units.
+/// The error that a store may have, in units.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slack {
     pub(super) under: u64,
@@ -58,27 +62,27 @@ pub(super) struct Slack {
 }
 
 impl<S> Suite<AnyRule, S> {
-    /// Checks a store that runs any rule, under rules of each algorithm.
+    /// Creates a suite for a store that runs any rule, with rules of each algorithm.
     ///
-    /// The suite's policies bear names that no other run has, so the store may hold what others left there. It
-    /// needs room for five thousand keys.
+    /// The store need not be empty, because each run uses new names of policies. It needs capacity for five thousand keys.
     pub fn new(store: S) -> Self {
         Self::with_rules(store, rules())
     }
 }
 
 impl<R, S> Suite<R, S> {
-    /// Checks a store under rules of one's own choice.
+    /// Creates a suite with rules of your choice.
     ///
-    /// Give it two rules or more, for [`Law::Change`], and of several kinds where the store runs them, for [`Law::Kinds`]. Where time cannot be moved, one of them should give its units back
-    /// within half a second, as `20/1s`, and one only after 20 s, as `5/1h`.
+    /// Use at least two rules, for [`Law::Change`], and rules of several kinds if the store runs them, for [`Law::Kinds`].
+    /// If time cannot be moved, one rule should refill within half a second, as `20/1s`, and one only after 20 s, as
+    /// `5/1h`.
     pub fn with_rules(store: S, rules: impl IntoIterator<Item = R>) -> Self {
         Self {
             store,
             rules: rules.into_iter().collect(),
             clock: None,
             sleep: None,
-            racer: None,
+            spawn_tasks: None,
             fault: None,
             left_out: Vec::new(),
             only: None,
@@ -90,8 +94,7 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// The clock that tells the store the time: the suite moves it, forward and back.
-    #[must_use]
+    /// Sets the store's clock, which the suite moves forward and back.
     pub fn clock(self, clock: ManualClock) -> Self {
         Self {
             clock: Some(clock),
@@ -99,9 +102,9 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// How to sleep, as `tokio::time::sleep`: for stores whose time nobody can move, and to
-    /// tell a call that is not answered within half a minute.
-    #[must_use]
+    /// Sets a function that sleeps, such as `tokio::time::sleep`.
+    ///
+    /// It is needed for stores whose time cannot be moved, and to report calls that are not answered within half a minute.
     pub fn sleep<F>(self, sleep: impl Fn(Duration) -> F + 'static) -> Self
     where
         F: Future<Output = ()> + 'static,
@@ -113,25 +116,23 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// How to spawn, as `tokio::spawn`: clones of the store race, on as many threads as the runtime has.
+    /// Sets a function that spawns a task, such as `tokio::spawn`, for concurrent calls of clones of the store.
     ///
-    /// What is spawned has to run to its end also when `T` is dropped.
-    #[must_use]
+    /// A spawned task must run to its end even if `T` is dropped.
     pub fn spawn<T>(self, spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> Self
     where
         R: Algorithm + Send + Sync + 'static,
         S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
     {
         Self {
-            racer: Some(racer(spawn)),
+            spawn_tasks: Some(spawn_tasks(spawn)),
             ..self
         }
     }
 
-    /// How to switch a fault on (`true`) and off again: whatever the store is built to live with.
+    /// Sets a function that switches a fault on (`true`) and off (`false`), such as an outage of the store's server.
     ///
-    /// While it is on, calls may fail, be undecided, or be answered; but they come to an end.
-    #[must_use]
+    /// While it is on, each call must fail, be undecided, or be answered, and must not hang.
     pub fn fault(self, switch: impl Fn(bool) + 'static) -> Self {
         Self {
             fault: Some(Box::new(switch)),
@@ -139,15 +140,13 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// Leaves a law out: the store does not keep it, and its documentation says so.
-    #[must_use]
+    /// Leaves a law out that the store does not keep, according to its documentation.
     pub fn without(mut self, law: Law) -> Self {
         self.left_out.push(law);
         self
     }
 
-    /// Checks one law alone: for who looks for what breaks it.
-    #[must_use]
+    /// Checks only one law, for example to debug a store that breaks it.
     pub fn only(self, law: Law) -> Self {
         Self {
             only: Some(law),
@@ -155,16 +154,14 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// The store's clock tells whole steps of so much, and its waits are rounded up to them: 1 ns unless it is set.
-    #[must_use]
+    /// Sets the resolution of the store's clock, to which its waits are rounded up. Default: 1 ns.
     pub fn resolution(self, step: Duration) -> Self {
         let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self { step, ..self }
     }
 
-    /// The store cannot spend several at once: it settles the earlier ones back when a later one is refused, and they
-    /// are in others' way until then.
-    #[must_use]
+    /// Allows the store to charge several asks one after the other, and to settle the earlier ones back if a later one is
+    /// refused. Until then, these charges may refuse other calls.
     pub fn settling_back(self) -> Self {
         Self {
             settles_back: true,
@@ -172,31 +169,28 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// The store misses its rules: up to `under` units are refused that should pass, or up to `over` units
-    /// pass beyond.
+    /// Allows the store to deviate from its rules: to refuse up to `under` units that should pass, or to admit up to `over`
+    /// units too many.
     ///
-    /// What can be counted is checked within that, all else is left out.
-    #[must_use]
-    pub fn missing_by(self, under: u64, over: u64) -> Self {
+    /// Laws that count calls are checked with this tolerance. The others are left out.
+    pub fn tolerance(self, under: u64, over: u64) -> Self {
         Self {
             slack: Some(Slack { under, over }),
             ..self
         }
     }
 
-    /// What the random timelines are made from; 0 unless it is set, so that each run makes the same.
-    #[must_use]
+    /// Sets the seed of the random timelines. Default: 0, so that each run is equal.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// How many random timelines are run, 80 events each; 32 unless it is set.
-    #[must_use]
+    /// Sets the number of random timelines, of 80 events each. Default: 32.
     pub fn timelines(self, timelines: u64) -> Self {
         Self { timelines, ..self }
     }
 
-    /// Whether the store does not do what the law is about.
+    /// Returns `true` if the law is not checked.
     pub(super) fn leaves_out(&self, law: Law) -> bool {
         self.left_out.contains(&law)
             || (law == Law::Fault && self.fault.is_none())
@@ -213,8 +207,8 @@ where
     ///
     /// # Errors
     ///
-    /// When a law is broken, or could not be checked: which, under which rule, what was expected, and the calls
-    /// that led there.
+    /// Returns an error if a law is broken or could not be checked, with the rule, the expected answer, and the calls
+    /// before it.
     pub async fn run(self) -> Result<Report, Broken> {
         let (mut report, mut breaches) = (Report::default(), Vec::new());
         for law in Law::ALL {
@@ -222,28 +216,28 @@ where
                 report.left_out.push(law);
                 continue;
             }
-            let mut bench = Bench::new(&self, law);
+            let mut checker = Checker::new(&self, law);
             let kept = match law {
                 _ if self.rules.is_empty() => {
-                    Err(bench.unchecked("there is no rule; give the suite one"))
+                    Err(checker.unchecked("there is no rule; give the suite one"))
                 }
-                Law::Limit => bench.limit().await,
-                Law::Refusal => bench.refusal().await,
-                Law::Never => bench.never().await,
-                Law::Look => bench.look_only().await,
-                Law::Wait => bench.wait().await,
-                Law::Keys => bench.keys().await,
-                Law::Several => bench.several_asks().await,
-                Law::Settle => bench.settles().await,
-                Law::Reset => bench.resets().await,
-                Law::Change => bench.change().await,
-                Law::Kinds => bench.kinds().await,
-                Law::Race => bench.race().await,
-                Law::Cancel => bench.cancel().await,
-                Law::Fault => bench.faults().await,
-                Law::Timeline => bench.timelines().await,
+                Law::Limit => checker.limit().await,
+                Law::Refusal => checker.refusal().await,
+                Law::Never => checker.never().await,
+                Law::Look => checker.look_only().await,
+                Law::Wait => checker.wait().await,
+                Law::Keys => checker.keys().await,
+                Law::Several => checker.several_asks().await,
+                Law::Settle => checker.settles().await,
+                Law::Reset => checker.resets().await,
+                Law::Change => checker.change().await,
+                Law::Kinds => checker.kinds().await,
+                Law::Race => checker.race().await,
+                Law::Cancel => checker.cancel().await,
+                Law::Fault => checker.faults().await,
+                Law::Timeline => checker.timelines().await,
             };
-            report.calls += bench.calls;
+            report.calls += checker.calls;
             match kept {
                 Ok(()) => report.kept.push(law),
                 Err(breach) => breaches.push(breach),

@@ -1,27 +1,26 @@
-//! A curve that many threads read while one replaces it.
+//! A curve that many threads read while one thread replaces it.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::slew::{Curve, Segment};
 
-/// A curve that one thread at a time replaces while any number read it, none waiting.
+/// A curve that any number of threads read without waiting while one thread replaces it.
 ///
-/// Two slots take turns: generation g lives in slot g mod 2, and the next curve is
-/// written to the other one. Invariants:
+/// Generation g is stored in copy g mod 2, and the next curve is written to the other copy. Invariants:
 ///
-/// 1. Slot g mod 2 is whole before `generation` says g.
-/// 2. It is overwritten only after `generation` has said g + 1, so a reader that finds g
-///    before and after its loads has loaded generation g and nothing else.
+/// 1. Copy g mod 2 is complete before `generation` is g.
+/// 2. It is overwritten only after `generation` was g + 1, so a reader that loads g
+///    before and after the copy has loaded generation g and nothing else.
 /// 3. A thread never sees generations fall, and curves only rise ([`super::slew`]): no thread
 ///    sees time fall, however late it reads the counter after the curve.
 pub(super) struct Published {
     generation: AtomicU64,
-    slots: [Slot; 2],
+    copies: [CurveCopy; 2],
 }
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Slot {
+struct CurveCopy {
     last: [AtomicU64; 3],
     first: [AtomicU64; 3],
 }
@@ -30,13 +29,13 @@ impl Published {
     pub(super) fn new(curve: &Curve) -> Self {
         let published = Self {
             generation: AtomicU64::new(0),
-            slots: <[Slot; 2]>::default(),
+            copies: <[CurveCopy; 2]>::default(),
         };
         published.publish(curve);
         published
     }
 
-    /// How often the curve was replaced, and 1.
+    /// Returns the number of curves published so far.
     #[cfg(test)]
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
@@ -44,22 +43,22 @@ impl Published {
 
     #[inline]
     pub(super) fn last(&self) -> Segment {
-        self.read(|slot| load(&slot.last))
+        self.read(|copy| load(&copy.last))
     }
 
     pub(super) fn curve(&self) -> Curve {
-        self.read(|slot| Curve {
-            first: load(&slot.first),
-            last: load(&slot.last),
+        self.read(|copy| Curve {
+            first: load(&copy.first),
+            last: load(&copy.last),
         })
     }
 
     #[inline]
-    fn read<T>(&self, load: impl Fn(&Slot) -> T) -> T {
+    fn read<T>(&self, load: impl Fn(&CurveCopy) -> T) -> T {
         loop {
             // Acquire, with the Release store of this generation: invariant 1.
             let generation = self.generation.load(Ordering::Acquire);
-            let loaded = load(&self.slots[(generation & 1) as usize]);
+            let loaded = load(&self.copies[(generation & 1) as usize]);
             // If a load above saw a later write, this fence meets the one before that write,
             // and the load below sees the generation stored earlier still: invariant 2.
             fence(Ordering::Acquire);
@@ -70,21 +69,21 @@ impl Published {
         }
     }
 
-    /// Replaces the curve. Callers exclude each other, by a lock or by being the first.
+    /// Replaces the curve. Callers must exclude each other.
     pub(super) fn publish(&self, curve: &Curve) {
-        // Relaxed: only callers write it, and what excludes them also orders them.
+        // Relaxed: only callers write it, and their mutual exclusion orders them.
         let next = self.generation.load(Ordering::Relaxed).wrapping_add(1);
-        let slot = &self.slots[(next & 1) as usize];
+        let copy = &self.copies[(next & 1) as usize];
         // The store of the present generation happens before the writes below: invariant 2.
         fence(Ordering::Release);
-        store(&slot.first, curve.first);
-        store(&slot.last, curve.last);
+        store(&copy.first, curve.first);
+        store(&copy.last, curve.last);
         // Release: the writes above happen before: invariant 1.
         self.generation.store(next, Ordering::Release);
     }
 }
 
-/// Loads a segment. Relaxed: [`Published::read`] tells whether the words belong together.
+/// Loads a segment. Relaxed: [`Published::read`] checks that the words belong together.
 #[inline]
 fn load(words: &[AtomicU64; 3]) -> Segment {
     let [begin, unix, slope] = words;

@@ -33,7 +33,7 @@ impl Clock for TestClock {
         Timestamp::from_nanos(self.0.as_ref().map_or(0, now))
     }
 
-    fn is_monotone(&self) -> bool {
+    fn is_monotonic(&self) -> bool {
         true
     }
 }

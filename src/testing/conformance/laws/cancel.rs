@@ -1,38 +1,38 @@
-//! Calls that are dropped before they are answered.
+//! Checks of dropped calls.
 
 use std::{fmt::Debug, future::IntoFuture};
 
 use super::super::{
     Law,
-    bench::{Asked, Bench, Kept, Lot},
-    place::Place,
+    checker::{Burst, CheckResult, Checker, TestAsk},
     poll::{polled, together},
+    subject::Subject,
 };
 use crate::{algorithm::Algorithm, store::Store};
 
-/// As many are dropped of one key at most.
-const DROPS: u64 = 8;
+/// The maximum number of dropped calls of one key.
+const MAX_DROPS: u64 = 8;
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn cancel(&mut self) -> Kept {
+    pub(in super::super) async fn cancel(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
             self.begin(rule);
-            let alice = self.place("alice");
-            let Some(lot) = self.lot(&alice, rule, 3).await? else {
+            let alice = self.subject("alice");
+            let Some(burst) = self.burst(&alice, rule, 3).await? else {
                 continue;
             };
             checked += 1;
-            self.dropped(&[alice], rule, &lot).await?;
+            self.dropped(&[alice], rule, &burst).await?;
             if !self.suite.leaves_out(Law::Several) {
-                let two = ["bob", "carol"].map(|name| self.place(name));
-                self.dropped(&two, rule, &lot).await?;
+                let two = ["bob", "carol"].map(|name| self.subject(name));
+                self.dropped(&two, rule, &burst).await?;
             }
-            self.left_behind(rule, &lot).await?;
+            self.left_behind(rule, &burst).await?;
         }
         if checked == 0 {
             return Err(self.nothing_counted());
@@ -40,49 +40,51 @@ where
         Ok(())
     }
 
-    /// Drops calls after so many polls each, and counts what passes then.
-    async fn dropped(&mut self, places: &[Place], rule: &R, lot: &Lot) -> Kept {
-        let asked: Vec<_> = places
+    /// Drops calls after several polls, then counts the admitted calls.
+    async fn dropped(&mut self, subjects: &[Subject], rule: &R, burst: &Burst) -> CheckResult {
+        let asked: Vec<_> = subjects
             .iter()
-            .map(|place| Asked::new(place, rule, lot.units))
+            .map(|subject| TestAsk::new(subject, rule, burst.units))
             .collect();
         let (mut answered, mut dropped) = (0, 0);
-        for n in 0..DROPS.min((lot.calls - 1) / 2) {
+        for n in 0..MAX_DROPS.min((burst.calls - 1) / 2) {
             let polls = n as usize % 5;
-            let asks: Vec<_> = asked.iter().map(Asked::ask).collect();
+            let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
             let call = self.suite.store.acquire(&asks).into_future();
             let what = format!(
                 "a call for {} that is dropped after {polls} polls",
-                lot.units
+                burst.units
             );
-            let answer = self.patiently(&what, polled(call, polls)).await?;
+            let answer = self.with_timeout(&what, polled(call, polls)).await?;
             match answer {
                 None | Some(Err(_)) => dropped += 1,
                 Some(Ok(decisions)) => answered += u64::from(decisions.is_admitted()),
             }
             self.note(what);
         }
-        for place in places {
-            let passed = self.pass_now(place, rule, lot).await?;
-            self.counted(lot, answered + passed, dropped)?;
+        for subject in subjects {
+            let passed = self.count_admitted(subject, rule, burst).await?;
+            self.counted(burst, answered + passed, dropped)?;
         }
         Ok(())
     }
 
-    /// Drops some of several calls of one key that are under way together: the others are answered.
-    async fn left_behind(&mut self, rule: &R, lot: &Lot) -> Kept {
-        let place = self.place("dave");
-        let asked = Asked::new(&place, rule, lot.units);
-        let many = lot.calls.min(DROPS) as usize;
+    /// Drops some of several calls of one key in flight; the others must be answered.
+    async fn left_behind(&mut self, rule: &R, burst: &Burst) -> CheckResult {
+        let subject = self.subject("dave");
+        let asked = TestAsk::new(&subject, rule, burst.units);
+        let many = burst.calls.min(MAX_DROPS) as usize;
         let calls: Vec<_> = (0..many)
             .map(|_| self.suite.store.acquire(&[asked.ask()]).into_future())
             .collect();
         let line = format!(
-            "{many} calls at once for {} of {place}, the first of them dropped",
-            lot.units
+            "{many} calls at once for {} of {subject}, the first of them dropped",
+            burst.units
         );
         let is_dropped = |n| n == 0 || n == 2;
-        let answers = self.patiently(&line, together(calls, is_dropped)).await?;
+        let answers = self
+            .with_timeout(&line, together(calls, is_dropped))
+            .await?;
         self.note(line);
         let (mut admitted, mut unknown) = (0, 0);
         for answer in answers {
@@ -91,7 +93,7 @@ where
                 Some(Ok(decisions)) => admitted += u64::from(decisions.is_admitted()),
             }
         }
-        let passed = self.pass_now(&place, rule, lot).await?;
-        self.counted(lot, admitted + passed, unknown)
+        let passed = self.count_admitted(&subject, rule, burst).await?;
+        self.counted(burst, admitted + passed, unknown)
     }
 }

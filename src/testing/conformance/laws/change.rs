@@ -1,37 +1,37 @@
-//! Rules that change while keys are known.
+//! Checks of changes of the rule.
 
 use std::fmt::Debug;
 
-use super::super::bench::{Bench, Kept};
+use super::super::checker::{CheckResult, Checker};
 use crate::{algorithm::Algorithm, store::Store};
 
-/// As many changes are tried.
-const CHANGES: usize = 40;
+/// The maximum number of changes.
+const MAX_CHANGES: usize = 40;
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn change(&mut self) -> Kept {
+    pub(in super::super) async fn change(&mut self) -> CheckResult {
         let rules = &self.suite.rules;
         if rules.len() < 2 {
-            return Err(self.unchecked("there is one rule alone; give the suite another one"));
+            return Err(self.unchecked("there is only one rule; give the suite another one"));
         }
-        // All neighbours first, then those further apart.
+        // Adjacent rules first, then those further apart.
         let apart = (1..rules.len()).flat_map(|apart| (0..rules.len()).map(move |n| (n, apart)));
-        for (n, apart) in apart.take(CHANGES) {
+        for (n, apart) in apart.take(MAX_CHANGES) {
             let (old, new) = (&rules[n], &rules[(n + apart) % rules.len()]);
             self.begin(old);
-            let (spent, calm) = (self.place("spent"), self.place("calm"));
+            let (spent, calm) = (self.subject("spent"), self.subject("calm"));
             self.exhaust(&spent, old).await?;
             self.acquire(&calm, old, 1).await?;
-            for place in [&spent, &calm] {
-                self.look(place, new).await?;
-                self.acquire(place, new, 1).await?;
-                self.look(place, old).await?;
-                self.acquire(place, old, 1).await?;
-                self.acquire(place, new, 1).await?;
+            for subject in [&spent, &calm] {
+                self.look(subject, new).await?;
+                self.acquire(subject, new, 1).await?;
+                self.look(subject, old).await?;
+                self.acquire(subject, old, 1).await?;
+                self.acquire(subject, new, 1).await?;
             }
         }
         Ok(())

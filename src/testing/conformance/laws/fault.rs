@@ -1,48 +1,51 @@
-//! Faults that come and go.
+//! Checks of faults.
 
 use std::{fmt::Debug, time::Duration};
 
 use super::super::{
-    bench::{Bench, Kept},
-    place::Place,
+    checker::{CheckResult, Checker},
+    subject::Subject,
 };
 use crate::{algorithm::Algorithm, decision::Decision, store::Store};
 
-/// As many calls meet the fault.
-const FAULTY: u64 = 6;
-/// How often, and after what wait each, a store is asked whether it is back.
+/// The maximum number of calls during the fault.
+const MAX_CALLS: u64 = 6;
+/// The number of looks after the fault.
 const TRIES: usize = 100;
+/// The pause after each.
 const PAUSE: Duration = Duration::from_millis(100);
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn faults(&mut self) -> Kept {
+    pub(in super::super) async fn faults(&mut self) -> CheckResult {
         let Some(fault) = &self.suite.fault else {
             return Ok(());
         };
         let mut checked = 0;
         for rule in &self.suite.rules {
             self.begin(rule);
-            let alice = self.place("alice");
-            let Some(lot) = self.lot(&alice, rule, 3).await? else {
+            let alice = self.subject("alice");
+            let Some(burst) = self.burst(&alice, rule, 3).await? else {
                 continue;
             };
             checked += 1;
-            let calls = FAULTY.min((lot.calls - 1) / 2);
+            let calls = MAX_CALLS.min((burst.calls - 1) / 2);
             self.note("the fault begins".to_owned());
             fault(true);
-            let met = self.meet(&alice, rule, lot.units, calls).await;
+            let met = self
+                .call_during_fault(&alice, rule, burst.units, calls)
+                .await;
             self.note("the fault ends".to_owned());
             fault(false);
             met?;
             self.come_back(rule).await?;
-            let passed = self.pass_now(&alice, rule, &lot).await?;
-            self.counted(&lot, passed, calls)?;
-            // Nothing else has changed.
-            let bob = self.place("bob");
+            let passed = self.count_admitted(&alice, rule, &burst).await?;
+            self.counted(&burst, passed, calls)?;
+            // The rest of the store works.
+            let bob = self.subject("bob");
             self.exhaust(&bob, rule).await?;
         }
         if checked == 0 {
@@ -51,12 +54,18 @@ where
         Ok(())
     }
 
-    /// While there is a fault, each call comes to an end, and what is undecided has no numbers.
-    async fn meet(&mut self, place: &Place, rule: &R, units: u64, calls: u64) -> Kept {
+    /// Checks that each call during the fault ends, and that undecided answers have no numbers.
+    async fn call_during_fault(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        units: u64,
+        calls: u64,
+    ) -> CheckResult {
         for _ in 0..calls {
             for answer in [
-                self.try_acquire(place, rule, units).await?,
-                self.try_look(place, rule).await?,
+                self.try_acquire(subject, rule, units).await?,
+                self.try_look(subject, rule).await?,
             ] {
                 let invented = |decision: &Decision| {
                     decision.is_undecided()
@@ -70,16 +79,16 @@ where
         Ok(())
     }
 
-    /// Waits for a store that takes its time to trust what has failed.
-    async fn come_back(&mut self, rule: &R) -> Kept {
-        let nobody = self.place("nobody");
+    /// Waits until the store decides again.
+    async fn come_back(&mut self, rule: &R) -> CheckResult {
+        let nobody = self.subject("nobody");
         for _ in 0..TRIES {
             let look = self.try_look(&nobody, rule).await?;
             if look.is_ok_and(|decision| !decision.is_undecided()) {
                 return Ok(());
             }
             self.pass(PAUSE).await;
-            // Who was let down may count on another clock.
+            // A circuit breaker may use another clock.
             if let Some(sleep) = self.suite.sleep.as_ref().filter(|_| self.moves_time()) {
                 sleep(PAUSE).await;
             }

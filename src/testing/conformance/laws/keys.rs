@@ -1,10 +1,10 @@
-//! Keys that could be taken for one another, and floods of them.
+//! Checks of similar keys, and of floods of keys.
 
 use std::{fmt::Debug, net::IpAddr};
 
 use super::super::{
-    bench::{Bench, Kept},
-    place::Place,
+    checker::{CheckResult, Checker},
+    subject::Subject,
 };
 use crate::{
     algorithm::Algorithm,
@@ -13,28 +13,28 @@ use crate::{
     store::Store,
 };
 
-/// As many keys come in a flood.
+/// The number of keys in a flood.
 const FLOOD: u64 = 256;
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn keys(&mut self) -> Kept {
+    pub(in super::super) async fn keys(&mut self) -> CheckResult {
         for (n, rule) in self.suite.rules.iter().enumerate() {
             self.begin(rule);
-            let hot = self.place("hot");
+            let hot = self.subject("hot");
             self.exhaust(&hot, rule).await?;
-            let places = self.likely_to_meet();
-            for place in &places {
-                let first = self.acquire(place, rule, 1).await?;
-                if !self.begins_afresh(place, rule, &first) {
-                    return Err(self.breach(format!("{place} is charged for others")));
+            let subjects = self.similar_keys();
+            for subject in &subjects {
+                let first = self.acquire(subject, rule, 1).await?;
+                if !self.is_like_new(subject, rule, &first) {
+                    return Err(self.breach(format!("{subject} is charged for another key")));
                 }
             }
-            for place in places.iter().rev() {
-                self.look(place, rule).await?;
+            for subject in subjects.iter().rev() {
+                self.look(subject, rule).await?;
             }
             self.one_name(rule).await?;
             if n == 0 {
@@ -44,10 +44,10 @@ where
         Ok(())
     }
 
-    /// The name alone is a policy's part of the key.
-    async fn one_name(&mut self, rule: &R) -> Kept {
-        let text = self.place("under one name");
-        let bytes = Place {
+    /// Checks that two policies of one name share their state.
+    async fn one_name(&mut self, rule: &R) -> CheckResult {
+        let text = self.subject("under one name");
+        let bytes = Subject {
             policy: text.policy.clone().with_unit(Unit::ContentBytes),
             ..text.clone()
         };
@@ -55,24 +55,23 @@ where
         self.acquire(&bytes, rule, 1).await.map(drop)
     }
 
-    /// New keys without end, which leave those alone that are known.
-    async fn flood(&mut self, hot: &Place, rule: &R) -> Kept {
-        let calm = self.place("calm");
+    /// Checks that a flood of new keys, or of calls of one key, does not affect a known key.
+    async fn flood(&mut self, hot: &Subject, rule: &R) -> CheckResult {
+        let calm = self.subject("calm");
         self.acquire(&calm, rule, 1).await?;
         for _ in 0..FLOOD {
-            let one = self.place("one of many");
+            let one = self.subject("one of many");
             self.acquire(&one, rule, 1).await?;
         }
         self.look(&calm, rule).await?;
         self.acquire(hot, rule, 1).await?;
-        // The same hot key without end.
         for _ in 0..FLOOD {
             self.acquire(hot, rule, 1).await?;
         }
         self.look(&calm, rule).await.map(drop)
     }
 
-    fn likely_to_meet(&mut self) -> Vec<Place> {
+    fn similar_keys(&mut self) -> Vec<Subject> {
         let long = |last: &str| format!("{}{last}", "long ".repeat(60));
         let ip = |text: &str| text.parse::<IpAddr>().map_or(Key::GLOBAL, Key::from);
         let keys = [
@@ -109,11 +108,11 @@ where
             ("the text `a:b:c`", Key::from("a:b:c")),
             ("`7` alone, as a part", Key::join(["7"])),
         ];
-        let mut places: Vec<_> = keys
+        let mut subjects: Vec<_> = keys
             .into_iter()
             .map(|(name, key)| self.named(name, "", key))
             .collect();
-        // A policy's name ends where the client's begins, wherever that is.
+        // Names of policies that, followed by the key, could be confused with others.
         let longest = |last: &str| {
             let room = 127 - self.named("", "", Key::GLOBAL).policy.name().len();
             format!("{}{last}", "x".repeat(room))
@@ -129,9 +128,13 @@ where
             ("`7` under another longest name", longest("b"), "7"),
         ];
         for (name, policy, key) in policies {
-            places.push(self.named(name, &policy, Key::from(key)));
+            subjects.push(self.named(name, &policy, Key::from(key)));
         }
-        debug_assert!(places.iter().all(|place| place.policy != Policy::default()));
-        places
+        debug_assert!(
+            subjects
+                .iter()
+                .all(|subject| subject.policy != Policy::default())
+        );
+        subjects
     }
 }

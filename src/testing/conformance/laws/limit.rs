@@ -1,35 +1,35 @@
-//! The limit itself, and what must not move it: refusals, costs beyond it, looks.
+//! Checks of the limit, and of refusals, excessive costs and looks.
 
 use std::fmt::Debug;
 
-use super::super::bench::{Bench, Kept, MANY};
+use super::super::checker::{CheckResult, Checker, MAX_CALLS};
 use crate::{algorithm::Algorithm, store::Store};
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn limit(&mut self) -> Kept {
+    pub(in super::super) async fn limit(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);
-            let alice = self.place("alice");
-            let Some(lot) = self.lot(&alice, rule, 1).await? else {
-                // Its numbers are compared all the same.
+            let alice = self.subject("alice");
+            let Some(burst) = self.burst(&alice, rule, 1).await? else {
+                // Calls cannot be counted, but numbers are compared.
                 self.exhaust(&alice, rule).await?;
                 continue;
             };
             let mut passed = 0;
-            for _ in 0..lot.calls + MANY {
-                let answer = self.acquire(&alice, rule, lot.units).await?;
+            for _ in 0..burst.calls + MAX_CALLS {
+                let answer = self.acquire(&alice, rule, burst.units).await?;
                 if !answer.is_admitted() {
                     break;
                 }
                 passed += 1;
             }
-            self.counted(&lot, passed, 0)?;
-            // Costs of all sizes up to what is left, and one more than that.
-            let bob = self.place("bob");
+            self.counted(&burst, passed, 0)?;
+            // Costs up to the remaining units, and one above.
+            let bob = self.subject("bob");
             for part in [3, 2, 1, 1] {
                 let left = self.look(&bob, rule).await?.remaining().unwrap_or(0);
                 self.acquire(&bob, rule, (left / part).max(1)).await?;
@@ -38,13 +38,13 @@ where
         Ok(())
     }
 
-    pub(in super::super) async fn refusal(&mut self) -> Kept {
+    pub(in super::super) async fn refusal(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);
-            let alice = self.place("alice");
+            let alice = self.subject("alice");
             let limit = self.look(&alice, rule).await?.limit().unwrap_or(1);
             self.acquire(&alice, rule, limit.div_ceil(2)).await?;
-            // The first of them asks for more than is left; later ones for more than ever.
+            // Costs above the remaining units.
             for units in [limit, limit, limit.div_ceil(2) + 1, limit] {
                 self.acquire(&alice, rule, units).await?;
                 self.look(&alice, rule).await?;
@@ -58,35 +58,35 @@ where
         Ok(())
     }
 
-    pub(in super::super) async fn never(&mut self) -> Kept {
+    pub(in super::super) async fn never(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);
-            let (fresh, spent) = (self.place("fresh"), self.place("spent"));
+            let (fresh, spent) = (self.subject("fresh"), self.subject("spent"));
             let look = self.look(&fresh, rule).await?;
             let limit = look.limit().unwrap_or(1);
             let once = self.acquire(&spent, rule, 1).await?;
-            for (place, before) in [(&fresh, look), (&spent, once)] {
+            for (subject, before) in [(&fresh, look), (&spent, once)] {
                 for units in [limit.saturating_add(1), 1 << 41, u64::MAX] {
-                    let answer = self.acquire(place, rule, units).await?;
+                    let answer = self.acquire(subject, rule, units).await?;
                     if answer.is_admitted() || answer.retry_after().is_some() {
                         return Err(self.breach(format!(
-                            "a cost of {units} is above the capacity of {limit}, and not refused for ever"
+                            "a cost of {units} is above the capacity of {limit}, but is not refused without a wait"
                         )));
                     }
                 }
-                let after = self.look(place, rule).await?;
+                let after = self.look(subject, rule).await?;
                 if after.remaining() < before.remaining() {
-                    return Err(self.breach("what never passes has cost something"));
+                    return Err(self.breach("a cost that never passes was charged"));
                 }
             }
         }
         Ok(())
     }
 
-    pub(in super::super) async fn look_only(&mut self) -> Kept {
+    pub(in super::super) async fn look_only(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);
-            let alice = self.place("alice");
+            let alice = self.subject("alice");
             for _ in 0..4 {
                 self.look(&alice, rule).await?;
                 let look = self.look(&alice, rule).await?;

@@ -1,4 +1,4 @@
-//! The laws, each as the calls that show whether a store keeps it.
+//! The calls that check each law.
 
 mod cancel;
 mod change;

@@ -1,51 +1,51 @@
-//! Callers at once.
+//! Checks of concurrent callers.
 
 use std::fmt::Debug;
 
 use super::super::{
     Law,
-    bench::{Bench, Kept, Lot, cost},
-    place::Place,
+    checker::{Burst, CheckResult, Checker, cost},
     report::Breach,
-    spawn::{Owned, Task},
+    spawn::{OwnedAsk, Task},
+    subject::Subject,
 };
 use crate::{algorithm::Algorithm, store::Store, time::Timestamp};
 
-/// As many tasks race.
+/// The number of tasks.
 const TASKS: usize = 8;
-/// How often each race is run.
+/// The number of races per rule.
 const ROUNDS: usize = 3;
 
-/// What came out of a race.
+/// The result of a race.
 #[derive(Default)]
-struct Raced {
+struct RaceResult {
     admitted: u64,
     failed: u64,
-    /// What was left after each admission of the first ask.
+    /// The remaining units after each admission, of the first ask.
     left: Vec<u64>,
 }
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn race(&mut self) -> Kept {
+    pub(in super::super) async fn race(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
             for _ in 0..ROUNDS {
                 self.begin(rule);
-                let hot = self.place("hot");
-                let Some(lot) = self.lot(&hot, rule, 1).await? else {
+                let hot = self.subject("hot");
+                let Some(burst) = self.burst(&hot, rule, 1).await? else {
                     break;
                 };
                 checked += 1;
-                self.for_one_key(&hot, rule, &lot).await?;
+                self.for_one_key(&hot, rule, &burst).await?;
                 if !self.suite.leaves_out(Law::Several) {
-                    self.for_two_keys(rule, &lot).await?;
+                    self.for_two_keys(rule, &burst).await?;
                 }
                 if !self.suite.leaves_out(Law::Settle) {
-                    self.with_refunds(rule, &lot).await?;
+                    self.with_refunds(rule, &burst).await?;
                 }
             }
         }
@@ -55,26 +55,26 @@ where
         Ok(())
     }
 
-    async fn for_one_key(&mut self, hot: &Place, rule: &R, lot: &Lot) -> Kept {
-        let ask = |_| vec![Owned::new(hot, rule, lot.units)];
-        let mut raced = self.raced("for one key", lot, ask, false).await?;
-        self.counted(lot, raced.admitted, raced.failed)?;
-        let mut left = lot.left.clone();
+    async fn for_one_key(&mut self, hot: &Subject, rule: &R, burst: &Burst) -> CheckResult {
+        let ask = |_| vec![OwnedAsk::new(hot, rule, burst.units)];
+        let mut raced = self.raced("for one key", burst, ask, false).await?;
+        self.counted(burst, raced.admitted, raced.failed)?;
+        let mut left = burst.left.clone();
         left.sort_unstable();
         raced.left.sort_unstable();
         if self.suite.slack.is_none() && raced.failed == 0 && raced.left != left {
             return Err(self.breach(format!(
-                "the answers tell that {:?} are left, and one after the other they would tell {left:?}",
+                "the answers have {:?} units left, but sequential calls would have {left:?}",
                 raced.left
             )));
         }
-        let passed = self.pass_now(hot, rule, lot).await?;
-        self.counted(lot, raced.admitted + passed, raced.failed)
+        let passed = self.count_admitted(hot, rule, burst).await?;
+        self.counted(burst, raced.admitted + passed, raced.failed)
     }
 
-    /// All or nothing, in both orders.
-    async fn for_two_keys(&mut self, rule: &R, lot: &Lot) -> Kept {
-        let (alice, bob) = (self.place("alice"), self.place("bob"));
+    /// Checks calls with two asks, in both orders.
+    async fn for_two_keys(&mut self, rule: &R, burst: &Burst) -> CheckResult {
+        let (alice, bob) = (self.subject("alice"), self.subject("bob"));
         let ask = |n: usize| {
             let (first, second) = if n.is_multiple_of(2) {
                 (&alice, &bob)
@@ -82,35 +82,35 @@ where
                 (&bob, &alice)
             };
             [first, second]
-                .map(|place| Owned::new(place, rule, lot.units))
+                .map(|subject| OwnedAsk::new(subject, rule, burst.units))
                 .into()
         };
-        let raced = self.raced("for two keys", lot, ask, false).await?;
-        // What was settled back was in others' way meanwhile.
+        let raced = self.raced("for two keys", burst, ask, false).await?;
+        // Charges that were settled back may have refused other calls.
         let unknown = if self.suite.settles_back {
-            lot.calls
+            burst.calls
         } else {
             raced.failed
         };
-        self.counted(lot, raced.admitted, unknown)?;
-        let unknown = if gives_all_back(&alice.own(rule), lot) {
+        self.counted(burst, raced.admitted, unknown)?;
+        let unknown = if refunds_in_full(&alice.own(rule), burst) {
             raced.failed
         } else {
             unknown
         };
-        for place in [&alice, &bob] {
-            let passed = self.pass_now(place, rule, lot).await?;
-            self.counted(lot, raced.admitted + passed, unknown)?;
+        for subject in [&alice, &bob] {
+            let passed = self.count_admitted(subject, rule, burst).await?;
+            self.counted(burst, raced.admitted + passed, unknown)?;
         }
         Ok(())
     }
 
-    /// Everything that passes is given back.
-    async fn with_refunds(&mut self, rule: &R, lot: &Lot) -> Kept {
-        let carol = self.place("carol");
-        let ask = |_| vec![Owned::new(&carol, rule, lot.units)];
+    /// Checks calls whose charges are all settled to 0.
+    async fn with_refunds(&mut self, rule: &R, burst: &Burst) -> CheckResult {
+        let carol = self.subject("carol");
+        let ask = |_| vec![OwnedAsk::new(&carol, rule, burst.units)];
         let raced = self
-            .raced("for one key, with refunds", lot, ask, true)
+            .raced("for one key, with refunds", burst, ask, true)
             .await?;
         let look = self.try_look(&carol, rule).await?;
         let (left, now) = match look {
@@ -118,17 +118,17 @@ where
             Err(error) => return Err(self.breach(format!("the store failed: {error}"))),
         };
         let own = carol.own(rule);
-        let told = |state: Option<R::State>, at| {
+        let remaining = |state: Option<R::State>, at| {
             let look = own.look(state.as_ref(), at);
             look.remaining().unwrap_or(0)
         };
-        let [each, together] = refunded(&own, lot).map(|state| told(state, lot.at));
-        let apart = refunded_apart(&own, lot, now).map(|state| told(state, now));
+        let [each, together] = refunded(&own, burst).map(|state| remaining(state, burst.at));
+        let apart = refunded_apart(&own, burst, now).map(|state| remaining(state, now));
         let least = apart.into_iter().fold(each.min(together), u64::min);
         let most = each.max(together);
         if left > most || (left < least && raced.failed == 0) {
             return Err(self.breach(format!(
-                "{left} are left where everything was given back: one after the other it would be {least} to {most}"
+                "{left} units are left after all were refunded, but sequential calls would leave {least} to {most}"
             )));
         }
         Ok(())
@@ -137,34 +137,34 @@ where
     async fn raced(
         &mut self,
         what: &str,
-        lot: &Lot,
-        ask: impl Fn(usize) -> Vec<Owned<R>>,
+        burst: &Burst,
+        ask: impl Fn(usize) -> Vec<OwnedAsk<R>>,
         settle: bool,
-    ) -> Result<Raced, Breach> {
-        let Some(racer) = &self.suite.racer else {
+    ) -> Result<RaceResult, Breach> {
+        let Some(spawn_tasks) = &self.suite.spawn_tasks else {
             return Err(self.unchecked(
-                "nobody can call the store at once; give the suite a way to spawn by `.spawn(…)`",
+                "there are no concurrent callers; give the suite a function that spawns by `.spawn(…)`",
             ));
         };
-        let each = lot.calls as usize / TASKS + 2;
+        let each = burst.calls as usize / TASKS + 2;
         let tasks = (0..TASKS).map(|task| {
             let calls = (0..each).map(|n| ask(task + n)).collect();
             Task { calls, settle }
         });
         let line = format!(
             "{TASKS} tasks race {what}, with {each} calls each for {}",
-            lot.units
+            burst.units
         );
-        let race = racer(&self.suite.store, tasks.collect());
-        let raced = self.patiently(&line, race).await?;
+        let race = spawn_tasks(&self.suite.store, tasks.collect());
+        let raced = self.with_timeout(&line, race).await?;
         self.calls += (TASKS * each) as u64;
         self.note(line);
         let Some(raced) = raced else {
-            return Err(self.breach(
-                "a task did not come to its end: a call panicked, or what spawns has dropped it",
-            ));
+            return Err(
+                self.breach("a task did not end: a call panicked, or the spawned task was dropped")
+            );
         };
-        let mut sum = Raced::default();
+        let mut sum = RaceResult::default();
         for answer in raced {
             match answer {
                 Ok(decisions) if decisions.is_admitted() => {
@@ -183,40 +183,42 @@ where
     }
 }
 
-/// What a rule remembers where all calls of a lot were given back: each at once, or all in the end.
-fn refunded<R: Algorithm>(rule: &R, lot: &Lot) -> [Option<R::State>; 2] {
-    [1, lot.calls].map(|together| {
+/// Returns the states of a rule after all calls were refunded: each right after the call, or all at the end.
+fn refunded<R: Algorithm>(rule: &R, burst: &Burst) -> [Option<R::State>; 2] {
+    [1, burst.calls].map(|together| {
         let mut state = None;
-        for _ in 0..lot.calls / together {
+        for _ in 0..burst.calls / together {
             let charges: Vec<_> = (0..together)
                 .filter_map(|_| {
-                    let step = rule.step(&mut state, lot.at, cost(lot.units));
+                    let step = rule.step(&mut state, burst.at, cost(burst.units));
                     step.decision().charge()
                 })
                 .collect();
             for charge in charges {
-                rule.settle(&mut state, &charge, lot.at, 0);
+                rule.settle(&mut state, &charge, burst.at, 0);
             }
         }
         state
     })
 }
 
-/// The same where some calls came `later` than the others, before any was given back: of what refill has restored meanwhile,
-/// some rules give back less. By how much depends on how many came later, and on the order in which they are given back.
+/// Returns the states after some calls came `later` than others, and then all were refunded.
+///
+/// Some rules refund less of a charge that refill has partly restored. The amount depends on the number of later calls and
+/// on the order of refunds.
 fn refunded_apart<R: Algorithm>(
     rule: &R,
-    lot: &Lot,
+    burst: &Burst,
     later: Timestamp,
 ) -> impl Iterator<Item = Option<R::State>> {
-    let early = [1, 2, lot.calls.saturating_sub(1)];
+    let early = [1, 2, burst.calls.saturating_sub(1)];
     early.into_iter().flat_map(move |early| {
-        let early = early.min(lot.calls) as usize;
+        let early = early.min(burst.calls) as usize;
         [false, true].map(|later_first| {
             let (mut state, mut charges) = (None, Vec::new());
-            for call in 0..lot.calls as usize {
-                let at = if call < early { lot.at } else { later };
-                let step = rule.step(&mut state, at, cost(lot.units));
+            for call in 0..burst.calls as usize {
+                let at = if call < early { burst.at } else { later };
+                let step = rule.step(&mut state, at, cost(burst.units));
                 charges.extend(step.decision().charge());
             }
             if later_first {
@@ -232,11 +234,11 @@ fn refunded_apart<R: Algorithm>(
     })
 }
 
-/// Whether a rule lets all pass again that was given back.
-fn gives_all_back<R: Algorithm>(rule: &R, lot: &Lot) -> bool {
-    refunded(rule, lot).into_iter().all(|mut state| {
-        (0..lot.calls).all(|_| {
-            let step = rule.step(&mut state, lot.at, cost(lot.units));
+/// Returns `true` if a rule admits all calls again after refunds.
+fn refunds_in_full<R: Algorithm>(rule: &R, burst: &Burst) -> bool {
+    refunded(rule, burst).into_iter().all(|mut state| {
+        (0..burst.calls).all(|_| {
+            let step = rule.step(&mut state, burst.at, cost(burst.units));
             step.decision().is_admitted()
         })
     })

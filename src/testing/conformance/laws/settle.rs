@@ -1,36 +1,37 @@
-//! Corrections of what was charged.
+//! Checks of settlements.
 
 use std::{fmt::Debug, time::Duration};
 
 use super::super::{
     Law,
-    bench::{Bench, Corrected, Kept},
-    place::Place,
+    checker::{CheckResult, Checker, TestSettlement},
     report::Breach,
+    subject::Subject,
 };
 use crate::{algorithm::Algorithm, decision::Charge, store::Store};
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn settles(&mut self) -> Kept {
+    pub(in super::super) async fn settles(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
             self.begin(rule);
-            let alice = self.place("alice");
-            let Some(lot) = self.lot(&alice, rule, 2).await? else {
+            let alice = self.subject("alice");
+            let Some(burst) = self.burst(&alice, rule, 2).await? else {
                 continue;
             };
             checked += 1;
-            let half = lot.units.saturating_mul(lot.calls / 2);
-            let whole = lot.units.saturating_mul(lot.calls);
-            self.corrected(&alice, rule, half, 0).await?;
-            self.corrected(&alice, rule, half, half.div_ceil(2)).await?;
-            self.corrected(&alice, rule, 1, 1).await?;
-            // By force, into debt.
-            self.corrected(&alice, rule, 1, whole).await?;
+            let half = burst.units.saturating_mul(burst.calls / 2);
+            let whole = burst.units.saturating_mul(burst.calls);
+            self.spend_and_settle(&alice, rule, half, 0).await?;
+            self.spend_and_settle(&alice, rule, half, half.div_ceil(2))
+                .await?;
+            self.spend_and_settle(&alice, rule, 1, 1).await?;
+            // More than the key has, so that it is in debt.
+            self.spend_and_settle(&alice, rule, 1, whole).await?;
             self.acquire(&alice, rule, 1).await?;
 
             self.one_of_two(rule, half).await?;
@@ -45,20 +46,26 @@ where
 
     async fn charged(
         &mut self,
-        place: &Place,
+        subject: &Subject,
         rule: &R,
         units: u64,
     ) -> Result<Option<Charge>, Breach> {
-        Ok(self.acquire(place, rule, units).await?.charge())
+        Ok(self.acquire(subject, rule, units).await?.charge())
     }
 
-    /// Spends, and corrects that.
-    async fn corrected(&mut self, place: &Place, rule: &R, units: u64, actual: u64) -> Kept {
-        let Some(charge) = self.charged(place, rule, units).await? else {
+    /// Spends, and settles the charge.
+    async fn spend_and_settle(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        units: u64,
+        actual: u64,
+    ) -> CheckResult {
+        let Some(charge) = self.charged(subject, rule, units).await? else {
             return Ok(());
         };
-        let corrected = Corrected {
-            place,
+        let corrected = TestSettlement {
+            subject,
             rule,
             charge,
             actual,
@@ -66,16 +73,16 @@ where
         self.settle(&[corrected]).await
     }
 
-    /// The earlier one of two charges, and then the other one.
-    async fn one_of_two(&mut self, rule: &R, units: u64) -> Kept {
-        let bob = &self.place("bob");
+    /// Settles the earlier one of two charges, then the other one.
+    async fn one_of_two(&mut self, rule: &R, units: u64) -> CheckResult {
+        let bob = &self.subject("bob");
         let charges = [
             self.charged(bob, rule, units).await?,
             self.charged(bob, rule, 1).await?,
         ];
         for charge in charges.into_iter().flatten() {
-            let corrected = Corrected {
-                place: bob,
+            let corrected = TestSettlement {
+                subject: bob,
                 rule,
                 charge,
                 actual: 0,
@@ -85,9 +92,9 @@ where
         self.acquire(bob, rule, 1).await.map(drop)
     }
 
-    /// Two keys in one call; and a charge of a key that was reset since.
-    async fn in_one_call(&mut self, rule: &R, units: u64) -> Kept {
-        let (carol, dave) = (&self.place("carol"), &self.place("dave"));
+    /// Settles two keys in one call, and a charge of a key that was reset since.
+    async fn in_one_call(&mut self, rule: &R, units: u64) -> CheckResult {
+        let (carol, dave) = (&self.subject("carol"), &self.subject("dave"));
         let charges = (
             self.charged(carol, rule, units).await?,
             self.charged(dave, rule, units).await?,
@@ -95,8 +102,8 @@ where
         let (Some(first), Some(second)) = charges else {
             return Ok(());
         };
-        let corrected = |place, charge, actual| Corrected {
-            place,
+        let corrected = |subject, charge, actual| TestSettlement {
+            subject,
             rule,
             charge,
             actual,
@@ -114,13 +121,13 @@ where
         Ok(())
     }
 
-    /// After some of it has come back, and after all has.
-    async fn later(&mut self, rule: &R, units: u64) -> Kept {
+    /// Settles after a part of the charge is refilled, and after all of it is.
+    async fn later(&mut self, rule: &R, units: u64) -> CheckResult {
         if !self.moves_time() {
             return Ok(());
         }
         for part in [3, 1] {
-            let erin = &self.place("erin");
+            let erin = &self.subject("erin");
             let Some(charge) = self.charged(erin, rule, units).await? else {
                 continue;
             };
@@ -130,8 +137,8 @@ where
             }
             self.pass(back / part + Duration::from_nanos(1)).await;
             for actual in [0, units.saturating_mul(2)] {
-                let corrected = Corrected {
-                    place: erin,
+                let corrected = TestSettlement {
+                    subject: erin,
                     rule,
                     charge: charge.duplicate(),
                     actual,

@@ -1,26 +1,26 @@
-//! Several asks in one call.
+//! Checks of several asks in one call.
 
 use std::fmt::Debug;
 
-use super::super::bench::{Asked, Bench, Kept};
+use super::super::checker::{CheckResult, Checker, TestAsk};
 use crate::{algorithm::Algorithm, store::Store};
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn several_asks(&mut self) -> Kept {
+    pub(in super::super) async fn several_asks(&mut self) -> CheckResult {
         let rules = &self.suite.rules;
         for (n, rule) in rules.iter().enumerate() {
             self.begin(rule);
-            // The same rule, where there is one alone.
+            // Equal to `rule` if there is only one.
             let other = &rules[(n + 1) % rules.len()];
-            let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| self.place(name));
-            let of = |place, units| Asked::new(place, rule, units);
-            // Different costs tell whether the answers are in order.
+            let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| self.subject(name));
+            let of = |subject, units| TestAsk::new(subject, rule, units);
+            // Different costs, to check the order of the answers.
             self.several(&[of(&alice, 1), of(&bob, 2)]).await?;
-            self.several(&[Asked::new(&bob, rule, 1), Asked::new(&carol, other, 1)])
+            self.several(&[TestAsk::new(&bob, rule, 1), TestAsk::new(&carol, other, 1)])
                 .await?;
 
             self.exhaust(&bob, rule).await?;
@@ -28,19 +28,19 @@ where
             for _ in 0..2 {
                 self.several(&[of(&alice, 1), of(&bob, 1)]).await?;
                 self.several(&[of(&bob, 1), of(&alice, 1)]).await?;
-                self.several(&[of(&alice, 1), of(&bob, 1), Asked::new(&carol, other, 1)])
+                self.several(&[of(&alice, 1), of(&bob, 1), TestAsk::new(&carol, other, 1)])
                     .await?;
                 let beyond = limit.saturating_add(1);
-                self.several(&[of(&alice, 1), Asked::new(&carol, other, beyond)])
+                self.several(&[of(&alice, 1), TestAsk::new(&carol, other, beyond)])
                     .await?;
             }
-            self.look_at(&[of(&bob, 1), Asked::new(&carol, other, 1), of(&alice, 1)])
+            self.look_at(&[of(&bob, 1), TestAsk::new(&carol, other, 1), of(&alice, 1)])
                 .await?;
 
-            // One key under two policies, and one that is asked for twice.
+            // One key under two policies, and one key twice.
             let elsewhere = self.named("alice elsewhere", " elsewhere", alice.key);
             self.several(&[of(&alice, 1), of(&elsewhere, 1)]).await?;
-            let dave = self.place("dave");
+            let dave = self.subject("dave");
             self.several(&[of(&dave, 1), of(&dave, 1)]).await?;
             let left = self.look(&dave, rule).await?.remaining().unwrap_or(0);
             self.several(&[of(&dave, left.max(1)), of(&alice, 1), of(&dave, 1)])

@@ -1,35 +1,35 @@
-//! Random timelines, through the store and through its rules.
+//! Checks of random sequences of calls.
 
 use std::{fmt::Debug, time::Duration};
 
 use super::super::{
     Law,
-    bench::{Asked, Bench, Corrected, Kept},
-    place::Place,
+    checker::{CheckResult, Checker, TestAsk, TestSettlement},
+    subject::Subject,
 };
 use crate::{
     algorithm::Algorithm,
     decision::Charge,
     store::Store,
-    testing::random::Random,
+    testing::shared_random::SharedRandom,
     time::{Clock, Timestamp},
 };
 
-/// What happens in one timeline.
+/// The number of events in one timeline.
 const EVENTS: usize = 80;
 const MONTH: u64 = 30 * 86_400_000_000_000;
-/// Beyond this instant a clock is not moved: 2^63 ns less a century.
-const LATE: u64 = (1 << 63) - 100 * 366 * 86_400_000_000_000;
+/// The instant after which a clock is not moved forward: 2^63 ns less a century.
+const LAST: u64 = (1 << 63) - 100 * 366 * 86_400_000_000_000;
 
-/// One timeline's places, and what is remembered of it.
+/// The keys of one timeline, and its state.
 struct Timeline<'a, R> {
-    random: Random,
+    random: SharedRandom,
     rules: &'a [R],
-    /// The rule of the first place; the others have those behind it.
+    /// The index of the first key's rule; the others have the rules after it.
     first: usize,
-    places: Vec<Place>,
+    subjects: Vec<Subject>,
     charges: Vec<(usize, R, Charge)>,
-    /// The latest promises, and the shape of the rule that made them.
+    /// The latest waits, and the numbers of the rule that returned them.
     retry: Timestamp,
     reset: Timestamp,
     limit: u64,
@@ -37,9 +37,9 @@ struct Timeline<'a, R> {
 }
 
 impl<R: Algorithm> Timeline<'_, R> {
-    /// A place, and the rule of this call: mostly the place's own.
+    /// Returns a key, and the rule of this call, which is mostly the key's own.
     fn who(&self, may_change: bool) -> (usize, R) {
-        let who = self.random.index(self.places.len());
+        let who = self.random.index(self.subjects.len());
         let rule = if may_change && self.random.once_in(8) {
             self.random.index(self.rules.len())
         } else {
@@ -58,7 +58,7 @@ impl<R: Algorithm> Timeline<'_, R> {
         }
     }
 
-    /// Nanoseconds to move the clock by at `now`.
+    /// Returns the nanoseconds to move the clock by at `now`.
     fn step(&self, now: Timestamp) -> u64 {
         let until = |promised: Timestamp| promised.saturating_since(now).as_nanos() as u64;
         let step = match self.random.below(8) {
@@ -75,17 +75,17 @@ impl<R: Algorithm> Timeline<'_, R> {
     }
 }
 
-impl<R, S> Bench<'_, R, S>
+impl<R, S> Checker<'_, R, S>
 where
     R: Algorithm + Debug,
     S: Store<R, Error: Debug>,
 {
-    pub(in super::super) async fn timelines(&mut self) -> Kept {
+    pub(in super::super) async fn timelines(&mut self) -> CheckResult {
         for n in 0..self.suite.timelines {
             let seed = self.suite.seed.wrapping_add(n);
             let kept = self.timeline(seed).await;
             if let Some(clock) = &self.suite.clock {
-                // It may have stepped back last.
+                // The last step may have been back.
                 clock.set(clock.now().max(self.model.newest()));
             }
             kept.map_err(|mut breach| {
@@ -96,8 +96,8 @@ where
         Ok(())
     }
 
-    async fn timeline(&mut self, seed: u64) -> Kept {
-        let random = Random::new(seed);
+    async fn timeline(&mut self, seed: u64) -> CheckResult {
+        let random = SharedRandom::new(seed);
         let rules = &self.suite.rules;
         let first = random.index(rules.len());
         self.begin(&rules[first]);
@@ -106,7 +106,7 @@ where
             random,
             rules,
             first,
-            places: names.map(|name| self.place(name)).into(),
+            subjects: names.map(|name| self.subject(name)).into(),
             charges: Vec::new(),
             retry: Timestamp::default(),
             reset: Timestamp::default(),
@@ -119,26 +119,26 @@ where
         Ok(())
     }
 
-    async fn event(&mut self, timeline: &mut Timeline<'_, R>) -> Kept {
+    async fn event(&mut self, timeline: &mut Timeline<'_, R>) -> CheckResult {
         let allows = |law| !self.suite.leaves_out(law);
         let may_change = allows(Law::Change);
         let (who, rule) = timeline.who(may_change);
         match timeline.random.below(24) {
             0..=1 => {
-                let place = timeline.places[who].clone();
-                self.look(&place, &rule).await?;
+                let subject = timeline.subjects[who].clone();
+                self.look(&subject, &rule).await?;
             }
             2..=4 if allows(Law::Several) => self.few(timeline, may_change).await?,
-            // At an instant that nobody knows, it could be anything.
+            // Not at an unknown instant, where any result could be correct.
             5..=6 if allows(Law::Settle) && self.moves_time() => self.correct(timeline).await?,
             7 if allows(Law::Reset) => {
-                let place = timeline.places[who].clone();
-                self.reset(&place).await?;
+                let subject = timeline.subjects[who].clone();
+                self.reset(&subject).await?;
             }
             8..=11 => self.time(timeline).await,
             _ => {
-                let place = timeline.places[who].clone();
-                let answer = self.acquire(&place, &rule, timeline.units()).await?;
+                let subject = timeline.subjects[who].clone();
+                let answer = self.acquire(&subject, &rule, timeline.units()).await?;
                 timeline.limit = answer.limit().unwrap_or(1);
                 timeline.period = answer.quota().map_or(1, |quota| quota.period_nanos());
                 timeline.reset = answer.at().saturating_add(answer.reset_after());
@@ -153,24 +153,24 @@ where
         Ok(())
     }
 
-    async fn few(&mut self, timeline: &Timeline<'_, R>, may_change: bool) -> Kept {
+    async fn few(&mut self, timeline: &Timeline<'_, R>, may_change: bool) -> CheckResult {
         let count = 2 + timeline.random.index(2);
         let mut who: Vec<_> = (0..count)
             .map(|_| (timeline.who(may_change), timeline.units()))
             .collect();
         if self.suite.settles_back {
-            // What is left of two charges of one key depends on which was settled back first.
+            // With two charges of one key, the result depends on the order in which they are settled back.
             who.sort_by_key(|((who, _), _)| *who);
             who.dedup_by_key(|((who, _), _)| *who);
         }
         let asked: Vec<_> = who
             .iter()
-            .map(|((who, rule), units)| Asked::new(&timeline.places[*who], rule, *units))
+            .map(|((who, rule), units)| TestAsk::new(&timeline.subjects[*who], rule, *units))
             .collect();
         self.several(&asked).await.map(drop)
     }
 
-    async fn correct(&mut self, timeline: &mut Timeline<'_, R>) -> Kept {
+    async fn correct(&mut self, timeline: &mut Timeline<'_, R>) -> CheckResult {
         if timeline.charges.is_empty() {
             return Ok(());
         }
@@ -181,8 +181,8 @@ where
             2 => charge.cost / 2,
             _ => charge.cost.saturating_mul(2),
         };
-        let corrected = Corrected {
-            place: &timeline.places[who],
+        let corrected = TestSettlement {
+            subject: &timeline.subjects[who],
             rule: &rule,
             charge,
             actual,
@@ -204,7 +204,7 @@ where
                 "the clock steps back by {:?}",
                 now.saturating_since(back)
             ));
-        } else if now.as_nanos() < LATE {
+        } else if now.as_nanos() < LAST {
             self.pass(Duration::from_nanos(step)).await;
         }
     }

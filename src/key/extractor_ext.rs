@@ -1,0 +1,185 @@
+//! Methods that combine extractors.
+
+use http::StatusCode;
+
+use super::{
+    BearerToken, Extension, Forwarded, ForwardedFor, FromFn, Global, Header, Key, Method, Path,
+    PeerIp,
+    combinators::{ExemptIf, Labelled, Or, OrExempt, OrRefuse, OrShared, Tagged},
+};
+
+/// Methods that combine extractors and exempt requests.
+///
+/// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own through
+/// `impl KeyExtractorExt for Mine {}`.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt, PeerIp, cors_preflight, paths};
+///
+/// let key = Header::new("x-api-key")
+///     .or(PeerIp::new())
+///     .exempt_if(cors_preflight)
+///     .exempt_if(paths(["/health"]))
+///     .exempt_if(|req: &Request<String>| req.body().is_empty());
+/// assert!(key.extract(&Request::new("hello".to_owned())).is_err());
+/// ```
+// The trait does not name the request: methods of `KeyExtractorExt<Req>` could only be called once `Req` is known, which is
+// where the layer meets its service. It is not implemented for all types either, or every type would have these methods
+// wherever the prelude is imported.
+pub trait KeyExtractorExt: Sized {
+    /// Uses the key of `other` for requests without a key.
+    ///
+    /// An exemption is not a missing key. If neither finds a key, the error of `other` is returned, unless the first one is
+    /// the server's fault.
+    ///
+    /// Equal input from two sources gives equal keys. If only one source is checked, a client can spend the budget of
+    /// another by sending that one's id through the other source. Use [`tagged`](Self::tagged) to keep them apart.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, Key, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-api-key").or(Header::new("x-session"));
+    /// let request = Request::builder().header("x-session", "8f3a").body(()).unwrap();
+    /// assert_eq!(key.extract(&request), Ok(Extracted::Key(Key::bytes(b"8f3a"))));
+    /// ```
+    #[doc(alias = "fallback")]
+    fn or<T>(self, other: T) -> Or<Self, T> {
+        Or::new(self, other)
+    }
+
+    /// Limits all requests without a key together, under a key of this name that no client can send.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, Key, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-api-key").or_shared("anonymous");
+    /// assert_eq!(key.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("anonymous"))));
+    /// ```
+    #[doc(alias = "anonymous")]
+    fn or_shared(self, name: &str) -> OrShared<Self> {
+        OrShared::new(self, Key::shared(name))
+    }
+
+    /// Exempts requests without a key from the limit.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-crawler").or_exempt();
+    /// assert_eq!(key.extract(&Request::new(())), Ok(Extracted::Exempt));
+    /// ```
+    #[doc(alias("whitelist", "allowlist", "skip", "unlimited"))]
+    fn or_exempt(self) -> OrExempt<Self> {
+        OrExempt::new(self)
+    }
+
+    /// Refuses requests without a key with this status instead of 400.
+    ///
+    /// ```
+    /// use http::{Request, StatusCode};
+    /// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-api-key").or_refuse(StatusCode::FORBIDDEN);
+    /// assert_eq!(key.extract(&Request::new(())).unwrap_err().status(), StatusCode::FORBIDDEN);
+    /// ```
+    #[doc(alias = "reject")]
+    fn or_refuse(self, status: StatusCode) -> OrRefuse<Self> {
+        OrRefuse::new(self, status)
+    }
+
+    /// Exempts the requests that `predicate` selects from the limit, with or without a key.
+    ///
+    /// A [`Predicate`](super::Predicate) is a closure `Fn(&Req) -> bool`, [`cors_preflight`](super::cors_preflight), or
+    /// [`paths`](super::paths).
+    ///
+    /// ```
+    /// use http::{Method, Request};
+    /// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let writes = Global.exempt_if(|req: &Request<()>| req.method() == Method::GET);
+    /// assert_eq!(writes.extract(&Request::new(())), Ok(Extracted::Exempt));
+    /// ```
+    #[doc(alias("whitelist", "allowlist", "skip", "exempt", "unlimited", "bypass"))]
+    fn exempt_if<P>(self, predicate: P) -> ExemptIf<Self, P> {
+        ExemptIf::new(self, predicate)
+    }
+
+    /// Allows the keys to be printed and stored in readable form, as [`Key::labelled`] does.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{KeyExtractor, KeyExtractorExt, Path};
+    ///
+    /// let request = Request::builder().uri("/search").body(()).unwrap();
+    /// let key = Path.labelled().extract(&request);
+    /// assert_eq!(format!("{key:?}"), "Ok(Key(Key(text /search)))");
+    /// ```
+    fn labelled(self) -> Labelled<Self> {
+        Labelled::new(self)
+    }
+
+    /// Puts a name in front of the keys, so that they never equal keys of another source.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let request = Request::builder().header("x-id", "7").body(()).unwrap();
+    /// let (user, team) = (Header::new("x-id").tagged("user"), Header::new("x-id").tagged("team"));
+    /// assert_ne!(user.extract(&request), team.extract(&request));
+    /// ```
+    #[doc(alias("prefix", "namespace"))]
+    fn tagged(self, name: &str) -> Tagged<Self> {
+        Tagged::new(self, Key::shared(name))
+    }
+}
+
+impl KeyExtractorExt for BearerToken {}
+impl KeyExtractorExt for Forwarded {}
+impl KeyExtractorExt for ForwardedFor {}
+impl KeyExtractorExt for Global {}
+impl KeyExtractorExt for Header {}
+#[cfg(feature = "axum")]
+impl KeyExtractorExt for super::MatchedPath {}
+impl KeyExtractorExt for Method {}
+impl KeyExtractorExt for Path {}
+impl KeyExtractorExt for PeerIp {}
+
+impl<T, F> KeyExtractorExt for Extension<T, F> {}
+impl<F> KeyExtractorExt for FromFn<F> {}
+
+impl<A, B> KeyExtractorExt for Or<A, B> {}
+impl<E> KeyExtractorExt for OrShared<E> {}
+impl<E> KeyExtractorExt for OrExempt<E> {}
+impl<E> KeyExtractorExt for OrRefuse<E> {}
+impl<E, P> KeyExtractorExt for ExemptIf<E, P> {}
+impl<E> KeyExtractorExt for Labelled<E> {}
+impl<E> KeyExtractorExt for Tagged<E> {}
+
+impl<A, B> KeyExtractorExt for (A, B)
+where
+    A: KeyExtractorExt,
+    B: KeyExtractorExt,
+{
+}
+impl<A, B, C> KeyExtractorExt for (A, B, C)
+where
+    A: KeyExtractorExt,
+    B: KeyExtractorExt,
+    C: KeyExtractorExt,
+{
+}
+impl<A, B, C, D> KeyExtractorExt for (A, B, C, D)
+where
+    A: KeyExtractorExt,
+    B: KeyExtractorExt,
+    C: KeyExtractorExt,
+    D: KeyExtractorExt,
+{
+}

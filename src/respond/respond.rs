@@ -1,0 +1,90 @@
+//! The trait of responders.
+
+use super::Refusal;
+use crate::outcome::Outcome;
+
+/// Turns refusals into responses or errors of the inner service, and annotates admitted responses.
+///
+/// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`](super::Http) answers `http`
+/// requests, including gRPC; [`Grpc`](super::Grpc) answers all of them as gRPC; [`AsError`](super::AsError) makes a refusal
+/// the service's error, for services without HTTP.
+///
+/// # Examples
+///
+/// A responder for a service of lines, as in a text protocol:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tollgate::{Outcome, RateLimitLayer, TokenBucket, respond::{Refusal, Respond}};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// #[derive(Clone)]
+/// struct Lines;
+///
+/// impl<E> Respond<String, String, E> for Lines {
+///     /// The units that remain, from the decision to the response.
+///     type Annotation = Option<u64>;
+///
+///     fn wants_outcome(&self) -> bool {
+///         true
+///     }
+///
+///     fn admit(&self, _: &mut String, outcome: Outcome) -> Option<u64> {
+///         outcome.nearest().and_then(|(_, decision)| decision.remaining())
+///     }
+///
+///     fn annotate(remaining: Option<u64>, line: &mut String) {
+///         if let Some(remaining) = remaining {
+///             line.push_str(&format!(" ({remaining} left)"));
+///         }
+///     }
+///
+///     fn refuse(&self, _: String, refusal: Refusal) -> Result<String, E> {
+///         let seconds = refusal.retry_after().map_or(0, |wait| wait.as_secs() + 1);
+///         Ok(format!("BUSY {seconds}"))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let echo = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_hour(1)).respond(Lines))
+///     .service(service_fn(async |line: String| Ok::<_, Infallible>(line)));
+///
+/// assert_eq!(echo.clone().oneshot("hello".to_owned()).await?, "hello (0 left)");
+/// assert_eq!(echo.oneshot("hello".to_owned()).await?, "BUSY 3600");
+/// # Ok(()) }
+/// ```
+#[doc(alias = "error handler")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer `{Req}` with `{Res}` or the error `{Err}`",
+    note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<String>`; \
+            `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body; \
+            without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`"
+)]
+pub trait Respond<Req, Res, Err> {
+    /// The data that [`admit`](Self::admit) hands to [`annotate`](Self::annotate).
+    type Annotation;
+
+    /// Returns `true` if admitted requests or their responses carry their outcome.
+    ///
+    /// If `false`, the layer builds no outcome for them, and calls neither [`admit`](Self::admit) nor
+    /// [`annotate`](Self::annotate).
+    fn wants_outcome(&self) -> bool;
+
+    /// Receives the outcome of an admitted request before the inner service is called.
+    ///
+    /// The outcome of a request that is exempt from all limits is [empty](Outcome::is_empty), and its response is not
+    /// [annotated](Self::annotate).
+    fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Annotation;
+
+    /// Annotates the response of an admitted request, for example with header fields.
+    // No `self`: the response future need not share the layer's settings.
+    fn annotate(annotation: Self::Annotation, res: &mut Res);
+
+    /// Answers a request that was refused.
+    ///
+    /// # Errors
+    ///
+    /// Returns the service's error if that is how the service reports a refusal.
+    fn refuse(&self, req: Req, refusal: Refusal) -> Result<Res, Err>;
+}

@@ -1,0 +1,131 @@
+//! The settings that `Http` and `Grpc` share.
+
+use std::{hash::BuildHasher, mem, sync::Arc, time::Duration};
+
+use foldhash::fast::RandomState;
+use http::{Extensions, HeaderMap};
+
+use super::{
+    headers::{CachedPolicyHeader, Fields, Headers},
+    refusal::Refusal,
+};
+use crate::outcome::Outcome;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedSettings {
+    headers: Headers,
+    /// Set if admitted requests do not carry their outcome.
+    // Negated, so that the default is `false`.
+    omits_outcome: bool,
+    jitter: Option<RetryJitter>,
+    /// Shared by all clones.
+    cached: Arc<CachedPolicyHeader>,
+}
+
+#[derive(Clone, Debug)]
+struct RetryJitter {
+    max_seconds: u64,
+    seed: RandomState,
+}
+
+impl SharedSettings {
+    pub(super) fn set_headers(&mut self, headers: Headers) {
+        self.headers = headers;
+        self.cached = Arc::default();
+    }
+
+    pub(super) fn set_outcome(&mut self, wanted: bool) {
+        self.omits_outcome = !wanted;
+    }
+
+    pub(super) fn set_jitter(&mut self, max: Duration) {
+        let max_seconds = max.as_secs();
+        self.jitter = (max_seconds > 0).then(|| RetryJitter {
+            max_seconds,
+            seed: RandomState::default(),
+        });
+    }
+
+    pub(super) fn wants_outcome(&self) -> bool {
+        self.headers != Headers::None || !self.omits_outcome
+    }
+
+    /// Puts the outcome of an admitted request into its extensions, unless that is turned off.
+    pub(super) fn admit(&self, extensions: &mut Extensions, outcome: Outcome) -> Fields {
+        let fields = self.fields(&outcome);
+        if !self.omits_outcome {
+            // Stacked layers are rare: a single layer needs one look-up.
+            if let Some(outer) = extensions.insert(outcome)
+                && let Some(all) = extensions.get_mut::<Outcome>()
+            {
+                let inner = mem::replace(all, outer);
+                all.append(inner);
+            }
+        }
+        fields
+    }
+
+    fn fields(&self, outcome: &Outcome) -> Fields {
+        Fields::new(outcome, self.headers, &self.cached)
+    }
+
+    pub(super) fn write_fields(&self, outcome: &Outcome, headers: &mut HeaderMap) {
+        self.fields(outcome).write(headers);
+    }
+
+    /// Returns the wait to send to the client: the refusal's, plus some whole seconds of jitter.
+    pub(super) fn retry_after(&self, refusal: &Refusal) -> Option<Duration> {
+        let wait = refusal.retry_after()?;
+        let Some(RetryJitter { max_seconds, seed }) = &self.jitter else {
+            return Some(wait);
+        };
+        // Requests decided at one instant may get the same jitter; instants differ between clients.
+        let at = refusal
+            .outcome()
+            .iter()
+            .map(|(_, decision)| decision.at().as_nanos());
+        let hash = seed.hash_one(at.max());
+        let seconds = (u128::from(hash) * (u128::from(*max_seconds) + 1)) >> 64;
+        Some(wait.saturating_add(Duration::from_secs(seconds as u64)))
+    }
+}
+
+/// The setters of a responder with a field `settings`.
+macro_rules! setters {
+    () => {
+        /// Sets the format of the rate limit fields.
+        ///
+        /// Default: [`Headers::Draft`]. `Retry-After`, or gRPC's status, is sent with every format. Browsers show
+        /// the fields to scripts of other origins if [`EXPOSED_HEADERS`](crate::respond::EXPOSED_HEADERS) are
+        /// exposed.
+        #[must_use]
+        pub fn headers(mut self, headers: Headers) -> Self {
+            self.settings.set_headers(headers);
+            self
+        }
+
+        /// Turns the [`Outcome`] in the extensions of admitted requests on or off.
+        ///
+        /// Default: on, with any [`headers`](Self::headers). It costs one allocation. If it is off, a handler that
+        /// takes an `Outcome` answers 500. If headers are off too, an admitted request allocates nothing. A refusal
+        /// always carries the outcome in the extensions of its response.
+        #[must_use]
+        pub fn outcome(mut self, wanted: bool) -> Self {
+            self.settings.set_outcome(wanted);
+            self
+        }
+
+        /// Adds 0 to `max` to the wait in refusals, in whole seconds.
+        ///
+        /// This spreads the retries of clients that were refused together. The jitter is a hash of the instant of
+        /// the decision under a random seed. Default: none.
+        #[doc(alias = "thundering herd")]
+        #[must_use]
+        pub fn retry_jitter(mut self, max: Duration) -> Self {
+            self.settings.set_jitter(max);
+            self
+        }
+    };
+}
+
+pub(super) use setters;

@@ -1,0 +1,257 @@
+//! Acquiring and looking.
+
+use std::fmt::Debug;
+
+use super::{CheckResult, Checker, cost};
+use crate::{
+    algorithm::Algorithm,
+    decision::Decision,
+    store::{Ask, Store},
+    testing::conformance::{compare::in_words, report::Breach, subject::Subject},
+};
+
+/// An ask, with the subject for messages.
+pub(in super::super) struct TestAsk<'a, R> {
+    pub(in super::super) subject: &'a Subject,
+    pub(in super::super) rule: &'a R,
+    pub(in super::super) units: u64,
+}
+
+impl<'a, R> TestAsk<'a, R> {
+    pub(in super::super) fn new(subject: &'a Subject, rule: &'a R, units: u64) -> Self {
+        Self {
+            subject,
+            rule,
+            units,
+        }
+    }
+
+    pub(in super::super) fn ask(&self) -> Ask<'a, R> {
+        let cost = cost(self.units);
+        Ask::new(&self.subject.policy, self.rule, self.subject.key, cost)
+    }
+}
+
+impl<R, S> Checker<'_, R, S>
+where
+    R: Algorithm + Debug,
+    S: Store<R, Error: Debug>,
+{
+    /// Describes several asks for a message.
+    fn line(&self, verb: &str, asked: &[TestAsk<'_, R>]) -> String {
+        let each: Vec<_> = asked
+            .iter()
+            .map(|asked| {
+                let under = format!("{:?}", asked.rule);
+                let under = if under == self.under {
+                    String::new()
+                } else {
+                    format!(" under {under}")
+                };
+                if verb == "look" {
+                    format!("at {}{under}", asked.subject)
+                } else {
+                    format!("{} of {}{under}", asked.units, asked.subject)
+                }
+            })
+            .collect();
+        format!("{verb} {}", each.join(" and "))
+    }
+
+    /// Returns the store's answer, correct or not, or its error as text.
+    async fn answer(
+        &mut self,
+        asked: &[TestAsk<'_, R>],
+        is_look: bool,
+    ) -> Result<Result<Vec<Decision>, String>, Breach> {
+        let line = self.line(if is_look { "look" } else { "acquire" }, asked);
+        let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
+        let store = &self.suite.store;
+        let check = if is_look {
+            store.look(&asks)
+        } else {
+            store.acquire(&asks)
+        };
+        let answer = self.with_timeout(&line, async move { check.await }).await?;
+        let answer = answer.map(|decisions| decisions.as_slice().to_vec());
+        match &answer {
+            Ok(decisions) => {
+                let each: Vec<_> = decisions.iter().map(in_words).collect();
+                self.note(format!("{line}: {}", each.join(" / ")));
+                if decisions.len() != asked.len() {
+                    let what = format!("{} decisions for {} asks", decisions.len(), asked.len());
+                    return Err(self.breach(what));
+                }
+                for decision in decisions.iter().filter(|decision| !decision.is_undecided()) {
+                    self.model.saw(decision.at());
+                }
+            }
+            Err(error) => self.note(format!("{line}: {error:?}")),
+        }
+        Ok(answer.map_err(|error| format!("{error:?}")))
+    }
+
+    /// Returns the store's answer, which must be a decision.
+    pub(super) async fn decided(
+        &mut self,
+        asked: &[TestAsk<'_, R>],
+        is_look: bool,
+    ) -> Result<Vec<Decision>, Breach> {
+        match self.answer(asked, is_look).await? {
+            Err(error) => Err(self.breach(format!("the store failed: {error}"))),
+            Ok(decisions) => match decisions.iter().find(|decision| decision.is_undecided()) {
+                Some(_) => Err(self.breach("the store was undecided without a fault")),
+                None => Ok(decisions),
+            },
+        }
+    }
+
+    /// Spends, and compares the answer with the rule.
+    pub(in super::super) async fn acquire(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        units: u64,
+    ) -> Result<Decision, Breach> {
+        let asked = [TestAsk::new(subject, rule, units)];
+        let answer = self.decided(&asked, false).await?;
+        let answer = answer[0];
+        if self.is_exact() {
+            let compared = self.model.spend(subject, rule, cost(units), &answer);
+            self.compared(compared, &answer)?;
+        }
+        Ok(answer)
+    }
+
+    /// Spends, and returns the answer or the error as text, without a comparison.
+    pub(in super::super) async fn try_acquire(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        units: u64,
+    ) -> Result<Result<Decision, String>, Breach> {
+        let answer = self
+            .answer(&[TestAsk::new(subject, rule, units)], false)
+            .await?;
+        Ok(answer.map(|decisions| decisions[0]))
+    }
+
+    /// Looks, and returns the answer or the error as text, without a comparison.
+    pub(in super::super) async fn try_look(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+    ) -> Result<Result<Decision, String>, Breach> {
+        let answer = self.answer(&[TestAsk::new(subject, rule, 1)], true).await?;
+        Ok(answer.map(|decisions| decisions[0]))
+    }
+
+    /// Looks, and compares the answer with the rule.
+    pub(in super::super) async fn look(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+    ) -> Result<Decision, Breach> {
+        let answer = self
+            .decided(&[TestAsk::new(subject, rule, 1)], true)
+            .await?[0];
+        if self.is_exact() {
+            let compared = self.model.look(subject, rule, &answer);
+            self.compared(compared, &answer)?;
+        }
+        Ok(answer)
+    }
+
+    /// Spends several together, and compares the answers with the rules.
+    pub(in super::super) async fn several(
+        &mut self,
+        asked: &[TestAsk<'_, R>],
+    ) -> Result<Vec<Decision>, Breach> {
+        let answers = self.decided(asked, false).await?;
+        if answers.iter().all(Decision::is_admitted) {
+            for (asked, answer) in asked.iter().zip(&answers) {
+                let TestAsk {
+                    subject,
+                    rule,
+                    units,
+                } = asked;
+                let compared = self.model.spend(subject, rule, cost(*units), answer);
+                self.compared(compared, answer)?;
+            }
+            return Ok(answers);
+        }
+        let settles_back = self.suite.settles_back;
+        for (
+            TestAsk {
+                subject,
+                rule,
+                units,
+            },
+            answer,
+        ) in asked.iter().zip(&answers)
+        {
+            self.model
+                .perhaps(subject, rule, cost(*units), answer.at(), settles_back);
+            if settles_back && !self.moves_time() {
+                self.model.loosen(subject, rule);
+            }
+        }
+        for (n, (asked_one, answer)) in asked.iter().zip(&answers).enumerate() {
+            self.refused(asked, asked_one, answer)
+                .map_err(|mut breach| {
+                    breach.what = format!("of ask {}, {}", n + 1, breach.what);
+                    breach
+                })?;
+        }
+        Ok(answers)
+    }
+
+    /// Compares one of several answers, at least one of which refuses: it refuses, or is a look.
+    fn refused(
+        &mut self,
+        all: &[TestAsk<'_, R>],
+        asked: &TestAsk<'_, R>,
+        answer: &Decision,
+    ) -> CheckResult {
+        let TestAsk {
+            subject,
+            rule,
+            units,
+        } = asked;
+        if answer.charge().is_some() {
+            return Err(self.breach("there is a charge, though another ask is refused"));
+        }
+        if all.iter().filter(|other| other.subject == *subject).count() > 1 {
+            // The state of the key between the two charges never existed by itself.
+            return Ok(());
+        }
+        // A refund may be smaller than the charge.
+        let may_lack = self.suite.settles_back;
+        let compared = if answer.is_admitted() {
+            if answer.remaining() < Some(*units) && !may_lack {
+                let what = "less remains than was asked for, but the answer is not a refusal";
+                return Err(self.breach(what));
+            }
+            self.model.look(subject, rule, answer)
+        } else {
+            match self.model.refused(subject, rule, cost(*units), answer) {
+                Err(_) if may_lack => self.model.look(subject, rule, answer),
+                compared => compared,
+            }
+        };
+        self.compared(compared, answer)
+    }
+
+    /// Looks at several, and compares the answers with the rules.
+    pub(in super::super) async fn look_at(
+        &mut self,
+        asked: &[TestAsk<'_, R>],
+    ) -> Result<Vec<Decision>, Breach> {
+        let answers = self.decided(asked, true).await?;
+        for (asked, answer) in asked.iter().zip(&answers) {
+            let compared = self.model.look(asked.subject, asked.rule, answer);
+            self.compared(compared, answer)?;
+        }
+        Ok(answers)
+    }
+}
