@@ -100,6 +100,7 @@ cargo fmt --all --check
 rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod.rs tests/fixtures/session.rs
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
+cargo fmt --check --manifest-path tools/replay/Cargo.toml
 tests/rollout/former.sh
 cargo fmt --check --manifest-path tests/rollout/Cargo.toml
 cargo fmt --check --manifest-path benches/redis/Cargo.toml
@@ -112,7 +113,7 @@ if [[ "$(rustc --version)" = "rustc $oldest."* ]]; then
   deny=()
 fi
 say "clippy, warnings denied by all but the oldest compiler"
-cargo clippy --locked --all-features --all-targets -- "${deny[@]}"
+cargo clippy --locked --workspace --all-features --all-targets -- "${deny[@]}"
 cargo clippy --locked --no-default-features -- "${deny[@]}"
 for feature in redis memcached; do
   cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
@@ -143,6 +144,12 @@ etcd=(--locked --manifest-path examples/etcd/Cargo.toml --target-dir target/etcd
 cargo clippy "${etcd[@]}" --all-targets -- "${deny[@]}"
 cargo test "${etcd[@]}"
 
+say "replay of recorded traffic, a tool"
+replay=(--locked --manifest-path tools/replay/Cargo.toml --target-dir target/replay)
+cargo clippy "${replay[@]}" --all-targets -- "${deny[@]}"
+cargo test "${replay[@]}"
+cargo bench "${replay[@]}" -- --test
+
 say "roll-outs: the former release and this one, at the same time"
 rollout=(--locked --manifest-path tests/rollout/Cargo.toml --target-dir target/rollout)
 cargo clippy "${rollout[@]}" --all-targets -- "${deny[@]}"
@@ -158,6 +165,7 @@ say "benchmark of the store in Redis, once, as a test"
 cargo bench --locked --manifest-path benches/redis/Cargo.toml --target-dir target/benches -- --test
 
 say "package"
-cargo package --locked --allow-dirty --no-verify
+# Quietly: it would warn of each test and benchmark that is left out on purpose.
+cargo package --quiet --locked --allow-dirty --no-verify
 
 say "all good"

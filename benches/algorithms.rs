@@ -1,22 +1,19 @@
-//! What a decision of each algorithm costs in the store in memory, beside a token bucket.
+//! The cost of a decision of each algorithm in the store in memory, beside a token bucket.
 //!
-//! Twice: a bucket whose state is a mark, which the store keeps without a lock, as those of leaky buckets and fixed
-//! windows are, and one whose state lies in the map, as those of the other algorithms do.
+//! There are two token buckets: one whose state is packed into a slot without a lock, like those of leaky buckets and
+//! fixed windows, and one whose state is in the map, like those of the other algorithms.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
     reason = "a benchmark prints ratios, and stops where something is odd"
 )]
 
-mod common;
-
 use std::{hint::black_box, str::FromStr};
 
-use common::{
+use support::{
     Random,
+    bench::{Contender, Mode, Race, Reads, Table, together},
     counting::{Counting, allocations},
-    race::{Contender, Mode, Race, Reads, Table},
-    timing::together,
 };
 use tollgate::{
     AnyRule, Cascade, Cost, Error, FixedWindow, LeakyBucket, Policy, SlidingLog, SlidingWindow,
@@ -31,7 +28,7 @@ static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 21;
 
-/// Which decisions are asked for.
+/// The keys, and the order in which they are visited.
 struct Course {
     keys: Vec<Key>,
     visits: Vec<u32>,
@@ -41,8 +38,8 @@ struct Course {
 impl Course {
     fn new(count: usize, mode: &Mode) -> Self {
         let each = mode.pick(200_000, 500);
-        let mut random = Random(7);
-        let visits = (0..2 * each).map(|_| (random.next() % count as u64) as u32);
+        let mut random = Random::new(7);
+        let visits = (0..2 * each).map(|_| (random.next_u64() % count as u64) as u32);
         Self {
             keys: (0..count as u64).map(Key::from).collect(),
             visits: visits.collect(),

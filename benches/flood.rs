@@ -1,13 +1,11 @@
-//! The store in memory under attack: ten million distinct keys through room for a million, while a
-//! thousand honest clients go on; and the slowest insertion on the way to a million.
+//! The store in memory under attack: ten million distinct keys through room for a million, while a thousand regular
+//! clients go on; and the slowest insertion on the way to a million.
 #![allow(
     clippy::disallowed_methods,
     clippy::float_arithmetic,
     clippy::unwrap_used,
     reason = "a benchmark reads clocks, prints ratios, and stops where something is odd"
 )]
-
-mod common;
 
 use std::{
     collections::HashMap,
@@ -19,12 +17,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
-    Random,
-    counting::{Counting, bytes_kept},
-    race::Mode,
-};
 use governor::DefaultKeyedRateLimiter;
+use support::{
+    Random,
+    bench::Mode,
+    counting::{Counting, bytes_kept},
+};
 use tollgate::{
     Cost, Policy, TokenBucket,
     algorithm::Algorithm,
@@ -85,7 +83,7 @@ fn honest(n: usize) -> IpAddr {
 
 fn shuffled(count: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
-    Random(8).shuffle(&mut order);
+    Random::new(8).shuffle(&mut order);
     order
 }
 
@@ -209,7 +207,7 @@ fn attack(mode: &Mode, capacity: usize) {
     );
 }
 
-/// Who asks, and how often a minute.
+/// A group of clients, and its requests a minute.
 #[derive(Clone, Copy)]
 struct Crowd {
     first: u32,
@@ -270,7 +268,7 @@ fn shares(crowds: &[Crowd; 3], capacity: usize) -> [f64; 3] {
         .clock(clock.clone())
         .build();
     let mut uncapped: HashMap<IpAddr, _> = HashMap::new();
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let (mut ours, mut all) = ([0_u64; 3], [0_u64; 3]);
     // Two minutes in tenths of a second; in each, who asks is drawn.
     for tenth in 0..1200_u64 {
@@ -280,7 +278,7 @@ fn shares(crowds: &[Crowd; 3], capacity: usize) -> [f64; 3] {
                 continue;
             }
             for client in 0..crowd.clients {
-                if random.next() % 600 >= crowd.per_minute {
+                if random.next_u64() % 600 >= crowd.per_minute {
                     continue;
                 }
                 let key = attacker(crowd.first + client);

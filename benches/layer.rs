@@ -1,14 +1,12 @@
-//! The layer over a service that is ready at once, beside those of `tower_governor` and `rate-net`.
+//! The layer over a service that is always ready, beside those of `tower_governor` and `rate-net`.
 //!
-//! All of them wrap the same service and answer the same requests, which are made before the
-//! watch runs. The time of the bare call is taken off everybody's.
+//! All of them wrap the same service and answer the same requests, which are made before the measurement. The time of
+//! the bare call is subtracted from all results.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
     reason = "a benchmark prints ratios, and stops where something is odd"
 )]
-
-mod common;
 
 use std::{
     convert::Infallible,
@@ -20,15 +18,14 @@ use std::{
 };
 
 use axum::{body::Body, extract::ConnectInfo};
-use common::{
-    Random,
-    counting::{Counting, allocations},
-    race::{Contender, Mode, Race, Reads, Table},
-    timing::StopWatch,
-};
 use futures_util::FutureExt;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use rate_net::{RateLimiter, tower as rate_net_tower};
+use support::{
+    Random,
+    bench::{Contender, Mode, Race, Reads, StopWatch, Table},
+    counting::{Counting, allocations},
+};
 use tollgate::{
     RateLimitLayer, TokenBucket,
     key::PeerIp,
@@ -43,7 +40,7 @@ static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 41;
 
-/// How many requests are made before the watch runs for them.
+/// The number of requests that are made before each measurement.
 ///
 /// As few as an allocator keeps at hand: what it does once more of them are gone (glibc merges freed pieces
 /// at 64 KiB) would be counted for whoever's turn it is.
@@ -103,7 +100,7 @@ where
     }
 }
 
-/// What is to come back once every client was there.
+/// The expected response once every client is known.
 #[derive(Clone, Copy)]
 struct Expected {
     status: StatusCode,
@@ -192,7 +189,7 @@ fn rate_net(burst: u32) -> rate_net_tower::RateLimitLayer<rate_net_tower::PeerIp
     rate_net_tower::RateLimitLayer::new(limiter, rate_net_tower::PeerIp::default())
 }
 
-/// What all races share.
+/// The parts that all races share.
 struct Course<'a> {
     mode: &'a Mode,
     clients: &'a [SocketAddr],
@@ -352,7 +349,7 @@ fn main() {
     let mut clients: Vec<SocketAddr> = (0..mode.pick(1024, BATCH as u32))
         .map(|n| (IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n)), 4711).into())
         .collect();
-    Random(3).shuffle(&mut clients);
+    Random::new(3).shuffle(&mut clients);
     let mut course = Course {
         mode,
         clients: &clients,

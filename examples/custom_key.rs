@@ -1,4 +1,4 @@
-//! A key of one's own, and a rule per tenant that an outer layer looks up.
+//! A custom key, and a rule per tenant that an outer layer looks up.
 //!
 //! `cargo run --example custom_key`
 

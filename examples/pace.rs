@@ -1,6 +1,6 @@
 //! One task serves a hundred senders a second: each has a time slice of 10 ms in turn, and a limit of its own.
 //!
-//! `cargo run --features tokio --example pace`; a minute passes in tokio's paused time, so it is over at once.
+//! `cargo run --features tokio --example pace`; a minute passes in tokio's paused time, so it ends at once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tollgate::{
 
 const SENDERS: usize = 100;
 const SECONDS: u64 = 60;
-/// What customers have booked, in messages a second.
+/// The booked rates of customers, in messages a second.
 const PLANS: [u64; 4] = [1, 3, 8, 20];
 
 struct Sender {

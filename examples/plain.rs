@@ -1,4 +1,4 @@
-//! A tower service without HTTP: a queue's worker, limited for each sender.
+//! A tower service without HTTP: the worker of a queue, limited for each sender.
 //!
 //! `cargo run --example plain`
 

@@ -1,11 +1,8 @@
-//! What a request costs on the heap, once its key is known.
+//! Heap allocations of a request whose key is known.
 //!
-//! Allocations are counted by thread, so tests may run beside each other.
+//! Allocations are counted by thread, so tests can run in parallel.
 
 #[allow(dead_code)]
-#[path = "../benches/common/counting.rs"]
-mod counting;
-
 use std::{
     convert::Infallible,
     future::{Ready, ready},
@@ -13,9 +10,9 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use counting::{Counting, allocations};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use support::counting::{Counting, allocations};
 use tollgate::{
     AnyRule, Cost, Policy, RateLimitLayer, TokenBucket,
     key::{Header, Key, KeyExtractorExt, PeerIp},

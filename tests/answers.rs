@@ -1,4 +1,4 @@
-//! What is on the wire, byte by byte: header fields, refusals over HTTP and over gRPC, refusals as errors.
+//! The bytes on the wire: header fields, refusals over HTTP and gRPC, refusals as errors.
 #![allow(clippy::unwrap_used)]
 
 use std::{convert::Infallible, num::NonZeroU64, time::Duration};
@@ -1034,7 +1034,7 @@ fn partitions(headers: &HeaderMap, field: &str) -> Vec<Option<Vec<u8>>> {
 }
 
 /// What a layer of two limits tells a client; the first one may tell partitions.
-async fn told_to<R>(
+async fn responses_to<R>(
     policy: Policy,
     rule: R,
     headers: Headers,
@@ -1066,7 +1066,7 @@ async fn a_partition_is_told_if_asked_for_and_names_nobody() {
     let secret = || Policy::new("api").with_partition_key(b"secret");
     let once = || TokenBucket::per_hour(1);
     let told = async |policy, client| {
-        let responses = told_to(policy, once(), Headers::Draft, client).await;
+        let responses = responses_to(policy, once(), Headers::Draft, client).await;
         // Admitted and refused alike, in both fields, and of the one limit that tells it.
         let all = responses.iter().flat_map(|response| {
             ["ratelimit", "ratelimit-policy"].map(|field| {
@@ -1102,14 +1102,14 @@ async fn a_partition_is_told_if_asked_for_and_names_nobody() {
 async fn a_partition_is_told_after_a_delay_and_by_no_older_shape() {
     let policy = || Policy::new("api").with_partition_key(b"secret");
     let rule: tollgate::AnyRule = "leaky-bucket 50/s queue=5".parse().unwrap();
-    let [first, second] = told_to(policy(), rule.clone(), Headers::Draft, "ann").await;
+    let [first, second] = responses_to(policy(), rule.clone(), Headers::Draft, "ann").await;
     for response in [&first, &second] {
         assert_eq!(response.status(), StatusCode::OK);
         let told = partitions(response.headers(), "ratelimit");
         assert_eq!(told.iter().flatten().count(), 1, "{told:?}");
     }
     for headers in [Headers::Draft07, Headers::Draft06, Headers::Legacy] {
-        let [response, _] = told_to(policy(), rule.clone(), headers, "ann").await;
+        let [response, _] = responses_to(policy(), rule.clone(), headers, "ann").await;
         let text = lines(response.headers()).join("\n");
         assert!(
             text.contains("ratelimit") && !text.contains("pk="),

@@ -1,4 +1,4 @@
-//! The layer under axum, over real connections: who shares a budget, and what a client is told.
+//! The layer in axum, over real connections: which requests share a budget, and what a client receives.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "axum", feature = "test-util"))]
 
@@ -405,7 +405,7 @@ async fn a_proxy_that_is_not_trusted_is_the_client() {
 }
 
 /// What a handler learns: `name=remaining`, the outermost limit first.
-fn told(outcome: &Outcome) -> String {
+fn describe(outcome: &Outcome) -> String {
     let limits: Vec<_> = outcome
         .iter()
         .map(|(policy, decision)| format!("{policy}={}", decision.remaining().unwrap()))
@@ -418,7 +418,7 @@ async fn handlers_take_the_outcome() {
     let limited =
         |app: Router| app.layer(RateLimitLayer::new(TokenBucket::per_day(5)).store(still()));
     let handlers = Router::new()
-        .route("/sure", get(async |outcome: Outcome| told(&outcome)))
+        .route("/sure", get(async |outcome: Outcome| describe(&outcome)))
         .route(
             "/perhaps",
             get(async |outcome: Option<Outcome>| format!("{}", outcome.is_some())),
@@ -467,10 +467,10 @@ async fn handlers_below_a_layer_always_have_an_outcome() {
             .respond(Http::new().headers(headers));
         let handler = get(
             async |sure: Outcome, perhaps: Option<Outcome>, Extension(laid): Extension<Outcome>| {
-                assert_eq!(Some(told(&sure)), perhaps.as_ref().map(told));
-                assert_eq!(told(&sure), told(&laid));
+                assert_eq!(Some(describe(&sure)), perhaps.as_ref().map(describe));
+                assert_eq!(describe(&sure), describe(&laid));
                 assert!(sure.is_admitted());
-                format!("{} {}", sure.is_empty(), told(&sure))
+                format!("{} {}", sure.is_empty(), describe(&sure))
             },
         );
         let app = Router::new()
@@ -502,7 +502,7 @@ async fn handlers_below_a_layer_always_have_an_outcome() {
 
 /// Leaves what outer layers can learn of an answer in a field of it.
 async fn reveal(response: Response) -> Response {
-    let outcome = response.extensions().get::<Outcome>().map(told);
+    let outcome = response.extensions().get::<Outcome>().map(describe);
     let mut response = response;
     if let Some(outcome) = outcome {
         response
@@ -521,7 +521,7 @@ async fn stacked_layers_tell_both_limits() {
         .store(still())
         .named("outer");
     let app = Router::new()
-        .route("/", get(async |outcome: Outcome| told(&outcome)))
+        .route("/", get(async |outcome: Outcome| describe(&outcome)))
         .layer(inner)
         .layer(outer)
         .layer(map_response(reveal));
@@ -573,7 +573,7 @@ async fn one_layer_with_two_limits_tells_the_nearer_one_first() {
                 .named("narrow")
                 .key(PeerIp::new()),
         );
-    let app = Router::new().route("/", get(async |outcome: Outcome| told(&outcome)));
+    let app = Router::new().route("/", get(async |outcome: Outcome| describe(&outcome)));
     let caller = Caller::new(serve(app.layer(layer).layer(map_response(reveal))).await);
     let answer = caller.get("/").await;
     assert_eq!(answer.text(), "wide=2 narrow=1");

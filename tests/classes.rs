@@ -1,4 +1,4 @@
-//! Classes of an outer limit reach the handler, and an inner limit that sheds by them.
+//! The class that an outer limit gives reaches the handler, and an inner limit that sheds load by class.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Tests of the clocks through the public API.
+//! The clocks, through the public API.
 
 use std::{
     thread,

@@ -1,6 +1,6 @@
-//! What the compiler says to those who put the parts together wrongly.
+//! Compiler messages for parts that do not fit together.
 //!
-//! After a change of a message, or with a new compiler: `TRYBUILD=overwrite cargo test --all-features --test
+//! After a message has changed, or with a new compiler: `TRYBUILD=overwrite cargo test --all-features --test
 //! compile_fail`, and read the difference.
 #![cfg(all(
     feature = "axum",

@@ -1,5 +1,4 @@
-//! Errors say in their own words what was wrong, what was expected and what to do; whoever prints the chain of causes as
-//! well reads nothing twice.
+//! Every error says what was wrong, what was expected, and what to do. A chain of causes repeats nothing.
 
 use std::{error::Error as _, fmt, fs, path::Path, time::Duration};
 

@@ -1,5 +1,5 @@
-//! The traits are wide enough: a second algorithm and a second store, written without any privilege, in all
-//! combinations with what is built in.
+//! A second algorithm and a second store, written with the public traits alone, in all combinations with the built-in
+//! ones.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(feature = "test-util")]
 

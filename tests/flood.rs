@@ -1,18 +1,18 @@
-//! A flood of keys, more than the store in memory has room for: its size stays what it is, nobody
-//! is admitted above its limit, and those who were there before are served on.
+//! A flood of more keys than the store in memory has room for: its size stays the same, no key is admitted above its
+//! limit, and known keys keep being served.
 #![cfg(feature = "test-util")]
 
 #[allow(dead_code)]
-#[path = "../benches/common/counting.rs"]
-mod counting;
-
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use counting::{Counting, bytes_kept};
+use support::{
+    Random,
+    counting::{Counting, bytes_kept},
+};
 use tollgate::{
     Cost, Decision, Policy, Timestamp, TokenBucket,
     store::{Ask, AtCapacity, Local, LocalBuilder},
@@ -50,25 +50,6 @@ impl Limit {
         let passes = self.held >= TOKEN;
         self.held -= if passes { TOKEN } else { 0 };
         passes
-    }
-}
-
-/// The same numbers in every run: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last as u64 + 1) as usize);
-        }
     }
 }
 
@@ -256,7 +237,7 @@ const ATTACKERS: Crowd = Crowd {
 #[test]
 fn whoever_inherits_is_served_within_its_limit() {
     let mut watched = Watched::new(CAPACITY, AtCapacity::InheritDebts);
-    flood(&mut watched, BUSY, ATTACKERS, 90, &mut Random(1));
+    flood(&mut watched, BUSY, ATTACKERS, 90, &mut Random::new(1));
     assert!(watched.store.stats().evicted > 100_000);
     assert!(watched.known.percent() >= 70);
     assert!(watched.newcomers.percent() >= 50);
@@ -266,7 +247,7 @@ fn whoever_inherits_is_served_within_its_limit() {
 #[test]
 fn whoever_is_known_loses_nothing_where_newcomers_are_refused() {
     let mut watched = Watched::new(CAPACITY, AtCapacity::RefuseNewcomers);
-    flood(&mut watched, BUSY, ATTACKERS, 60, &mut Random(2));
+    flood(&mut watched, BUSY, ATTACKERS, 60, &mut Random::new(2));
     let stats = watched.store.stats();
     assert!(stats.turned_away > 10_000 && stats.evicted == 0);
     assert_eq!(watched.known.passed, watched.known.due);
@@ -280,7 +261,7 @@ fn the_flood_decides_who_is_served() {
         let mut watched = Watched::new(2_000, AtCapacity::InheritDebts);
         let period = 3 * SECOND;
         let attackers = Crowd { count, period };
-        flood(&mut watched, BUSY, attackers, 90, &mut Random(3));
+        flood(&mut watched, BUSY, attackers, 90, &mut Random::new(3));
         assert!(watched.attackers.percent() >= all);
         assert!(watched.known.percent() >= known);
         assert!(watched.newcomers.percent() >= newcomers);
@@ -305,7 +286,8 @@ fn threads_in_a_flood_admit_nobody_above_its_limit() {
             for thread in 0..2 {
                 let (store, clock, passed) = (&store, &clock, &passed);
                 scope.spawn(move || {
-                    let (policy, rule, mut random) = (Policy::default(), rule(), Random(thread));
+                    let (policy, rule, mut random) =
+                        (Policy::default(), rule(), Random::new(thread));
                     for call in 0..100_000 {
                         // Every third call is about one of a few keys, so that both meet there.
                         let few = if call % 3 == 0 { 50 } else { KEYS };

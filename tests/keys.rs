@@ -1,4 +1,4 @@
-//! Keys: nobody chooses their own, shares another's by accident, or sees one in a log.
+//! Keys: a client can neither choose its key, nor share another client's by accident, nor see one in a log.
 #![allow(clippy::unwrap_used)]
 
 use std::{

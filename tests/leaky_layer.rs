@@ -1,5 +1,5 @@
-//! A leaky bucket behind the layer, in tokio's paused time: requests are held until their departure, and
-//! those that are dropped meanwhile leave their places.
+//! A leaky bucket behind the layer, in tokio's paused time: requests are held until their departure, and a request that
+//! is dropped meanwhile frees its place.
 #![cfg(feature = "tokio")]
 
 use std::{

@@ -1,13 +1,10 @@
-//! What a key takes in the store in memory, by the kind of its state: the numbers on the page of `Local`.
+//! The memory that the store in memory takes per key, by kind of state: the numbers in the documentation of `Local`.
 #![cfg(feature = "test-util")]
 
 #[allow(dead_code)]
-#[path = "../benches/common/counting.rs"]
-mod counting;
-
 use std::{str::FromStr, time::Duration};
 
-use counting::{Counting, bytes_kept};
+use support::counting::{Counting, bytes_kept};
 use tollgate::{
     AnyRule, Cost, FixedWindow, LeakyBucket, Policy, TokenBucket,
     algorithm::{Algorithm, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp, WarmUpSpaced},

@@ -1,4 +1,4 @@
-//! The store in memory at its capacity: who is forgotten, who pushes whom out, who is turned away.
+//! The store in memory at its capacity: which keys expire, which are evicted, and which new keys are refused.
 #![cfg(feature = "test-util")]
 
 use std::time::Duration;

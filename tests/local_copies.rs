@@ -1,5 +1,4 @@
-//! States that are long, such as logs, are not copied by the store in memory: copies are counted, of a rule whose state counts
-//! them.
+//! The store in memory does not copy long states, such as logs: a rule counts the copies of its state.
 #![cfg(feature = "test-util")]
 
 use std::cell::Cell;

@@ -1,16 +1,17 @@
-//! Rules of several kinds on one key of the store in memory: a client gets at most the limit of each, in whatever order they
-//! come, and a reset forgets all of it.
+//! Rules of several kinds on one key of the store in memory: a client gets at most the limit of each, in any order of
+//! calls, and a reset forgets all of them.
 #![cfg(feature = "test-util")]
 
-#[path = "common/kinds.rs"]
-mod kinds;
+#[path = "common/rules.rs"]
+mod rules;
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-use kinds::{RULES, TURNS, pairs, random, rule};
+use rules::{RULES, TURNS, pairs, rule};
+use support::Random;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
@@ -73,9 +74,9 @@ fn every_pair_of_kinds_has_the_limit_of_each_once_in_any_order() {
         let both = alone(&pair[0]) + alone(&pair[1]);
         for turns in TURNS {
             let shop = Shop::new(10);
-            let mut draw = random(7);
+            let mut random = Random::new(7);
             let spends = (0..120).filter(|n| {
-                let turn = turns(*n, &mut draw);
+                let turn = turns(*n, &mut random);
                 shop.spend(&pair[turn], 1).is_admitted()
             });
             assert_eq!(spends.count() as u64, both, "{pair:?}");
@@ -166,9 +167,9 @@ fn at_the_cap_nobody_gets_more_than_the_limit_of_each_kind() {
         for capacity in [0, 1, 5, 40] {
             let (shop, rules) = (Shop::with(capacity, choice), texts.map(rule));
             let mut admitted = [[0_u64; 3]; 20];
-            let mut draw = random(capacity as u64);
+            let mut random = Random::new(capacity as u64);
             for _ in 0..20_000 {
-                let (key, kind) = (draw(20), draw(3) as usize);
+                let (key, kind) = (random.below(20), random.below(3) as usize);
                 let passes = shop.spend(&rules[kind], key).is_admitted();
                 admitted[key as usize][kind] += u64::from(passes);
             }
@@ -205,9 +206,9 @@ fn callers_of_all_kinds_at_once_share_one_limit_of_each() {
             for thread in 0..THREADS {
                 let (shop, admitted) = (&shop, &admitted);
                 scope.spawn(move || {
-                    let mut draw = random(thread);
+                    let mut random = Random::new(thread);
                     for _ in 0..2_000 {
-                        let passes = shop.spend(rules[draw(3) as usize], 1).is_admitted();
+                        let passes = shop.spend(rules[random.below(3) as usize], 1).is_admitted();
                         admitted.fetch_add(u64::from(passes), Relaxed);
                     }
                 });

@@ -1,4 +1,4 @@
-//! Queues and windows in the store in memory: which of them are marks, and what newcomers owe at its capacity.
+//! Queues and windows in the store in memory: which states are packed into a slot, and what a new key owes at capacity.
 #![cfg(feature = "test-util")]
 
 use std::time::Duration;

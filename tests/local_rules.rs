@@ -1,5 +1,5 @@
-//! Rules of very different lengths that charge one key of the store in memory: a debt is remembered for as long as any rule
-//! that has charged the key sees it.
+//! Rules of very different periods that charge one key of the store in memory: a debt is kept as long as any rule that
+//! charged the key needs it.
 #![cfg(feature = "test-util")]
 
 use std::{collections::HashMap, time::Duration};

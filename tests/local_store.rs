@@ -1,5 +1,5 @@
-//! The store in memory with room for all: exact, alone and under threads. What happens at its capacity
-//! is in `local_cap.rs`, and random calls against a plain map in `local_oracle.rs`.
+//! The store in memory with room for all keys: exact, alone and under threads. `local_cap.rs` tests it at its capacity,
+//! and `local_oracle/` compares random calls with a plain map.
 #![cfg(feature = "test-util")]
 
 use std::{

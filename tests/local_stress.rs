@@ -1,5 +1,5 @@
-//! Real threads on small stores in memory, with rules of very different lengths, refunds, resets and several asks at once:
-//! whatever the capacity and the choice at it, nobody is admitted above its limit.
+//! Threads on small stores in memory, with rules of very different periods, refunds, resets, and several asks at once:
+//! no key is admitted above its limit, whatever the capacity and its policy.
 #![cfg(feature = "test-util")]
 
 use std::{
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use support::Random;
 use tollgate::{
     Charge, Cost, Policy, TokenBucket,
     algorithm::Algorithm,
@@ -48,18 +49,6 @@ fn rules() -> [Rule; 6] {
         interval,
         burst,
     })
-}
-
-/// A small generator of numbers, one per thread (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % end
-    }
 }
 
 /// What happened to one key, in nanoseconds of the rules, all threads together.
@@ -155,25 +144,25 @@ impl Shop {
         assert!(matches!(done, Check::Ready(Ok(()))));
     }
 
-    fn any_call(&self, dice: &mut Dice) -> Call {
+    fn any_call(&self, random: &mut Random) -> Call {
         let keys = self.accounts.len() as u64;
         // A few keys are hot, so that known keys and newcomers meet.
-        let keys = if dice.below(3) == 0 {
+        let keys = if random.below(3) == 0 {
             keys.min(4)
         } else {
             keys
         };
         Call {
-            key: dice.below(keys),
-            rule: dice.below(6) as usize,
-            cost: 1 + dice.below(3),
+            key: random.below(keys),
+            rule: random.below(6) as usize,
+            cost: 1 + random.below(3),
         }
     }
 
     /// All that can be done to keys, at random.
-    fn anything(&self, thread: u64, dice: &mut Dice, charged: &mut Vec<(Call, Charge)>) {
-        let call = self.any_call(dice);
-        match dice.below(200) {
+    fn anything(&self, thread: u64, random: &mut Random, charged: &mut Vec<(Call, Charge)>) {
+        let call = self.any_call(random);
+        match random.below(200) {
             0 if !self.is_still => {
                 let account = &self.accounts[call.key as usize];
                 account.resets.fetch_add(1, Relaxed);
@@ -184,21 +173,21 @@ impl Shop {
                 self.store.look(&self.policy, rule, &call.key.into());
             }
             10..40 => {
-                let calls: Vec<_> = (0..1 + dice.below(4))
-                    .map(|_| self.any_call(dice))
+                let calls: Vec<_> = (0..1 + random.below(4))
+                    .map(|_| self.any_call(random))
                     .collect();
                 self.spend(&calls, charged);
             }
-            40..42 if thread == 0 && !self.is_still => {
-                self.clock.advance(Duration::from_micros(dice.below(3_000)))
-            }
+            40..42 if thread == 0 && !self.is_still => self
+                .clock
+                .advance(Duration::from_micros(random.below(3_000))),
             _ => self.spend(&[call], charged),
         }
-        if dice.below(6) == 0
+        if random.below(6) == 0
             && !self.is_still
             && let Some(last) = charged.pop()
         {
-            let actual = dice.below(last.0.cost + 2);
+            let actual = random.below(last.0.cost + 2);
             self.settle(last, actual);
         }
         charged.truncate(3);
@@ -211,10 +200,11 @@ impl Shop {
             for thread in 0..THREADS {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    let (mut dice, mut charged) = (Dice(seed * THREADS + thread), Vec::new());
+                    let (mut random, mut charged) =
+                        (Random::new(seed * THREADS + thread), Vec::new());
                     barrier.wait();
                     for _ in 0..operations / THREADS {
-                        self.anything(thread, &mut dice, &mut charged);
+                        self.anything(thread, &mut random, &mut charged);
                     }
                 });
             }

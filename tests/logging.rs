@@ -1,4 +1,4 @@
-//! What an operator hears: each mistake once, each failure of a store at a bounded rate.
+//! Log events: each mistake once, each failure of a store at a bounded rate.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(feature = "tracing")]
 

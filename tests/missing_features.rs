@@ -1,4 +1,4 @@
-//! What the compiler says of methods that are behind a feature which is not enabled: it names the feature.
+//! Compiler messages for methods behind a feature that is not enabled: they name the feature.
 //!
 //! `cargo test --no-default-features [--features redis] --test missing_features`, with the compiler of
 //! `tests/compile_fail.rs`, and `TRYBUILD=overwrite` as there.

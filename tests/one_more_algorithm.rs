@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "redis", feature = "test-util"))]
 
-mod servers;
-
 use std::{env, fs, path::Path, process::Command};
+
+use support::servers::Redis;
 
 /// The line that is added to the end of the list.
 const LINE: &str = r#"
@@ -46,6 +46,7 @@ fn an_algorithm_is_one_folder_and_one_line() {
         "Cargo.toml",
         "Cargo.lock",
         "src",
+        "tests/support",
         "DESIGN.md",
         "BENCHMARKS.md",
     ] {
@@ -73,7 +74,7 @@ fn an_algorithm_is_one_folder_and_one_line() {
         &fixtures.join("session.rs"),
         &added.join("src/bin/session.rs"),
     );
-    let server = servers::Redis::start();
+    let server = Redis::start();
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--offline", "--locked", "--bin=session"])
         .args(["--features=redis,test-util", "--", &server.url()])

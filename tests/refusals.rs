@@ -1,4 +1,4 @@
-//! What holds for every refusal, whatever was asked, why it was refused, and who answers.
+//! Properties of every refusal: for any combination of asks, any cause, and any responder.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 use std::{

@@ -1,10 +1,8 @@
-//! The servers that other tests rely on do what their handles say: they start, answer, fall silent, come
-//! back, fail over, and leave nothing behind.
+//! The handles of servers that other tests rely on: servers start, answer, fall silent, come back, fail over, and leave
+//! nothing behind.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
-
-mod servers;
 
 use std::{
     env,
@@ -16,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use servers::{
+use support::servers::{
     Cluster, Etcd, Flow, Memcached, Proxy, Redis, Reply, Resp, Sentinel, idle_wakeup, wait_until,
 };
 

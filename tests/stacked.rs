@@ -1,4 +1,4 @@
-//! Stacked layers: what is told of those that have one name, which no layer can see when it is built.
+//! Stacked layers, and what the headers report about layers that share a name.
 
 use std::{collections::BTreeMap, convert::Infallible};
 
@@ -74,7 +74,7 @@ fn stacked(settings: &[Setting]) -> Inner {
 }
 
 /// The entries of a field, each with a parameter.
-fn told(headers: &HeaderMap, field: &HeaderName, parameter: &str) -> Vec<(String, i64)> {
+fn parameters(headers: &HeaderMap, field: &HeaderName, parameter: &str) -> Vec<(String, i64)> {
     let values: Vec<_> = headers
         .get_all(field)
         .iter()
@@ -122,7 +122,7 @@ proptest! {
             }
         }
         let names = [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy")];
-        let told = [told(response.headers(), &names[0], "r"), told(response.headers(), &names[1], "q")];
+        let told = [parameters(response.headers(), &names[0], "r"), parameters(response.headers(), &names[1], "q")];
         for (told, which) in told.iter().zip([0, 1]) {
             prop_assert_eq!(told.len(), nearest.len(), "{:?}", response.headers());
             for (name, (left, burst)) in &nearest {

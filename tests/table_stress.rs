@@ -1,5 +1,5 @@
-//! Real threads on a few keys of the store in memory: nobody gets more than its rule allows, and
-//! where there is room for all, nobody gets less.
+//! Threads on a few keys of the store in memory: no key gets more than its rule allows, and, with room for all keys,
+//! none gets less.
 #![cfg(feature = "test-util")]
 
 use std::{
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use support::Random;
 use tollgate::{
     AnyRule, Charge, Cost, Policy,
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
@@ -21,18 +22,6 @@ const KEYS: u64 = 200;
 
 fn rule(text: &str) -> AnyRule {
     text.parse().unwrap()
-}
-
-/// A small generator of numbers, one per thread (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % end
-    }
 }
 
 /// What happened to one key, in units, all threads together.
@@ -111,14 +100,14 @@ impl Shop {
     }
 
     /// Runs `work` in all threads at once, with their numbers.
-    fn run(&self, work: impl Fn(&Self, u64, &mut Dice) + Sync) {
+    fn run(&self, work: impl Fn(&Self, u64, &mut Random) + Sync) {
         let (barrier, work) = (Barrier::new(THREADS as usize), &work);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
-                    work(self, thread, &mut Dice(thread));
+                    work(self, thread, &mut Random::new(thread));
                 });
             }
         });
@@ -134,13 +123,13 @@ impl Shop {
 }
 
 /// All that can be done to a key, at random.
-fn anything(shop: &Shop, rule: &AnyRule, thread: u64, dice: &mut Dice) {
+fn anything(shop: &Shop, rule: &AnyRule, thread: u64, random: &mut Random) {
     // A few keys are hot, so that known keys and newcomers meet.
-    let key = match dice.below(2) {
-        0 => dice.below(8),
-        _ => dice.below(KEYS),
+    let key = match random.below(2) {
+        0 => random.below(8),
+        _ => random.below(KEYS),
     };
-    match dice.below(20) {
+    match random.below(20) {
         0 => {
             shop.store.look(&shop.policy, rule, &key.into());
         }
@@ -148,10 +137,10 @@ fn anything(shop: &Shop, rule: &AnyRule, thread: u64, dice: &mut Dice) {
         cost => {
             let cost = cost % 3 + 1;
             if let Some(charge) = shop.spend(rule, key, cost)
-                && dice.below(4) == 0
+                && random.below(4) == 0
             {
                 // From all back to more than was asked for.
-                shop.settle(rule, key, charge, dice.below(cost + 3));
+                shop.settle(rule, key, charge, random.below(cost + 3));
             }
         }
     }
@@ -170,9 +159,9 @@ fn nobody_gains_by_leaving_and_coming_back() {
     {
         let rule = rule(text);
         let shop = Shop::new(&ManualClock::default(), capacity, KEYS);
-        shop.run(|shop, thread, dice| {
+        shop.run(|shop, thread, random| {
             for _ in 0..40_000 {
-                anything(shop, &rule, thread, dice);
+                anything(shop, &rule, thread, random);
             }
         });
         shop.drain(&rule);
@@ -191,13 +180,13 @@ fn nobody_gains_while_time_passes() {
     let clock = ManualClock::default();
     let begin = clock.now();
     let shop = Shop::new(&clock, 20, KEYS);
-    shop.run(|shop, thread, dice| {
+    shop.run(|shop, thread, random| {
         for call in 0..60_000 {
             if thread == 0 && call % 20 == 0 {
                 // A token takes 333 ms to come, a bucket a second to fill.
-                clock.advance(Duration::from_millis(dice.below(20)));
+                clock.advance(Duration::from_millis(random.below(20)));
             }
-            anything(shop, &rule, thread, dice);
+            anything(shop, &rule, thread, random);
         }
     });
     shop.drain(&rule);
@@ -218,13 +207,13 @@ fn what_is_refunded_meanwhile_is_spent_once() {
     for keys in [1, 3] {
         let rule = rule("token-bucket 1/1d burst=500");
         let shop = Shop::new(&ManualClock::default(), keys as usize, keys);
-        shop.run(|shop, _, dice| {
+        shop.run(|shop, _, random| {
             for _ in 0..40_000 {
-                let (key, cost) = (dice.below(keys), 1 + dice.below(3));
+                let (key, cost) = (random.below(keys), 1 + random.below(3));
                 if let Some(charge) = shop.spend(&rule, key, cost)
-                    && dice.below(3) > 0
+                    && random.below(3) > 0
                 {
-                    shop.settle(&rule, key, charge, dice.below(cost));
+                    shop.settle(&rule, key, charge, random.below(cost));
                 }
             }
         });
@@ -252,9 +241,9 @@ fn nobody_gains_by_a_change_of_rules() {
             let price = charge.map_or(0, |_| PRICES[rule]);
             taken[key as usize].fetch_add(price, Relaxed);
         };
-        shop.run(|shop, _, dice| {
+        shop.run(|shop, _, random| {
             for _ in 0..20_000 {
-                let (key, rule) = (dice.below(KEYS), dice.below(2) as usize);
+                let (key, rule) = (random.below(KEYS), random.below(2) as usize);
                 spend(shop, key, rule);
             }
         });
@@ -317,10 +306,10 @@ fn windows_of_several_lengths_lose_no_count() {
     ]
     .map(rule);
     let shop = Shop::new(&ManualClock::default(), KEYS as usize, 3);
-    shop.run(|shop, _, dice| {
+    shop.run(|shop, _, random| {
         for _ in 0..40_000 {
-            let (key, rule) = (dice.below(3), &rules[dice.below(3) as usize]);
-            shop.spend(rule, key, 1 + dice.below(2));
+            let (key, rule) = (random.below(3), &rules[random.below(3) as usize]);
+            shop.spend(rule, key, 1 + random.below(2));
         }
     });
     for rule in &rules {
@@ -341,9 +330,9 @@ fn marks_of_other_kinds_are_never_read_as_ones_own() {
     ];
     let rules = texts.map(rule);
     let shop = Shop::new(&ManualClock::default(), KEYS as usize, 2);
-    shop.run(|shop, _, dice| {
+    shop.run(|shop, _, random| {
         for _ in 0..40_000 {
-            shop.spend(&rules[dice.below(3) as usize], dice.below(2), 1);
+            shop.spend(&rules[random.below(3) as usize], random.below(2), 1);
         }
     });
     for rule in &rules {

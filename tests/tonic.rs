@@ -1,4 +1,4 @@
-//! The layer under tonic, over real connections: what a gRPC client is told.
+//! The layer in tonic, over real connections: what a gRPC client receives.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "tonic", feature = "test-util"))]
 

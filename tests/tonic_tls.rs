@@ -1,4 +1,4 @@
-//! The peer's address under TLS, as tonic tells it: a real handshake on loopback.
+//! The address of a peer under TLS, as tonic reports it: a real handshake on the loopback.
 #![cfg(feature = "tonic-tls")]
 
 use std::{convert::Infallible, net::Ipv4Addr, sync::Arc, time::Duration};

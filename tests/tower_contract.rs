@@ -1,5 +1,5 @@
-//! The tower contract: the ready instance is used or dropped rightly, clones share a budget, nothing is
-//! held through a wait, and a dropped future costs what the documentation says.
+//! The contract of tower: the ready instance is used or dropped, clones share a budget, a waiting call holds nothing,
+//! and a dropped future costs what the documentation says.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 
 mod common;

@@ -1,6 +1,7 @@
-//! Rules that delay requests mean the same in every build: where nothing can hold a request, no layer has such a rule.
+//! A rule that delays requests means the same in every build: where nothing can hold a request, no layer accepts such a
+//! rule.
 //!
-//! Run with each framework alone, too: `cargo test --no-default-features --features axum --test waiting`.
+//! Also run with each framework alone: `cargo test --no-default-features --features axum --test waiting`.
 
 use std::convert::Infallible;
 

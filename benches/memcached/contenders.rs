@@ -1,18 +1,16 @@
-//! How calls and time grow with the number of nodes that want the same key.
+//! Calls and time as the number of nodes that write the same key grows.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use support::{bench::Mode, servers::Memcached as Server};
 use tokio::{runtime::Runtime, sync::Barrier};
 use tollgate::{TokenBucket, store::Memcached};
 
 use super::{
-    MANY,
-    common::race::Mode,
-    connect, patient,
-    servers::Memcached as Server,
+    MANY, connect, patient,
     turn::{admitted, operations},
 };
 

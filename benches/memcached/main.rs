@@ -1,7 +1,7 @@
-//! The stores in memcached, on a real server at the loopback, beside bare additions through the same connection.
+//! The stores in memcached, on a real server on the loopback, beside bare increments through the same connection.
 //!
-//! 64 tasks, each of which asks again as soon as it has its answer. The server is a process of its own on the same
-//! cores, so its time is counted as well.
+//! 64 tasks, each of which calls again as soon as it has its answer. The server runs on the same cores, so its processor
+//! time is counted too.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -9,17 +9,12 @@
     reason = "a benchmark reads clocks, prints ratios, and stops where something is odd"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../../tests/servers/mod.rs"]
-mod servers;
-
 mod contenders;
 mod turn;
 
 use std::time::Duration;
 
-use common::race::Mode;
+use support::{bench::Mode, servers};
 use tokio::runtime::Runtime;
 use tollgate::{
     FixedWindow, SlidingWindow, TokenBucket,

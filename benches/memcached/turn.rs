@@ -5,6 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use support::{
+    Random,
+    bench::{Mode, process_cpu},
+    servers::Memcached,
+};
 use tokio::{runtime::Runtime, sync::Barrier};
 use tollgate::{
     Cost, Policy,
@@ -12,12 +17,7 @@ use tollgate::{
     store::{Ask, CasStats, Error, Store},
 };
 
-use super::{
-    common::{Random, race::Mode, timing::process_cpu},
-    servers::Memcached,
-};
-
-/// How many tasks decide, about how many keys, how often together.
+/// The number of tasks, keys, and decisions in all.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) tasks: usize,
@@ -58,11 +58,11 @@ where
     let tasks: Vec<_> = (0..load.tasks as u64)
         .map(|task| {
             let (decide, together) = (decide.clone(), Arc::clone(&together));
-            let mut random = Random(round << 32 | task);
+            let mut random = Random::new(round << 32 | task);
             runtime.spawn(async move {
                 together.wait().await;
                 for _ in 0..each {
-                    let key = random.next() % load.keys;
+                    let key = random.next_u64() % load.keys;
                     assert!(decide(key).await, "key {key} was refused");
                 }
             })
@@ -81,7 +81,7 @@ where
     }
 }
 
-/// Whether a store lets a call pass.
+/// Returns `true` if a store admits a call.
 pub(crate) async fn admitted<Rule, S>(store: S, rule: Rule, key: u64) -> bool
 where
     S: Store<Rule, Error = Error>,
@@ -91,7 +91,7 @@ where
     check.await.unwrap().is_admitted()
 }
 
-/// What the server was asked.
+/// The operations of the server.
 pub(crate) fn operations(stats: &CasStats) -> u64 {
     stats.loads + stats.swaps
 }

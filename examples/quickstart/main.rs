@@ -7,18 +7,20 @@
 //! cargo run --features axum,memcached --example quickstart -- --store memcached://127.0.0.1:11211
 //! ```
 //!
-//! The limit itself is the first statement of `routes.rs`.
+//! | file | contents |
+//! |---|---|
+//! | `routes.rs` | the limit, and the routes behind it: read this first |
+//! | `store.rs` | stores shared by several servers, and what happens while they are gone |
+//! | `main.rs` | the server |
+//! | `flags/` | the command line |
+//! | `demo/` | a client that shows the limit at work |
 #![cfg_attr(
     not(any(feature = "redis", feature = "memcached")),
-    allow(dead_code, reason = "for the stores that were not built")
+    allow(dead_code, reason = "used by stores that are not built")
 )]
 
-mod args;
-mod chart;
-mod client;
 mod demo;
-mod key;
-mod promise;
+mod flags;
 mod routes;
 mod store;
 
@@ -34,7 +36,7 @@ use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use tokio::{net::TcpListener, signal};
 
 use crate::{
-    args::{Args, Command},
+    flags::{Args, Command},
     store::Opened,
 };
 
@@ -43,7 +45,7 @@ type App = IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Command::parse(env::args_os().skip(1)) {
-        Ok(Command::Help) => write!(io::stdout(), "{}", args::HELP).map_err(Into::into),
+        Ok(Command::Help) => write!(io::stdout(), "{}", flags::HELP).map_err(Into::into),
         Ok(Command::Serve(args)) => serve(&args).await,
         Ok(Command::Demo(args)) => demo(&args).await,
         Err(sentence) => {
@@ -53,7 +55,7 @@ async fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough, as in `--demo | head`.
+        // The reader of the output closed it, as `--demo | head` does.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("quickstart: {error}");
@@ -87,7 +89,7 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
         #[cfg(feature = "memcached")]
         Opened::Counted(rule, store) => routes::app(args, rule, store)?,
     };
-    // Without the connect info the limit could not tell clients apart, and would say so.
+    // The limit reads the address of a client from the connect info.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     Ok((listener, address, app))
 }
@@ -118,7 +120,7 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
 /// Waits for Ctrl-C; a second one ends the program at once.
 async fn interrupted() {
     if signal::ctrl_c().await.is_err() {
-        // Without a handler the signal ends the program by itself.
+        // No handler is installed, so the signal ends the program.
         std::future::pending::<()>().await;
     }
     eprintln!("finishing what is under way; Ctrl-C again ends at once");

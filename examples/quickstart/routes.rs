@@ -13,14 +13,16 @@ use tollgate::{
     Decision, Outcome, Policy, RateLimitLayer, Verdict, algorithm::Algorithm, respond::Http,
 };
 
-use crate::{args::Args, store::AnyStore};
+use crate::{flags::Args, store::AnyStore};
 
-/// The longest `/slow`, in milliseconds.
+/// The longest sleep of `/slow`, in milliseconds.
 const SLOWEST: u64 = 10_000;
 
+/// Puts the routes behind the limit.
+///
 /// # Errors
 ///
-/// When the store cannot run the rule.
+/// If the store cannot run the rule.
 pub(crate) fn app<Rule>(
     args: &Args,
     rule: Rule,
@@ -50,7 +52,7 @@ async fn hello(outcome: Outcome) -> String {
     }
 }
 
-/// Takes its time, as a handler behind a limit may.
+/// A slow handler.
 async fn slow(
     query: Result<Query<HashMap<String, String>>, QueryRejection>,
 ) -> Result<String, (StatusCode, String)> {
@@ -70,13 +72,13 @@ async fn slow(
     }
 }
 
-/// What the limit said of this very request.
+/// Shows the decision about this very request.
 async fn decision(outcome: Outcome) -> Json<Value> {
-    let limits: Vec<_> = outcome.iter().map(told).collect();
+    let limits: Vec<_> = outcome.iter().map(limit_as_json).collect();
     Json(json!({ "admitted": outcome.is_admitted(), "limits": limits }))
 }
 
-fn told((policy, decision): (&Policy, &Decision)) -> Value {
+fn limit_as_json((policy, decision): (&Policy, &Decision)) -> Value {
     let verdict = match decision.verdict() {
         Verdict::Allow => "allow".to_owned(),
         Verdict::Delay(wait) => format!("delay by {wait:?}"),

@@ -1,6 +1,6 @@
-//! Where the limit lives, and what happens when it is gone: `--store`, `--on-store-error`, and what goes with them.
+//! The store of the limit: in memory, in Redis or in memcached, and what stands in front of one that can fail.
 
-use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use tollgate::{
     AnyRule, Cost, Error, Policy,
@@ -14,113 +14,27 @@ use tollgate::{
     store::{CountersBuilder, MemcachedConnection, OptimisticBuilder},
 };
 
-use crate::args::Args;
+use crate::flags::{Args, OnStoreError, Place};
 
-/// A store that the command line chose. Where the choice is made in code, neither the box nor any of this is
-/// needed: `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
+/// A store chosen at run time, which never fails: errors are decided by `--on-store-error`.
+///
+/// An application that names its store in code needs neither the box nor most of this file:
+/// `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
 pub(crate) type AnyStore<Rule> = BoxStore<Rule, Infallible>;
-/// One that can fail.
+/// A store whose calls can fail.
 type Remote<Rule> = BoxStore<Rule, store::Error>;
 
-/// A store and the rule that it runs: counters cannot run any rule, so theirs has another type.
+/// A store and its rule. Counters run windows alone, so their rule has a type of its own.
 pub(crate) enum Opened {
     Any(AnyRule, AnyStore<AnyRule>),
     #[cfg(feature = "memcached")]
     Counted(CountedRule, AnyStore<CountedRule>),
 }
 
-/// How long a circuit breaker leaves a failing store alone: at first, and at most.
+/// How long the circuit breaker stays open after a failure: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
-#[derive(Clone)]
-pub(crate) enum Place {
-    Memory,
-    /// The URL of a server.
-    #[cfg(feature = "redis")]
-    Redis(String),
-    /// The URL of a server.
-    #[cfg(feature = "memcached")]
-    Memcached(String),
-}
-
-/// What happens to a request that the store cannot decide.
-#[derive(Clone, Copy)]
-pub(crate) enum OnStoreError {
-    /// It passes.
-    Open,
-    /// It is answered with 503.
-    Closed,
-    /// This process decides by itself, under its share of the limit.
-    Local,
-}
-
-impl FromStr for Place {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-        let feature = match scheme {
-            None if text == "memory" => return Ok(Self::Memory),
-            Some(
-                "redis" | "rediss" | "redis-cluster" | "rediss-cluster" | "redis-sentinel"
-                | "rediss-sentinel",
-            ) => "redis",
-            Some("memcached") => "memcached",
-            _ => {
-                return Err(Error::new(format!(
-                    "`{text}` is no store: expected `memory` or a URL as in `redis://127.0.0.1:6379` \
-                     (`rediss://`, `redis-cluster://`, `redis-sentinel://`) or `memcached://127.0.0.1:11211`"
-                )));
-            }
-        };
-        match feature {
-            #[cfg(feature = "redis")]
-            "redis" => Ok(Self::Redis(text.to_owned())),
-            #[cfg(feature = "memcached")]
-            "memcached" => Ok(Self::Memcached(text.to_owned())),
-            feature => Err(Error::new(format!(
-                "this program was built without {feature}; build it with `--features axum,{feature}`"
-            ))),
-        }
-    }
-}
-
-/// Without the user and the password that a URL may hold.
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = match self {
-            Self::Memory => "memory",
-            #[cfg(feature = "redis")]
-            Self::Redis(url) => url,
-            #[cfg(feature = "memcached")]
-            Self::Memcached(url) => url,
-        };
-        match url.split_once("://") {
-            None => f.write_str(url),
-            Some((scheme, rest)) => {
-                let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
-                write!(f, "{scheme}://{hosts}")
-            }
-        }
-    }
-}
-
-impl FromStr for OnStoreError {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "open" => Ok(Self::Open),
-            "closed" => Ok(Self::Closed),
-            "local" => Ok(Self::Local),
-            _ => Err(Error::new(format!(
-                "`{text}` is no way to go on: expected `open`, `closed` or `local`"
-            ))),
-        }
-    }
-}
-
-/// The store of the arguments; a sentence if it cannot be used.
+/// Opens the store of the arguments, or returns a sentence that says why it cannot be used.
 pub(crate) async fn open(args: &Args) -> Result<Opened, String> {
     match &args.store {
         Place::Memory => Ok(Opened::Any(args.rule.clone(), Local::new().boxed())),
@@ -139,7 +53,7 @@ async fn redis(url: &str, args: &Args) -> Result<Opened, String> {
     any(redis.boxed(), is_there, args).await
 }
 
-/// Windows are counted there; all other rules compare and swap.
+/// Counts windows; runs all other rules by compare-and-swap.
 #[cfg(feature = "memcached")]
 async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = MemcachedConnection::builder(url).response_timeout(connection_timeout(args));
@@ -153,7 +67,7 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
             Ok(Opened::Counted(rule, store))
         }
         Err(_) => {
-            // Who loses every race is told so before the request's time is up, or the server would look silent.
+            // Shorter than the timeout of a request: a lost race is reported as contention, not as a silent server.
             let deadline = args.store_timeout * 4 / 5;
             let swaps = OptimisticBuilder::new(connection).deadline(deadline);
             any(swaps.build().boxed(), is_there, args).await
@@ -161,13 +75,13 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     }
 }
 
-/// A connection is given up later than a request.
+/// Longer than the timeout of a request, so that one slow answer does not cost the connection.
 fn connection_timeout(args: &Args) -> Duration {
     args.store_timeout + Duration::from_secs(1)
 }
 
-/// What is connected, or will be with the first request where the server is gone and requests can do without it; and which of
-/// both. Where code connects, it is `connect_lazy` alone.
+/// Returns the connection and whether the server is there. While it is gone, `open` and `local` start with a connection that is
+/// made by the first request; an application that wants only that calls `connect_lazy`.
 fn now_or_later<T>(
     now: Result<T, store::Error>,
     later: impl FnOnce() -> Result<T, store::Error>,
@@ -178,18 +92,18 @@ fn now_or_later<T>(
         Err(error) => error,
     };
     let is_gone = error.is_unavailable() || error.is_timeout();
-    let sentence = told(args, &error);
+    let sentence = describe(args, &error);
     if !(is_gone && args.starts_without) {
         return Err(sentence);
     }
     eprintln!(
         "quickstart: {sentence}; starting without it, as --on-store-error says, until it is there"
     );
-    let later = later().map_err(|error| told(args, &error))?;
+    let later = later().map_err(|error| describe(args, &error))?;
     Ok((later, false))
 }
 
-fn told(args: &Args, error: &store::Error) -> String {
+fn describe(args: &Args, error: &store::Error) -> String {
     let advice = if error.is_unavailable() && !args.starts_without {
         "; or name another one, or start without it by --on-store-error open or local"
     } else {
@@ -198,18 +112,18 @@ fn told(args: &Args, error: &store::Error) -> String {
     format!("--store {}: {error}{advice}", args.store)
 }
 
-/// What a server may admit on its own.
+/// The rule by which this server decides while the store is gone.
 fn share(args: &Args) -> Result<AnyRule, Error> {
     args.rule.try_scaled(1, args.nodes)
 }
 
-/// Behind a store that runs every rule.
+/// Guards a store that runs every rule.
 async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
     let store = guard(remote, is_there, &args.rule, share(args), args).await?;
     Ok(Opened::Any(args.rule.clone(), store))
 }
 
-/// What a store that can fail stands behind. What is written first lies inside.
+/// Wraps a store that can fail: from the inside out a timeout, a circuit breaker, remembered refusals, and a fallback.
 async fn guard<Rule>(
     remote: Remote<Rule>,
     is_there: bool,
@@ -220,12 +134,12 @@ async fn guard<Rule>(
 where
     Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
 {
-    // A rule that this store cannot run is told now, not by every request.
+    // A rule that this store cannot run fails the start, not every request.
     let policy = Policy::default();
     let ask = Ask::new(&policy, rule, Key::shared("start"), Cost::ONE);
     let answer = remote.look(&[ask]);
     if is_there || matches!(answer, Check::Ready(_)) {
-        answer.await.map_err(|error| told(args, &error))?;
+        answer.await.map_err(|error| describe(args, &error))?;
     }
     let store = remote
         .timeout(args.store_timeout)

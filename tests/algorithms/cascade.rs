@@ -8,16 +8,20 @@ use std::time::Duration;
 use num_rational::BigRational;
 use num_traits::ToPrimitive;
 use proptest::prelude::*;
+use support::rational::whole;
 use tollgate::{
     AnyRule, Cascade, Charge, Cost, Decision, Quota, TokenBucket, Verdict,
     algorithm::{Algorithm, Codec, Step},
 };
 
 use self::{
-    common::{Bucket, DAY, SECOND, answer_of, at, bears, bucket, equals, put_number, units, whole},
+    common::{Bucket, DAY, SECOND, at, bears, bucket, equals, put_number, units},
     oracle::{Fillings, buckets, cascade},
 };
-use crate::laws::{Keeps, beginnings, hold, ops};
+use crate::{
+    answer::Answer,
+    laws::{Keeps, beginnings, hold, ops},
+};
 
 type AnyState = <AnyRule as Algorithm>::State;
 type CascadeState = <Cascade as Algorithm>::State;
@@ -99,7 +103,7 @@ proptest! {
                 return Ok(());
             }
         }
-        prop_assert_eq!(answer_of(&rule.look(state.as_ref(), now)), answer_of(&rule.look(instead.as_ref(), now)));
+        prop_assert_eq!(Answer::of(&rule.look(state.as_ref(), now)), Answer::of(&rule.look(instead.as_ref(), now)));
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Keeps {
     };
 }
 
-/// Everything but the verdict's text that callers see.
-fn told(decision: &Decision) -> impl PartialEq + Debug + use<> {
+/// The part of a decision that clients act upon.
+fn facts(decision: &Decision) -> impl PartialEq + Debug + use<> {
     (
         decision.verdict(),
         decision.remaining(),
@@ -225,8 +225,8 @@ where
     assert!(!step.decision().is_admitted(), "{rule:?}: {look:?}");
     let after = rule.look(state.as_ref(), now);
     assert_eq!(
-        (told(&look), look.more_after(), look.reset_after()),
-        (told(&after), after.more_after(), after.reset_after()),
+        (facts(&look), look.more_after(), look.reset_after()),
+        (facts(&after), after.more_after(), after.reset_after()),
         "{rule:?} at {now:?}, {state:?}"
     );
 }
@@ -343,8 +343,8 @@ where
         );
         if back == 0 {
             assert_eq!(
-                told(&look),
-                told(&after),
+                facts(&look),
+                facts(&after),
                 "{rule:?}: {charge:?} settled as it was"
             );
         }
@@ -422,8 +422,8 @@ where
         let cost = Cost::new(cost).unwrap();
         let read = rule.step(&mut again.clone(), now, cost).decision();
         assert_eq!(
-            told(&read),
-            told(&spend(rule, state, now, cost.get())),
+            facts(&read),
+            facts(&spend(rule, state, now, cost.get())),
             "{}",
             context()
         );
@@ -438,7 +438,11 @@ where
     A::State: Debug,
 {
     let (known, fresh) = (rule.look(state.as_ref(), at), rule.look(None, at));
-    assert_eq!(told(&known), told(&fresh), "{rule:?} at {at:?}, {state:?}");
+    assert_eq!(
+        facts(&known),
+        facts(&fresh),
+        "{rule:?} at {at:?}, {state:?}"
+    );
     for cost in [1, fresh.remaining().unwrap().max(1)] {
         let (mut a, mut b) = (state.clone(), None);
         for _ in 0..3 {
@@ -448,8 +452,8 @@ where
                 rule.step(&mut b, at, cost).decision(),
             );
             assert_eq!(
-                told(&a),
-                told(&b),
+                facts(&a),
+                facts(&b),
                 "{rule:?} at {at:?}, {state:?}, cost {}",
                 cost.get()
             );

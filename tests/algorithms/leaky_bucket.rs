@@ -10,15 +10,13 @@ use std::time::Duration;
 use num_rational::BigRational;
 use num_traits::ToPrimitive;
 use proptest::prelude::*;
+use support::rational::rate;
 use tollgate::{
     Charge, Cost, Decision, LeakyBucket, Quota, Timestamp, TokenBucket, Verdict,
     algorithm::Algorithm,
 };
 
-use crate::{
-    laws::{Keeps, beginnings, hold, ops},
-    rate::rate,
-};
+use crate::laws::{Keeps, beginnings, hold, ops};
 
 type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 

@@ -1,19 +1,19 @@
-//! Every algorithm: the laws that all keep, and each against an oracle of its own in rational arithmetic,
-//! written the slow obvious way.
+//! Every algorithm: the laws that all keep, and a comparison with its own oracle in rational arithmetic, written the
+//! slow obvious way.
 
+mod answer;
 mod cascade;
 mod fixed_window;
 mod kinds;
 mod laws;
 mod leaky_bucket;
-#[path = "../common/rate.rs"]
-mod rate;
 mod several;
 mod sliding_log;
 mod sliding_window;
 mod spelling;
 mod text;
 mod three_color;
+mod timeline;
 mod token_bucket;
 mod warm_up;
 mod warm_up_spaced;

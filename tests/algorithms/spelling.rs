@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use support::Random;
 use tollgate::{
     AnyRule, Cascade, FixedWindow, LeakyBucket, Quota, SlidingLog, SlidingWindow, ThreeColor,
     TokenBucket, WarmUp, WarmUpSpaced, algorithm::Algorithm,
@@ -26,16 +27,13 @@ pub(crate) struct Written {
     pub(crate) text: String,
 }
 
-/// Chooses among the ways to write the same.
-struct Pen(u64);
+/// Chooses among the ways to write the same value.
+#[derive(Debug)]
+struct Pen(Random);
 
 impl Pen {
     fn below(&mut self, choices: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) as usize % choices
+        self.0.below(choices as u64) as usize
     }
 
     fn number(&mut self, number: u64) -> String {
@@ -84,13 +82,7 @@ impl Pen {
 }
 
 fn pens() -> impl Strategy<Value = Pen> {
-    any::<u64>().prop_map(Pen)
-}
-
-impl std::fmt::Debug for Pen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pen({})", self.0)
-    }
+    any::<u64>().prop_map(|seed| Pen(Random::new(seed)))
 }
 
 fn nanos() -> impl Strategy<Value = u64> {

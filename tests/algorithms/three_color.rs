@@ -6,16 +6,15 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
+use support::rational::whole;
 use tollgate::{
     AnyRule, Cascade, Charge, Decision, Quota, ThreeColor, Verdict,
     algorithm::{Algorithm, Codec, Step},
 };
 
 use crate::{
-    cascade::common::{
-        Answer, Bucket, Oracle, SECOND, at, bears, bucket, equals, put_number, rounded, units,
-        whole,
-    },
+    answer::{Answer, rounded},
+    cascade::common::{Bucket, Oracle, SECOND, at, bears, bucket, equals, put_number, units},
     laws::{Keeps, beginnings, hold, ops},
 };
 
@@ -111,6 +110,7 @@ impl Fillings {
             },
             reset: resets.map(waits).into_iter().max().unwrap(),
             more: waits(more),
+            ..Answer::default()
         }
     }
 }

@@ -6,12 +6,16 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
+use support::rational::{ratio, whole};
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Quota, Timestamp, Verdict,
     algorithm::{Algorithm, Codec, Step, WarmUp},
 };
 
-use crate::laws::{Keeps, beginnings, hold, ops};
+use crate::{
+    answer::Answer,
+    laws::{Keeps, beginnings, hold, ops},
+};
 
 type WarmUpState = <WarmUp as Algorithm>::State;
 
@@ -23,14 +27,6 @@ const KEEPS: Keeps = Keeps {
     grows: false,
     ..Keeps::ALL
 };
-
-fn whole(number: u64) -> BigRational {
-    BigRational::from_integer(BigInt::from(number))
-}
-
-fn ratio(numerator: u64, denominator: u64) -> BigRational {
-    BigRational::new(BigInt::from(numerator), BigInt::from(denominator))
-}
 
 fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
@@ -134,15 +130,6 @@ struct Oracle {
     last: Option<Second>,
 }
 
-#[derive(PartialEq, Debug)]
-struct Answer {
-    admitted: bool,
-    remaining: u64,
-    retry: Option<u64>,
-    reset: u64,
-    more: u64,
-}
-
 impl Oracle {
     fn second(&self, rule: &Numbers, now: u64) -> Second {
         let this = now / SECOND;
@@ -176,7 +163,7 @@ impl Oracle {
     }
 
     fn answer(rule: &Numbers, second: &Second, now: u64, admitted: bool, asked: u64) -> Answer {
-        let wait = |number: u64| (number * SECOND).saturating_sub(now);
+        let wait = |number: u64| BigInt::from((number * SECOND).saturating_sub(now));
         let remaining = second.remaining(rule);
         let retry = Self::when(rule, second, |later| later.remaining(rule) >= asked).map(wait);
         let more = Self::when(rule, second, |later| later.remaining(rule) > remaining).map(wait);
@@ -187,10 +174,16 @@ impl Oracle {
         };
         Answer {
             admitted,
+            limit: rule.count.to_u64().unwrap(),
             remaining,
-            retry: if admitted { Some(0) } else { retry },
-            reset: cold.map_or(0, wait),
-            more: more.unwrap_or(0),
+            retry: if admitted {
+                Some(BigInt::default())
+            } else {
+                retry
+            },
+            reset: cold.map(wait).unwrap_or_default(),
+            more: more.unwrap_or_default(),
+            ..Answer::default()
         }
     }
 
@@ -216,17 +209,6 @@ impl Oracle {
         if last.number == charged_at / SECOND {
             last.passed = last.passed.saturating_sub(cost).saturating_add(actual);
         }
-    }
-}
-
-fn answer_of(decision: &Decision) -> Answer {
-    let nanos = |wait: Duration| u64::try_from(wait.as_nanos()).unwrap();
-    Answer {
-        admitted: decision.is_admitted(),
-        remaining: decision.remaining().unwrap(),
-        retry: decision.retry_after().map(nanos),
-        reset: nanos(decision.reset_after()),
-        more: nanos(decision.more_after()),
     }
 }
 
@@ -346,7 +328,7 @@ proptest! {
                     let unspent = state;
                     let step = rule.step(&mut state, at(now), Cost::new(cost).unwrap());
                     let decision = step.decision();
-                    prop_assert_eq!(answer_of(&decision), oracle.step(&setting, now, cost));
+                    prop_assert_eq!(Answer::of(&decision), oracle.step(&setting, now, cost));
                     prop_assert_eq!(matches!(step, Step::Kept(_)), unspent == state);
                     charge = { decision }.take_charge().or(charge);
                     remaining = decision.remaining().unwrap();
@@ -354,7 +336,7 @@ proptest! {
                 Op::Look(wait) => {
                     now = waits(now, &wait);
                     let look = rule.look(state.as_ref(), at(now));
-                    prop_assert_eq!(answer_of(&look), oracle.look(&setting, now));
+                    prop_assert_eq!(Answer::of(&look), oracle.look(&setting, now));
                     remaining = look.remaining().unwrap();
                 }
                 Op::Back(nanos) => now = now.saturating_sub(nanos),
@@ -363,7 +345,7 @@ proptest! {
                         let actual = units(&actual);
                         rule.settle(&mut state, &charge, at(now), actual);
                         oracle.settle(charge.at.as_nanos(), charge.cost, actual);
-                        prop_assert_eq!(answer_of(&rule.look(state.as_ref(), at(now))), oracle.look(&setting, now));
+                        prop_assert_eq!(Answer::of(&rule.look(state.as_ref(), at(now))), oracle.look(&setting, now));
                     }
                 }
             }
@@ -460,7 +442,7 @@ proptest! {
         if let Some(last) = oracle.last.clone() {
             let warmth = (&old.maximum - &last.stored) / &old.count;
             // Fractions are rounded to 2^-32 ns, and then down to what a nanosecond brings in parts of a call.
-            let tick = ratio(1, SECOND) / whole(1 << 32);
+            let tick = ratio(1, SECOND) / whole(1_u64 << 32);
             let least = &warmth - ratio(1, SECOND);
             let under = |warmth: BigRational| {
                 let stored = &new.maximum - warmth.max(BigRational::zero()) * &new.count;

@@ -9,6 +9,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
+use support::rational::{ratio, whole};
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Quota, Timestamp, Verdict,
     algorithm::{Algorithm, Codec, Step, WarmUpSpaced},
@@ -25,16 +26,8 @@ const KEEPS: Keeps = Keeps { ..Keeps::ALL };
 
 type State = Option<WarmUpSpacedState>;
 
-fn whole(number: u64) -> BigRational {
-    BigRational::from_integer(BigInt::from(number))
-}
-
-fn ratio(numerator: u64, denominator: u64) -> BigRational {
-    BigRational::new(BigInt::from(numerator), BigInt::from(denominator))
-}
-
 fn tick() -> BigRational {
-    ratio(1, 1 << 32)
+    ratio(1, 1_u64 << 32)
 }
 
 fn at(nanos: u64) -> Timestamp {
@@ -462,9 +455,9 @@ proptest! {
     }
 }
 
-/// A call that was told its departure.
+/// A call, and the departure that it was promised.
 #[derive(Debug)]
-struct Told {
+struct Promised {
     charge: Charge,
     departs: u64,
     /// How many units keep their distance behind it.
@@ -494,14 +487,14 @@ proptest! {
     ) {
         let rule = Setting { max_wait: 100 * SECOND, ..setting }.try_rule().unwrap();
         let stable = ratio(setting.period, setting.amount);
-        let (mut state, mut now, mut told) = (None, BEGIN, Vec::<Told>::new());
+        let (mut state, mut now, mut told) = (None, BEGIN, Vec::<Promised>::new());
         for (what, which, cost, wait) in ops {
             match what {
                 0 => now += (&stable * ratio(wait, 2)).to_integer().to_u64().unwrap_or(0).min(10 * SECOND),
                 1 | 2 => {
                     if let Some(charge) = spend(&rule, &mut state, now, cost).take_charge() {
                         let departs = now + charge.delay.unwrap().as_nanos() as u64;
-                        told.push(Told { charge, departs, keeps: cost });
+                        told.push(Promised { charge, departs, keeps: cost });
                     }
                 }
                 _ => {
@@ -526,7 +519,7 @@ proptest! {
         let (last, mut departures) = (now, told);
         if let Some(charge) = spend(&rule, &mut state, now, 1).take_charge() {
             let departs = last + charge.delay.unwrap().as_nanos() as u64;
-            departures.push(Told { charge, departs, keeps: 1 });
+            departures.push(Promised { charge, departs, keeps: 1 });
         }
         for pair in departures.windows(2) {
             let distance = whole(pair[1].departs) - whole(pair[0].departs);

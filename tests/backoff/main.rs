@@ -1,4 +1,4 @@
-//! How long clients wait: what is drawn, and what `tower::retry` makes of it.
+//! Client back-off: the delays that are drawn, and their use in `tower::retry`.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod delays;

@@ -1,7 +1,11 @@
 //! How calls and time grow with the number of processes that want one key.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use support::Random;
 use tokio::time::{Instant, sleep};
 use tollgate::{
     Cost, Policy, TokenBucket,
@@ -12,17 +16,17 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::memory::{Memory, Ways, random};
+use crate::memory::{Memory, Ways};
 
 /// A store behind a network: each way takes 8 to 12 ms.
 struct Far {
     memory: Memory,
-    random: Arc<std::sync::Mutex<dyn FnMut(u64) -> u64 + Send>>,
+    random: Arc<Mutex<Random>>,
 }
 
 impl Far {
     async fn way(&self) {
-        let more = (self.random.lock().unwrap())(5);
+        let more = self.random.lock().unwrap().below(5);
         sleep(Duration::from_millis(8 + more)).await;
     }
 }
@@ -52,7 +56,7 @@ async fn contend(nodes: u64, each: u64, ways: Ways, backoff: Option<Backoff>) ->
     let tasks = (0..nodes).map(|n| {
         let memory = memory.node(n);
         let clock = memory.clock.clone();
-        let random = Arc::new(std::sync::Mutex::new(random(n)));
+        let random = Arc::new(Mutex::new(Random::new(n)));
         let store: Optimistic<Far, TokenBucket, ManualClock> =
             OptimisticBuilder::new(Far { memory, random })
                 .clock(clock)

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
@@ -9,10 +10,7 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::{
-    memory::{Memory, Ways, driver},
-    value::{State, states, value_of},
-};
+use crate::memory::{Memory, Ways, driver};
 
 type Driver<R> = Optimistic<Memory, R, ManualClock>;
 

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt::Debug, time::Duration};
 
+use support::Random;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind, Step},
@@ -10,7 +11,7 @@ use tollgate::{
     time::{Clock, ManualClock},
 };
 
-use crate::memory::{Memory, Ways, driver, random};
+use crate::memory::{Memory, Ways, driver};
 
 const KEYS: [&str; 2] = ["alice", "bob"];
 
@@ -42,7 +43,7 @@ where
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
     let store = driver::<R>(Memory::new(clock.clone(), ways));
     let policy = Policy::new("api");
-    let mut random = random(seed);
+    let mut random = Random::new(seed);
     let mut kept: HashMap<(usize, StateKind), Kept<R::State>> = HashMap::new();
     // Of a state that expired and came back, when the clock stepped back, the other kinds keep the value.
     let steps_back = rules
@@ -50,16 +51,16 @@ where
         .all(|rule| rule.state_kind() == rules[0].state_kind());
     let mut charges: Vec<(usize, R, Charge)> = Vec::new();
     for n in 0..80 {
-        let which = random(2) as usize;
+        let which = random.below(2) as usize;
         let key = Key::from(KEYS[which]);
-        let rule = &rules[random(rules.len() as u64) as usize];
+        let rule = &rules[random.below(rules.len() as u64) as usize];
         let own = rule.for_key(&|| key.digest()).unwrap_or(rule.clone());
         let slot = kept.entry((which, own.state_kind())).or_default();
         let now = clock.now();
         let about = format!("event {n} of seed {seed} under {rule:?}");
-        match random(12) {
+        match random.below(12) {
             0..=4 => {
-                let cost = Cost::new([1, 1, 1, 2, 3, 1 << 40][random(6) as usize]).unwrap();
+                let cost = Cost::new([1, 1, 1, 2, 3, 1 << 40][random.below(6) as usize]).unwrap();
                 let mut state = recall(slot, now);
                 let step = own.step(&mut state, now, cost);
                 if !matches!(step, Step::Kept(_)) {
@@ -82,12 +83,12 @@ where
             }
             7..=8 if !charges.is_empty() => {
                 let (which, rule, charge) =
-                    charges.swap_remove(random(charges.len() as u64) as usize);
+                    charges.swap_remove(random.below(charges.len() as u64) as usize);
                 let key = Key::from(KEYS[which]);
                 let own = rule.for_key(&|| key.digest()).unwrap_or(rule.clone());
                 let slot = kept.entry((which, own.state_kind())).or_default();
                 let mut state = recall(slot, now);
-                let actual = random(4);
+                let actual = random.below(4);
                 own.settle(&mut state, &charge, now, actual);
                 keep(slot, &own, state);
                 // What says nothing is not even written.
@@ -96,22 +97,22 @@ where
                 let settlement = Settlement::new(policy, rule, key, charge, actual).unwrap();
                 store.settle(vec![settlement]).await.expect(&about);
             }
-            9 if random(4) == 0 => {
+            9 if random.below(4) == 0 => {
                 kept.retain(|(known, _), _| *known != which);
                 store.reset(&policy, &key).await.expect(&about);
             }
-            10 if steps_back && random(3) == 0 => {
-                let back = random(2_000_000_000);
+            10 if steps_back && random.below(3) == 0 => {
+                let back = random.below(2_000_000_000);
                 clock.set(Timestamp::from_nanos(now.as_nanos() - back));
             }
             _ => clock.advance(Duration::from_nanos(
                 [
                     0,
                     1,
-                    random(1000),
-                    random(100_000_000),
-                    random(5_000_000_000),
-                ][random(5) as usize],
+                    random.below(1000),
+                    random.below(100_000_000),
+                    random.below(5_000_000_000),
+                ][random.below(5) as usize],
             )),
         }
     }

@@ -1,11 +1,13 @@
 //! Rules of several kinds on one key: releases whose rules differ, and rules chosen per request.
 
-#[path = "../common/kinds.rs"]
-mod common;
+#[path = "../common/rules.rs"]
+mod rules;
 
 use std::{sync::Arc, time::Duration};
 
-use common::{RULES, TURNS, pairs, random, rule};
+use rules::{RULES, TURNS, pairs, rule};
+use support::Random;
+use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind},
@@ -13,10 +15,7 @@ use tollgate::{
     time::{Clock, ManualClock},
 };
 
-use crate::{
-    memory::{Memory, Ways, driver},
-    value::{State, states, value_of},
-};
+use crate::memory::{Memory, Ways, driver};
 
 type Driver<R> = Optimistic<Memory, R, ManualClock>;
 
@@ -83,9 +82,9 @@ async fn every_pair_of_kinds_has_the_limit_of_each_once_in_any_order() {
                 ..Ways::default()
             });
             let stores: [Driver<AnyRule>; 2] = [1, 2].map(|seed| driver(memory.node(seed)));
-            let (mut draw, mut admitted) = (random(7), 0);
+            let (mut random, mut admitted) = (Random::new(7), 0);
             for call in 0..120 {
-                let turn = turns(call, &mut draw);
+                let turn = turns(call, &mut random);
                 let decision = spend(&stores[turn], &pair[turn]).await.unwrap();
                 admitted += u64::from(decision.is_admitted());
             }
@@ -116,11 +115,11 @@ async fn callers_at_once_share_one_limit_of_each_kind() {
                 .seed(seed);
             Arc::new(builder.deadline(Duration::from_secs(600)).build())
         });
-        let mut draw = random(3);
+        let mut random = Random::new(3);
         let calls: Vec<_> = (0..200)
             .map(|_| {
-                let store = Arc::clone(&stores[draw(2) as usize]);
-                let rule = rules[draw(3) as usize].clone();
+                let store = Arc::clone(&stores[random.below(2) as usize]);
+                let rule = rules[random.below(3) as usize].clone();
                 tokio::spawn(async move { spend(&store, &rule).await.unwrap().is_admitted() })
             })
             .collect();
@@ -145,9 +144,9 @@ async fn three_releases_with_typed_rules_have_the_limit_of_each() {
         driver(memory.node(3)),
         (TokenBucket::per_hour(3), FixedWindow::per_day(4)),
     );
-    let (mut draw, mut admitted) = (random(1), [0; 3]);
+    let (mut random, mut admitted) = (Random::new(1), [0; 3]);
     for _ in 0..200 {
-        let turn = draw(3) as usize;
+        let turn = random.below(3) as usize;
         let decision = match turn {
             0 => spend(&bucket.0, &bucket.1).await,
             1 => spend(&window.0, &window.1).await,

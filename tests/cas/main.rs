@@ -1,4 +1,4 @@
-//! Stores of the compare-and-swap class, over one in memory.
+//! The compare-and-swap class of stores, on a store in memory.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 
 mod bounds;
@@ -9,7 +9,6 @@ mod count;
 mod damage;
 mod differential;
 mod kinds;
+#[path = "../common/memory.rs"]
 mod memory;
 mod race;
-#[path = "../common/value.rs"]
-mod value;

@@ -1,4 +1,4 @@
-//! A second, tiny algorithm and a second, tiny store: what a user of the traits would write.
+//! A small algorithm and a small store, as a user of the traits would write them.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "items of a test module")]
 

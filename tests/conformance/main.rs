@@ -1,4 +1,4 @@
-//! The conformance suite: stores that are right pass it, and each that is broken is told which law it breaks.
+//! The conformance suite: correct stores pass it, and each broken store fails the law that it breaks.
 #![cfg(all(feature = "test-util", feature = "tokio"))]
 
 #[path = "../common/mod.rs"]

@@ -9,13 +9,12 @@ use std::{
     time::Duration,
 };
 
+use support::Random;
 use tollgate::{
     Timestamp,
     store::{Error, Increment, Totals},
     time::{Clock, ManualClock},
 };
-
-use super::random::Random;
 
 /// What happens to one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +66,7 @@ impl Cache {
         let inside = Inside {
             counters: HashMap::new(),
             ops: Ops::default(),
-            random: Random(7),
+            random: Random::new(7),
             yields: 0,
             faults: [(0, None); 3],
         };
@@ -81,7 +80,7 @@ impl Cache {
     /// The same, in which up to so many turns of other tasks pass before and after each operation.
     pub(crate) fn slow(self, seed: u64, yields: u64) -> Self {
         let mut inside = self.inside();
-        inside.random = Random(seed);
+        inside.random = Random::new(seed);
         inside.yields = yields;
         drop(inside);
         self

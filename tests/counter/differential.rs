@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
+use support::Random;
 use tollgate::{
     Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Counted, CountedRule},
@@ -10,18 +11,18 @@ use tollgate::{
     time::{Clock, ManualClock},
 };
 
-use super::{ask, cache::Cache, node, only, policy, random::Random};
+use super::{ask, cache::Cache, node, only, policy};
 
 /// Calls, looks, corrections and resets of one client at random times; returns how many calls were admitted and refused.
 async fn compare<Rule>(rule: &Rule, period: Duration, limit: u64, seed: u64) -> [u64; 2]
 where
     Rule: Counted<State: Send> + Debug + Send + Sync + 'static,
 {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let clock = ManualClock::default();
     clock.advance(Duration::from_nanos(random.below(1 << 50)));
     let store = node::<Rule>(&Cache::new(&clock), &clock);
-    let key = Key::from(random.next());
+    let key = Key::from(random.next_u64());
     let own = rule.for_key(&|| key.digest());
     let memory = own.as_ref().unwrap_or(rule);
     // The store reads the clock when it is asked.

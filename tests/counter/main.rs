@@ -1,4 +1,4 @@
-//! Stores of counters, around a cache in memory that is slow and faulty at will.
+//! The counter class of stores, on a cache in memory that is slow and faulty on demand.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -10,7 +10,6 @@ mod differential;
 mod faults;
 mod operations;
 mod race;
-mod random;
 mod rules;
 mod time;
 

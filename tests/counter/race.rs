@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use support::Random;
 use tollgate::{
     Cost, FixedWindow, Policy,
     key::Key,
@@ -12,7 +13,7 @@ use tollgate::{
     time::ManualClock,
 };
 
-use super::{Node, acquire, ask, cache::Cache, node, only, random::Random};
+use super::{Node, acquire, ask, cache::Cache, node, only};
 
 /// What calls of these costs come to, each in a task of its own, on several nodes.
 async fn race(cache: &Cache, clock: &ManualClock, rule: FixedWindow, costs: &[u64]) -> u64 {
@@ -57,7 +58,7 @@ async fn unequal_calls_never_exceed_the_limit_and_lose_nothing() {
     for seed in 0..120 {
         let clock = ManualClock::default();
         let cache = Cache::new(&clock).slow(seed, seed % 9);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (limit, rule) = (20, FixedWindow::per_hour(20));
         let costs: Vec<_> = (0..48).map(|_| 1 + random.below(15)).collect();
         let admitted = race(&cache, &clock, rule, &costs).await;

@@ -1,11 +1,12 @@
 //! Two and three releases whose rules differ, on one real server: while all of them run, a key has the limit of each once.
 
-#[path = "../common/kinds.rs"]
-mod common;
+#[path = "../common/rules.rs"]
+mod rules;
 
 use std::{fmt::Debug, sync::Arc};
 
-use common::{RULES, random};
+use rules::RULES;
+use support::Random;
 use tollgate::{
     AnyRule, Cost, SlidingLog, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Codec, CountedRule},
@@ -93,11 +94,11 @@ async fn two_releases_admit_the_limit_of_each_one_call_after_the_other() {
         |call, _| call / 7 % 2 == 0,
         |_, drawn| drawn == 0,
     ];
-    let mut draw = random(1);
+    let mut random = Random::new(1);
     for order in orders {
         let mut admitted = [0; 2];
         for call in 0..300 {
-            if order(call, draw(2)) {
+            if order(call, random.below(2)) {
                 admitted[0] += u64::from(old.call().await);
             } else {
                 admitted[1] += u64::from(new.call().await);

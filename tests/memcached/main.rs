@@ -1,12 +1,10 @@
-//! The stores in memcached against real servers: what they decide, what lies in it, and what happens in each fault.
+//! The stores in memcached against real servers: decisions, stored values, and the effects of each fault.
 #![cfg(all(feature = "memcached", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
-#[path = "../crowd/mod.rs"]
+#[path = "../common/crowd.rs"]
 mod crowd;
-#[path = "../servers/mod.rs"]
-mod servers;
 
 mod callers;
 mod conformance;
@@ -19,14 +17,13 @@ mod layout;
 mod lazy;
 mod silence;
 mod unsupported;
-#[path = "../common/value.rs"]
-mod value;
 
-use std::{
-    sync::LazyLock,
-    time::{Duration, Instant},
+use std::{sync::LazyLock, time::Duration};
+
+use support::{
+    servers::{self, in_time},
+    value,
 };
-
 use tollgate::{
     Cost, Decision, FixedWindow, Policy, TokenBucket,
     key::Key,
@@ -106,20 +103,6 @@ where
         admitted += u64::from(decision.is_admitted());
     }
     admitted
-}
-
-/// Waits for what must end within `limit`, and ten times as much as this machine wakes up late.
-async fn in_time<T>(limit: Duration, what: impl Future<Output = T>) -> T {
-    static SLACK: LazyLock<Duration> = LazyLock::new(|| 10 * servers::idle_wakeup());
-    let allowed = limit + *SLACK;
-    let start = Instant::now();
-    let value = what.await;
-    let took = start.elapsed();
-    assert!(
-        took <= allowed,
-        "expected within {allowed:?}, took {took:?}"
-    );
-    value
 }
 
 /// A server whose items may have 512 kB. Version 1.6.18 does not survive large items where they may have less.

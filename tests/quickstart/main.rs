@@ -17,13 +17,13 @@ use std::{
 
 #[cfg(feature = "memcached")]
 mod memcached;
-#[cfg(any(feature = "redis", feature = "memcached"))]
-#[path = "../servers/mod.rs"]
-mod servers;
 #[cfg(feature = "redis")]
 mod store;
 #[cfg(feature = "redis")]
 mod together;
+
+#[cfg(any(feature = "redis", feature = "memcached"))]
+use support::servers;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,12 +1,10 @@
-//! The store in Redis against real servers: what it decides, what lies in it, and what happens in each fault.
+//! The store in Redis against real servers: decisions, stored values, and the effects of each fault.
 #![cfg(all(feature = "redis", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
-#[path = "../crowd/mod.rs"]
+#[path = "../common/crowd.rs"]
 mod crowd;
-#[path = "../servers/mod.rs"]
-mod servers;
 
 mod callers;
 mod clock;
@@ -32,6 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use support::servers::{self, in_time};
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
@@ -90,21 +89,6 @@ async fn admitted(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key, call
         admitted += u64::from(decision.is_admitted());
     }
     admitted
-}
-
-/// Waits for what must end within `limit`, and ten times as much as this machine wakes up late.
-async fn in_time<T>(limit: Duration, what: impl Future<Output = T>) -> T {
-    let start = Instant::now();
-    // What is measured once is measured before.
-    servers::slack_since(start);
-    let start = Instant::now();
-    let value = what.await;
-    let (took, slack) = (start.elapsed(), servers::slack_since(start));
-    assert!(
-        took <= limit + slack,
-        "expected within {limit:?} and {slack:?}, took {took:?}"
-    );
-    value
 }
 
 /// Calls until one is answered; how many errors there were before.

@@ -1,17 +1,17 @@
-//! The same timelines through memory and through the program in Lua: all that decisions tell is equal.
+//! The same timelines through the store in memory and through the script in Redis: all numbers of the decisions are
+//! equal.
 #![cfg(all(target_os = "linux", feature = "redis", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod memory;
 mod mixed;
 mod rules;
-#[path = "../servers/mod.rs"]
-mod servers;
 mod settlements;
 mod states;
 
 use std::{fmt::Debug, time::Duration};
 
+use support::{Random, servers};
 use tollgate::{
     AnyRule, Cost, Policy, Timestamp,
     algorithm::Scripted,
@@ -20,29 +20,9 @@ use tollgate::{
 };
 
 use self::{
-    memory::{Memory, Question, Told, told},
+    memory::{InMicros, Memory, Question, in_micros},
     rules::{KINDS, RULES, UNEVEN, UNEVEN_SECONDS},
 };
-
-/// As splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
-    }
-
-    fn of<'a, T>(&mut self, choice: &'a [T]) -> &'a T {
-        &choice[self.below(choice.len() as u64) as usize]
-    }
-}
 
 /// How far apart calls come, and whether they are compared with memory.
 #[derive(Clone, Copy)]
@@ -95,7 +75,7 @@ async fn run(
     calls: u64,
     pace: Pace,
 ) -> Tally {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let policy = Policy::new(&name);
     let keys: Vec<Key> = (0..3)
         .map(|n| Key::join([Key::from(seed), Key::from(n)]))
@@ -128,7 +108,7 @@ async fn run(
             1 => now += random.below(40 * unit),
             2 => now += 10 * unit - now % (10 * unit),
             3 => {
-                let (next, kinds, kind) = random.of(&rules);
+                let (next, kinds, kind) = random.choose(&rules);
                 (rule, of_rule, of_kind) = (*next, kinds, *kind);
             }
             4 => now += random.below(20) * random.below(10 * unit),
@@ -136,13 +116,13 @@ async fn run(
             _ => {}
         }
         let at = Timestamp::from_nanos(now * 1000);
-        let count = *random.of(&[1, 1, 2, 3]);
+        let count = *random.choose(&[1, 1, 2, 3]);
         let first = random.below(3) as usize;
         let twice = random.below(8) == 0;
         // One call for each ask, together in a request, instead of one for all of them.
         let apart = random.below(4) == 0;
         let costs: Vec<Cost> = (0..count)
-            .map(|_| Cost::new(*random.of(&[1, 1, 1, 2, 3, 5, 50])).unwrap())
+            .map(|_| Cost::new(*random.choose(&[1, 1, 1, 2, 3, 5, 50])).unwrap())
             .collect();
         let key = |n: usize| if twice { first } else { (first + n) % 3 };
         let asks: Vec<_> = costs
@@ -175,10 +155,10 @@ async fn run(
         };
         let calls = answered.unwrap_or_else(|error| panic!("{}", context(&error)));
         let decisions: Vec<_> = calls.iter().flat_map(|call| call.as_slice()).collect();
-        let decide = |memory: &mut Memory, questions: &[Question]| -> Vec<Told> {
+        let decide = |memory: &mut Memory, questions: &[Question]| -> Vec<InMicros> {
             let calls = questions.chunks(if apart { 1 } else { questions.len() });
             let decisions = calls.flat_map(|questions| memory.decide(questions, at));
-            decisions.map(|decision| told(&decision)).collect()
+            decisions.map(|decision| in_micros(&decision)).collect()
         };
         tally.count(of_rule, count as u64);
         tally.admitted += calls
@@ -191,7 +171,10 @@ async fn run(
             .filter(|decision| !decision.is_admitted())
             .count() as u64;
         if compares {
-            let found: Vec<_> = decisions.iter().map(|decision| told(decision)).collect();
+            let found: Vec<_> = decisions
+                .iter()
+                .map(|decision| in_micros(decision))
+                .collect();
             if let Some(finer) = &mut finer {
                 let near = decide(finer, &questions);
                 let is_near = near

@@ -1,4 +1,4 @@
-//! What memory decides, and what of a decision is compared.
+//! The decisions of the store in memory, and the numbers of a decision that are compared.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use tollgate::{AnyRule, Cost, Decision, Timestamp, Verdict, algorithm::Algorithm
 
 type AnyState = <AnyRule as Algorithm>::State;
 
-/// What a decision tells, by a clock of microseconds.
+/// The numbers of a decision by a clock of microseconds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct InMicros {
     verdict: Verdict,
     pub(super) spent: Option<(u64, u32)>,
     class: u8,
@@ -18,10 +18,10 @@ pub(super) struct Told {
     waits: [Option<u128>; 3],
 }
 
-pub(super) fn told(decision: &Decision) -> Told {
+pub(super) fn in_micros(decision: &Decision) -> InMicros {
     let micros = |wait: Duration| wait.as_nanos().div_ceil(1000);
     let up = |wait| Duration::from_micros(micros(wait) as u64);
-    Told {
+    InMicros {
         verdict: match decision.verdict() {
             Verdict::Delay(delay) => Verdict::Delay(up(delay)),
             other => other,
@@ -40,7 +40,7 @@ pub(super) fn told(decision: &Decision) -> Told {
     }
 }
 
-impl Told {
+impl InMicros {
     /// Whether no wait differs by more than a microsecond, and nothing else at all.
     pub(super) fn is_near(&self, other: &Self) -> bool {
         let (own, others) = (self.all_waits(), other.all_waits());

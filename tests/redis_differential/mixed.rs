@@ -9,7 +9,7 @@ use tollgate::{
 
 use super::{
     Random, TENTHS, algorithms,
-    memory::told,
+    memory::in_micros,
     rules::{RULES, UNEVEN, UNEVEN_SECONDS},
     servers::{self, Reply, Resp},
     states::parts,
@@ -132,7 +132,7 @@ async fn run(
     requests: u64,
 ) -> Tally {
     let rules: Vec<AnyRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    let (policy, mut random) = (Policy::new("limit"), Random(first));
+    let (policy, mut random) = (Policy::new("limit"), Random::new(first));
     let mut clients: Vec<_> = (0..KEYS as u64)
         .map(|n| Client::new(server, first + n, &policy, &rules))
         .collect();
@@ -207,7 +207,7 @@ async fn run(
             let client = &mut clients[client];
             let found = found.as_slice()[0];
             let expected = client.decide(rule, at, cost);
-            assert_eq!(told(&found), told(&expected), "{context}");
+            assert_eq!(in_micros(&found), in_micros(&expected), "{context}");
             if found.is_admitted() {
                 tally.admitted += 1;
                 client.open.push((rule, found));

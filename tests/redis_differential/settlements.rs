@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 use super::{
-    memory::told,
+    memory::in_micros,
     servers::{self, Reply},
 };
 
@@ -100,8 +100,8 @@ async fn settlements_are_those_of_memory() {
                     let decision = store.acquire(&[ask]).await.unwrap().as_slice()[0];
                     let expected = own.step(&mut state, decision.at(), cost).decision();
                     assert_eq!(
-                        told(&decision).spent,
-                        told(&expected).spent,
+                        in_micros(&decision).spent,
+                        in_micros(&expected).spent,
                         "{text}, operation {n}"
                     );
                     assert!(
@@ -139,7 +139,11 @@ async fn settlements_are_those_of_memory() {
             assert_eq!(look.class(), expected.class(), "{text}, operation {n}");
             if text.starts_with("warm-up") {
                 // Which tells how warm the key is, and how long it is waited for.
-                assert_eq!(told(&look), told(&expected), "{text}, operation {n}");
+                assert_eq!(
+                    in_micros(&look),
+                    in_micros(&expected),
+                    "{text}, operation {n}"
+                );
             }
         }
     }

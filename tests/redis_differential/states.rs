@@ -51,7 +51,7 @@ async fn states_are_those_of_memory() {
         let ask = Ask::new(&policy, &rule, key, Cost::ONE);
         let rule = ask.rule_for_key().unwrap_or_else(|| rule.clone());
         let rule = rule.in_script().unwrap_or(rule);
-        let mut random = Random(number as u64);
+        let mut random = Random::new(number as u64);
         let (mut state, mut now) = (None, 1_767_235_685_123_456_u64);
         let (mut name, mut writes) = (None, 0);
         for call in 0..150 {
@@ -96,7 +96,7 @@ async fn what_a_refusal_carries_over_is_written() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     let rules = WINDOWS.map(|text| text.parse::<AnyRule>().unwrap());
-    let (policy, mut random) = (Policy::new("limit"), Random(9));
+    let (policy, mut random) = (Policy::new("limit"), Random::new(9));
     let stored = || {
         let name = redis.keys().pop()?;
         Some(redis.reply(&[b"GET", &name[..]]))
@@ -166,7 +166,7 @@ fn products_are_divided_exactly() {
         end
         return table.concat(answer, ',')";
     let redis = servers::Redis::start();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..100 {
         let mut cases = Vec::new();
         while cases.len() < 300 {
@@ -203,7 +203,7 @@ fn fractions_are_compared_exactly() {
         end
         return table.concat(answer, ',')";
     let redis = servers::Redis::start();
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     let mut equal = 0;
     for _ in 0..100 {
         let cases: Vec<u64> = (0..100)

@@ -1,25 +1,22 @@
-//! What settlements give back, with several open charges for each key: never what refill has given back already.
+//! Settlements that give units back, with several open charges per key: they never return what has refilled already.
 //!
-//! The law, on every store: an exact meter that is fed with what calls really cost refuses none that was admitted. A refund
-//! with no other write since, of a bucket that has not filled up, is exact.
+//! The law, on every store: an exact meter that is fed with the actual costs refuses no admitted call. A refund with no
+//! other write since, of a bucket that has not filled up, is exact.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-#[path = "../cas/memory.rs"]
+#[path = "../common/memory.rs"]
 #[allow(dead_code, reason = "part of it is for other tests")]
 mod memory;
 mod meter;
 mod once;
-#[path = "../common/rate.rs"]
-mod rate;
 #[cfg(all(target_os = "linux", feature = "redis"))]
 mod redis;
-#[cfg(all(target_os = "linux", feature = "redis"))]
-#[path = "../servers/mod.rs"]
-mod servers;
 mod stores;
 
 use proptest::prelude::*;
+#[cfg(all(target_os = "linux", feature = "redis"))]
+use support::servers;
 use tollgate::{AnyRule, Cost, Decision, Quota, Timestamp, TokenBucket, algorithm::Algorithm};
 
 use self::meter::Meter;

@@ -4,7 +4,7 @@ use num_rational::BigRational;
 use num_traits::Zero;
 use tollgate::{Decision, TokenBucket};
 
-use crate::rate::rate;
+use support::rational::{rate, whole};
 
 /// A call that was admitted.
 pub(crate) struct Call {
@@ -22,10 +22,6 @@ pub(crate) struct Call {
 pub(crate) struct Meter {
     buckets: Vec<TokenBucket>,
     calls: Vec<Call>,
-}
-
-fn whole(number: u64) -> BigRational {
-    BigRational::from_integer(number.into())
 }
 
 impl Meter {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use support::Random;
+
 use super::{
-    all, in_both_orders, random,
+    in_both_orders,
     release::{Place, Release, Rollout, stores_of},
 };
 
@@ -31,7 +33,7 @@ pub(crate) const RULES: [(&str, u64); 18] = [
 ];
 
 /// Which release makes a call: 0 is the former one.
-type Turns = fn(u64, &mut dyn FnMut(u64) -> u64) -> u64;
+type Turns = fn(u64, &mut Random) -> u64;
 
 const TURNS: [Turns; 6] = [
     // One of them alone until nothing is left, then the other one.
@@ -40,7 +42,7 @@ const TURNS: [Turns; 6] = [
     |call, _| call % 2,
     |call, _| (call + 1) % 2,
     |call, _| call / 3 % 2,
-    |_, draw| draw(2),
+    |_, random| random.below(2),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,10 +57,10 @@ async fn releases_in_any_order_admit_one_limit() {
                     let key = format!("{order}:{rule}").replace(' ', "_");
                     let key = &*key;
                     let place = Place { store, key, rule };
-                    let mut draw = random(limit);
+                    let mut random = Random::new(limit);
                     let mut admitted = 0;
                     for call in 0..40 {
-                        let release = &rollout.releases[turns(call, &mut draw) as usize];
+                        let release = &rollout.releases[turns(call, &mut random) as usize];
                         let answer = release.acquire(place, 1).await;
                         admitted += u64::from(answer.is_admitted);
                         let is_right = answer.is_admitted == (call < limit);

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use support::Random;
 use tokio::time::{Instant, interval};
 
 use super::{
     all,
     bounds::{CASES, check},
-    random,
     release::{Answer, Place, Rollout, stores_of},
 };
 
@@ -22,7 +22,7 @@ type Answers = [Vec<Answer>; 2];
 async fn in_turns(rollout: &Rollout, [shared, alone]: [Place<'_>; 2], cost: u64) -> Answers {
     let [before, _] = &rollout.releases;
     let (end, mut pace) = (Instant::now() + TIME, interval(PACE));
-    let (mut draw, mut answers) = (random(cost), Answers::default());
+    let (mut random, mut answers) = (Random::new(cost), Answers::default());
     for call in 0.. {
         if pace.tick().await > end {
             break;
@@ -30,7 +30,7 @@ async fn in_turns(rollout: &Rollout, [shared, alone]: [Place<'_>; 2], cost: u64)
         let turn = match call / 50 % 3 {
             0 => call % 2,
             1 => call / 5 % 2,
-            _ => draw(2),
+            _ => random.below(2),
         };
         let release = &rollout.releases[turn as usize];
         let (by_both, by_one) =

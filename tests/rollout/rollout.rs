@@ -3,9 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
-#[path = "../servers/mod.rs"]
-mod servers;
-
 mod bounds;
 mod exact;
 mod kinds;
@@ -16,6 +13,7 @@ mod settlements;
 
 use std::sync::Arc;
 
+use support::servers;
 use tokio::task::JoinSet;
 
 use self::release::{Place, Rollout, stores_of};
@@ -50,15 +48,4 @@ async fn in_both_orders<T: Copy, F: Future<Output = ()> + Send + 'static>(
     }
     all(tasks).await;
     rollout.end().await;
-}
-
-/// Draws numbers below `end` (splitmix64).
-fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
-    move |end| {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = seed;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31) % end
-    }
 }

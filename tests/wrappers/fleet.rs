@@ -362,13 +362,13 @@ proptest! {
 }
 
 proptest! {
-    /// The same under rules of which no share can be taken, but told.
+    /// The same under rules whose share must be given, because it cannot be computed.
     #[test]
     fn under_any_rule_the_store_and_each_node_decide_as_if_they_were_alone(
         (rule, share) in prop::sample::select(&RULES), ahead in clocks(), events in events(2),
     ) {
         let [rule, share] = [rule, share].map(|rule| rule.parse::<AnyRule>().unwrap());
-        let fleet = told(&rule, &share, &ahead);
+        let fleet = with_share(&rule, &share, &ahead);
         as_if_alone(fleet, share, Duration::from_secs(10), &events)?;
     }
 }
@@ -402,7 +402,7 @@ const RULES: [(&str, &str); 10] = [
     ),
 ];
 
-fn told(rule: &AnyRule, share: &AnyRule, ahead: &[i64]) -> Fleet<AnyRule> {
+fn with_share(rule: &AnyRule, share: &AnyRule, ahead: &[i64]) -> Fleet<AnyRule> {
     Fleet::with(rule.clone(), ahead, |builder| {
         let share = share.clone();
         builder.rule(move |_| Some(share.clone()))
@@ -493,7 +493,7 @@ fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says()
         let [rule, share] = [rule, share].map(|rule| rule.parse::<AnyRule>().unwrap());
         for ahead in [&[600][..], &[-600], &[600, 0, 86_400]] {
             for (actual, settled_after) in [(0, false), (0, true), (9, false), (9, true)] {
-                let mut fleet = told(&rule, &share, ahead);
+                let mut fleet = with_share(&rule, &share, ahead);
                 let alone = by::<AnyRule>(&fleet.clock);
                 fleet.set_lines(DOWN);
                 let calls = 0..ahead.len();

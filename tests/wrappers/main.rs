@@ -1,11 +1,8 @@
-//! What a store can be wrapped in: each wrapper alone, all orders of them, and a layer over the whole stack.
+//! The wrappers of stores: each one alone, in all orders, and under a layer.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "test-util", feature = "tokio"))]
 
 #[allow(dead_code)]
-#[path = "../../benches/common/counting.rs"]
-mod counting;
-
 mod circuit_breaker;
 mod circuit_breaker_model;
 mod composition;
@@ -22,4 +19,4 @@ mod unsettled;
 mod unsupported;
 
 #[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
+static ALLOCATOR: support::counting::Counting = support::counting::Counting;

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use support::counting::{allocations, bytes_kept};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     key::Key,
@@ -18,10 +19,7 @@ use tollgate::{
     time::{Clock, ManualClock},
 };
 
-use crate::{
-    counting::{allocations, bytes_kept},
-    fakes::{Asked, Fault, Kind, Op, Remote, at_once, only, still},
-};
+use crate::fakes::{Asked, Fault, Kind, Op, Remote, at_once, only, still};
 
 type Remembering = RememberRefusals<Remote<TokenBucket, ManualClock>, TokenBucket, ManualClock>;
 

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use num_rational::BigRational;
 use proptest::prelude::*;
+use support::rational::ratio;
 use tollgate::{
     AnyRule, Cost, Quota, Timestamp, TokenBucket, algorithm::Algorithm, store::Scalable,
 };
-
-fn ratio(numerator: impl Into<num_bigint::BigInt>, denominator: u64) -> BigRational {
-    BigRational::new(numerator.into(), denominator.into())
-}
 
 /// Tokens in a nanosecond.
 fn rate(quota: Quota) -> BigRational {

@@ -2,23 +2,23 @@
 //!
 //! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target/benches`
 
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
-
 use std::{cell::RefCell, time::Duration};
 
 use bench_redis::{
     contender::{Decide, Incr, Minimal, Ours, Throttled},
-    race::{Aim, Contender, Mode, race},
+    race::{Aim, Contender, race},
     refusals::remembered,
     turn::{Load, turn},
 };
-use servers::Reply;
+use support::{
+    bench::Mode,
+    servers::{self, Reply},
+};
 use tokio::runtime::Runtime;
 
 const ROUNDS: u64 = 31;
 
-/// What the server has computed, to the microsecond.
+/// The processor time of the server, to the microsecond.
 fn server_time(connection: &mut servers::Resp) -> Duration {
     let answer = connection.call(&["INFO", "cpu"]).expect("an answer");
     let Reply::Bytes(text) = answer else {

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Somebody who decides about clients by their numbers.
 pub trait Decide: Clone + Send + Sync + 'static {
-    /// Whether the client may spend one.
+    /// Returns `true` if the client may spend one.
     fn decide(&self, client: usize) -> impl Future<Output = bool> + Send;
 }
 

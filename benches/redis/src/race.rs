@@ -1,46 +1,17 @@
 //! Contenders that take turns (A B C, B C A, …): each round gives one ratio for each peer.
 
-use std::env;
+use support::bench::Mode;
 
 use crate::turn::Cost;
 
-/// How thorough a run is.
-pub struct Mode {
-    /// `cargo bench`; otherwise a smoke test that only shows that everything runs.
-    pub full: bool,
-    filters: Vec<String>,
-}
-
-impl Mode {
-    /// `cargo bench -- NAME…` runs the races whose names contain one of the words; `--test`, or the lack of
-    /// `--bench`, runs everything once and briefly.
-    pub fn from_args() -> Self {
-        let (flags, filters): (Vec<_>, Vec<_>) =
-            env::args().skip(1).partition(|arg| arg.starts_with("--"));
-        let has = |flag: &str| flags.iter().any(|arg| arg == flag);
-        Self {
-            full: has("--bench") && !has("--test"),
-            filters,
-        }
-    }
-
-    pub fn runs(&self, race: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| race.contains(filter))
-    }
-
-    pub fn pick<T>(&self, full: T, brief: T) -> T {
-        if self.full { full } else { brief }
-    }
-}
-
-/// One who takes part.
+/// A contender in a race.
 pub struct Contender<'a> {
     pub name: &'static str,
     /// Takes a turn in that round.
     pub turn: Box<dyn FnMut(u64) -> Cost + 'a>,
 }
 
-/// What is aimed at beside a peer.
+/// The aim beside a peer.
 #[derive(Clone, Copy)]
 pub struct Aim {
     pub peer: &'static str,

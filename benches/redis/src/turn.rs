@@ -6,11 +6,12 @@ use std::{
 };
 
 use rustix::time::{ClockId, clock_gettime};
+use support::Random;
 use tokio::{runtime::Runtime, sync::Barrier};
 
 use crate::contender::Decide;
 
-/// What a turn cost.
+/// The cost of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
     /// Nanoseconds of the wall for each decision.
@@ -19,11 +20,11 @@ pub struct Cost {
     pub server: f64,
     /// Nanoseconds of this process' processors for each decision.
     pub client: f64,
-    /// How long each decision took.
+    /// The latency of each decision.
     pub latencies: Vec<u32>,
 }
 
-/// How many tasks decide, about whom, how often together.
+/// The number of tasks, clients, and decisions in all.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub tasks: usize,
@@ -31,7 +32,7 @@ pub struct Load {
     pub decisions: usize,
 }
 
-/// What this process has computed.
+/// The processor time of this process.
 pub fn client_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -41,7 +42,7 @@ pub fn client_time() -> Duration {
 ///
 /// # Panics
 ///
-/// When somebody is refused, or gets no answer.
+/// If a client is refused, or gets no answer.
 pub fn turn(
     runtime: &Runtime,
     load: Load,
@@ -55,12 +56,12 @@ pub fn turn(
     let tasks: Vec<_> = (0..load.tasks as u64)
         .map(|task| {
             let (who, together) = (who.clone(), Arc::clone(&together));
-            let mut random = seed << 32 | task;
+            let mut random = Random::new(seed << 32 | task);
             runtime.spawn(async move {
                 let mut latencies = Vec::with_capacity(each);
                 together.wait().await;
                 for _ in 0..each {
-                    let client = next(&mut random) as usize % load.clients;
+                    let client = random.next_u64() as usize % load.clients;
                     let asked = Instant::now();
                     assert!(who.decide(client).await, "client {client} was refused");
                     latencies.push(asked.elapsed().as_nanos() as u32);
@@ -85,13 +86,4 @@ pub fn turn(
         client: per(client),
         latencies,
     }
-}
-
-/// The same numbers in every run: SplitMix64.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -1,10 +1,10 @@
-//! What went wrong, in the words of tollgate.
+//! Errors of the client of etcd as errors of a store.
 
 use tollgate::store::Error;
 use tonic::{Code, Status};
 
-/// Wrappers ask an error what it was: a circuit breaker, a fallback.
-pub(crate) fn told(error: etcd_client::Error) -> Error {
+/// Classifies an error. Wrappers, such as a circuit breaker and a fallback, decide by its kind.
+pub(crate) fn store_error(error: etcd_client::Error) -> Error {
     use etcd_client::Error::{GRpcStatus, IoError, TransportError};
     match &error {
         GRpcStatus(status) => match status.code() {
@@ -22,19 +22,19 @@ pub(crate) fn told(error: etcd_client::Error) -> Error {
     }
 }
 
-/// Whether the lease of a write is not there.
+/// Returns `true` if the lease of a write does not exist.
 pub(crate) fn is_of_the_lease(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::NotFound)
 }
 
-/// Whether a request was too large: for etcd, or for the gRPC in front of it.
+/// Returns `true` if a request was too large: for etcd, or for the gRPC in front of it.
 fn is_too_large(status: &Status) -> bool {
     ["request is too large", "larger than max"]
         .iter()
         .any(|words| status.message().contains(words))
 }
 
-/// Whether this side made up the status, since none came.
+/// Returns `true` if the client made up the status because none came.
 fn is_of_the_connection(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }

@@ -132,7 +132,7 @@ impl Etcd {
         let mut members = Vec::new();
         for endpoint in endpoints {
             let client = Client::connect([endpoint], Some(options.clone())).await;
-            members.push(client.map_err(failure::told)?);
+            members.push(client.map_err(failure::store_error)?);
         }
         if members.is_empty() {
             return Err(Error::other(
@@ -168,7 +168,7 @@ impl Etcd {
         let at = self.current.load(Relaxed);
         let member = self.members[at % self.members.len()].clone();
         let answer = match timeout(self.response_timeout, call(member)).await {
-            Ok(answer) => answer.map_err(failure::told),
+            Ok(answer) => answer.map_err(failure::store_error),
             Err(_) => Err(Error::timeout()),
         };
         if let Err(error) = &answer

@@ -188,22 +188,14 @@ fn narrow(nanos: u128) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use support::Random;
+
     use super::*;
-    use crate::random::Random;
 
     /// Counters at 1 GHz, 3 GHz, and 24 MHz.
     const RATES: [u64; 3] = [1 << POINT, (1 << POINT) / 3, (1 << POINT) * 125 / 3];
     const START: u64 = 1_767_225_600 * SECOND;
     const MILLI: u64 = SECOND / 1000;
-
-    /// A deterministic sequence of numbers, each below its bound.
-    struct Dice(Random);
-
-    impl Dice {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0.next() % bound
-        }
-    }
 
     /// A counter of nanoseconds, its parameters, and a curve through one second.
     fn plain() -> (CurveRules, Curve) {
@@ -227,7 +219,7 @@ mod tests {
     #[test]
     fn curves_never_fall_and_each_is_nowhere_below_the_last() {
         for seed in 0..300 {
-            let mut dice = Dice(Random::new(seed));
+            let mut dice = Random::new(seed);
             let calibrated = RATES[dice.below(3) as usize];
             let rules = CurveRules::new(calibrated);
             let mut reading = 1 + dice.below(1 << 50);

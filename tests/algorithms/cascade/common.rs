@@ -2,38 +2,15 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use num_bigint::BigInt;
 use num_rational::BigRational;
 use proptest::prelude::*;
-use tollgate::{
-    Charge, Cost, Decision, Quota, Timestamp, TokenBucket, Verdict, algorithm::Algorithm,
-};
+use support::rational::{is_exact, rate, whole};
+use tollgate::{Charge, Cost, Quota, Timestamp, TokenBucket, Verdict, algorithm::Algorithm};
 
-use crate::{
-    laws::Op,
-    rate::{is_exact, rate},
-};
+use crate::{answer::Answer, laws::Op};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
-
-pub(crate) fn whole(number: impl Into<BigInt>) -> BigRational {
-    BigRational::from_integer(number.into())
-}
-
-pub(crate) fn nanos(wait: Duration) -> BigInt {
-    BigInt::from(wait.as_nanos())
-}
-
-/// A wait in whole nanoseconds, rounded up; cut to what a `Duration` holds.
-pub(crate) fn rounded(wait: BigRational) -> BigInt {
-    let wait = wait.ceil().to_integer();
-    if &wait / SECOND > BigInt::from(u64::MAX) {
-        nanos(Duration::MAX)
-    } else {
-        wait
-    }
-}
 
 /// One bucket's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -88,30 +65,6 @@ impl Bucket {
 
     pub(crate) fn is_exact(&self) -> bool {
         is_exact(self.amount, self.period, self.burst.max(self.initial))
-    }
-}
-
-#[derive(PartialEq, Debug)]
-pub(crate) struct Answer {
-    pub(crate) admitted: bool,
-    pub(crate) class: u8,
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    /// `None` is never.
-    pub(crate) retry: Option<BigInt>,
-    pub(crate) reset: BigInt,
-    pub(crate) more: BigInt,
-}
-
-pub(crate) fn answer_of(decision: &Decision) -> Answer {
-    Answer {
-        admitted: decision.is_admitted(),
-        class: decision.class(),
-        limit: decision.limit().unwrap(),
-        remaining: decision.remaining().unwrap(),
-        retry: decision.retry_after().map(nanos),
-        reset: nanos(decision.reset_after()),
-        more: nanos(decision.more_after()),
     }
 }
 
@@ -170,7 +123,7 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
             let decision = rule.step(&mut state, at, cost).decision();
             let expected = oracle.step(setting, now, cost.get());
             assert_eq!(
-                answer_of(&decision),
+                Answer::of(&decision),
                 expected,
                 "{rule:?}, {state:?}, {cost:?} at {now}"
             );
@@ -181,7 +134,7 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
         }
         let look = rule.look(state.as_ref(), Timestamp::from_nanos(now));
         assert_eq!(
-            answer_of(&look),
+            Answer::of(&look),
             oracle.look(setting, now),
             "{rule:?}, {state:?} at {now} after {op:?}"
         );

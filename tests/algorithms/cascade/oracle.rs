@@ -4,9 +4,12 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
+use support::rational::whole;
 use tollgate::{Cascade, Charge};
 
-use super::common::{Answer, Bucket, Oracle, bucket, rounded, whole};
+use crate::answer::{Answer, rounded};
+
+use super::common::{Bucket, Oracle, bucket};
 
 pub(super) fn cascade(buckets: &[Bucket]) -> Cascade {
     let mut rules = buckets.iter().map(Bucket::rule);
@@ -117,6 +120,7 @@ impl Fillings {
             },
             reset: rounded(rests.max().unwrap()),
             more: soonest(remaining + 1).map_or(BigInt::zero(), rounded),
+            ..Answer::default()
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use support::Random;
 use tollgate::{
     AnyRule, Cost, Quota, Timestamp,
     algorithm::{Algorithm, FixedWindow, Step},
@@ -115,17 +116,10 @@ fn a_spread_rule_gives_each_key_its_windows() {
 fn offsets_are_spread_evenly() {
     let spread = FixedWindow::per_hour(10).spread();
     let mut buckets = [0_u32; 16];
-    let mut digest = 0_u64;
+    let mut random = Random::new(0);
     for _ in 0..16_000 {
-        digest = digest.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        // Scrambled as in splitmix64.
-        let mixed = (digest ^ digest >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let offset = spread
-            .for_key(&|| mixed ^ mixed >> 31)
-            .unwrap()
-            .fixed_offset()
-            .unwrap();
+        let digest = random.next_u64();
+        let offset = spread.for_key(&|| digest).unwrap().fixed_offset().unwrap();
         assert!(offset < Duration::from_nanos(HOUR));
         buckets[(offset.as_nanos() as u64 / (HOUR / 16)) as usize] += 1;
     }

@@ -1,15 +1,15 @@
 //! The fixed window equals an oracle that keeps a list of all windows, and divides big integers.
 
-use std::time::Duration;
-
 use num_bigint::BigInt;
 use num_integer::Integer;
-use num_traits::Zero;
+use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
-    Charge, Cost, Decision, Timestamp,
+    Charge, Cost, Timestamp,
     algorithm::{Algorithm, Codec, Step},
 };
+
+use crate::answer::Answer;
 
 use super::{Setting, instants, settings};
 
@@ -25,15 +25,6 @@ struct Window {
 /// All windows of one key, whichever rules began them.
 #[derive(Default)]
 struct Oracle(Vec<Window>);
-
-#[derive(Debug, PartialEq)]
-struct Answer {
-    admitted: bool,
-    remaining: BigInt,
-    retry: Option<BigInt>,
-    reset: BigInt,
-    more: BigInt,
-}
 
 /// The start and the end of the window of a rule that holds an instant, where one begins at `anchor`.
 fn holding(at: &BigInt, length: u64, anchor: &BigInt) -> [BigInt; 2] {
@@ -82,7 +73,8 @@ impl Oracle {
         };
         Answer {
             admitted,
-            remaining: (BigInt::from(rule.limit) - &window.count).max(BigInt::zero()),
+            limit: rule.limit,
+            remaining: (rule.limit - &window.count).to_u64().unwrap_or(0),
             retry: if admitted {
                 Some(BigInt::zero())
             } else {
@@ -90,6 +82,7 @@ impl Oracle {
             },
             reset: wait.clone(),
             more: wait,
+            ..Answer::default()
         }
     }
 
@@ -141,20 +134,6 @@ impl Oracle {
             window.count = more;
             self.0.push(window);
         }
-    }
-}
-
-fn nanos(wait: Duration) -> BigInt {
-    BigInt::from(wait.as_nanos())
-}
-
-fn answer_of(decision: &Decision) -> Answer {
-    Answer {
-        admitted: decision.is_admitted(),
-        remaining: BigInt::from(decision.remaining().unwrap()),
-        retry: decision.retry_after().map(nanos),
-        reset: nanos(decision.reset_after()),
-        more: nanos(decision.more_after()),
     }
 }
 
@@ -273,14 +252,14 @@ proptest! {
                 let step = rule.step(&mut state, at, Cost::new(cost).unwrap());
                 let (answer, writes) = oracle.step(setting, now, cost);
                 let context = format!("cost {cost} at {now} of {rule}, {:?}", oracle.0);
-                prop_assert_eq!(answer_of(&step.decision()), answer, "{}", context);
+                prop_assert_eq!(Answer::of(&step.decision()), answer, "{}", context);
                 prop_assert_eq!(matches!(step, Step::Wrote(_)), writes, "{}", context);
                 prop_assert!(writes || state.to_bytes() == before, "{}", context);
                 open.extend(step.decision().take_charge());
             }
             for (rule, setting) in rules.iter().zip(&settings) {
                 let (look, expected) = (rule.look(state.as_ref(), at), oracle.look(setting, now));
-                prop_assert_eq!(answer_of(&look), expected, "{:?} at {}, by {}", state, now, rule);
+                prop_assert_eq!(Answer::of(&look), expected, "{:?} at {}, by {}", state, now, rule);
             }
             if let Some(state) = state {
                 // A window of no count is one that nobody needs.

@@ -7,19 +7,20 @@ use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
-    Cost, Decision, LeakyBucket, Quota, Timestamp, Verdict,
+    Cost, LeakyBucket, Quota, Timestamp,
     algorithm::{Algorithm, Step},
 };
 
-use crate::rate::{is_exact, rate};
+use support::rational::{is_exact, rate, whole};
+
+use crate::{
+    answer::{Answer, rounded},
+    timeline::{RequestCost, Wait},
+};
 
 type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 
 const DAY: u64 = 86_400_000_000_000;
-
-fn whole(number: u64) -> BigRational {
-    BigRational::from_integer(BigInt::from(number))
-}
 
 /// The numbers of a rule.
 #[derive(Clone, Copy, Debug)]
@@ -64,17 +65,6 @@ impl Setting {
 #[derive(Clone, Default, Debug)]
 struct Oracle(Option<(BigRational, u64)>);
 
-#[derive(PartialEq, Debug)]
-struct Answer {
-    /// `None` is a refusal. Waits are in whole nanoseconds, rounded up.
-    delay: Option<BigInt>,
-    remaining: u64,
-    /// `None` is never.
-    retry: Option<BigInt>,
-    reset: BigInt,
-    more: BigInt,
-}
-
 impl Oracle {
     fn backlog(&self, now: u64) -> (BigRational, u64) {
         let Some((backlog, at)) = &self.0 else {
@@ -87,7 +77,7 @@ impl Oracle {
 
     fn answer(&self, rule: &Setting, now: u64, delay: Option<BigInt>, cost: u64) -> Answer {
         let (backlog, at) = self.backlog(now);
-        let until = |lacking: BigRational| (whole(at - now) + lacking).ceil().to_integer();
+        let until = |lacking: BigRational| rounded(whole(at - now) + lacking);
         let room = (whole(rule.capacity()) - &backlog / rule.interval()).floor();
         let remaining = if rule.max_wait > 0 && backlog > whole(rule.max_wait) {
             0
@@ -95,6 +85,8 @@ impl Oracle {
             room.to_integer().to_u64().unwrap_or(0)
         };
         Answer {
+            admitted: delay.is_some(),
+            limit: rule.capacity(),
             retry: match &delay {
                 Some(_) => Some(BigInt::zero()),
                 None if cost > rule.capacity() => None,
@@ -110,8 +102,9 @@ impl Oracle {
             } else {
                 until(rule.excess(&backlog, remaining + 1))
             },
-            delay,
+            delay: delay.unwrap_or_default(),
             remaining,
+            ..Answer::default()
         }
     }
 
@@ -119,7 +112,7 @@ impl Oracle {
     fn delay(&self, rule: &Setting, now: u64, cost: u64) -> Option<BigInt> {
         let (backlog, _) = self.backlog(now);
         let passes = cost <= rule.capacity() && rule.excess(&backlog, cost) <= BigRational::zero();
-        passes.then(|| backlog.ceil().to_integer())
+        passes.then(|| rounded(backlog))
     }
 
     fn step(&mut self, rule: &Setting, now: u64, cost: u64) -> Answer {
@@ -133,42 +126,6 @@ impl Oracle {
 
     fn look(&self, rule: &Setting, now: u64) -> Answer {
         self.answer(rule, now, self.delay(rule, now, 1), 1)
-    }
-}
-
-/// A wait above what a `Duration` holds is cut to it.
-fn cut(answer: Answer) -> Answer {
-    let cut = |wait: BigInt| {
-        if &wait / 1_000_000_000 > BigInt::from(u64::MAX) {
-            BigInt::from(Duration::MAX.as_nanos())
-        } else {
-            wait
-        }
-    };
-    Answer {
-        delay: answer.delay.map(cut),
-        retry: answer.retry.map(cut),
-        reset: cut(answer.reset),
-        more: cut(answer.more),
-        ..answer
-    }
-}
-
-fn answer_of(decision: &Decision) -> Answer {
-    let nanos = |wait: Duration| BigInt::from(wait.as_nanos());
-    Answer {
-        delay: match decision.verdict() {
-            Verdict::Allow => Some(BigInt::zero()),
-            Verdict::Delay(delay) => {
-                assert!(!delay.is_zero());
-                Some(nanos(delay))
-            }
-            _ => None,
-        },
-        remaining: decision.remaining().unwrap(),
-        retry: decision.retry_after().map(nanos),
-        reset: nanos(decision.reset_after()),
-        more: nanos(decision.more_after()),
     }
 }
 
@@ -225,39 +182,10 @@ enum Op {
     Back(u64),
 }
 
-#[derive(Clone, Debug)]
-enum Wait {
-    None,
-    Nanos(u64),
-    /// As long as the last refusal said, and a nanosecond less or more.
-    Told(i64),
-}
-
-#[derive(Clone, Debug)]
-enum RequestCost {
-    Units(u64),
-    /// What remained last, and so much more.
-    Remaining(u64),
-}
-
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let wait = || {
-        prop_oneof![
-            3 => Just(Wait::None),
-            2 => (0..3_000_000_000_u64).prop_map(Wait::Nanos),
-            1 => (0..2_u64).prop_map(Wait::Nanos),
-            1 => (0..200 * 365 * DAY).prop_map(Wait::Nanos),
-            3 => (-1..=1_i64).prop_map(Wait::Told),
-        ]
-    };
-    let cost = prop_oneof![
-        5 => (1..5_u64).prop_map(RequestCost::Units),
-        2 => (0..2_u64).prop_map(RequestCost::Remaining),
-        1 => (1..=u64::MAX).prop_map(RequestCost::Units),
-    ];
     let op = prop_oneof![
-        8 => (wait(), cost).prop_map(|(wait, cost)| Op::Spend { wait, cost }),
-        2 => wait().prop_map(Op::Look),
+        8 => (Wait::any(), RequestCost::any()).prop_map(|(wait, cost)| Op::Spend { wait, cost }),
+        2 => Wait::any().prop_map(Op::Look),
         1 => (0..5_000_000_000_u64).prop_map(Op::Back),
     ];
     prop::collection::vec(op, 1..60)
@@ -271,32 +199,24 @@ proptest! {
         let rule = setting.rule();
         let mut state: Option<LeakyBucketState> = None;
         let mut oracle = Oracle::default();
-        let (mut now, mut told, mut remaining) = (start, 0_u64, 0_u64);
+        let (mut now, mut retry, mut remaining) = (start, 0, 0);
         for op in ops {
-            let waits = |now: u64, wait: &Wait| match *wait {
-                Wait::None => now,
-                Wait::Nanos(nanos) => now.saturating_add(nanos).min(i64::MAX as u64),
-                Wait::Told(more) => now.saturating_add(told).saturating_add_signed(more).min(i64::MAX as u64),
-            };
             let decision = match op {
                 Op::Spend { wait, cost } => {
-                    now = waits(now, &wait);
-                    let cost = match cost {
-                        RequestCost::Units(units) => units,
-                        RequestCost::Remaining(more) => (remaining + more).max(1),
-                    };
+                    now = wait.after(now, retry);
+                    let cost = cost.units(remaining);
                     let before = state.clone();
                     let step = rule.step(&mut state, Timestamp::from_nanos(now), Cost::new(cost).unwrap());
                     let decision = step.decision();
-                    prop_assert_eq!(answer_of(&decision), cut(oracle.step(&setting, now, cost)));
+                    prop_assert_eq!(Answer::of(&decision), oracle.step(&setting, now, cost));
                     prop_assert_eq!(matches!(step, Step::Kept(_)), before == state);
                     prop_assert_eq!(decision.is_admitted(), before != state);
                     decision
                 }
                 Op::Look(wait) => {
-                    now = waits(now, &wait);
+                    now = wait.after(now, retry);
                     let look = rule.look(state.as_ref(), Timestamp::from_nanos(now));
-                    prop_assert_eq!(answer_of(&look), cut(oracle.look(&setting, now)));
+                    prop_assert_eq!(Answer::of(&look), oracle.look(&setting, now));
                     look
                 }
                 Op::Back(nanos) => {
@@ -305,8 +225,8 @@ proptest! {
                 }
             };
             remaining = decision.remaining().unwrap();
-            let retry = decision.retry_after().filter(|wait| !wait.is_zero());
-            told = retry.map_or(told, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+            let wait = decision.retry_after().filter(|wait| !wait.is_zero());
+            retry = wait.map_or(retry, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
@@ -319,20 +239,20 @@ proptest! {
         let (start, mut state, mut oracle) = (1_800_000_000_000_000_000, None, Oracle::default());
         for spent in spent {
             let decision = old.rule().step(&mut state, Timestamp::from_nanos(start), Cost::new(spent).unwrap());
-            prop_assert_eq!(answer_of(&decision.decision()), cut(oracle.step(&old, start, spent)));
+            prop_assert_eq!(Answer::of(&decision.decision()), oracle.step(&old, start, spent));
         }
         let now = start + gap;
         let ours = new.rule().look(state.as_ref(), Timestamp::from_nanos(now));
-        let least = cut(oracle.look(&new, now));
+        let least = oracle.look(&new, now);
         if let Some((backlog, _)) = &mut oracle.0 {
             *backlog += rate(new.amount, new.period, new.capacity()).unit;
         }
-        let exact = cut(oracle.look(&new, now));
-        let ours = answer_of(&ours);
+        let exact = oracle.look(&new, now);
+        let ours = Answer::of(&ours);
         prop_assert!(ours.remaining <= least.remaining && ours.remaining >= exact.remaining);
         prop_assert!(least.reset <= ours.reset && ours.reset <= exact.reset);
-        if let (Some(ours), Some(least), Some(exact)) = (ours.delay, least.delay, exact.delay) {
-            prop_assert!(least <= ours && ours <= exact);
+        if ours.admitted && least.admitted && exact.admitted {
+            prop_assert!(least.delay <= ours.delay && ours.delay <= exact.delay);
         }
     }
 }

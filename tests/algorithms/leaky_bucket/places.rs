@@ -11,17 +11,13 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
 };
 
-use crate::rate::rate;
+use support::rational::{rate, whole};
 
 use super::{SECOND, at, bucket, delay, step};
 
 type LeakyBucketState = <LeakyBucket as Algorithm>::State;
 
 const BEGIN: u64 = 1_800_000_000 * SECOND;
-
-fn whole(number: u64) -> BigRational {
-    BigRational::from_integer(BigInt::from(number))
-}
 
 fn interval(rule: &LeakyBucket) -> BigRational {
     let quota = rule.quota();

@@ -1,14 +1,14 @@
 //! The sliding log equals an oracle that keeps a list of all units, and adds them up.
 
-use std::time::Duration;
-
 use num_bigint::BigInt;
-use num_traits::Zero;
+use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{
-    Charge, Cost, Decision, Timestamp,
+    Charge, Cost, Timestamp,
     algorithm::{Algorithm, SlidingLog},
 };
+
+use crate::answer::Answer;
 
 use super::{MINUTE, SECOND, entries, rule};
 
@@ -16,15 +16,6 @@ use super::{MINUTE, SECOND, entries, rule};
 #[derive(Default)]
 struct Oracle {
     calls: Vec<(u64, BigInt)>,
-}
-
-#[derive(Debug, PartialEq)]
-struct Answer {
-    admitted: bool,
-    remaining: BigInt,
-    retry: Option<BigInt>,
-    reset: BigInt,
-    more: BigInt,
 }
 
 /// Limit and length.
@@ -89,7 +80,9 @@ impl Oracle {
             more: self
                 .until(setting, now, &(&remaining + 1))
                 .unwrap_or_default(),
-            remaining,
+            limit,
+            remaining: remaining.to_u64().unwrap(),
+            ..Answer::default()
         }
     }
 
@@ -143,20 +136,6 @@ impl Oracle {
             }
         }
         self.calls.push((entered, -less));
-    }
-}
-
-fn nanos(wait: Duration) -> BigInt {
-    BigInt::from(wait.as_nanos())
-}
-
-fn answer_of(decision: &Decision) -> Answer {
-    Answer {
-        admitted: decision.is_admitted(),
-        remaining: BigInt::from(decision.remaining().unwrap()),
-        retry: decision.retry_after().map(nanos),
-        reset: nanos(decision.reset_after()),
-        more: nanos(decision.more_after()),
     }
 }
 
@@ -253,11 +232,11 @@ proptest! {
             let at = Timestamp::from_nanos(now);
             if let Some(cost) = cost {
                 let decision = rule.step(&mut state, at, Cost::new(cost).unwrap()).decision();
-                prop_assert_eq!(answer_of(&decision), oracle.step(setting(&rule), now, cost), "cost {} at {}", cost, now);
+                prop_assert_eq!(Answer::of(&decision), oracle.step(setting(&rule), now, cost), "cost {} at {}", cost, now);
                 open.extend({ decision }.take_charge());
                 retry = decision.retry_after().map_or(0, |wait| wait.as_nanos() as u64);
             }
-            let look = answer_of(&rule.look(state.as_ref(), at));
+            let look = Answer::of(&rule.look(state.as_ref(), at));
             prop_assert_eq!(look, oracle.look(setting(&rule), now), "{:?} at {}", state, now);
             prop_assert!(state.as_ref().is_none_or(|log| entries(log) <= most), "{:?}", state);
         }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
-use tollgate::{Decision, Quota, SlidingWindow};
+use tollgate::{Quota, SlidingWindow};
+
+use crate::answer::Answer;
 
 /// The numbers of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,29 +59,6 @@ struct Known {
 #[derive(Clone, Default, Debug)]
 pub(super) struct Oracle {
     known: Option<Known>,
-}
-
-#[derive(PartialEq, Debug)]
-pub(super) struct Answer {
-    pub(super) admitted: bool,
-    pub(super) remaining: u64,
-    /// `None` is never. All in whole nanoseconds, rounded up.
-    pub(super) retry: Option<BigInt>,
-    pub(super) reset: BigInt,
-    pub(super) more: BigInt,
-}
-
-impl Answer {
-    pub(super) fn of(decision: &Decision) -> Self {
-        let nanos = |wait: std::time::Duration| BigInt::from(wait.as_nanos());
-        Self {
-            admitted: decision.is_admitted(),
-            remaining: decision.remaining().unwrap(),
-            retry: decision.retry_after().map(nanos),
-            reset: nanos(decision.reset_after()),
-            more: nanos(decision.more_after()),
-        }
-    }
 }
 
 impl Known {
@@ -184,6 +163,7 @@ impl View {
         let zero = BigInt::zero();
         Answer {
             admitted,
+            limit: self.rule.amount,
             remaining,
             retry: if admitted {
                 Some(zero.clone())
@@ -200,6 +180,7 @@ impl View {
             } else {
                 self.wait(|at| self.passes(at, remaining + 1))
             },
+            ..Answer::default()
         }
     }
 }

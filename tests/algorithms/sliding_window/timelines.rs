@@ -2,8 +2,10 @@
 
 use tollgate::{Charge, algorithm::Step};
 
+use crate::answer::Answer;
+
 use super::{
-    oracle::{Answer, Oracle, Setting},
+    oracle::{Oracle, Setting},
     *,
 };
 

@@ -1,5 +1,7 @@
 //! What the documentation promises to pass at most, and that it may.
 
+use support::Random;
+
 use super::*;
 
 /// The most units within `window` nanoseconds, of calls in the order of time.
@@ -96,14 +98,10 @@ fn twice_the_amount_less_one_passes_whatever_the_slices() {
 fn more_slices_cut_the_mean_error() {
     let errors = [1, 4, 60].map(|slices| {
         let (rule, mut state) = (SlidingWindow::per_minute(1_000_000).slices(slices), None);
-        let (mut random, mut calls, mut now, mut error) = (1_u64, Vec::new(), 0, 0);
+        let (mut random, mut calls, mut now, mut error) = (Random::new(1), Vec::new(), 0, 0);
         for _ in 0..3000 {
-            // The multiplier of L'Ecuyer, "Tables of Linear Congruential Generators", 1999.
-            random = random
-                .wrapping_mul(2_862_933_555_777_941_757)
-                .wrapping_add(1);
-            now += (random >> 33) % SECOND;
-            let units = 1 + (random >> 20) % 100;
+            now += random.below(SECOND);
+            let units = 1 + random.below(100);
             spend(&rule, &mut state, now, units);
             calls.push((now, units));
             let inside = calls.iter().rev().take_while(|(at, _)| now - at < MINUTE);

@@ -91,7 +91,7 @@ impl Flawed {
             if decision.is_admitted() {
                 let state = self.recall(&self.place(&ask.policy, &ask.key, &ask.rule), &ask.rule);
                 let rule = self.own(&ask.rule, &ask.key);
-                *decision = self.told(rule.look(state.as_ref(), self.now()));
+                *decision = self.report(rule.look(state.as_ref(), self.now()));
             }
         }
     }
@@ -160,11 +160,11 @@ impl Flawed {
             Flaw::OversizeClears if decision.retry_after().is_none() => *state = None,
             _ => {}
         }
-        self.told(decision)
+        self.report(decision)
     }
 
-    /// What a flaw makes of an answer.
-    pub(super) fn told(&self, decision: Decision) -> Decision {
+    /// Returns the answer as a store with this flaw gives it.
+    pub(super) fn report(&self, decision: Decision) -> Decision {
         let retry = |change: fn(Duration) -> Duration| {
             decision.with_retry_after(decision.retry_after().map(change))
         };

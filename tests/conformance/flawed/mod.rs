@@ -249,7 +249,7 @@ impl Store<AnyRule> for Flawed {
             if self.has(Flaw::LookIsStale) {
                 state = None;
             }
-            self.told(rule.look(state.as_ref(), self.now()))
+            self.report(rule.look(state.as_ref(), self.now()))
         };
         Check::Ready(Ok(owned(asks).into_iter().map(look).collect()))
     }

@@ -9,15 +9,16 @@ use super::{
     },
 };
 
-/// As splitmix64.
-pub(super) struct Random(pub(super) u64);
+/// Draws values.
+pub(super) struct Random(support::Random);
 
 impl Random {
-    pub(super) fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % most
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(support::Random::new(seed))
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0.below(end)
     }
 
     /// A number, mostly as it could stand in a state at `now`, in microseconds.
@@ -126,7 +127,7 @@ async fn whatever_lies_there_opens_no_gate() {
         } else {
             fresh.remaining().unwrap() + 1
         };
-        let mut random = Random(kinds[0] as u64);
+        let mut random = Random::new(kinds[0] as u64);
         let (mut admitted, mut healed) = (0, 0);
         for n in 0..600 {
             let now = fresh.at().as_nanos() as i64 / 1000;

@@ -71,7 +71,7 @@ async fn a_settlement_on_whatever_lies_there_fails_nobody() {
         let place = Place::of(text).await;
         let bytes = place.bytes();
         let state = Value::take(&mut &bytes[..]);
-        let (mut random, mut written) = (Random(3), 0);
+        let (mut random, mut written) = (Random::new(3), 0);
         for (what, value) in misshapen(state.items()) {
             for form in [Form::Short, Form::Wide] {
                 let context = format!("{what} in {state:?}");

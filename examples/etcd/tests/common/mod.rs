@@ -2,12 +2,10 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "items of a test module")]
 
-#[path = "../../../../tests/servers/mod.rs"]
-pub mod servers;
-
 use std::{sync::LazyLock, time::Duration};
 
 use etcd_client::{Client, ConnectOptions, GetOptions};
+pub use support::servers;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},

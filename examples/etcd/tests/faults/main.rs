@@ -4,11 +4,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../../../tests/crowd/mod.rs"]
+#[path = "../../../../tests/common/crowd.rs"]
 mod crowd;
 
 mod callers;
 mod members;
 mod server;
-
-use common::servers;

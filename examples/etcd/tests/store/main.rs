@@ -8,6 +8,4 @@ mod common;
 mod conformance;
 mod exact;
 mod swap;
-#[path = "../../../../tests/common/value.rs"]
-mod value;
 mod values;

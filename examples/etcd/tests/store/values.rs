@@ -1,6 +1,7 @@
 //! What lies under a key, and what should not.
 
 use etcd_client::{GetOptions, PutOptions};
+use support::value::{states, value_of};
 use tollgate::{
     AnyRule, Cost, Timestamp,
     algorithm::{Algorithm, Codec},
@@ -9,10 +10,7 @@ use tollgate::{
     time::{Clock, SystemClock},
 };
 
-use crate::{
-    common::{acquire, admitted, at_once, client, keys, look, node, policy, servers, why},
-    value::{states, value_of},
-};
+use crate::common::{acquire, admitted, at_once, client, keys, look, node, policy, servers, why};
 
 /// The one key that there is.
 async fn name(server: &servers::Etcd) -> String {

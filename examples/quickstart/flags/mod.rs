@@ -1,0 +1,214 @@
+//! The command line, read by hand. Nothing here is needed to use the crate.
+
+mod key;
+mod store;
+
+use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
+
+use tollgate::{AnyRule, Quota, respond::Headers};
+
+pub(crate) use self::{
+    key::ClientKey,
+    store::{OnStoreError, Place},
+};
+
+pub(crate) const HELP: &str = "\
+An axum server behind a rate limit.
+
+Usage: cargo run --features axum --example quickstart -- [FLAG]...
+
+  --listen ADDR    address and port, 0 picks one  [127.0.0.1:3000]
+  --rule RULE      how much is allowed            [token-bucket 5/10s burst=5]
+  --key KEY        to whom                        [peer]
+                     peer                  each client address
+                     global                everybody together
+                     header:NAME           each value of a header
+                     forwarded-for:CIDR[,CIDR]
+                                           each client that trusted proxies name
+  --headers SHAPE  which headers are sent         [draft]
+                     draft, draft-07, draft-06, legacy, legacy-delta, none
+  --store STORE    where it is remembered         [memory]
+                     memory, or shared by all who name the same server:
+                     redis://HOST:PORT      built with the feature `redis`; also
+                                            redis-cluster://HOST,HOST and
+                                            redis-sentinel://HOST,HOST/NAME,
+                                            each rediss… with `redis-tls`
+                     memcached://HOST:PORT  … with `memcached`; windows are
+                                            counted, others compare and swap
+  --on-store-error WAY
+                   requests that it cannot decide [open]
+                     open    pass
+                     closed  are answered with 503
+                     local   are decided here, under a share of the limit
+                   where open or local is given, it starts also while the
+                   store is gone, with a warning; else it says so and ends
+  --nodes N        how many servers share the limit: the share of `local`
+                   is an Nth of it                [1]
+  --store-timeout TIME
+                   how long the store may take    [100ms]
+  --remember-refusals
+                   a refused client is refused here until it may retry,
+                   also while the store is gone
+  --demo           sends itself requests, shows what happens, and ends
+  --help           shows this
+
+Exit status: 0, 1 if it could not serve or the demo saw a broken promise,
+2 for a wrong flag.
+";
+
+/// The task that the command line names.
+pub(crate) enum Command {
+    Help,
+    Serve(Args),
+    Demo(Args),
+}
+
+/// The settings of the server.
+pub(crate) struct Args {
+    pub(crate) listen: SocketAddr,
+    pub(crate) rule: AnyRule,
+    pub(crate) key: ClientKey,
+    pub(crate) headers: Headers,
+    pub(crate) store: Place,
+    pub(crate) on_store_error: OnStoreError,
+    /// `open` or `local` was given: then the program starts also while the store is gone.
+    pub(crate) starts_without: bool,
+    pub(crate) nodes: u64,
+    pub(crate) store_timeout: Duration,
+    pub(crate) remember_refusals: bool,
+}
+
+impl Command {
+    /// Reads the arguments after the program's name, or returns a sentence that says what is wrong with them.
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
+        let (mut store, mut on_store_error, mut nodes, mut store_timeout) =
+            (None, None, None, None);
+        let (mut demo, mut remember_refusals) = (false, false);
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            let arg = text(arg)?;
+            let (flag, value) = match arg.split_once('=') {
+                Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+                _ => (arg.as_str(), None),
+            };
+            match (flag, &value) {
+                ("--help" | "-h", None) => return Ok(Self::Help),
+                ("--demo", None) => demo = true,
+                ("--remember-refusals", None) => remember_refusals = true,
+                ("--demo" | "--help" | "--remember-refusals", Some(_)) => {
+                    return Err(format!("{flag} takes no value"));
+                }
+                (
+                    "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error"
+                    | "--nodes" | "--store-timeout",
+                    _,
+                ) => {
+                    let value = match value {
+                        Some(value) => value,
+                        None => text(args.next().ok_or_else(|| {
+                            format!("{flag} needs a value after it; --help shows examples")
+                        })?)?,
+                    };
+                    match flag {
+                        "--listen" => set(&mut listen, flag, address(&value)?)?,
+                        "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
+                        "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
+                        "--store" => set(&mut store, flag, parsed(flag, &value)?)?,
+                        "--on-store-error" => {
+                            set(&mut on_store_error, flag, parsed(flag, &value)?)?;
+                        }
+                        "--nodes" => set(&mut nodes, flag, count(&value)?)?,
+                        "--store-timeout" => set(&mut store_timeout, flag, time(&value)?)?,
+                        _ => set(&mut headers, flag, parsed(flag, &value)?)?,
+                    }
+                }
+                _ => {
+                    return Err(format!(
+                        "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --store, \
+                         --on-store-error, --nodes, --store-timeout, --remember-refusals, --demo or --help"
+                    ));
+                }
+            }
+        }
+        // The demo is its own client: any free port does.
+        let listen = listen.unwrap_or(SocketAddr::from((
+            [127, 0, 0, 1],
+            if demo { 0 } else { 3000 },
+        )));
+        let args = Args {
+            listen,
+            rule: or_default(rule, "--rule", "token-bucket 5/10s burst=5")?,
+            key: or_default(key, "--key", "peer")?,
+            headers: or_default(headers, "--headers", "draft")?,
+            store: or_default(store, "--store", "memory")?,
+            starts_without: matches!(
+                on_store_error,
+                Some(OnStoreError::Open | OnStoreError::Local)
+            ),
+            on_store_error: or_default(on_store_error, "--on-store-error", "open")?,
+            nodes: nodes.unwrap_or(1),
+            store_timeout: store_timeout.unwrap_or(Duration::from_millis(100)),
+            remember_refusals,
+        };
+        Ok(if demo {
+            Self::Demo(args)
+        } else {
+            Self::Serve(args)
+        })
+    }
+}
+
+fn text(arg: OsString) -> Result<String, String> {
+    arg.into_string()
+        .map_err(|arg| format!("the argument {arg:?} is not UTF-8: expected plain text"))
+}
+
+fn set<T>(slot: &mut Option<T>, flag: &str, value: T) -> Result<(), String> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "{flag} is given twice: expected it once; take one out"
+        )),
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(flag: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|error| format!("{flag} \"{value}\": {error}"))
+}
+
+fn or_default<T: FromStr<Err: Display>>(
+    value: Option<T>,
+    flag: &str,
+    default: &str,
+) -> Result<T, String> {
+    value.map_or_else(|| parsed(flag, default), Ok)
+}
+
+fn address(value: &str) -> Result<SocketAddr, String> {
+    value.parse().map_err(|_| {
+        format!(
+            "--listen \"{value}\": expected an address and a port, as in `127.0.0.1:3000` or \
+             `[::1]:0`; host names are not looked up"
+        )
+    })
+}
+
+fn count(value: &str) -> Result<u64, String> {
+    let count = value.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| {
+        format!(
+            "--nodes \"{value}\": expected a whole number of servers from 1 on, as in --nodes 2"
+        )
+    })
+}
+
+/// A time as rules write it, like a quota's period.
+fn time(value: &str) -> Result<Duration, String> {
+    let quota = format!("1/{value}").parse::<Quota>();
+    quota.map(|quota| quota.period()).map_err(|_| {
+        format!("--store-timeout \"{value}\": expected a time above zero, as in `100ms` or `2s`")
+    })
+}

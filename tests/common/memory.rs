@@ -1,0 +1,206 @@
+//! A compare-and-swap store in memory, with faults on demand.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use support::Random;
+use tollgate::{
+    Timestamp,
+    algorithm::{Algorithm, Codec},
+    store::{CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
+    time::{Clock, ManualClock},
+};
+
+/// A version, a value, and its expiry.
+pub(crate) type Entry = (u64, Vec<u8>, Timestamp);
+
+/// The behaviour of the store, beyond keeping values.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ways {
+    /// Tells the version that a swap has written.
+    pub(crate) versions: bool,
+    /// Tells what a lost swap found.
+    pub(crate) found: bool,
+    /// Tells its clock.
+    pub(crate) time: bool,
+    /// Each answer takes so long, of tokio's time; `None` is at once, without giving way.
+    pub(crate) delay: Option<Duration>,
+    /// Each answer lets other tasks run first.
+    pub(crate) gives_way: bool,
+    /// One swap in so many loses against another node that writes the same; 0 is none.
+    pub(crate) loses: u64,
+    /// One operation in so many fails, half of the swaps among them after they took place; 0 is none.
+    pub(crate) fails: u64,
+}
+
+/// Clones are nodes: they share what is kept and count for themselves.
+pub(crate) struct Memory {
+    entries: Arc<Mutex<HashMap<Vec<u8>, Entry>>>,
+    versions: Arc<AtomicU64>,
+    pub(crate) clock: ManualClock,
+    pub(crate) ways: Ways,
+    random: Mutex<Random>,
+    pub(crate) is_down: Arc<AtomicBool>,
+    pub(crate) is_silent: Arc<AtomicBool>,
+    /// Every swap loses, as if others were always faster.
+    pub(crate) always_loses: Arc<AtomicBool>,
+}
+
+impl Memory {
+    pub(crate) fn new(clock: ManualClock, ways: Ways) -> Self {
+        Self {
+            entries: Arc::default(),
+            versions: Arc::default(),
+            clock,
+            ways,
+            random: Mutex::new(Random::new(7)),
+            is_down: Arc::default(),
+            is_silent: Arc::default(),
+            always_loses: Arc::default(),
+        }
+    }
+
+    /// Another node of the same store.
+    pub(crate) fn node(&self, seed: u64) -> Self {
+        Self {
+            entries: Arc::clone(&self.entries),
+            versions: Arc::clone(&self.versions),
+            clock: self.clock.clone(),
+            ways: self.ways,
+            random: Mutex::new(Random::new(seed)),
+            is_down: Arc::clone(&self.is_down),
+            is_silent: Arc::clone(&self.is_silent),
+            always_loses: Arc::clone(&self.always_loses),
+        }
+    }
+
+    /// The keys that are there.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        self.entries.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// The value under a key, also after its time.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
+        self.entries.lock().unwrap().get(key).cloned()
+    }
+
+    /// Writes, as another program would.
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) {
+        let entry = (self.version(), value.to_vec(), Timestamp::MAX);
+        self.entries.lock().unwrap().insert(key.to_vec(), entry);
+    }
+
+    fn version(&self) -> u64 {
+        self.versions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn draw(&self, end: u64) -> u64 {
+        self.random.lock().unwrap().below(end)
+    }
+
+    fn once_in(&self, times: u64) -> bool {
+        self.random.lock().unwrap().once_in(times)
+    }
+
+    async fn pass(&self) -> Result<(), Error> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("down"));
+        }
+        if self.is_silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.ways.gives_way {
+            tokio::task::yield_now().await;
+        }
+        if let Some(delay) = self.ways.delay {
+            tokio::time::sleep(delay).await;
+        }
+        Ok(())
+    }
+
+    fn load_now(&self, entries: &mut HashMap<Vec<u8>, Entry>, key: &[u8]) -> Loaded<u64> {
+        let now = self.clock.now();
+        // What has expired is gone, also when the clock steps back then.
+        if entries.get(key).is_some_and(|(.., until)| *until <= now) {
+            entries.remove(key);
+        }
+        let entry = entries.get(key);
+        Loaded {
+            value: entry.map(|(version, value, _)| (*version, value.clone())),
+            now: self.ways.time.then_some(now),
+        }
+    }
+
+    fn swap_now(&self, key: &[u8], swap: Swap<'_, u64>) -> Swapped<u64> {
+        assert!(
+            swap.value.is_some() || swap.expected.is_some(),
+            "nothing to remove"
+        );
+        assert!(
+            swap.value.is_none() || !swap.keep.is_zero(),
+            "a value that is kept for no time"
+        );
+        let mut entries = self.entries.lock().unwrap();
+        let loaded = self.load_now(&mut entries, key);
+        let there = loaded.value.as_ref().map(|(version, _)| version);
+        if there != swap.expected || self.always_loses.load(Ordering::Relaxed) {
+            return Swapped::Lost(self.ways.found.then_some(loaded));
+        }
+        let version = self.version();
+        match swap.value {
+            Some(value) => {
+                let until = self.clock.now().saturating_add(swap.keep);
+                entries.insert(key.to_vec(), (version, value.to_vec(), until));
+            }
+            None => {
+                entries.remove(key);
+            }
+        }
+        Swapped::Done(self.ways.versions.then_some(version))
+    }
+}
+
+impl CompareAndSwap for Memory {
+    type Version = u64;
+
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+        self.pass().await?;
+        if self.once_in(self.ways.fails) {
+            return Err(Error::unavailable("a load that fails"));
+        }
+        Ok(self.load_now(&mut self.entries.lock().unwrap(), key))
+    }
+
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+        self.pass().await?;
+        if self.once_in(self.ways.fails) {
+            if self.draw(2) == 0 {
+                self.swap_now(key, swap);
+            }
+            return Err(Error::unavailable("a swap that fails"));
+        }
+        if self.once_in(self.ways.loses) {
+            let mut entries = self.entries.lock().unwrap();
+            if let Some((version, ..)) = entries.get_mut(key) {
+                *version = self.version();
+            }
+            return Ok(Swapped::Lost(None));
+        }
+        Ok(self.swap_now(key, swap))
+    }
+}
+
+/// A driver that decides by the clock of the store, and whose back-off is the same each time.
+pub(crate) fn driver<Rule>(memory: Memory) -> Optimistic<Memory, Rule, ManualClock>
+where
+    Rule: Algorithm<State: Codec>,
+{
+    let clock = memory.clock.clone();
+    OptimisticBuilder::new(memory).clock(clock).seed(1).build()
+}

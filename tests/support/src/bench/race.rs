@@ -1,0 +1,182 @@
+//! Contenders that take turns (A B C, B C A, …): each round gives one ratio per peer.
+
+use std::env;
+
+use super::Cost;
+
+/// The extent of a run.
+pub struct Mode {
+    /// `cargo bench`; otherwise a smoke test that only shows that everything runs.
+    pub full: bool,
+    filters: Vec<String>,
+}
+
+impl Mode {
+    /// `cargo bench -- NAME…` runs the races whose names contain one of the words; `--test`,
+    /// or the lack of `--bench`, runs everything once and briefly.
+    pub fn from_args() -> Self {
+        let args: Vec<String> = env::args().skip(1).collect();
+        let has = |flag: &str| args.iter().any(|arg| arg == flag);
+        Self {
+            full: has("--bench") && !has("--test"),
+            filters: args
+                .iter()
+                .filter(|arg| !arg.starts_with("--"))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    pub fn runs(&self, race: &str) -> bool {
+        self.filters.is_empty()
+            || self
+                .filters
+                .iter()
+                .any(|filter| race.contains(filter.as_str()))
+    }
+
+    pub fn pick<T>(&self, full: T, brief: T) -> T {
+        if self.full { full } else { brief }
+    }
+}
+
+/// Takes a turn in round `n`, and tells what an operation cost.
+type Turn<'a> = Box<dyn FnMut(usize) -> Cost + 'a>;
+
+/// A contender in a race.
+pub struct Contender<'a> {
+    pub name: &'static str,
+    /// Heap allocations of one operation on a known key.
+    pub allocations: f64,
+    pub turn: Turn<'a>,
+}
+
+/// The meaning of a ratio.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Reads {
+    /// Our operations per second over the peer's: more is better.
+    Rate,
+    /// Our time over the peer's, each above the time of the bare call: less is better.
+    TimeAboveBare,
+    /// Our time over the peer's: less is better.
+    Time,
+}
+
+/// The first contender is ours, the others are its peers; a bare call may stand in front.
+pub struct Race<'a> {
+    pub name: &'static str,
+    pub bare: Option<Contender<'a>>,
+    pub contenders: Vec<Contender<'a>>,
+    /// The aims, by the name of the peer.
+    pub targets: &'static [(&'static str, &'static str)],
+}
+
+/// Rows of results, to be pasted.
+pub struct Table {
+    reads: Reads,
+    rows: Vec<String>,
+}
+
+impl Table {
+    pub fn new(reads: Reads) -> Self {
+        Self {
+            reads,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Lets the contenders run against each other, and notes how it went.
+    pub fn race(&mut self, mode: &Mode, rounds: usize, race: Race<'_>) {
+        let Race {
+            name,
+            bare,
+            contenders,
+            targets,
+        } = race;
+        let first = usize::from(bare.is_some());
+        let mut all: Vec<_> = bare.into_iter().chain(contenders).collect();
+        let count = all.len();
+        let mut costs = vec![Vec::with_capacity(rounds); count];
+        // The first round warms up and is not counted.
+        let (warm_up, rounds) = if mode.full { (1, rounds) } else { (0, 1) };
+        for round in 0..warm_up + rounds {
+            for turn in 0..count {
+                let who = (round + turn) % count;
+                let cost = (all[who].turn)(round);
+                if round >= warm_up {
+                    costs[who].push(cost);
+                }
+            }
+        }
+        let above = |who: usize, of: fn(&Cost) -> f64| -> Vec<f64> {
+            let bare = |round: usize| {
+                if first == 1 {
+                    of(&costs[0][round])
+                } else {
+                    0.0
+                }
+            };
+            (0..rounds)
+                .map(|round| of(&costs[who][round]) - bare(round))
+                .collect()
+        };
+        for peer in first + 1..count {
+            let ratios = |of: fn(&Cost) -> f64| {
+                let pairs = above(first, of).into_iter().zip(above(peer, of));
+                spread(pairs.map(|(ours, theirs)| match self.reads {
+                    Reads::Rate => theirs / ours,
+                    Reads::TimeAboveBare | Reads::Time => ours / theirs,
+                }))
+            };
+            let [low, wall, high] = ratios(|cost| cost.wall);
+            let [_, cpu, _] = ratios(|cost| cost.cpu);
+            let nanos = |who| spread(above(who, |cost| cost.wall).into_iter())[1];
+            let them = &all[peer];
+            let target = targets.iter().find(|(name, _)| *name == them.name);
+            let target = target.map_or("–", |(_, target)| target);
+            let row = format!(
+                "| {name} | {} | **{wall:.2}** ({low:.2}–{high:.2}) | {cpu:.2} | {target} | {:.0} : {:.0} | {} : {} |",
+                them.name,
+                nanos(first),
+                nanos(peer),
+                all[first].allocations,
+                them.allocations,
+            );
+            if mode.full {
+                eprintln!("{row}");
+                self.rows.push(row);
+            }
+        }
+    }
+
+    /// Prints all rows as a table in Markdown.
+    pub fn print(&self, mode: &Mode, rounds: usize) {
+        if !mode.full {
+            println!("smoke test: all contenders decide as they should; nothing was measured");
+            return;
+        }
+        let what = match self.reads {
+            Reads::Rate => "decisions per second, ours over theirs: more is better",
+            Reads::TimeAboveBare => "time above the bare call, ours over theirs: less is better",
+            Reads::Time => "time, ours over theirs: less is better",
+        };
+        println!("\nRatios of {what}. Median of {rounds} rounds (least–greatest), by the wall;");
+        println!(
+            "then by processor time. Nanoseconds and allocations per request: ours : theirs.\n"
+        );
+        println!("| | against | ratio | by cpu | aim | ns | allocations |");
+        println!("|---|---|---|---|---|---|---|");
+        self.rows.iter().for_each(|row| println!("{row}"));
+    }
+}
+
+/// Least, median, greatest.
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    [
+        values[0],
+        values[values.len() / 2],
+        values[values.len() - 1],
+    ]
+}

@@ -1,0 +1,64 @@
+//! A global allocator that counts allocations and bytes per thread.
+// `GlobalAlloc` is an unsafe trait: there is no other way to see allocations.
+#![allow(unsafe_code)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+/// Counts by thread, so that tests beside each other do not count each other's.
+pub struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The allocations of `work` on this thread; a reallocation is one too.
+pub fn allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
+    let before = ALLOCATIONS.get();
+    let result = work();
+    (ALLOCATIONS.get() - before, result)
+}
+
+/// The bytes that this thread holds after `work` beyond those before.
+pub fn bytes_kept<T>(work: impl FnOnce() -> T) -> (i64, T) {
+    let before = BYTES.get();
+    let result = work();
+    (BYTES.get() - before, result)
+}
+
+fn count(allocations: u64, bytes: i64) {
+    // Constants without a destructor: never gone while a thread still allocates.
+    ALLOCATIONS.set(ALLOCATIONS.get() + allocations);
+    BYTES.set(BYTES.get() + bytes);
+}
+
+// SAFETY: every call goes to `System` with the caller's own arguments, so each contract is the
+// one the caller upholds. Counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(1, size as i64 - layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count(0, -(layout.size() as i64));
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}

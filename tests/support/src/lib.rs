@@ -1,0 +1,26 @@
+//! Shared parts of the tests and benchmarks that do not depend on the crate under test.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bench` | contenders that take turns, and their times |
+//! | `counting` | a global allocator that counts allocations and bytes per thread |
+//! | `random` | seeded random numbers |
+//! | `rational` | fractions of big integers, and the rounded rate of a bucket (feature `rational`) |
+//! | `servers` | real servers, started for a test and stopped with their handles (feature `servers`) |
+//! | `value` | the layout of states in a compare-and-swap store |
+//!
+//! What depends on the crate (fake stores, a small algorithm, lists of rules) is in `tests/common/`, and is compiled into
+//! each test that needs it: a package that depends on the crate would enable features that a test without features must not
+//! see.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+pub mod bench;
+pub mod counting;
+mod random;
+#[cfg(feature = "rational")]
+pub mod rational;
+#[cfg(feature = "servers")]
+pub mod servers;
+pub mod value;
+
+pub use random::Random;

@@ -1,0 +1,41 @@
+//! Seeded random numbers: the same in every run.
+
+/// SplitMix64, written independently of the generator in the crate.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Neighbouring seeds give unrelated numbers.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// Returns a number from 0 to below `end`, which is at least 1.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next_u64() % end
+    }
+
+    /// Returns `true` once in `times` on average, and never for 0.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        times > 0 && self.below(times) == 0
+    }
+
+    /// Chooses one of a list that is not empty.
+    pub fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len() as u64) as usize]
+    }
+
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}

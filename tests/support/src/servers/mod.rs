@@ -1,0 +1,33 @@
+//! Real servers for tests and benchmarks: started on free ports of the loopback, gone with their handles.
+//!
+//! Everything here blocks the calling thread, and panics with what was expected when it does not come about in
+//! time. Handles are `Send + Sync` and take `&self`: what must go on meanwhile runs on another thread
+//! (`tokio::task::spawn_blocking`, or a runtime of several threads).
+//!
+//! The programs come from the `PATH`; `test.sh` installs what is missing, and puts a Valkey into
+//! `target/servers/`.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+mod cluster;
+mod etcd;
+mod memcached;
+mod place;
+mod process;
+mod proxy;
+mod redis;
+mod resp;
+mod sentinel;
+mod tls;
+mod wait;
+
+pub use cluster::{Cluster, Migration};
+pub use etcd::Etcd;
+pub use memcached::{Memcached, MemcachedOptions};
+pub use place::{free_port, required};
+pub use process::Server;
+pub use proxy::{Flow, Proxy};
+pub use redis::{Redis, RedisOptions};
+pub use resp::{Reply, Resp};
+pub use sentinel::Sentinel;
+pub use tls::Tls;
+pub use wait::{idle_wakeup, in_time, slack_since, wait_until, watch_this_runtime};

@@ -1,0 +1,137 @@
+//! Programs, folders, and ports of servers.
+
+use std::{
+    env, fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// The folder of the build, usually `target`: the program of a test or benchmark is `target/<profile>/deps/<name>-<hash>`.
+fn target() -> PathBuf {
+    let program = env::current_exe().unwrap();
+    let target = program.ancestors().nth(3);
+    target.expect("a folder of the build").to_owned()
+}
+
+/// Returns the name of the test or benchmark that runs, which cargo extends by a hash.
+pub(super) fn test_program() -> String {
+    let program = env::current_exe().unwrap();
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    let name = name.rsplit_once('-').map_or(&*name, |(name, _)| name);
+    name.to_owned()
+}
+
+/// The program of that name in `target/servers/`, else on the `PATH`. The build of a project of its own may be in a folder
+/// within `target`.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
+    let target = target();
+    let fetched = [Some(&*target), target.parent()];
+    let fetched = fetched.into_iter().flatten().map(|at| at.join("servers"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    fetched
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+}
+
+/// `test.sh` sets it: then a program that may be missing elsewhere must be there.
+const ALL: &str = "TOLLGATE_TEST_SERVERS";
+
+/// Says that a test does without a program that is not there.
+///
+/// # Panics
+///
+/// If it is missing and the tests run under `test.sh`, which provides it.
+pub fn required(name: &str, is_there: bool) {
+    assert!(
+        is_there || env::var_os(ALL).is_none(),
+        "no {name} found, and {ALL} is set: run ./test.sh, which gets one"
+    );
+    if !is_there {
+        eprintln!("WITHOUT {name}: run ./test.sh once, which gets one");
+    }
+}
+
+/// A port of the loopback that nobody listens on, and that this process has not given away before.
+///
+/// Not one of those that the kernel gives to outgoing connections, as port 0 would: while a server is
+/// down, a client that tries its port again and again would sooner or later be given that same port
+/// to come from, and be connected to itself.
+pub fn free_port() -> u16 {
+    const FIRST: u16 = 10_000;
+    const COUNT: u16 = 20_000;
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    // Processes that run at the same time begin far from each other.
+    let next = NEXT.get_or_init(|| {
+        let start = process::id().wrapping_mul(7919) % u32::from(COUNT);
+        AtomicU16::new(start as u16)
+    });
+    (0..COUNT)
+        .map(|_| FIRST + next.fetch_add(1, Relaxed) % COUNT)
+        .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+        .unwrap_or_else(|| panic!("expected a free port from {FIRST} on, {COUNT} were tried"))
+}
+
+/// A connection on which each wait for the network may take `limit`.
+pub(super) fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A fresh folder, removed on drop.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Self {
+        static SWEPT: OnceLock<()> = OnceLock::new();
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let all = target().join("tmp/servers");
+        SWEPT.get_or_init(|| sweep(&all));
+        let name = format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = all.join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn empty_but_for(&self, kept: &Path) {
+        for entry in fs::read_dir(&self.0).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                fs::remove_dir_all(path).unwrap();
+            } else if path != kept {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes what processes left that were killed, or that kept a server in a `static`.
+fn sweep(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.split('-').next());
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

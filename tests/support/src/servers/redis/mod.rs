@@ -1,0 +1,191 @@
+//! A single Redis or Valkey.
+
+mod options;
+
+use std::{io, net::SocketAddr, ops::Deref, thread, time::Duration};
+
+pub use self::options::RedisOptions;
+use super::{
+    place,
+    process::Server,
+    resp::{Reply, Resp},
+};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A running server; killed when dropped.
+#[derive(Debug)]
+pub struct Redis {
+    server: Server,
+    password: Option<String>,
+}
+
+/// The test programs that write by the store alone: there, every key that is left has an expiry.
+const ALL_EXPIRES: [&str; 3] = ["quickstart", "redis", "redis_differential"];
+
+impl Drop for Redis {
+    /// # Panics
+    ///
+    /// If a store has left a key without an expiry.
+    fn drop(&mut self) {
+        let is_checked = ALL_EXPIRES.contains(&place::test_program().as_str());
+        if !is_checked || thread::panicking() || !self.is_running() {
+            return;
+        }
+        // One that is paused or still loading tells nothing, and a sentinel has no keys.
+        let Ok(mut connection) = self.connect() else {
+            return;
+        };
+        if !matches!(connection.call(&["DBSIZE"]), Ok(Reply::Number(_))) {
+            return;
+        }
+        let all = self.command(&["INFO", "keyspace"]);
+        let lines = all.lines().filter_map(|line| line.strip_prefix("db"));
+        for (database, _) in lines.filter_map(|line| line.split_once(':')) {
+            connection.call(&["SELECT", database]).unwrap();
+            for key in keys(&mut connection) {
+                let left = connection.call(&[&b"PTTL"[..], &key[..]]).unwrap();
+                let key = key.escape_ascii();
+                assert_ne!(left, Reply::Number(-1), "{key} never expires");
+            }
+        }
+    }
+}
+
+impl Deref for Redis {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Redis {
+    /// A Redis with the options as they are.
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// A Valkey; `None` where there is none.
+    pub fn start_valkey() -> Option<Self> {
+        Self::options().valkey().map(RedisOptions::start)
+    }
+
+    /// The options before the start.
+    pub fn options() -> RedisOptions {
+        RedisOptions::new()
+    }
+
+    /// `redis://127.0.0.1:port`, with the password where there is one.
+    pub fn url(&self) -> String {
+        let address = self.address();
+        match &self.password {
+            Some(password) => format!("redis://:{password}@{address}"),
+            None => format!("redis://{address}"),
+        }
+    }
+
+    /// A connection of its own, logged in, for several commands.
+    pub fn connect(&self) -> io::Result<Resp> {
+        connect(self.address(), self.password.as_deref(), LIMIT)
+    }
+
+    /// The answer to a command on a fresh connection; an error is an answer too.
+    pub fn ask(&self, command: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+        self.connect()?.call(command)
+    }
+
+    /// The same for a command that must succeed.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer, or answers with an error.
+    pub fn reply(&self, command: &[impl AsRef<[u8]>]) -> Reply {
+        let failure = match self.ask(command) {
+            Ok(Reply::Error(error)) => error,
+            Ok(reply) => return reply,
+            Err(error) => error.to_string(),
+        };
+        let words = command
+            .iter()
+            .map(|word| word.as_ref().escape_ascii().to_string());
+        let words: Vec<_> = words.collect();
+        panic!("{:?}, {}: {failure}", self.server, words.join(" "))
+    }
+
+    /// The answer as text, one member of a list per line.
+    ///
+    /// # Panics
+    ///
+    /// As [`reply`](Self::reply).
+    pub fn command(&self, command: &[impl AsRef<[u8]>]) -> String {
+        self.reply(command).to_string()
+    }
+
+    /// The value of a line `name:value` of a section of `INFO`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such line.
+    pub fn info(&self, section: &str, name: &str) -> String {
+        let text = self.command(&["INFO", section]);
+        let value = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find_map(|(found, value)| (found == name).then(|| value.to_owned()));
+        value.unwrap_or_else(|| panic!("expected {name} in INFO {section}, found: {text}"))
+    }
+
+    /// All keys of the first database, by `SCAN`, in order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        keys(&mut self.connect().unwrap())
+    }
+}
+
+fn keys(connection: &mut Resp) -> Vec<Vec<u8>> {
+    let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
+    for _ in 0..1_000_000 {
+        let answer = connection.call(&["SCAN", &cursor, "COUNT", "1000"]);
+        let Reply::List(parts) = answer.unwrap() else {
+            panic!("expected a cursor and keys from SCAN");
+        };
+        let [next, page] = <[Reply; 2]>::try_from(parts).unwrap();
+        keys.extend(page.into_members());
+        cursor = next.to_string();
+        if cursor == "0" {
+            keys.sort();
+            // A scan may show a key twice.
+            keys.dedup();
+            return keys;
+        }
+    }
+    panic!("expected SCAN to end, at cursor {cursor}");
+}
+
+fn connect(address: SocketAddr, password: Option<&str>, limit: Duration) -> io::Result<Resp> {
+    let mut connection = Resp::connect(address, limit)?;
+    if let Some(password) = password
+        && let Reply::Error(error) = connection.call(&["AUTH", password])?
+    {
+        return Err(io::Error::other(error));
+    }
+    Ok(connection)
+}
+
+/// Checks that the process `id`, and no other one, serves that address.
+fn answers(address: SocketAddr, id: u32, password: Option<&str>) -> Result<(), String> {
+    let ask = || -> io::Result<(String, Reply)> {
+        let mut connection = connect(address, password, Duration::from_secs(1))?;
+        let server = connection.call(&["INFO", "server"])?.to_string();
+        Ok((server, connection.call(&["PING"])?))
+    };
+    let (server, ping) = ask().map_err(|error| error.to_string())?;
+    if !server.contains(&format!("process_id:{id}\r\n")) {
+        return Err(format!("somebody else answers: {server}"));
+    }
+    match ping {
+        Reply::Status(pong) if pong == "PONG" => Ok(()),
+        // It may still be loading.
+        other => Err(other.to_string()),
+    }
+}

@@ -1,0 +1,197 @@
+//! The command line, read by hand.
+
+use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
+
+use tollgate::AnyRule;
+
+pub(crate) const HELP: &str = "\
+Shows what a rule would have done to recorded traffic.
+
+Usage: replay --rule RULE [FLAG]... [FILE]... <in >out
+
+  --rule RULE      how much is allowed, as in \"token-bucket 10/1m burst=20\"
+  --format FORMAT  what is read                        [csv]
+                     csv       lines t_ns,key,cost[,op[,class]]; answers each with a line
+                     combined  access logs, Common or Combined Log Format; reports at the end
+  --csv            the same as --format csv
+  --key KEY        who is limited in an access log     [ip]
+                     ip        the host, the first word
+                     user      the user, the third word; not where it is -
+                     path      the path of the request, without its query
+  --top N          how many refused keys the report names  [20]
+  --keys N         how many keys are remembered at once; without it, all
+  --plot FILE      draws requests over time as SVG
+  --help           shows this
+
+Without a FILE, or for -, standard input is read.
+
+In CSV, t_ns are nanoseconds since 1970, op is spend (or nothing), look, peek, or refund (of what the key
+was charged last), and class the colour that the call was given before: 0 green, 1 yellow, 2 red. A line
+`t_ns,,0,rule,RULE` changes the rule from there on. A first line `t_ns,key,cost…` is a header.
+
+Exit status: 0, 1 if a line was malformed or something could not be read or written, 2 for a wrong flag.
+";
+
+/// The task that the command line names.
+pub(crate) enum Command {
+    Help,
+    Replay(Box<Args>),
+}
+
+/// The settings of a replay.
+pub(crate) struct Args {
+    pub(crate) rule: AnyRule,
+    pub(crate) format: Format,
+    pub(crate) keys: Option<usize>,
+    pub(crate) plot: Option<PathBuf>,
+    /// None is standard input.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Format {
+    Csv,
+    /// An access log: whose requests are limited, and how many keys to name.
+    Combined {
+        key: Key,
+        top: usize,
+    },
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Key {
+    Ip,
+    User,
+    Path,
+}
+
+impl Command {
+    /// Reads the arguments that follow the program's name, or says in a sentence what is wrong with them.
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let (mut rule, mut format, mut key, mut top) = (None, None, None, None);
+        let (mut keys, mut plot, mut files) = (None, None, Vec::new());
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            if arg == "-" || !arg.as_encoded_bytes().starts_with(b"-") {
+                files.push(PathBuf::from(arg));
+                continue;
+            }
+            let arg = text(arg)?;
+            let (flag, value) = match arg.split_once('=') {
+                Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+                _ => (arg.as_str(), None),
+            };
+            match (flag, &value) {
+                ("--help" | "-h", None) => return Ok(Self::Help),
+                ("--csv", None) => set(&mut format, "--format", "csv".to_owned())?,
+                ("--csv" | "--help", Some(_)) => return Err(format!("{flag} takes no value")),
+                ("--rule" | "--format" | "--key" | "--top" | "--keys" | "--plot", _) => {
+                    let value = match value {
+                        Some(value) => value,
+                        None => text(args.next().ok_or_else(|| {
+                            format!("{flag} needs a value after it; --help shows examples")
+                        })?)?,
+                    };
+                    match flag {
+                        "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
+                        "--format" => set(&mut format, flag, value)?,
+                        "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
+                        "--top" => set(&mut top, flag, number(flag, &value)?)?,
+                        "--keys" => set(&mut keys, flag, number(flag, &value)?)?,
+                        _ => set(&mut plot, flag, value)?,
+                    }
+                }
+                _ => {
+                    return Err(format!(
+                        "unknown flag `{arg}`: expected --rule, --format, --csv, --key, --top, --keys, --plot \
+                         or --help"
+                    ));
+                }
+            }
+        }
+        if keys == Some(0) {
+            return Err(
+                "--keys 0: expected at least 1; without --keys all are remembered".to_owned(),
+            );
+        }
+        let format = match format.as_deref() {
+            None | Some("csv") => match (key, top) {
+                (None, None) => Format::Csv,
+                (Some(_), _) => return Err(only_for_logs("--key")),
+                (None, Some(_)) => return Err(only_for_logs("--top")),
+            },
+            Some("combined") => Format::Combined {
+                key: key.unwrap_or(Key::Ip),
+                top: top.unwrap_or(20),
+            },
+            Some(other) => {
+                return Err(format!("--format \"{other}\": expected csv or combined"));
+            }
+        };
+        let rule = rule.ok_or(
+            "no --rule: expected one, as in --rule \"token-bucket 10/1m burst=20\"; --help shows more",
+        )?;
+        Ok(Self::Replay(Box::new(Args {
+            rule,
+            format,
+            keys,
+            plot: plot.map(PathBuf::from),
+            files,
+        })))
+    }
+}
+
+fn only_for_logs(flag: &str) -> String {
+    format!(
+        "{flag} is for access logs: expected --format combined with it; take {flag} out for CSV"
+    )
+}
+
+fn text(arg: OsString) -> Result<String, String> {
+    arg.into_string()
+        .map_err(|arg| format!("the argument {arg:?} is not UTF-8: expected plain text"))
+}
+
+fn set<T>(slot: &mut Option<T>, flag: &str, value: T) -> Result<(), String> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "{flag} is given twice: expected it once; take one out"
+        )),
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(flag: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|error| format!("{flag} \"{value}\": {error}"))
+}
+
+fn number(flag: &str, value: &str) -> Result<usize, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{flag} \"{value}\": expected a whole number, as in {flag} 20"))
+}
+
+impl FromStr for Key {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ip" => Ok(Self::Ip),
+            "user" => Ok(Self::User),
+            "path" => Ok(Self::Path),
+            _ => Err("expected ip, user or path".to_owned()),
+        }
+    }
+}
+
+impl Key {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::User => "user",
+            Self::Path => "path",
+        }
+    }
+}

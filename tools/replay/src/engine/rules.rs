@@ -1,0 +1,72 @@
+//! The rule in force, as each call meets it.
+
+use std::borrow::Cow;
+
+use tollgate::{AnyRule, algorithm::Algorithm, key::Key};
+
+/// A rule, and what becomes of it for each colour that a call can have been given.
+pub struct Rules {
+    plain: AnyRule,
+    given: [AnyRule; 3],
+    /// The number of the rule, from 1 on.
+    number: u64,
+}
+
+/// The rule of one key, where keys meet it differently.
+#[derive(Default)]
+pub struct Own {
+    rule: Option<Box<AnyRule>>,
+    /// Of which rule this is the own one; 0 before any was asked.
+    number: u64,
+}
+
+impl Rules {
+    pub fn new(rule: AnyRule) -> Self {
+        Self::numbered(rule, 1)
+    }
+
+    fn numbered(plain: AnyRule, number: u64) -> Self {
+        Self {
+            given: [0, 1, 2].map(|class| plain.clone().given(class)),
+            plain,
+            number,
+        }
+    }
+
+    pub fn change(&mut self, rule: AnyRule) {
+        *self = Self::numbered(rule, self.number + 1);
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.number - 1
+    }
+
+    /// The rule as a call meets it; `own` keeps the key's part of that until the rule changes.
+    #[inline]
+    pub fn met_by<'a>(
+        &'a self,
+        key: &[u8],
+        own: &'a mut Own,
+        class: Option<u8>,
+    ) -> Cow<'a, AnyRule> {
+        if own.number != self.number {
+            own.number = self.number;
+            own.rule = self.plain.for_key(&|| digest(key)).map(Box::new);
+        }
+        match (&own.rule, class) {
+            (None, None) => Cow::Borrowed(&self.plain),
+            (None, Some(class)) => Cow::Borrowed(&self.given[usize::from(class.min(2))]),
+            (Some(rule), None) => Cow::Borrowed(rule),
+            (Some(rule), Some(class)) => Cow::Owned(AnyRule::clone(rule).given(class)),
+        }
+    }
+}
+
+/// The digest by which a rule differs per key, as stores take it.
+fn digest(key: &[u8]) -> u64 {
+    match std::str::from_utf8(key) {
+        Ok(text) => Key::from(text),
+        Err(_) => Key::bytes(key),
+    }
+    .digest()
+}
