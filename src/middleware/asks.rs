@@ -1,50 +1,31 @@
 //! The asks of a request that outlive its call.
 
-use smallvec::SmallVec;
-
 use crate::{
-    key::Key,
     outcome::Outcome,
-    policy::Policy,
-    store::{Ask, Decisions, Settlement, Store},
+    store::{Decisions, OwnedAsks, Settlement, Store},
 };
 
-/// The asks of a request, owned.
-pub(super) struct OwnedAsks<Rule>(SmallVec<[(Policy, Rule, Key); 1]>);
-
-impl<Rule: Clone> OwnedAsks<Rule> {
-    pub(super) fn new(asks: &[Ask<'_, Rule>]) -> Self {
-        let owned = |ask: &Ask<'_, Rule>| (ask.policy().clone(), ask.rule().clone(), *ask.key());
-        Self(asks.iter().map(owned).collect())
-    }
+/// Returns the outcome of a request with these decisions, one for each ask.
+pub(super) fn outcome<Rule>(asks: &OwnedAsks<Rule>, decisions: &Decisions) -> Outcome {
+    Outcome::of(asks.keys(), decisions)
 }
 
-impl<Rule> OwnedAsks<Rule> {
-    #[cfg(feature = "tracing")]
-    pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.0.iter().map(|(policy, ..)| policy)
-    }
-
-    /// Returns the outcome of a request with these decisions, one for each ask.
-    pub(super) fn outcome(&self, decisions: &Decisions) -> Outcome {
-        let asked = self.0.iter().map(|(policy, _, key)| (policy, key));
-        Outcome::of(asked, decisions)
-    }
-
-    /// Gives back the charges of the decisions, one for each ask.
-    pub(super) fn settle_back<S: Store<Rule>>(&self, store: &S, decisions: &Decisions) {
-        let charged = self.0.iter().zip(decisions.as_slice());
-        let settlements = charged.filter_map(|((policy, rule, key), decision)| {
-            let charge = decision.charge()?;
-            Some(Settlement {
-                policy,
-                rule,
-                key: *key,
-                charge,
-                actual: 0,
-            })
-        });
-        // A caller that is being dropped cannot await: remote stores make settlements in the background.
-        drop(store.settle(settlements.collect()));
-    }
+/// Gives back the charges of the decisions, one for each ask.
+pub(super) fn settle_back<Rule, S: Store<Rule>>(
+    asks: &OwnedAsks<Rule>,
+    store: &S,
+    decisions: &Decisions,
+) {
+    let charged = asks.iter().zip(decisions.as_slice());
+    let settlements = charged.filter_map(|(ask, decision)| {
+        Some(Settlement {
+            policy: ask.policy(),
+            rule: ask.rule(),
+            key: *ask.key(),
+            charge: decision.charge()?,
+            actual: 0,
+        })
+    });
+    // A caller that is being dropped cannot await: remote stores make settlements in the background.
+    drop(store.settle(settlements.collect()));
 }

@@ -13,11 +13,16 @@ use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tower_service::Service;
 
-use super::{asks::OwnedAsks, config::Config, disposition::Disposition, limits::Limits};
+use super::{
+    asks::{outcome, settle_back},
+    config::Config,
+    disposition::Disposition,
+    limits::Limits,
+};
 use crate::{
     decision::Decision,
     respond::{Refusal, Respond},
-    store::{Ask, Decisions, NeverFails, Store},
+    store::{Ask, Decisions, NeverFails, OwnedAsks, Store},
 };
 
 /// Without the feature `tokio` nothing can wait.
@@ -54,7 +59,7 @@ pin_project! {
             let this = this.project();
             if let (Some(_), StageProj::Delayed { decisions, .. }) = (this.call, this.stage.project()) {
                 this.config.counts.count_cancelled();
-                this.asks.settle_back(&this.config.store, decisions);
+                settle_back(this.asks, &this.config.store, decisions);
             }
         }
     }
@@ -164,14 +169,14 @@ where
                 let (mut service, mut req) = taken(this.call);
                 let mark = this
                     .config
-                    .admit(&mut req, || this.asks.outcome(&decisions));
+                    .admit(&mut req, || outcome(this.asks, &decisions));
                 let future = service.call(req);
                 Some(Resumed::Called { future, mark })
             }
             Disposition::Refuse => {
                 let (service, req) = taken(this.call);
                 drop(service);
-                let refusal = Refusal::new(this.asks.outcome(&decisions));
+                let refusal = Refusal::new(outcome(this.asks, &decisions));
                 Some(Resumed::Answered(this.config.refuse(req, refusal)))
             }
             Disposition::Delay => {
@@ -201,19 +206,21 @@ where
         let Some(sleep) = sleep(delay.unwrap_or_default()) else {
             let (service, req) = taken(this.call);
             drop(service);
-            this.asks.settle_back(&this.config.store, &decisions);
+            settle_back(this.asks, &this.config.store, &decisions);
             this.config.counts.count_misconfigured();
             #[cfg(feature = "tracing")]
-            this.asks.policies().for_each(crate::log::nothing_can_wait);
+            this.asks
+                .keys()
+                .for_each(|(policy, _)| crate::log::nothing_can_wait(policy));
             let decisions = decisions.as_slice().iter();
             let refused = decisions.map(|decision| decision.without_delay()).collect();
-            let refusal = Refusal::new(this.asks.outcome(&refused));
+            let refusal = Refusal::new(outcome(this.asks, &refused));
             return Err(this.config.respond.refuse(req, refusal));
         };
-        let mark = this.call.as_mut().and_then(|(_, req)| {
-            let outcome = || this.asks.outcome(&decisions);
-            this.config.admit(req, outcome)
-        });
+        let mark = this
+            .call
+            .as_mut()
+            .and_then(|(_, req)| this.config.admit(req, || outcome(this.asks, &decisions)));
         this.stage.set(Stage::Delayed {
             sleep: Some(sleep),
             decisions,

@@ -1,4 +1,4 @@
-//! What is asked of a store, and what it answers.
+//! The questions to a store: asks and settlements.
 
 use std::fmt;
 
@@ -11,9 +11,18 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
+    store::StateKey,
 };
 
 /// One question to a store: may this key spend this cost under this rule?
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local}};
+///
+/// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
+/// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
+/// assert_eq!(store.decide(&ask).remaining(), Some(60));
+/// ```
 pub struct Ask<'a, Rule> {
     policy: &'a Policy,
     rule: &'a Rule,
@@ -22,7 +31,7 @@ pub struct Ask<'a, Rule> {
 }
 
 impl<'a, Rule> Ask<'a, Rule> {
-    /// Asks for `cost` of `key` under a `rule`.
+    /// Creates an ask for `cost` units of `key` under a `rule`.
     #[inline]
     pub fn new(policy: &'a Policy, rule: &'a Rule, key: Key, cost: Cost) -> Self {
         Self {
@@ -33,25 +42,25 @@ impl<'a, Rule> Ask<'a, Rule> {
         }
     }
 
-    /// The name of the limit; with [`key`](Self::key) it is the store's key.
+    /// Returns the policy, whose name is a part of the [state's key](Self::state_key).
     #[inline]
     pub fn policy(&self) -> &'a Policy {
         self.policy
     }
 
-    /// The rule that decides.
+    /// Returns the rule that decides.
     #[inline]
     pub fn rule(&self) -> &'a Rule {
         self.rule
     }
 
-    /// Who spends.
+    /// Returns the key of the client.
     #[inline]
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// What is to be spent.
+    /// Returns the cost to be spent.
     #[inline]
     pub fn cost(&self) -> Cost {
         self.cost
@@ -67,17 +76,22 @@ impl<'a, Rule> Ask<'a, Rule> {
     }
 }
 
-/// The digests of the names of those who ask.
+/// Returns the digests of the policies of asks, to mark their decisions.
 #[cfg(feature = "tokio")]
 pub(super) fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> SmallVec<[u64; 1]> {
     asks.iter().map(|ask| ask.policy.digest()).collect()
 }
 
 impl<Rule: Algorithm> Ask<'_, Rule> {
-    /// The rule as this key meets it, where that is [another one](Algorithm::for_key).
+    /// Returns the rule as this key meets it, if that is [another one](Algorithm::for_key).
     #[inline]
     pub fn rule_for_key(&self) -> Option<Rule> {
         self.rule.for_key(&|| self.key.digest())
+    }
+
+    /// Returns the name of the state that this ask is about, for a store of your own.
+    pub fn state_key(&self) -> StateKey {
+        StateKey::new(self.policy, &self.key, self.rule.state_kind())
     }
 }
 
@@ -132,7 +146,7 @@ impl<'a, Rule> Settlement<'a, Rule> {
     ///
     /// # Errors
     ///
-    /// When another policy made the charge. It is told by 20 bits of the digest of its name: one wrong name in a
+    /// Fails if another policy made the charge. The check compares 20 bits of the digest of its name: one wrong name in a
     /// million passes. A charge whose store does not [mark](Ask::charged) its decisions passes, too.
     pub fn new(
         policy: &'a Policy,
@@ -172,7 +186,7 @@ impl<'a, Rule> Settlement<'a, Rule> {
         &self.key
     }
 
-    /// Returns what was taken.
+    /// Returns the charge.
     pub fn charge(&self) -> &Charge {
         &self.charge
     }
@@ -182,8 +196,20 @@ impl<'a, Rule> Settlement<'a, Rule> {
         self.actual
     }
 
-    /// Returns what was taken, to be settled elsewhere: for a store that does its work later.
+    /// Returns the charge by value, for a store that settles later.
     pub fn into_charge(self) -> Charge {
         self.charge
+    }
+}
+
+impl<Rule: Algorithm> Settlement<'_, Rule> {
+    /// Returns the rule as the key meets it, if that is [another one](Algorithm::for_key).
+    pub fn rule_for_key(&self) -> Option<Rule> {
+        self.rule.for_key(&|| self.key.digest())
+    }
+
+    /// Returns the name of the state that this settlement is about, for a store of your own.
+    pub fn state_key(&self) -> StateKey {
+        StateKey::new(self.policy, &self.key, self.rule.state_kind())
     }
 }

@@ -1,18 +1,18 @@
-//! Keys of stores that hold bytes.
+//! The name of a client's states in a store of bytes.
 
 use std::fmt::Write;
 
 use crate::{key::Key, policy::Policy};
 
-/// Version of the key layout.
+/// The version of names.
 pub(super) const VERSION: u8 = 2;
 
-/// Returns the store's key for a client and a policy: `prefix:version:{client}:policy`.
+/// Returns the name of a client's states: prefix, version, client and policy.
 ///
-/// The client stands in braces, so that a cluster keeps all states of a client on one node. It is a digest of 128 bits, unless its
-/// key is labelled.
+/// The client stands in braces, so that all its limits lie on one node of a cluster. It is a digest
+/// of 128 bits, unless its key is labelled.
 pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
-    // Exactly the length with a digest, so nothing is reallocated.
+    // Exactly as long as the name of a digest: then nothing is moved.
     let mut name = String::with_capacity(prefix.len() + policy.name().len() + 38);
     // Writing to memory cannot fail.
     let _ = write!(

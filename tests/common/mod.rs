@@ -17,10 +17,12 @@ use std::{
 
 use tollgate::{
     Charge, Cost, Decision, Outcome, Policy, Quota, Timestamp, Verdict,
-    algorithm::{Algorithm, StateKind, Step},
+    algorithm::{Algorithm, Step},
     key::Key,
     respond::{Cause, Refusal, Respond},
-    store::{self, Ask, Backend, Check, Decisions, Settlement, Store},
+    store::{
+        self, Ask, Backend, Check, Decisions, OwnedAsks, Settlement, StateKey, Store, Transaction,
+    },
 };
 
 /// So many in each second of the calendar; those above it may wait for the next second.
@@ -125,7 +127,7 @@ impl Algorithm for PerSecond {
 
 /// A store as a network has it: answers when its gate is opened, and can fail.
 pub struct Remote<A: Algorithm> {
-    states: Arc<Mutex<States<A>>>,
+    states: Arc<Mutex<HashMap<StateKey, A::State>>>,
     pub now: Arc<AtomicU64>,
     pub failing: Arc<AtomicBool>,
     pub settled: Arc<AtomicU64>,
@@ -168,10 +170,30 @@ impl<A: Algorithm> Remote<A> {
     pub fn keys(&self) -> usize {
         self.states.lock().unwrap().len()
     }
-}
 
-/// A key has a state of each kind of rule.
-type States<A> = HashMap<(String, Key, StateKind), <A as Algorithm>::State>;
+    fn transact<T>(
+        &self,
+        keys: impl Iterator<Item = StateKey>,
+        work: impl FnOnce(&mut Transaction<A>) -> T,
+    ) -> T {
+        let mut states = self.states.lock().unwrap();
+        let now = Timestamp::from_nanos(self.now.load(Ordering::SeqCst));
+        let mut transaction = Transaction::new(now);
+        for key in keys {
+            if let Some(state) = states.get(&key) {
+                transaction.insert(key, state.clone());
+            }
+        }
+        let result = work(&mut transaction);
+        for change in transaction.into_changes() {
+            match change.state {
+                Some(state) => states.insert(change.key, state),
+                None => states.remove(&change.key),
+            };
+        }
+        result
+    }
+}
 
 type Later<T> = Pin<Box<dyn Future<Output = Result<T, store::Error>> + Send>>;
 
@@ -187,58 +209,36 @@ where
     type Done = Later<()>;
 
     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
-        let asks: Vec<_> = asks
-            .iter()
-            .map(|ask| {
-                (
-                    ask.policy().name().to_owned(),
-                    *ask.key(),
-                    ask.rule().clone(),
-                    ask.cost(),
-                )
-            })
-            .collect();
-        let store = self.clone();
+        let (store, asks) = (self.clone(), OwnedAsks::new(asks));
         Check::Pending(Box::pin(async move {
             store.gate.acquire().await.unwrap().forget();
             if store.failing.load(Ordering::SeqCst) {
                 return Err(store::Error::timeout());
             }
-            let now = Timestamp::from_nanos(store.now.load(Ordering::SeqCst));
-            let mut states = store.states.lock().unwrap();
-            let step = |(policy, key, rule, cost): &(String, Key, A, Cost)| {
-                let place = (policy.clone(), *key, rule.state_kind());
-                let mut state = states.remove(&place);
-                let decision = rule.step(&mut state, now, *cost).decision();
-                if let Some(state) = state {
-                    states.insert(place, state);
-                }
-                decision
-            };
-            Ok(asks.iter().map(step).collect())
+            let asks = asks.to_vec();
+            let keys = asks.iter().map(Ask::state_key);
+            Ok(store.transact(keys, |transaction| transaction.acquire(&asks)))
         }))
     }
 
     fn look(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
-        let now = Timestamp::from_nanos(self.now.load(Ordering::SeqCst));
-        let states = self.states.lock().unwrap();
-        let look = |ask: &Ask<'_, A>| {
-            let kind = ask.rule().state_kind();
-            let place = (ask.policy().name().to_owned(), *ask.key(), kind);
-            ask.rule().look(states.get(&place), now)
-        };
-        Check::Ready(Ok(asks.iter().map(look).collect()))
+        let keys = asks.iter().map(Ask::state_key);
+        Check::Ready(Ok(self.transact(keys, |transaction| transaction.look(asks))))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
-        self.settled
-            .fetch_add(settlements.len() as u64, Ordering::SeqCst);
+        let count = settlements.len() as u64;
+        self.settled.fetch_add(count, Ordering::SeqCst);
+        let keys: Vec<_> = settlements.iter().map(Settlement::state_key).collect();
+        self.transact(keys.into_iter(), |transaction| {
+            transaction.settle(settlements);
+        });
         Check::Ready(Ok(()))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let mut states = self.states.lock().unwrap();
-        states.retain(|(of, one, _), _| (of.as_str(), *one) != (policy.name(), *key));
+        states.retain(|state, _| !state.is_of(policy, key));
         Check::Ready(Ok(()))
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate::{AnyRule, Cost, Decision, Timestamp, Verdict, algorithm::Algorithm};
+use tollgate::{
+    AnyRule, Cost, Decision, Timestamp, Verdict,
+    algorithm::{Algorithm, Step},
+};
 
 type AnyState = <AnyRule as Algorithm>::State;
 
@@ -71,27 +74,23 @@ pub(super) struct Memory(pub(super) Vec<Option<AnyState>>);
 pub(super) type Question = (usize, AnyRule, Cost);
 
 impl Memory {
-    /// All or nothing: where one is refused, the others are told how they stand, and what refusals write
-    /// stays.
+    /// All or nothing: where one is refused, the others are told how they stand. What a refusal writes stays, without the charges of
+    /// the others.
     pub(super) fn decide(&mut self, questions: &[Question], now: Timestamp) -> Vec<Decision> {
         let mut after = self.0.clone();
-        let mut refused = false;
-        let mut spends = vec![false; after.len()];
-        let mut decisions = Vec::new();
-        for (key, rule, cost) in questions {
-            let decision = rule.step(&mut after[*key], now, *cost).decision();
-            spends[*key] |= decision.is_admitted();
-            refused |= !decision.is_admitted();
-            decisions.push(decision);
-        }
-        if !refused || questions.len() == 1 {
+        let step = |(key, rule, cost): &Question| rule.step(&mut after[*key], now, *cost);
+        let steps: Vec<Step> = questions.iter().map(step).collect();
+        let decisions: Vec<_> = steps.iter().map(|step| step.decision()).collect();
+        if decisions.iter().all(Decision::is_admitted) {
             self.0 = after;
             return decisions;
         }
         let before = self.0.clone();
-        for (key, state) in after.into_iter().enumerate() {
-            if !spends[key] {
-                self.0[key] = state;
+        for ((key, rule, cost), step) in questions.iter().zip(&steps) {
+            let mut alone = self.0[*key].clone();
+            let wrote = matches!(step, Step::Wrote(decision) if !decision.is_admitted());
+            if wrote && !rule.step(&mut alone, now, *cost).decision().is_admitted() {
+                self.0[*key] = alone;
             }
         }
         let looked = questions

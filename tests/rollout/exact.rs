@@ -5,7 +5,7 @@ use std::sync::Arc;
 use support::Random;
 
 use super::{
-    in_both_orders,
+    all, in_both_orders,
     release::{Place, Release, Rollout, stores_of},
 };
 

@@ -1,4 +1,4 @@
-//! How a store of the compare-and-swap class is set up.
+//! The settings of a store of the compare-and-swap class.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,8 +9,24 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Sets up an [`Optimistic`] store.
+/// Builds an [`Optimistic`] store.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, Optimistic, OptimisticBuilder}};
+///
+/// /// For a server that answers within 20 ms.
+/// fn shop(table: impl CompareAndSwap) -> Optimistic<impl CompareAndSwap, AnyRule> {
+///     OptimisticBuilder::new(table)
+///         .prefix("shop")
+///         .attempts(16)
+///         .deadline(Duration::from_millis(200))
+///         .backoff(Backoff::full(Duration::from_millis(4), Duration::from_millis(256)))
+///         .build()
+/// }
+/// ```
 #[derive(Clone)]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct OptimisticBuilder<C, K = SystemClock> {
     data: C,
     clock: K,
@@ -18,7 +34,7 @@ pub struct OptimisticBuilder<C, K = SystemClock> {
     settings: Settings,
 }
 
-/// What can be chosen.
+/// The settings that the parts of a store share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) attempts: u32,
@@ -39,7 +55,7 @@ impl<C, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, K> {
 }
 
 impl<C> OptimisticBuilder<C> {
-    /// Keys that begin with `tollgate`, 32 attempts within a second, and the system's clock.
+    /// Creates a builder with the defaults: the prefix `tollgate`, 32 attempts within a second, and the system's clock.
     pub fn new(data: C) -> Self {
         Self {
             data,
@@ -60,60 +76,53 @@ impl<C> OptimisticBuilder<C> {
 }
 
 impl<C, K> OptimisticBuilder<C, K> {
-    /// What all keys begin with; `tollgate` by default.
-    #[must_use]
+    /// Sets the prefix of all keys; `tollgate` by default.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self
     }
 
-    /// How many races a call may lose before it is given up as [contended](crate::store::Error::is_contended); 32 by
+    /// Sets the number of races that a call may lose before it is given up as [contended](crate::store::Error::is_contended); 32 by
     /// default, and at least 1.
-    #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.settings.attempts = attempts.max(1);
         self
     }
 
-    /// For how long a call is tried; a second by default, in steps of a millisecond.
+    /// Sets the time within which a call is tried; a second by default, in steps of a millisecond.
     ///
     /// When it has passed, a call that keeps losing is given up as [contended](crate::store::Error::is_contended), and
     /// one that the store does not answer as [timed out](crate::store::Error::is_timeout). Where calls for one key
     /// keep coming, the last answer that a call waits for may take as long again; a bound for each call by itself is
     /// [`timeout`](crate::store::StoreExt::timeout).
-    #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline;
         self
     }
 
-    /// How long is waited after a lost race; `None`: not at all. By default the delays are drawn from 0 to 1 ms, 2 ms, …
+    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1 ms, 2 ms, …
     /// up to 64 ms ([full jitter](Backoff::full)).
     ///
     /// A seed of the back-off makes the delays after all calls the same; [`seed`](Self::seed) is for tests.
-    #[must_use]
     pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
         self.settings.backoff = backoff.into();
         self
     }
 
-    /// A seed for the delays, so that a test sees the same ones each time. Every process needs its own.
-    #[must_use]
+    /// Sets a seed for the delays, so that a test sees the same ones each time. Every process needs its own.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = Some(seed);
         self
     }
 
-    /// Whether calls that wait for one key are combined into one swap; they are, by default. Without it all calls for
-    /// one key race against each other: for measurements.
-    #[must_use]
+    /// Sets whether calls that wait for one key are combined into one swap; `true` by default. Without it all calls for
+    /// one key race against each other, for measurements.
     pub fn combining(mut self, combining: bool) -> Self {
         self.settings.combining = combining;
         self
     }
 
-    /// The clock to decide by where the store [tells no time](super::Loaded::now); [`SystemClock`] by default.
-    #[must_use]
+    /// Sets the clock to decide by if the store [tells no time](super::Loaded::now); [`SystemClock`] by default.
     pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, L> {
         OptimisticBuilder {
             data: self.data,
@@ -123,7 +132,7 @@ impl<C, K> OptimisticBuilder<C, K> {
         }
     }
 
-    /// The store.
+    /// Builds the store.
     pub fn build<Rule>(self) -> Optimistic<C, Rule, K>
     where
         C: CompareAndSwap,

@@ -1,40 +1,40 @@
-//! What a process knows of what is kept under a key.
+//! The value that the last load or swap left under a key.
 
 use std::time::Duration;
 
 use super::{Loaded, draft::Change, frame::Frame};
 use crate::time::{Clock, Timestamp};
 
-/// How long the store's clock is reckoned from this process's, before it is asked again.
+/// For so long, the store's time is derived from the clock of this process; then it is read again.
 const RECKONED: Duration = Duration::from_secs(1);
 
-/// What is kept under a key, as far as is known.
+/// The value under a key when it was last read or written.
 pub(super) struct CachedValue<V, S> {
     pub(super) version: Option<V>,
     pub(super) frame: Frame<S>,
     pub(super) form: Form,
     pub(super) source: Source,
-    /// The store's clock, and this process's at the same instant or later.
+    /// The time of the store, and the time of this process at the same instant or later.
     clocks: Option<[Timestamp; 2]>,
 }
 
-/// How it is known, and so how far it can be trusted.
+/// The operation that returned a value, which determines how far it can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// It was read since the calls came that it answers.
+    /// A load after the calls came that the value answers.
     Load,
-    /// A lost swap found it.
+    /// A lost swap.
     Loss,
-    /// It was read or written for calls before these: true if a swap that expects it takes place.
+    /// A load or swap for earlier calls. The value is current if a swap that expects it takes place.
     Before,
 }
 
 /// The form of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// States that a program of this version wrote, or nothing at all.
-    CachedValue,
-    /// No value of this program; it counts as none.
+    /// States that this version of the program can read, or no value.
+    Current,
+    /// Bytes of another program, which count as no value.
     Damaged,
     /// A value that a newer program wrote.
     Newer,
@@ -45,7 +45,7 @@ impl<V, S> CachedValue<V, S> {
         let (version, bytes) = loaded.value.unzip();
         let (frame, read) = bytes.map_or_else(|| (Frame::default(), Ok(())), Frame::read);
         let form = match read {
-            Ok(()) => Form::CachedValue,
+            Ok(()) => Form::Current,
             Err(error) if error.is_newer_state() => Form::Newer,
             Err(_) => Form::Damaged,
         };
@@ -58,10 +58,10 @@ impl<V, S> CachedValue<V, S> {
         }
     }
 
-    /// The store's time where it tells one, else this process's.
+    /// Returns the time of the store if it has a clock, else the time of this process.
     ///
-    /// Reckoned, it is never ahead of the store's by more than the clocks drift apart: this process's was read
-    /// after it.
+    /// If it is derived, it is ahead of the store's time by the drift of the clocks at most, because the clock of this process was
+    /// read after it.
     pub(super) fn now(&self, clock: &impl Clock) -> Timestamp {
         match self.clocks {
             None => clock.now(),
@@ -70,7 +70,7 @@ impl<V, S> CachedValue<V, S> {
         }
     }
 
-    /// Whether the store's clock has to be asked again: it was asked too long ago, or this process's has stepped back.
+    /// Returns `true` if the store's clock was read too long ago, or the clock of this process has stepped back.
     pub(super) fn is_old(&self, clock: &impl Clock) -> bool {
         self.clocks.is_some_and(|[_, own]| {
             let now = clock.now();
@@ -78,13 +78,13 @@ impl<V, S> CachedValue<V, S> {
         })
     }
 
-    /// The same for calls that come later.
+    /// Returns the value for later calls.
     pub(super) fn aged(self) -> Self {
         let source = Source::Before;
         Self { source, ..self }
     }
 
-    /// What is there after a swap; `None` where the store did not tell its version.
+    /// Returns the value after a swap; `None` if the store did not return its version.
     pub(super) fn replaced(self, change: Change<S>, version: Option<V>) -> Option<Self> {
         let is_kept = change.value().is_some();
         let is_told = version.is_some() || !is_kept;
@@ -92,7 +92,7 @@ impl<V, S> CachedValue<V, S> {
         is_told.then_some(Self {
             version,
             frame: change.frame,
-            form: Form::CachedValue,
+            form: Form::Current,
             ..self
         })
     }

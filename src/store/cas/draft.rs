@@ -1,76 +1,66 @@
-//! What work makes of the states under a key.
+//! The states under a key while a batch of work is done on them.
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::{
-    frame::{Frame, Held, Written},
-    work::{Told, Work},
+    frame::{Frame, StoredState, Written},
+    work::Work,
 };
 use crate::{
-    algorithm::{Algorithm, Codec, StateKind, Step},
-    decision::{Cost, Decision},
-    store::{Decisions, Error},
+    algorithm::{Algorithm, Codec, StateKind},
+    decision::Cost,
+    store::{
+        Decisions, Error,
+        engine::{Answers, Entry, States},
+    },
     time::Timestamp,
 };
 
-/// The states under a key while work is done on them: those of the kinds that it is about.
-pub(super) struct Draft<'a, Rule: Algorithm> {
+/// The states under a key while a batch of work is done on them, as far as the work is about them.
+pub(super) struct Draft<'a, S> {
     now: Timestamp,
-    frame: &'a mut Frame<Rule::State>,
-    /// Whether a newer program wrote the value, which nothing but a reset may replace.
+    frame: &'a mut Frame<S>,
+    /// `true` if a newer program wrote the value. Then only a reset may replace it.
     is_newer: bool,
     is_reset: bool,
-    parts: Parts<'a, Rule>,
-    /// States that could not be read, and count as none.
+    parts: SmallVec<[Part<S>; 1]>,
+    /// The number of states that could not be read and count as none.
     pub(super) healed: u64,
-    /// States that a newer program wrote.
+    /// The number of states that a newer program wrote.
     pub(super) newer: u64,
 }
 
-type Parts<'a, Rule> = SmallVec<[Part<'a, Rule>; 1]>;
-
 /// The state of one kind.
-struct Part<'a, Rule: Algorithm> {
+struct Part<S> {
     kind: StateKind,
-    state: Option<Rule::State>,
-    /// Whether a newer program wrote the state, which nothing but a reset may replace.
+    /// `true` if a newer program wrote the state. Then only a reset may replace it.
     is_newer: bool,
-    /// The rule that wrote last.
-    writer: Option<&'a Rule>,
+    entry: Entry<S>,
 }
 
-impl<Rule: Algorithm> Clone for Part<'_, Rule> {
-    fn clone(&self) -> Self {
-        Self {
-            state: self.state.clone(),
-            ..*self
-        }
-    }
-}
-
-/// What is to be under a key.
+/// The new value of a key.
 pub(super) struct Change<S> {
     pub(super) frame: Frame<S>,
     pub(super) keep: Duration,
 }
 
 impl<S> Change<S> {
-    /// The new value; `None` where nothing is worth keeping.
+    /// Returns the bytes; `None` if no state is left.
     pub(super) fn value(&self) -> Option<&[u8]> {
         Some(self.frame.bytes()).filter(|bytes| !bytes.is_empty())
     }
 }
 
-impl<'a, Rule: Algorithm<State: Codec>> Draft<'a, Rule> {
-    pub(super) fn new(frame: &'a mut Frame<Rule::State>, is_newer: bool, now: Timestamp) -> Self {
+impl<'a, S: Codec + Clone> Draft<'a, S> {
+    pub(super) fn new(frame: &'a mut Frame<S>, is_newer: bool, now: Timestamp) -> Self {
         Self {
             now,
             frame,
             is_newer,
             is_reset: false,
-            parts: Parts::new(),
+            parts: SmallVec::new(),
             healed: 0,
             newer: 0,
         }
@@ -80,51 +70,58 @@ impl<'a, Rule: Algorithm<State: Codec>> Draft<'a, Rule> {
     ///
     /// # Errors
     ///
-    /// When a state that it is about is one that a newer program wrote.
-    pub(super) fn apply(&mut self, work: &'a Work<Rule>) -> Result<Told, Error> {
-        let parts = work.rules().into_iter();
-        let parts: SmallVec<[usize; 1]> = parts.map(|rule| self.part(rule.state_kind())).collect();
-        let is_newer = parts.iter().any(|part| self.parts[*part].is_newer);
-        if !parts.is_empty() && (self.is_newer || is_newer) {
+    /// Fails if a newer program wrote a state that the work is about.
+    pub(super) fn apply<Rule>(&mut self, work: &Work<Rule>) -> Result<Answers, Error>
+    where
+        Rule: Algorithm<State = S>,
+    {
+        let rules = work.rules();
+        let mut is_newer = self.is_newer;
+        for rule in &rules {
+            is_newer |= self.part(rule.state_kind()).is_newer;
+        }
+        if is_newer && !rules.is_empty() {
             return Err(Error::unsupported(crate::Error::newer_state()));
         }
-        let decisions = match work {
-            Work::Spend(asks) => match (&asks[..], &parts[..]) {
-                ([(rule, cost)], [part]) => self.step(*part, rule, *cost).decision().into(),
-                _ => return Ok(self.step_all(asks, &parts, true)),
-            },
-            Work::Try(asks) => return Ok(self.step_all(asks, &parts, false)),
-            Work::Look(rule) => self.look(parts[0], rule).into(),
+        let now = self.now;
+        match work {
+            Work::Spend(asks) => return Ok(self.spend(asks)),
+            Work::Probe(asks) => return Ok(self.probe(asks)),
+            Work::Look(rule) => {
+                let state = self.part(rule.state_kind()).entry.state.as_ref();
+                return Ok(Answers {
+                    decisions: rule.look(state, now).into(),
+                    looks: Decisions::default(),
+                });
+            }
             Work::Settle {
                 rule,
                 charge,
                 actual,
             } => {
-                let part = &mut self.parts[parts[0]];
-                let was_there = part.state.is_some();
-                rule.settle(&mut part.state, charge, self.now, *actual);
-                if was_there || part.state.is_some() {
-                    part.writer = Some(rule);
-                }
-                Decisions::default()
+                let part = self.part(rule.state_kind());
+                part.entry.settle(rule, charge, now, *actual);
             }
             Work::Reset => {
                 (self.is_newer, self.is_reset) = (false, true);
                 self.parts.clear();
-                Decisions::default()
             }
-        };
-        Ok(Told {
-            decisions,
-            looks: Decisions::default(),
-        })
+        }
+        Ok(Answers::default())
     }
 
-    /// The state of a kind, by its place among the parts.
-    fn part(&mut self, kind: StateKind) -> usize {
-        if let Some(part) = self.parts.iter().position(|part| part.kind == kind) {
-            return part;
-        }
+    /// Returns the state of a kind, which is read from the value the first time.
+    fn part(&mut self, kind: StateKind) -> &mut Part<S> {
+        let index = self.parts.iter().position(|part| part.kind == kind);
+        let index = index.unwrap_or_else(|| {
+            let part = self.open(kind);
+            self.parts.push(part);
+            self.parts.len() - 1
+        });
+        &mut self.parts[index]
+    }
+
+    fn open(&mut self, kind: StateKind) -> Part<S> {
         let (mut state, mut is_newer) = (None, false);
         let found = if self.is_reset {
             None
@@ -133,90 +130,32 @@ impl<'a, Rule: Algorithm<State: Codec>> Draft<'a, Rule> {
         };
         if let Some((held, is_first)) = found {
             match held {
-                Held::State(found) => state = Some(found.clone()),
-                Held::Newer => {
+                StoredState::State(found) => state = Some(found.clone()),
+                StoredState::Newer => {
                     is_newer = true;
                     self.newer += u64::from(is_first);
                 }
-                Held::Damaged | Held::Unread => self.healed += u64::from(is_first),
+                StoredState::Damaged | StoredState::Unread => self.healed += u64::from(is_first),
             }
         }
-        self.parts.push(Part {
+        Part {
             kind,
-            state,
             is_newer,
-            writer: None,
-        });
-        self.parts.len() - 1
-    }
-
-    fn look(&self, part: usize, rule: &Rule) -> Decision {
-        rule.look(self.parts[part].state.as_ref(), self.now)
-    }
-
-    fn step(&mut self, part: usize, rule: &'a Rule, cost: Cost) -> Step {
-        let part = &mut self.parts[part];
-        let step = rule.step(&mut part.state, self.now, cost);
-        if !matches!(step, Step::Kept(_)) {
-            part.writer = Some(rule);
-        }
-        step
-    }
-
-    /// Spends all asks, if `spends`, or none.
-    fn step_all(&mut self, asks: &'a [(Rule, Cost)], parts: &[usize], spends: bool) -> Told {
-        let each = || asks.iter().zip(parts);
-        let looks: Decisions = each()
-            .map(|((rule, _), part)| self.look(*part, rule))
-            .collect();
-        let before = self.parts.clone();
-        let steps: SmallVec<[Step; 4]> = each()
-            .map(|((rule, cost), part)| self.step(*part, rule, *cost))
-            .collect();
-        let all = steps.iter().all(|step| step.decision().is_admitted());
-        if !(all && spends) {
-            self.parts.clone_from(&before);
-        }
-        if all {
-            return Told {
-                decisions: steps.into_iter().map(Step::decision).collect(),
-                looks,
-            };
-        }
-        // What a refusal writes stays: when a rule that does not start at rest saw the key first.
-        for (((rule, cost), part), step) in each().zip(&steps) {
-            if !step.decision().is_admitted() && !matches!(step, Step::Kept(_)) {
-                self.parts[*part].state.clone_from(&before[*part].state);
-                self.step(*part, rule, *cost);
-            }
-        }
-        let decision = |(step, look): (&Step, &Decision)| match step.decision() {
-            refusal if !refusal.is_admitted() => refusal,
-            _ => *look,
-        };
-        let decisions = steps.iter().zip(looks.as_slice()).map(decision);
-        Told {
-            decisions: decisions.collect(),
-            looks,
+            entry: Entry::new(state),
         }
     }
 
-    /// Returns what has to be written; `None` where nothing has.
-    pub(super) fn change(self) -> Option<Change<Rule::State>> {
+    /// Returns the value to be written; `None` if it has not changed.
+    pub(super) fn change(self) -> Option<Change<S>> {
         let now = self.now;
         let written = self.parts.into_iter().filter_map(|part| {
-            let writer = part.writer?;
-            let until = part
-                .state
-                .as_ref()
-                .map(|state| writer.forgettable_at(state));
             Some(Written {
                 kind: part.kind,
-                state: part.state.map(|state| {
+                until: part.entry.written_until?,
+                state: part.entry.state.map(|state| {
                     let bytes = state.to_bytes();
                     (state, bytes)
                 }),
-                until: until.unwrap_or_default(),
             })
         });
         let written: Vec<_> = written.collect();
@@ -229,5 +168,29 @@ impl<'a, Rule: Algorithm<State: Codec>> Draft<'a, Rule> {
             self.frame.with(written, now)
         };
         (frame.bytes() != self.frame.bytes()).then_some(Change { frame, keep })
+    }
+}
+
+impl<S, Rule> States<(Rule, Cost)> for Draft<'_, S>
+where
+    S: Codec + Clone,
+    Rule: Algorithm<State = S>,
+{
+    type Rule = Rule;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn rule((rule, _): &(Rule, Cost)) -> &Rule {
+        rule
+    }
+
+    fn cost((_, cost): &(Rule, Cost)) -> Cost {
+        *cost
+    }
+
+    fn entry(&mut self, (rule, _): &(Rule, Cost)) -> &mut Entry<S> {
+        &mut self.part(rule.state_kind()).entry
     }
 }

@@ -1,4 +1,4 @@
-//! The value under a key: a state of each kind of rule that charges it.
+//! The bytes of a value: a state of each kind of rule that charges the key.
 
 use std::{cmp::Reverse, ops::Range, time::Duration};
 
@@ -10,10 +10,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// The most states under one key.
+/// The most states of a value.
 const MOST: usize = 16;
 
-/// How much longer than it matters a state of another kind is kept: hosts whose clocks differ by less forget nothing of each other.
+/// A state of another kind is kept for so long after it matters, so that hosts whose clocks differ by less forget nothing of each
+/// other.
 const GRACE: Duration = Duration::from_secs(900);
 
 /// A value, and the states in it.
@@ -24,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(900);
 /// | for each state 8 | its kind, the lowest byte first |
 /// | up to 10 | the instant in nanoseconds from which on it no longer matters, as LEB128 |
 /// | up to 10 | the length of the state, as LEB128 |
-/// | so many | the state, as [`Codec`] writes it |
+/// | that length | the state, as [`Codec`] writes it |
 pub(super) struct Frame<S> {
     bytes: Vec<u8>,
     entries: Entries<S>,
@@ -36,29 +37,29 @@ type Entries<S> = SmallVec<[Entry<S>; 1]>;
 struct Entry<S> {
     kind: StateKind,
     until: Timestamp,
-    /// Its place in the bytes.
+    /// The range of the state in the bytes.
     at: Range<usize>,
-    held: Held<S>,
+    held: StoredState<S>,
 }
 
 /// A state in a value.
 #[derive(Clone)]
-pub(super) enum Held<S> {
-    /// Nobody has asked for it yet.
+pub(super) enum StoredState<S> {
+    /// Not decoded yet.
     Unread,
     State(S),
-    /// No state that this program can read; it counts as none.
+    /// Not readable; counts as no state.
     Damaged,
-    /// A state that a newer program wrote.
+    /// Written by a newer program.
     Newer,
 }
 
-/// What became of a state.
+/// A state after work was done on it.
 pub(super) struct Written<S> {
     pub(super) kind: StateKind,
-    /// The state, and its bytes; `None` where nothing is left of it.
+    /// The state and its bytes; `None` if it is to be removed.
     pub(super) state: Option<(S, Vec<u8>)>,
-    /// Until when it matters to the rule that wrote it.
+    /// The instant from which on it no longer matters to the rule that wrote it.
     pub(super) until: Timestamp,
 }
 
@@ -76,7 +77,7 @@ impl<S> Frame<S> {
     ///
     /// # Errors
     ///
-    /// When this program did not write it, or a newer version did. The value is then one without states.
+    /// Fails if another program or a newer version wrote the value. The returned value then has no states.
     pub(super) fn read(bytes: Vec<u8>) -> (Self, Result<(), Error>) {
         let (entries, result) = match entries(&bytes) {
             Ok(entries) => (entries, Ok(())),
@@ -85,7 +86,7 @@ impl<S> Frame<S> {
         (Self { bytes, entries }, result)
     }
 
-    /// The value as it is stored; empty where there is no state.
+    /// Returns the bytes to be stored; none if there is no state.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -124,9 +125,9 @@ impl<S> Frame<S> {
             let bytes = &self.bytes[entry.at.clone()];
             (entry.kind, entry.until, bytes, entry.held.clone())
         });
-        let news = news
-            .into_iter()
-            .map(|(kind, until, bytes, state)| (kind, until, bytes, Held::State(state.clone())));
+        let news = news.into_iter().map(|(kind, until, bytes, state)| {
+            (kind, until, bytes, StoredState::State(state.clone()))
+        });
         let mut states: Vec<_> = others.chain(news).collect();
         // So the same states are the same bytes.
         states.sort_by_key(|(kind, ..)| *kind);
@@ -137,7 +138,7 @@ impl<S> Frame<S> {
         (frame, last.unwrap_or_default().saturating_since(now))
     }
 
-    /// Until when a state matters that was written: where it is as it was, as long as before.
+    /// Returns until when a written state matters: as long as before if it has not changed.
     fn until(&self, written: &Written<S>, bytes: &[u8], now: Timestamp) -> Timestamp {
         let is_it = |entry: &&Entry<S>| entry.kind == written.kind && entry.until > now;
         let before = self.entries.iter().find(is_it);
@@ -145,7 +146,7 @@ impl<S> Frame<S> {
         before.map_or(written.until, |entry| entry.until)
     }
 
-    fn push(&mut self, kind: StateKind, until: Timestamp, bytes: &[u8], held: Held<S>) {
+    fn push(&mut self, kind: StateKind, until: Timestamp, bytes: &[u8], held: StoredState<S>) {
         if self.bytes.is_empty() {
             self.bytes.push(FRAME);
         }
@@ -167,17 +168,21 @@ impl<S: Codec> Frame<S> {
     /// Returns the state of a kind, and whether it is read for the first time; `None` where there is none.
     ///
     /// One that cannot be read is none when it no longer matters.
-    pub(super) fn open(&mut self, kind: StateKind, now: Timestamp) -> Option<(&Held<S>, bool)> {
+    pub(super) fn open(
+        &mut self,
+        kind: StateKind,
+        now: Timestamp,
+    ) -> Option<(&StoredState<S>, bool)> {
         let entry = self.entries.iter_mut().find(|entry| entry.kind == kind)?;
-        let is_first = matches!(entry.held, Held::Unread);
+        let is_first = matches!(entry.held, StoredState::Unread);
         if is_first {
             entry.held = match S::from_bytes(&self.bytes[entry.at.clone()]) {
-                Ok(state) => Held::State(state),
-                Err(error) if error.is_newer_state() => Held::Newer,
-                Err(_) => Held::Damaged,
+                Ok(state) => StoredState::State(state),
+                Err(error) if error.is_newer_state() => StoredState::Newer,
+                Err(_) => StoredState::Damaged,
             };
         }
-        let is_read = matches!(entry.held, Held::State(_));
+        let is_read = matches!(entry.held, StoredState::State(_));
         (is_read || entry.until > now).then_some((&entry.held, is_first))
     }
 }
@@ -203,7 +208,7 @@ fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, Error> {
             kind,
             until,
             at: begin..begin + length,
-            held: Held::Unread,
+            held: StoredState::Unread,
         });
     }
     Ok(entries)

@@ -1,16 +1,17 @@
-//! Stores that can do nothing but replace a value if nobody has written it since.
+//! Stores that compare and swap: they replace a value if nobody has written it since.
 //!
 //! | file | |
 //! |---|---|
-//! | `swap` | what a store's author writes |
-//! | `store`, `builder` | the store that is made of it |
-//! | `queue` | calls that wait for their turn, by key |
-//! | `worker` | load, decide, swap; and once more after a lost race |
-//! | `work` | what is done about a key |
-//! | `draft` | what that makes of its states |
-//! | `frame` | the value: a state of each kind of rule |
-//! | `known` | what is known of a key |
-//! | `several` | several keys in one call |
+//! | `swap` | the trait that the author of a store implements |
+//! | `store`, `builder` | the store, and its settings |
+//! | `several` | calls about several keys |
+//! | `queue` | jobs that wait for their key |
+//! | `work` | a job: work on one key, and its caller |
+//! | `worker` | loads, decides and swaps, and repeats it after a lost race |
+//! | `draft` | the states under a key while a batch of work is done on them |
+//! | `frame` | the bytes of a value: a state of each kind of rule |
+//! | `cached` | the value that the last load or swap left under a key |
+//! | `stats` | counters |
 
 mod builder;
 mod cached;

@@ -1,69 +1,50 @@
-//! Work that waits for its turn, and who does it: for each key one task at a time.
+//! Jobs that wait for their key, each key with one worker at a time.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use foldhash::fast::RandomState;
 use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     CompareAndSwap,
     builder::Settings,
     stats::Counters,
-    work::{Job, Told, Work},
+    work::{Job, Work},
     worker::Worker,
 };
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
-    store::{Error, task::runtime},
+    store::{
+        Error,
+        engine::{Answers, CombiningQueue, Turn, Unsettled, runtime},
+    },
     time::Clock,
 };
 
-/// Calls that one swap serves at most.
-const BATCH: usize = 256;
+/// Jobs in the order in which they came.
+type Jobs<Rule> = VecDeque<Job<Rule>>;
 
-/// Jobs in the order in which they came, by key.
-type Waiting<Rule> = HashMap<Box<[u8]>, VecDeque<Job<Rule>>, RandomState>;
-
-/// What all clones of a store share.
+/// The parts of a store that its clones share.
 pub(super) struct Queue<C, Rule, K> {
     pub(super) data: C,
     pub(super) clock: K,
     pub(super) settings: Settings,
     pub(super) counters: Counters,
-    /// What waits for each key that somebody works for.
-    waiting: Mutex<Waiting<Rule>>,
-    /// Back-offs that were begun.
+    pub(super) unsettled: Unsettled,
+    /// A lane for each key, with one worker.
+    waiting: Arc<CombiningQueue<Box<[u8]>, Jobs<Rule>>>,
+    /// The number of back-offs that were begun.
     backoffs: AtomicU64,
 }
 
-/// Where the answer will be.
-pub(super) type Answer = oneshot::Receiver<Result<Told, Error>>;
-
-/// The right to work for a key. Given back also when the runtime is shut down in between: then who waits is
-/// told, and later calls on another runtime find nobody at work.
-struct Turn<C, Rule, K> {
-    queue: Arc<Queue<C, Rule, K>>,
-    key: Box<[u8]>,
-    /// Whether [`Queue::join`] has taken it back.
-    is_over: bool,
-}
-
-impl<C, Rule, K> Drop for Turn<C, Rule, K> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            let left = self.queue.lock().remove(&self.key);
-            // Only now, unlocked: it wakes who waits.
-            drop(left);
-        }
-    }
-}
+/// The receiver of an answer.
+pub(super) type Answer = oneshot::Receiver<Result<Answers, Error>>;
 
 impl<C, Rule, K> Queue<C, Rule, K> {
     pub(super) fn new(data: C, clock: K, settings: Settings) -> Self {
@@ -72,16 +53,13 @@ impl<C, Rule, K> Queue<C, Rule, K> {
             clock,
             settings,
             counters: Counters::default(),
-            waiting: Mutex::default(),
+            unsettled: Unsettled::default(),
+            waiting: CombiningQueue::new(1),
             backoffs: AtomicU64::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting<Rule>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The delays of one visit that loses its races; `None` where there is no back-off.
+    /// Returns the delays after lost races; `None` if there is no back-off.
     pub(super) fn delays(&self) -> Option<Delays> {
         let backoff = self.settings.backoff?;
         let seeded = self.settings.seed.map(|seed| {
@@ -91,31 +69,14 @@ impl<C, Rule, K> Queue<C, Rule, K> {
         Some(seeded.unwrap_or(backoff).delays())
     }
 
-    /// Adds what waits for a key to a batch, and takes those out who do not wait any more. When nothing is left, the
-    /// turn is over.
-    fn join(&self, turn: &mut Turn<C, Rule, K>, batch: &mut Vec<Job<Rule>>) {
-        batch.retain(|job| !job.is_abandoned());
-        let mut waiting = self.lock();
-        if let Some(jobs) = waiting.get_mut(&turn.key) {
-            jobs.retain(|job| !job.is_abandoned());
-            let count = jobs.len().min(BATCH.saturating_sub(batch.len()));
-            batch.extend(jobs.drain(..count));
-        }
-        if batch.is_empty() {
-            waiting.remove(&turn.key);
-            turn.is_over = true;
-        }
-    }
-
     /// Takes out the calls that wait for a key. Settlements and resets stay.
     pub(super) fn calls(&self, key: &[u8]) -> VecDeque<Job<Rule>> {
-        let mut waiting = self.lock();
-        let Some(jobs) = waiting.get_mut(key) else {
-            return VecDeque::new();
-        };
-        let (calls, rest): (VecDeque<_>, VecDeque<_>) = jobs.drain(..).partition(Job::is_call);
-        *jobs = rest;
-        calls
+        let calls = self.waiting.waiting(key, |jobs| {
+            let (calls, rest) = jobs.drain(..).partition(Job::is_call);
+            *jobs = rest;
+            calls
+        });
+        calls.unwrap_or_default()
     }
 }
 
@@ -125,56 +86,43 @@ where
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    /// Asks for work to be done on a key: now, or with other work as soon as its turn comes.
+    /// Queues work on a key. It is done at once, or in the next batch if the key has a worker.
     ///
     /// # Errors
     ///
-    /// When there is no runtime that could do it.
+    /// Fails outside of a runtime.
     pub(super) fn ask(self: &Arc<Self>, key: Box<[u8]>, work: Work<Rule>) -> Result<Answer, Error> {
         let runtime = runtime()?;
         let (reply, answer) = oneshot::channel();
         let job = Job::new(work, reply);
         if !self.settings.combining {
-            runtime.spawn(Self::work_for_one(Worker::new(Arc::clone(self), key, job)));
+            let worker = Worker::new(Arc::clone(self), key, vec![job]);
+            runtime.spawn(Self::work_for_one(worker));
             return Ok(answer);
         }
-        let mut waiting = self.lock();
-        if let Some(jobs) = waiting.get_mut(&key) {
+        let turn = self.waiting.lock().add(&key, |jobs| {
             jobs.push_back(job);
-            return Ok(answer);
+            true
+        });
+        if let Some(turn) = turn {
+            let worker = Worker::new(Arc::clone(self), key, Vec::new());
+            runtime.spawn(Self::work(turn, worker));
         }
-        waiting.insert(key.clone(), VecDeque::new());
-        drop(waiting);
-        let turn = Turn {
-            queue: Arc::clone(self),
-            key: key.clone(),
-            is_over: false,
-        };
-        runtime.spawn(Self::work(turn, Worker::new(Arc::clone(self), key, job)));
         Ok(answer)
     }
 
-    /// Works until nobody waits.
-    async fn work(mut turn: Turn<C, Rule, K>, mut worker: Worker<C, Rule, K>) {
-        let queue = Arc::clone(&turn.queue);
-        loop {
-            queue.join(&mut turn, &mut worker.batch);
-            if turn.is_over {
-                return;
-            }
-            worker.set_deadlines(sleep(queue.settings.deadline).deadline());
+    /// Works until no job waits.
+    async fn work(mut turn: Turn<Box<[u8]>, Jobs<Rule>>, mut worker: Worker<C, Rule, K>) {
+        while turn.next(|jobs| worker.join(jobs)) {
+            worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
             worker.attempt().await;
         }
     }
 
-    /// Works for one alone.
+    /// Works on a single job, which no other job joins.
     async fn work_for_one(mut worker: Worker<C, Rule, K>) {
         worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
-        loop {
-            worker.batch.retain(|job| !job.is_abandoned());
-            if worker.batch.is_empty() {
-                return;
-            }
+        while worker.join(&mut VecDeque::new()) {
             worker.attempt().await;
         }
     }

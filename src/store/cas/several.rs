@@ -1,4 +1,4 @@
-//! Asks about several keys in one call.
+//! Calls about several keys.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use super::{
     CompareAndSwap,
     queue::Queue,
     store::told,
-    work::{Asks, Told, Work},
+    work::{Asks, Work},
 };
 use crate::{
     algorithm::{Algorithm, Codec},
     decision::Decision,
-    store::{Ask, Decisions, Error, name::key_name},
+    store::{Ask, Decisions, Error, engine::Answers, name::key_name},
     time::Clock,
 };
 
-/// Asks of one call about one key.
+/// The asks of a call about one key.
 pub(super) struct Group<Rule> {
     pub(super) key: Box<[u8]>,
     pub(super) asks: Asks<Rule>,
-    /// Their places in the call.
+    /// Their indices in the call.
     places: Vec<usize>,
 }
 
 impl<Rule: Algorithm> Group<Rule> {
-    /// The asks of a call, by key.
+    /// Groups the asks of a call by key.
     pub(super) fn of(prefix: &str, asks: &[Ask<'_, Rule>]) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::with_capacity(asks.len());
         for (place, ask) in asks.iter().enumerate() {
@@ -49,8 +49,8 @@ impl<Rule: Algorithm> Group<Rule> {
 
 /// Spends all asks or none.
 ///
-/// First all keys are tried, so that where one refuses nothing is spent, and then all are charged. Should one of them refuse
-/// now, because somebody else has spent in between, the others are settled back.
+/// First all keys are probed, so that nothing is spent if one refuses. Then all are charged. If one refuses now, because another
+/// call has spent in between, the others are settled back.
 pub(super) async fn all_or_none<C, Rule, K>(
     queue: Arc<Queue<C, Rule, K>>,
     groups: Vec<Group<Rule>>,
@@ -60,13 +60,13 @@ where
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    let tried = at_once(&queue, &groups, Work::Try).await;
+    let tried = at_once(&queue, &groups, Work::Probe).await;
     let tried = tried.into_iter().collect::<Result<Vec<_>, _>>()?;
     if !tried.iter().all(|told| told.decisions.is_admitted()) {
         return Ok(in_order(&groups, &tried, &tried));
     }
     let spent = at_once(&queue, &groups, Work::Spend).await;
-    let is_admitted = |told: &Result<Told, Error>| {
+    let is_admitted = |told: &Result<Answers, Error>| {
         let told = told.as_ref();
         told.is_ok_and(|told| told.decisions.is_admitted())
     };
@@ -77,12 +77,12 @@ where
     Ok(in_order(&groups, &spent, &tried))
 }
 
-/// Does the same for each group, all under way at once.
+/// Does the same work on each group, all in flight at once.
 async fn at_once<C, Rule, K>(
     queue: &Arc<Queue<C, Rule, K>>,
     groups: &[Group<Rule>],
     work: impl Fn(Asks<Rule>) -> Work<Rule>,
-) -> Vec<Result<Told, Error>>
+) -> Vec<Result<Answers, Error>>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -100,11 +100,11 @@ where
     results
 }
 
-/// Gives back what was spent. Where the store fails meanwhile, the charge stays.
+/// Gives back what was spent. If the store fails meanwhile, the charge stays.
 async fn settle_back<C, Rule, K>(
     queue: &Arc<Queue<C, Rule, K>>,
     groups: &[Group<Rule>],
-    spent: &[Result<Told, Error>],
+    spent: &[Result<Answers, Error>],
 ) where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -140,8 +140,8 @@ async fn settle_back<C, Rule, K>(
     }
 }
 
-/// The decisions in the order of the asks. Where one refuses, the others tell how they stood.
-fn in_order<Rule>(groups: &[Group<Rule>], told: &[Told], tried: &[Told]) -> Decisions {
+/// Returns the decisions in the order of the asks. If one refuses, those of the others are looks.
+fn in_order<Rule>(groups: &[Group<Rule>], told: &[Answers], tried: &[Answers]) -> Decisions {
     let all = told.iter().all(|told| told.decisions.is_admitted());
     let mut placed: Vec<(usize, Decision)> = Vec::with_capacity(groups.len());
     for ((group, told), tried) in groups.iter().zip(told).zip(tried) {

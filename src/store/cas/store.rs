@@ -1,4 +1,4 @@
-//! The store itself.
+//! The store.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use super::{
     CasStats, CompareAndSwap, OptimisticBuilder,
     queue::{Answer, Queue},
     several::{Group, all_or_none},
-    work::{Told, Work},
+    work::Work,
 };
 use crate::{
     algorithm::{Algorithm, Codec},
@@ -15,16 +15,29 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
         ask::policies,
+        engine::{Answers, runtime_gone, spawn_detached},
         name::key_name,
-        task::{runtime_gone, spawn_detached},
     },
     time::{Clock, SystemClock},
 };
 
-/// A store of the compare-and-swap class, over anything that can [`CompareAndSwap`].
+/// A store of the compare-and-swap class, over anything that implements [`CompareAndSwap`].
 ///
-/// It runs every rule whose state has a [`Codec`]: loads what is kept of a key, lets the rule decide, and swaps it for what has
-/// become of it; once more if somebody else was first. Clones share one queue of calls.
+/// It runs every rule whose state has a [`Codec`]: it loads the state of a key, decides by the rule, swaps the old state for the
+/// new one, and repeats this if another process was faster. Clones share one queue of calls.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, prelude::*, store::{CompareAndSwap, Optimistic}};
+///
+/// fn limited(table: impl CompareAndSwap) {
+///     let store = Optimistic::new(table).timeout(Duration::from_millis(100)).fail_closed();
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
+/// #   let _ = layer;
+/// }
+/// ```
+///
+/// [`CompareAndSwap`] shows a whole store in a map, and `examples/etcd` of the repository one over a network.
 ///
 /// # What is admitted
 ///
@@ -120,7 +133,7 @@ pub struct Optimistic<C, Rule, K = SystemClock> {
 }
 
 impl<C, Rule> Optimistic<C, Rule> {
-    /// A store with the defaults of [`OptimisticBuilder::new`].
+    /// Creates a store with the defaults of [`OptimisticBuilder::new`].
     pub fn new(data: C) -> Self
     where
         C: CompareAndSwap,
@@ -131,12 +144,12 @@ impl<C, Rule> Optimistic<C, Rule> {
 }
 
 impl<C, Rule, K> Optimistic<C, Rule, K> {
-    /// What it did.
+    /// Returns counters of this store and its clones.
     pub fn stats(&self) -> CasStats {
-        self.queue.counters.read()
+        self.queue.counters.read(self.queue.unsettled.count())
     }
 
-    /// What keeps the data.
+    /// Returns the client that loads and swaps values.
     pub fn data(&self) -> &C {
         &self.queue.data
     }
@@ -169,12 +182,12 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     }
 
     fn unsettled(&self) -> Option<u64> {
-        Some(self.queue.counters.unsettled.count())
+        Some(self.queue.unsettled.count())
     }
 }
 
-/// What was told, or that nobody is there to tell it.
-pub(super) async fn told(answer: Answer) -> Result<Told, Error> {
+/// Awaits an answer; fails if its task no longer exists.
+pub(super) async fn told(answer: Answer) -> Result<Answers, Error> {
     answer.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
@@ -246,22 +259,12 @@ where
             self.queue.ask(key_name(&self.prefix, policy, &key), work)
         });
         let answers: Vec<_> = answers.collect();
-        let mut settling = self.queue.counters.unsettled.settling(answers.len());
-        // Also where nobody waits: what could not be settled is counted.
-        spawn_detached(async move {
-            let mut result = Ok(());
-            for answer in answers {
-                let settled = match answer {
-                    Ok(answer) => told(answer).await.map(drop),
-                    Err(error) => Err(error),
-                };
-                if settled.is_ok() {
-                    settling.made();
-                }
-                result = result.and(settled);
-            }
-            result
-        })
+        let settling = self.queue.unsettled.settling(answers.len());
+        settling.make_each(
+            answers
+                .into_iter()
+                .map(async |answer| told(answer?).await.map(drop)),
+        )
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

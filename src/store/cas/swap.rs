@@ -1,10 +1,10 @@
-//! What a store must be able to do, to be one of the compare-and-swap class.
+//! The trait that the author of a store implements.
 
 use std::{future::Future, time::Duration};
 
 use crate::{store::Error, time::Timestamp};
 
-/// Replaces what is kept under a key if nobody has written it since: all that a store's author writes.
+/// Loads values, and replaces them if nobody has written them since.
 ///
 /// Values are opaque, most of them shorter than 120 bytes. Keys are `prefix:2:{client}:policy` in UTF-8; as long as prefix and
 /// policy are printable ASCII without spaces, so are they. A store whose keys may not be that long, or not of such bytes,
@@ -13,7 +13,7 @@ use crate::{store::Error, time::Timestamp};
 /// [`Optimistic`](super::Optimistic) makes a store of it, which runs every rule whose state has a
 /// [`Codec`](crate::algorithm::Codec).
 ///
-/// # What to settle
+/// # What to decide first
 ///
 /// - what a version is made of: something that no two writes of a key share, also across a removal, an expiry and a restart;
 /// - that a lost race is [`Swapped::Lost`], and an error only what leaves it open whether the swap took place;
@@ -106,68 +106,88 @@ use crate::{store::Error, time::Timestamp};
     note = "implement `CompareAndSwap` for what reads and replaces values, or `Store` for what decides itself"
 )]
 pub trait CompareAndSwap: Send + Sync + 'static {
-    /// What tells two writes of one key apart: memcached's CAS unique, etcd's `mod_revision`, a column that counts.
+    /// The version of a value, such as memcached's CAS unique, etcd's `mod_revision`, or a column that counts writes.
     ///
-    /// No two writes of a key may have the same, also when it was removed in between.
+    /// No two writes of a key may have the same version, also if the key was removed in between.
     type Version: Clone + Send + Sync + 'static;
 
-    /// Reads what is kept under a key.
+    /// Returns the value under a key, with its version.
     ///
     /// # Errors
     ///
-    /// When the store could not tell.
+    /// Fails if the value could not be read.
     fn load(&self, key: &[u8])
     -> impl Future<Output = Result<Loaded<Self::Version>, Error>> + Send;
 
-    /// Replaces what is kept under a key if it is what the swap expects.
+    /// Replaces the value under a key if its version is the expected one.
     ///
     /// A lost race is no error, but [`Swapped::Lost`]; so is it when a value has expired in between.
     ///
     /// # Errors
     ///
-    /// When the store could not tell. The swap may have taken place; it is not sent again.
+    /// Fails if it is not known whether the swap took place. It is not sent again.
     fn swap(
         &self,
         key: &[u8],
         swap: Swap<'_, Self::Version>,
     ) -> impl Future<Output = Result<Swapped<Self::Version>, Error>> + Send;
 
-    /// The address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {
         None
     }
 }
 
-/// What is kept under a key.
+/// The value under a key, as [`CompareAndSwap::load`] returns it.
+///
+/// ```
+/// use tollgate::store::Loaded;
+///
+/// // Nothing is there, and the store has no clock of its own.
+/// let empty = Loaded::<u64> { value: None, now: None };
+/// # let _ = empty;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded<V> {
-    /// The value and its version; `None` where nothing is kept.
+    /// The version and the value; `None` if there is no value.
     pub value: Option<(V, Vec<u8>)>,
-    /// The store's clock in Unix time, where it tells one: then it is by this clock that all processes decide.
+    /// The store's clock in Unix time, if it has one. All processes then decide by this clock.
     pub now: Option<Timestamp>,
 }
 
-/// What is to be kept under a key, and under which condition.
+/// A conditional write: the expected version and the new value of a key.
+///
+/// The page of [`CompareAndSwap`] has a store that carries it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swap<'a, V> {
-    /// The version that must be there; `None`: nothing may be there.
+    /// The version that the key must have; `None` if it must have no value.
     pub expected: Option<&'a V>,
-    /// The new value; `None` removes the old one, and then a version is expected.
+    /// The new value; `None` removes the old one, and then a version is expected, too.
     pub value: Option<&'a [u8]>,
-    /// How long the value matters: at least a nanosecond, at most 585 years.
+    /// The time for which the value must be kept: at least a nanosecond, at most 585 years.
     ///
-    /// It may expire any time after that, and not before: a store that expires in steps rounds up, and one whose
-    /// longest time is shorter lets what lies beyond it not expire at all.
+    /// It may expire at any time after that, and not before. A store that expires in steps rounds up, and one whose
+    /// longest time is shorter lets the value not expire at all.
     pub keep: Duration,
 }
 
-/// How a [`Swap`] ended.
+/// The result of a [`Swap`].
+///
+/// ```
+/// use tollgate::store::Swapped;
+///
+/// /// For a table that returns the number of changed rows, and no versions.
+/// fn swapped(changed: u64) -> Swapped<u64> {
+///     if changed == 1 { Swapped::Done(None) } else { Swapped::Lost(None) }
+/// }
+/// # assert_eq!(swapped(0), Swapped::Lost(None));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped<V> {
-    /// It took place. The version that the new value has, where the store tells it: then those who wait for the same
-    /// key need no load. `None` is always right, also after a removal.
+    /// The swap took place. Contains the version of the new value if the store returns it, which saves the next call for this
+    /// key a load. `None` is always right, also after a removal.
     Done(Option<V>),
-    /// Something else was there, and is still. What it was, where the store tells it with the same answer: it saves
-    /// the next load. `None` is always right.
+    /// The key had another version, and nothing was written. Contains the value that was found if the store returns it with the
+    /// same answer, which saves the next load. `None` is always right.
     Lost(Option<Loaded<V>>),
 }

@@ -1,22 +1,22 @@
-//! What is to be done about a key.
+//! A job: work on one key, and its caller.
 
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     decision::{Charge, Cost},
-    store::{Decisions, Error},
+    store::{Error, engine::Answers},
 };
 
-/// Asks about one key, each with its rule as the key meets it.
+/// Asks about one key: the rule as the key meets it, and the cost.
 pub(super) type Asks<Rule> = SmallVec<[(Rule, Cost); 1]>;
 
-/// Something to be done about one key.
+/// Work on the states of one key.
 pub(super) enum Work<Rule> {
-    /// Spends all asks or none.
+    /// Spends all asks, or none.
     Spend(Asks<Rule>),
-    /// Tells how all would be answered; what a refusal writes is written.
-    Try(Asks<Rule>),
+    /// Answers as [`Spend`](Self::Spend) does and spends nothing; what a refusal writes is written.
+    Probe(Asks<Rule>),
     Look(Rule),
     Settle {
         rule: Rule,
@@ -27,36 +27,28 @@ pub(super) enum Work<Rule> {
 }
 
 impl<Rule> Work<Rule> {
-    /// The rules whose states it is about.
+    /// Returns the rules whose states the work is about.
     pub(super) fn rules(&self) -> SmallVec<[&Rule; 1]> {
         match self {
-            Self::Spend(asks) | Self::Try(asks) => asks.iter().map(|(rule, _)| rule).collect(),
+            Self::Spend(asks) | Self::Probe(asks) => asks.iter().map(|(rule, _)| rule).collect(),
             Self::Look(rule) | Self::Settle { rule, .. } => SmallVec::from_iter([rule]),
             Self::Reset => SmallVec::new(),
         }
     }
 }
 
-/// What came of it.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) decisions: Decisions,
-    /// How the asks of a [`Work::Try`] stand.
-    pub(super) looks: Decisions,
-}
-
-/// Work, and who waits for it.
+/// Work and its caller.
 pub(super) struct Job<Rule> {
     pub(super) work: Work<Rule>,
-    pub(super) reply: oneshot::Sender<Result<Told, Error>>,
-    /// Races that it lost.
+    pub(super) reply: oneshot::Sender<Result<Answers, Error>>,
+    /// The number of races that it lost.
     pub(super) losses: u32,
-    /// Until when it is tried; `None` before its turn.
+    /// The deadline; `None` before its first attempt.
     pub(super) until: Option<Instant>,
 }
 
 impl<Rule> Job<Rule> {
-    pub(super) fn new(work: Work<Rule>, reply: oneshot::Sender<Result<Told, Error>>) -> Self {
+    pub(super) fn new(work: Work<Rule>, reply: oneshot::Sender<Result<Answers, Error>>) -> Self {
         Self {
             work,
             reply,
@@ -65,18 +57,18 @@ impl<Rule> Job<Rule> {
         }
     }
 
-    /// Whether it is done for somebody who waits; settlements and resets are done for themselves.
+    /// Returns `true` if the work is for a caller that waits. Settlements and resets are done in any case.
     pub(super) fn is_call(&self) -> bool {
         !matches!(self.work, Work::Settle { .. } | Work::Reset)
     }
 
-    /// Whether nobody waits any more, so that nobody is charged.
+    /// Returns `true` if the caller no longer waits, so that it must not be charged.
     pub(super) fn is_abandoned(&self) -> bool {
         self.is_call() && self.reply.is_closed()
     }
 
-    pub(super) fn answer(self, answer: Result<Told, Error>) {
-        // Who does not listen any more need not know.
+    pub(super) fn answer(self, answer: Result<Answers, Error>) {
+        // A caller that no longer waits needs no answer.
         let _ = self.reply.send(answer);
     }
 }

@@ -1,4 +1,4 @@
-//! Load, decide, swap; and once more after a lost race.
+//! Loads, decides and swaps, and repeats it after a lost race.
 
 use std::{
     collections::VecDeque,
@@ -18,32 +18,34 @@ use super::{
     cached::{CachedValue, Form, Source},
     draft::Draft,
     queue::Queue,
-    stats::Counters,
-    work::{Job, Told},
+    work::Job,
 };
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
-    store::Error,
+    store::{Error, engine::Answers},
     time::Clock,
 };
 
-/// Does the work that waits for one key, several jobs with one swap.
+/// The most calls of one swap.
+const BATCH: usize = 256;
+
+/// Does the work on one key, several jobs with one swap.
 pub(super) struct Worker<C: CompareAndSwap, Rule: Algorithm, K> {
     pub(super) queue: Arc<Queue<C, Rule, K>>,
     key: Box<[u8]>,
-    pub(super) batch: Vec<Job<Rule>>,
-    /// What the last swap or load has left under the key.
+    batch: Vec<Job<Rule>>,
+    /// The value that the last swap or load left under the key.
     known: Option<CachedValue<C::Version, Rule::State>>,
     doubt: CacheTrust,
     delays: Option<Delays>,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 enum Ended<V> {
-    /// All were answered.
-    Answered(Vec<Result<Told, Error>>),
-    /// Somebody else was first.
+    /// The answers to all jobs.
+    Answered(Vec<Result<Answers, Error>>),
+    /// Another writer was faster.
     Lost {
         with: Source,
         found: Option<Loaded<V>>,
@@ -56,18 +58,31 @@ where
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    pub(super) fn new(queue: Arc<Queue<C, Rule, K>>, key: Box<[u8]>, job: Job<Rule>) -> Self {
+    pub(super) fn new(
+        queue: Arc<Queue<C, Rule, K>>,
+        key: Box<[u8]>,
+        batch: Vec<Job<Rule>>,
+    ) -> Self {
         Self {
             queue,
             key,
-            batch: vec![job],
+            batch,
             known: None,
             doubt: CacheTrust::default(),
             delays: None,
         }
     }
 
-    /// Those who have just come are tried until then.
+    /// Adds jobs to the batch as far as it has room, without those whose callers no longer wait. Returns `true` if there is work.
+    pub(super) fn join(&mut self, jobs: &mut VecDeque<Job<Rule>>) -> bool {
+        self.batch.retain(|job| !job.is_abandoned());
+        jobs.retain(|job| !job.is_abandoned());
+        let count = jobs.len().min(BATCH.saturating_sub(self.batch.len()));
+        self.batch.extend(jobs.drain(..count));
+        !self.batch.is_empty()
+    }
+
+    /// Sets the deadline of the jobs that have none yet.
     pub(super) fn set_deadlines(&mut self, until: Instant) {
         for job in &mut self.batch {
             job.until.get_or_insert(until);
@@ -76,7 +91,7 @@ where
 
     /// Tries once to do the work of the batch, which is not empty.
     ///
-    /// Who is answered leaves the batch; who lost a race and may try again stays, after the back-off.
+    /// Jobs that were answered leave the batch. After a lost race, those that may be tried again stay, and the back-off has passed.
     pub(super) async fn attempt(&mut self) {
         let ended = {
             let until = self.until();
@@ -89,7 +104,7 @@ where
                 for (job, answer) in self.batch.drain(..).zip(answers) {
                     job.answer(answer);
                 }
-                // Who was answered and asks again at once is part of the next swap. No time passes for it.
+                // A caller that asks again at once joins the next swap. This takes no time.
                 yield_now().await;
             }
             Ok(Ended::Lost { with, found }) => Box::pin(self.lost(with, found)).await,
@@ -107,14 +122,14 @@ where
             let mut draft = Draft::new(&mut known.frame, known.form == Form::Newer, now);
             let jobs = self.batch.iter();
             let answers = jobs.map(|job| draft.apply(&job.work)).collect();
-            Counters::add(&self.queue.counters.healed, draft.healed);
-            Counters::add(&self.queue.counters.newer, draft.newer);
+            self.queue.counters.healed.add(draft.healed);
+            self.queue.counters.newer.add(draft.newer);
             let Some(change) = draft.change() else {
                 if known.source == Source::Load {
                     self.known = Some(known);
                     return Ok(Ended::Answered(answers));
                 }
-                // No swap says whether that is still there: loads, and decides by what is.
+                // No swap will show whether the cached value is still there: load, and decide again.
                 continue;
             };
             let swap = Swap {
@@ -138,7 +153,7 @@ where
         }
     }
 
-    /// What was left under the key before, where it may be there still.
+    /// Returns the cached value if it may still be there.
     fn recall(&mut self) -> Option<CachedValue<C::Version, Rule::State>> {
         let known = self.known.take()?;
         match known.source {
@@ -152,17 +167,17 @@ where
     }
 
     async fn load(&mut self) -> Result<CachedValue<C::Version, Rule::State>, Error> {
-        Counters::add(&self.queue.counters.loads, 1);
+        self.queue.counters.loads.add(1);
         let loaded = self.queue.data.load(&self.key).await?;
         Ok(self.read(loaded, Source::Load))
     }
 
     async fn swap(&mut self, swap: Swap<'_, C::Version>) -> Result<Swapped<C::Version>, Error> {
-        Counters::add(&self.queue.counters.swaps, 1);
+        self.queue.counters.swaps.add(1);
         self.queue.data.swap(&self.key, swap).await
     }
 
-    /// Until when somebody of the batch waits for an answer: who came last.
+    /// Returns the latest deadline of the batch, which is that of the last job.
     fn until(&self) -> Option<Instant> {
         self.batch.last().and_then(|job| job.until)
     }
@@ -175,19 +190,19 @@ where
         let (clock, counters) = (&self.queue.clock, &self.queue.counters);
         let known = CachedValue::read(loaded, source, clock);
         match known.form {
-            Form::CachedValue => {}
-            Form::Damaged => Counters::add(&counters.healed, 1),
-            Form::Newer => Counters::add(&counters.newer, 1),
+            Form::Current => {}
+            Form::Damaged => counters.healed.add(1),
+            Form::Newer => counters.newer.add(1),
         }
         known
     }
 
-    /// Gives up who has lost too often or has no time left, and waits for a while with the others.
+    /// Gives up jobs that have lost too often or have no time left, and waits for a while with the others.
     async fn lost(&mut self, with: Source, found: Option<Loaded<C::Version>>) {
-        Counters::add(&self.queue.counters.lost, 1);
+        self.queue.counters.lost.add(1);
         let found = found.map(|found| self.read(found, Source::Loss));
         if with == Source::Before {
-            // What was expected was old; now it is known. That is no attempt.
+            // The cached value was old. That does not count as an attempt.
             self.doubt.more();
             self.known = found;
             return;
@@ -199,7 +214,7 @@ where
         self.give_up(|job| job.losses >= attempts);
         let is_first = self.batch.iter().all(|job| job.losses <= 1);
         if is_first && found.is_some() {
-            // Nobody else knows sooner what is there now.
+            // No other process knows the new value sooner.
             self.known = found;
             return;
         }
@@ -222,20 +237,20 @@ where
         self.give_up(|job| job.until.is_some_and(|until| until <= now));
     }
 
-    /// Answers that the key is too contended.
+    /// Answers these jobs that the key is too contended.
     fn give_up(&mut self, is_over: impl Fn(&Job<Rule>) -> bool) {
         let (over, rest): (Vec<_>, _) = self.batch.drain(..).partition(is_over);
         self.batch = rest;
-        Counters::add(&self.queue.counters.contended, over.len() as u64);
+        self.queue.counters.contended.add(over.len() as u64);
         for job in over {
             job.answer(Err(Error::contended()));
         }
     }
 
-    /// Tells the error to the batch; and that the store is silent, to all who wait for it.
+    /// Answers the batch with an error; and, if the store is silent, all calls that wait for the key.
     fn failed(&mut self, error: &Error) {
         self.delays = None;
-        // After lost races the deadline was near, and the silence short.
+        // After lost races the deadline was near, so the silence was short.
         let is_silent = error.is_timeout() && self.batch.last().is_some_and(|job| job.losses == 0);
         let waiting = if is_silent {
             self.queue.calls(&self.key)
@@ -248,8 +263,8 @@ where
     }
 }
 
-/// What came of an attempt, or that it took too long: one timer serves all that it asks. By reference: what is moved in would
-/// be kept three times, and a task of more than a kilobyte takes the allocator twice as long.
+/// Awaits an attempt until its deadline: one timer serves all its operations. By reference, because a future that is moved in
+/// would be stored three times, and a task of more than a kilobyte takes the allocator twice as long.
 async fn in_time<T>(
     until: Option<Instant>,
     answer: Pin<&mut impl Future<Output = Result<T, Error>>>,
@@ -262,8 +277,8 @@ async fn in_time<T>(
     }
 }
 
-/// Whether what was left under a key is worth a try. Where other processes write as well, it rarely is: each time that
-/// it was not, it is left out twice as often.
+/// Decides whether the cached value is worth a try. If other processes write the key, too, it rarely is: each time that it was
+/// old, it is left out twice as often.
 #[derive(Default)]
 struct CacheTrust {
     times: u32,

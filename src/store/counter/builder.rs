@@ -1,14 +1,17 @@
 //! The settings of a store of counters.
 
-use std::{fmt, sync::Arc, sync::atomic::AtomicU64, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Counters, Increment, hints::Hints, inner::Inner, known::Known, stats::Counts};
+use super::{
+    Counters, Increment, hints::Hints, inner::Inner, known_slicings::KnownSlicings, stats::Counts,
+};
 use crate::{
     algorithm::Counted,
+    store::engine::{MonotoneClock, Unsettled},
     time::{Clock, SystemClock},
 };
 
-/// Builds a store of counters.
+/// Builds a [`Counters`] store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,6 +24,7 @@ use crate::{
 ///         .build()
 /// }
 /// ```
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct CountersBuilder<I, K = SystemClock> {
     increment: I,
     prefix: Box<str>,
@@ -29,7 +33,7 @@ pub struct CountersBuilder<I, K = SystemClock> {
 }
 
 impl<I: Increment> CountersBuilder<I> {
-    /// A store whose counters begin with `tollgate`, by the system's clock, which is within a second of other hosts'.
+    /// Creates a builder with the defaults: the prefix `tollgate`, and the system's clock, within a second of other hosts'.
     pub fn new(increment: I) -> Self {
         Self {
             increment,
@@ -41,8 +45,7 @@ impl<I: Increment> CountersBuilder<I> {
 }
 
 impl<I: Increment, K: Clock> CountersBuilder<I, K> {
-    /// What the names of its counters begin with.
-    #[must_use]
+    /// Sets the prefix of all counters; `tollgate` by default.
     pub fn prefix(self, prefix: &str) -> Self {
         Self {
             prefix: prefix.into(),
@@ -50,18 +53,16 @@ impl<I: Increment, K: Clock> CountersBuilder<I, K> {
         }
     }
 
-    /// How far apart the clocks of two hosts may be that share the counters: a second unless it is set.
+    /// Sets the greatest difference between the clocks of two hosts that share the counters; a second by default.
     ///
-    /// Counters are kept so much longer. So long before the end of a slice, calls under a sliding window read one more.
-    #[must_use]
+    /// Counters are kept longer by this time. This long before the end of a slice, calls under a sliding window read one more.
     pub fn clocks_apart(self, apart: Duration) -> Self {
         Self { apart, ..self }
     }
 
-    /// What tells the time, and so which slice a call counts in.
+    /// Sets the clock, which determines the slice that a call counts in.
     ///
-    /// Where it steps back, the store's time stands still until it has caught up.
-    #[must_use]
+    /// If it steps back, the store's time stands still until it has caught up.
     pub fn clock<C: Clock>(self, clock: C) -> CountersBuilder<I, C> {
         CountersBuilder {
             increment: self.increment,
@@ -71,18 +72,18 @@ impl<I: Increment, K: Clock> CountersBuilder<I, K> {
         }
     }
 
-    /// The store.
+    /// Builds the store.
     pub fn build<Rule: Counted>(self) -> Counters<I, Rule, K> {
         Counters {
             inner: Arc::new(Inner {
                 increment: self.increment,
                 prefix: self.prefix,
                 apart: self.apart,
-                clock: self.clock,
-                newest: AtomicU64::new(0),
+                clock: MonotoneClock::new(self.clock),
                 hints: Hints::new(),
-                known: Known::new(),
+                known: KnownSlicings::new(),
                 counts: Counts::default(),
+                unsettled: Unsettled::default(),
             }),
         }
     }

@@ -1,8 +1,6 @@
-//! Adding, judging by the total, and taking back what was refused.
+//! Adds, decides by the total, and takes back what was refused.
 
-use std::sync::atomic::Ordering;
-
-use super::{Totals, found::Found, inner::Inner, place::Asked};
+use super::{Totals, counter_set::CounterAsk, inner::Inner, slice_totals::SliceTotals};
 use crate::{
     algorithm::Counted,
     decision::Decision,
@@ -10,19 +8,19 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// What one ask has added, and what was decided about it.
+/// The addition of one ask, and its decision.
 struct Spent {
     counter: Box<[u8]>,
-    found: Found,
+    found: SliceTotals,
     decision: Decision,
 }
 
 impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
-    /// Spends all, or nothing.
-    pub(super) async fn acquire(&self, asked: &[Asked<Rule>]) -> Result<Decisions, Error> {
+    /// Spends all asks, or none.
+    pub(super) async fn acquire(&self, asked: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
         let now = self.now();
         if asked.iter().any(|one| self.doubts(one, now)) {
-            // A refusal that is foreseen is read, and adds nothing that others would see.
+            // A refusal that is foreseen only reads, so it adds nothing that others would see.
             let found = match self.read(asked, now).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -31,7 +29,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
                     return Err(error);
                 }
             };
-            let stand = |(found, one): (&Found, _)| self.learned(one, found.stand(one));
+            let stand = |(found, one): (&SliceTotals, _)| self.learned(one, found.stand(one));
             let decisions: Decisions = found.iter().zip(asked).map(stand).collect();
             if !decisions.is_admitted() {
                 return Ok(decisions);
@@ -52,7 +50,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
                 continue;
             }
             self.give_back(&all, asked).await;
-            // The others only tell how they stand.
+            // The answers to the others are looks.
             let behind = &asked[n + 1..];
             let unasked = if behind.is_empty() {
                 Vec::new()
@@ -72,15 +70,15 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         Ok(all.iter().map(|spent| spent.decision).collect())
     }
 
-    /// How keys stand.
-    pub(super) async fn look(&self, asked: &[Asked<Rule>]) -> Result<Decisions, Error> {
+    /// Returns how keys stand.
+    pub(super) async fn look(&self, asked: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
         let found = self.read(asked, self.now()).await?;
-        let look = |(found, one): (&Found, _)| found.look(one);
+        let look = |(found, one): (&SliceTotals, _)| found.look(one);
         Ok(found.iter().zip(asked).map(look).collect())
     }
 
-    /// Whether a call is likely to be refused, or sure to be: also by a key that nobody has seen.
-    fn doubts(&self, one: &Asked<Rule>, now: Timestamp) -> bool {
+    /// Returns `true` if a call is likely to be refused, or sure to be because even a fresh key would refuse it.
+    fn doubts(&self, one: &CounterAsk<Rule>, now: Timestamp) -> bool {
         let never = || {
             !one.rule
                 .step(&mut None, now, one.cost)
@@ -90,13 +88,13 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         self.hints.doubts(one.hash, one.cost, now) || never()
     }
 
-    fn learned(&self, one: &Asked<Rule>, decision: Decision) -> Decision {
+    fn learned(&self, one: &CounterAsk<Rule>, decision: Decision) -> Decision {
         self.hints.learn(one.hash, one.cost, &decision);
         decision
     }
 
-    /// Adds, and judges by the total; what is refused is taken back at once.
-    async fn spend(&self, one: &Asked<Rule>, now: Timestamp) -> Result<Spent, Error> {
+    /// Adds, and decides by the total. A refused addition is taken back at once.
+    async fn spend(&self, one: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
         let (place, cost) = (&one.place, one.cost.get());
         let slices = place.slices(now, self.apart);
         let counter = place.counter(slices.own);
@@ -106,7 +104,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             .map(|slice| place.counter(slice))
             .collect();
         let keep = self.keep(place, slices.own);
-        self.counts.additions.fetch_add(1, Ordering::Relaxed);
+        self.counts.additions.add(1);
         let Totals {
             total,
             beside: mut totals,
@@ -116,7 +114,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             return Err(miscounted());
         }
         totals.insert(slices.ahead(), before);
-        let found = Found {
+        let found = SliceTotals {
             now,
             slices,
             totals,
@@ -136,9 +134,13 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
 
     /// Reads the slices that may have begun while the addition was under way, of a window that slides.
     ///
-    /// Who counts in one of them adds and then reads this slice, and either sees this addition, or has added before it; then
-    /// this reading sees that one. So never do both miss each other.
-    async fn seen_late(&self, one: &Asked<Rule>, mut found: Found) -> Result<Found, Error> {
+    /// A call that counts in one of them adds and then reads this slice. It either sees this addition, or has added before it, and
+    /// then this reading sees that addition. So two calls never miss each other.
+    async fn seen_late(
+        &self,
+        one: &CounterAsk<Rule>,
+        mut found: SliceTotals,
+    ) -> Result<SliceTotals, Error> {
         let place = &one.place;
         if place.slicing.older() == 0 {
             return Ok(found);
@@ -161,7 +163,11 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 
     /// Reads the totals of all that is asked for, at once.
-    async fn read(&self, asked: &[Asked<Rule>], now: Timestamp) -> Result<Vec<Found>, Error> {
+    async fn read(
+        &self,
+        asked: &[CounterAsk<Rule>],
+        now: Timestamp,
+    ) -> Result<Vec<SliceTotals>, Error> {
         let slices: Vec<_> = asked
             .iter()
             .map(|one| one.place.slices(now, self.apart))
@@ -172,7 +178,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             .flat_map(|(one, slices)| slices.numbers().map(|slice| one.place.counter(slice)))
             .collect();
         let mut totals = self.totals(&names).await?.into_iter();
-        let found = slices.into_iter().map(|slices| Found {
+        let found = slices.into_iter().map(|slices| SliceTotals {
             now,
             slices,
             totals: totals.by_ref().take(slices.len()).collect(),
@@ -181,7 +187,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 
     async fn totals(&self, counters: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
-        self.counts.readings.fetch_add(1, Ordering::Relaxed);
+        self.counts.readings.add(1);
         let totals = self.increment.read(counters).await?;
         if totals.len() == counters.len() {
             Ok(totals)
@@ -191,7 +197,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 
     /// Takes back what earlier asks of the same call have added.
-    async fn give_back(&self, all: &[Spent], asked: &[Asked<Rule>]) {
+    async fn give_back(&self, all: &[Spent], asked: &[CounterAsk<Rule>]) {
         for (spent, one) in all.iter().zip(asked) {
             self.hints.forget(one.hash);
             self.take_back(&spent.counter, one.cost.get()).await;
@@ -205,7 +211,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             Ok(()) => &self.counts.taken_back,
             Err(_) => &self.counts.left_behind,
         };
-        count.fetch_add(1, Ordering::Relaxed);
+        count.add(1);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The future of a decision that is brought to its end.
+//! Calls that go on when they are dropped.
 
 use std::{
     fmt,
@@ -13,9 +13,19 @@ use crate::store::{BoxFuture, Decisions, Error};
 
 /// The future of a [`Counters`](super::Counters) store's answer.
 ///
-/// Where it spends, it goes on by itself if it is dropped after it was polled: so what is refused is taken back, whoever
-/// waits for the answer.
-#[must_use = "futures do nothing unless polled"]
+/// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is taken back in any case.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::store::{CountersFuture, Decisions, Error};
+///
+/// /// The call goes on when the time is up, and is charged or taken back.
+/// async fn within(time: Duration, answer: CountersFuture) -> Result<Decisions, Error> {
+///     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timeout()))
+/// }
+/// # let _ = within;
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
 pub struct CountersFuture {
     work: Option<BoxFuture<Result<Decisions, Error>>>,
     spends: bool,

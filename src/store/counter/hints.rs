@@ -1,4 +1,4 @@
-//! Which calls will hardly pass, so that they are not added only to be taken back.
+//! Keys that are likely used up, so that their calls are not added only to be taken back.
 
 use std::{
     hash::BuildHasher,
@@ -7,19 +7,19 @@ use std::{
 
 use foldhash::quality::RandomState;
 
-use super::place::Place;
+use super::counter_set::CounterSet;
 use crate::{
     decision::{Cost, Decision},
     time::Timestamp,
 };
 
-/// How many keys are remembered at once: 24 bytes each.
+/// The most keys that are remembered at once, of 24 bytes each.
 const SLOTS: usize = 8192;
 
-/// For a bounded number of keys that are used up: from which cost on a call cannot pass, and until when.
+/// For a bounded number of keys that are used up: the lowest cost that was refused, and until when.
 ///
-/// Nothing is decided by it: it tells whether to read before adding. So a slot is written without a lock, two keys may push
-/// each other out, and one that is torn costs an operation.
+/// Hints only choose whether to read before adding, and decide nothing. So a slot is written without a lock, two keys may evict
+/// each other, and a torn slot costs an operation.
 pub(super) struct Hints {
     slots: Box<[Slot]>,
     hasher: RandomState,
@@ -41,7 +41,7 @@ impl Hints {
         }
     }
 
-    pub(super) fn hash(&self, place: &Place) -> u64 {
+    pub(super) fn hash(&self, place: &CounterSet) -> u64 {
         self.hasher.hash_one(place.stem())
     }
 
@@ -49,7 +49,7 @@ impl Hints {
         &self.slots[hash as usize % SLOTS]
     }
 
-    /// Whether a cost will hardly pass now.
+    /// Returns `true` if a cost is likely to be refused now.
     pub(super) fn doubts(&self, hash: u64, cost: Cost, now: Timestamp) -> bool {
         let slot = self.slot(hash);
         slot.hash.load(Ordering::Relaxed) == hash

@@ -1,14 +1,11 @@
-//! What the clones of a store share.
+//! The parts of a store that its clones share.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{
+    counter_set::{CounterAsk, CounterSet},
     hints::Hints,
-    known::Known,
-    place::{Asked, Place},
+    known_slicings::KnownSlicings,
     stats::Counts,
 };
 use crate::{
@@ -16,53 +13,55 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
-    store::Ask,
+    store::{
+        Ask,
+        engine::{MonotoneClock, Unsettled},
+    },
     time::{Clock, Timestamp},
 };
 
 pub(super) struct Inner<I, Rule, K> {
     pub(super) increment: I,
     pub(super) prefix: Box<str>,
-    /// How far apart the clocks of hosts may be.
+    /// The greatest difference between the clocks of two hosts.
     pub(super) apart: Duration,
-    pub(super) clock: K,
-    /// The latest time that a clock which may step back has told, in nanoseconds.
-    pub(super) newest: AtomicU64,
+    pub(super) clock: MonotoneClock<K>,
     pub(super) hints: Hints,
-    pub(super) known: Known<Rule>,
+    pub(super) known: KnownSlicings<Rule>,
     pub(super) counts: Counts,
+    pub(super) unsettled: Unsettled,
 }
 
 impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
-    /// The time, which never falls.
+    /// Returns the time, which never falls.
     pub(super) fn now(&self) -> Timestamp {
-        let now = self.clock.now();
-        if self.clock.is_monotonic() {
-            return now;
-        }
-        let newest = self.newest.fetch_max(now.as_nanos(), Ordering::Relaxed);
-        now.max(Timestamp::from_nanos(newest))
+        self.clock.now()
     }
 
-    /// How long a slice's counter may matter to some host: by the clock as it is, to which a window lasts longer where it
+    /// Returns how long a slice's counter may matter to some host: by the clock as it is, for which a window lasts longer after it
     /// has stepped back.
-    pub(super) fn keep(&self, place: &Place, slice: u64) -> Duration {
+    pub(super) fn keep(&self, place: &CounterSet, slice: u64) -> Duration {
         let over = place.slicing.over(slice);
-        over.saturating_since(self.clock.now())
+        over.saturating_since(self.clock.clock().now())
             .saturating_add(self.apart)
     }
 
-    pub(super) fn place(&self, policy: &Policy, key: &Key, rule: &Rule) -> Result<Place, Error> {
+    pub(super) fn place(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        rule: &Rule,
+    ) -> Result<CounterSet, Error> {
         let own = rule.for_key(&|| key.digest());
-        Place::of(&self.prefix, policy, key, own.as_ref().unwrap_or(rule))
+        CounterSet::of(&self.prefix, policy, key, own.as_ref().unwrap_or(rule))
     }
 
-    pub(super) fn asked(&self, asks: &[Ask<'_, Rule>]) -> Result<Vec<Asked<Rule>>, Error> {
+    pub(super) fn asked(&self, asks: &[Ask<'_, Rule>]) -> Result<Vec<CounterAsk<Rule>>, Error> {
         let asked = |ask: &Ask<'_, Rule>| {
             self.known.learn(ask.rule())?;
             let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
-            let place = Place::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
-            Ok(Asked {
+            let place = CounterSet::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
+            Ok(CounterAsk {
                 hash: self.hints.hash(&place),
                 place,
                 rule,

@@ -1,6 +1,6 @@
-//! Corrections and resets, which go on by themselves.
+//! Corrections and resets.
 
-use super::{inner::Inner, place::Place};
+use super::{counter_set::CounterSet, inner::Inner};
 use crate::{
     algorithm::Counted,
     decision::Charge,
@@ -15,7 +15,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     /// Corrects a charge in the counter that was charged, as long as that counts.
     pub(super) async fn settle(
         &self,
-        place: &Place,
+        place: &CounterSet,
         charge: &Charge,
         actual: u64,
     ) -> Result<(), Error> {
@@ -39,8 +39,8 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         }
     }
 
-    /// Forgets all counters of these places that may matter now, to any host.
-    pub(super) async fn reset(&self, places: &[Place]) -> Result<(), Error> {
+    /// Removes all counters of these sets that may matter now to any host.
+    pub(super) async fn reset(&self, places: &[CounterSet]) -> Result<(), Error> {
         let now = self.now();
         let counters: Vec<_> = places
             .iter()

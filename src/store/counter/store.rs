@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Counters, CountersFuture, Increment, known::slicing_for_keys};
+use super::{Counters, CountersFuture, Increment, known_slicings::slicing_for_keys};
 use crate::{
     algorithm::Counted,
     key::Key,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Error, Settlement, Store, ask::policies,
-        task::spawn_detached,
+        engine::spawn_detached,
     },
     time::Clock,
 };
@@ -22,7 +22,7 @@ impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
     }
 
     fn unsettled(&self) -> Option<u64> {
-        Some(self.inner.counts.unsettled.count())
+        Some(self.inner.unsettled.count())
     }
 }
 
@@ -63,29 +63,20 @@ where
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let inner = Arc::clone(&self.inner);
-        let mut settling = inner.counts.unsettled.settling(settlements.len());
+        let settling = inner.unsettled.settling(settlements.len());
         let owned = |it: Settlement<'_, Rule>| {
             let place = inner.place(it.policy, &it.key, it.rule)?;
             inner.hints.forget(inner.hints.hash(&place));
             Ok((place, it.charge, it.actual))
         };
-        match settlements
-            .into_iter()
-            .map(owned)
-            .collect::<Result<Vec<_>, crate::Error>>()
-        {
-            Ok(owned) => spawn_detached(async move {
-                let mut settled = Ok(());
-                for (place, charge, actual) in owned {
-                    // One that fails keeps no other from being made.
-                    let one = inner.settle(&place, &charge, actual).await;
-                    if one.is_ok() {
-                        settling.made();
-                    }
-                    settled = settled.and(one);
-                }
-                settled
-            }),
+        let owned: Result<Vec<_>, crate::Error> = settlements.into_iter().map(owned).collect();
+        match owned {
+            Ok(owned) => {
+                settling.make_each(owned.into_iter().map(move |(place, charge, actual)| {
+                    let inner = Arc::clone(&inner);
+                    async move { inner.settle(&place, &charge, actual).await }
+                }))
+            }
             Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }

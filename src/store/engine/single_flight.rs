@@ -11,10 +11,8 @@ use std::{
 
 use tokio::{sync::Mutex, task::JoinError};
 
-use crate::store::{
-    Error,
-    task::{runtime, runtime_gone},
-};
+use super::{runtime, runtime_gone};
+use crate::store::Error;
 
 /// Runs one attempt at a time to create a value that can be lost again.
 #[derive(Default)]

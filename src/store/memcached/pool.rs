@@ -13,7 +13,7 @@ use super::{
     pipeline::{Pipeline, PipelineError, Responses},
     server::Server,
 };
-use crate::store::{Error, engine::single_flight::SingleFlight};
+use crate::store::{Error, engine::SingleFlight};
 
 /// Limit of the bytes that an item takes besides its value: its header, its key, and the overhead of its chunks.
 const ITEM_OVERHEAD: u64 = 512;

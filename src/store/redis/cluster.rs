@@ -25,7 +25,7 @@ use super::{
     slot_map::{Node, SlotMap, Slots},
     topology::{Topology, TopologyVotes, redirection},
 };
-use crate::store::{Error, engine::single_flight::SingleFlight};
+use crate::store::{Error, engine::SingleFlight};
 
 /// Limit of redirections per call: the slot has moved, is migrating, or has no master yet.
 const MAX_REDIRECTIONS: u32 = 4;

@@ -15,7 +15,7 @@ use super::{
     query::{Query, Reply},
     server::Server,
 };
-use crate::store::{Error, engine::single_flight::SingleFlight};
+use crate::store::{Error, engine::SingleFlight};
 
 /// A connection to one server, made by the first call and again after it was lost.
 pub(super) struct SharedConnection {

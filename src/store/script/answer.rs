@@ -1,4 +1,4 @@
-//! What the program answers.
+//! The answer of a program.
 
 use std::borrow::Cow;
 
@@ -13,25 +13,25 @@ use crate::{
     time::Timestamp,
 };
 
-/// What was found under the keys of a request.
+/// The states under the keys of a request.
 pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
-    /// For each key, how many calls the program admitted whose first ask is about it.
+    /// For each key, the number of admitted calls whose first ask is about it.
     pub(super) admitted: Vec<u64>,
-    /// Values that could not be read, and are none.
+    /// The number of values that could not be read and count as none.
     pub(super) healed: u64,
-    /// Why the server took no write; then nobody was charged.
+    /// The reason why the server took no write; then no call was charged.
     pub(super) unwritten: Option<Cow<'a, str>>,
     pub(super) states: Vec<Option<Cow<'a, [u8]>>>,
 }
 
-/// As long are the states that the programs for buckets write.
+/// The length of the states that the programs for buckets write.
 const BUCKET: usize = 32;
 
 impl<'a> Answer<'a> {
     /// # Errors
     ///
-    /// When the bytes are no answer of this program about so many keys.
+    /// Fails if the bytes are no answer of this program about this number of keys.
     pub(super) fn read(program: Program, bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
         let answer = match program {
             Program::BUCKETS | Program::ONE_BUCKET => Self::of_buckets(bytes, keys),
@@ -104,7 +104,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The state of a bucket to which something was given back, as it lies in the store.
+/// Returns the bytes of the state of a bucket to which something was given back, as the driver writes them.
 fn with_given_back(mut state: &[u8], given_back: [u64; 2]) -> Option<Vec<u8>> {
     let state = &mut state;
     let (_, _, numbers) = (take_array(state)?, take_number(state)?, take_array(state)?);
@@ -125,7 +125,7 @@ fn in_nanos(micros: u64) -> Option<Timestamp> {
     micros.checked_mul(1000).map(Timestamp::from_nanos)
 }
 
-/// The state that the bytes under a key hold for a rule; `None` where they hold none of its kind.
+/// Returns the state of a rule's kind in the value of a key; `None` if it has none.
 pub(super) fn state_of<Rule: Scripted>(rule: &Rule, mut bytes: &[u8]) -> Option<Rule::State> {
     let bytes = &mut bytes;
     let count = take_array(bytes)?.checked_sub(1)?;

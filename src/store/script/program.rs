@@ -24,6 +24,14 @@ const PIECES: [(&str, &str); 9] = [
 ];
 
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
+///
+/// ```
+/// use tollgate::store::Program;
+///
+/// // To load all of them when a connection is made:
+/// let sources = Program::ALL.map(Program::source);
+/// assert!(sources.iter().all(|source| source.contains("KEYS")));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program(Which);
 
@@ -37,7 +45,7 @@ enum Which {
 }
 
 impl Program {
-    /// Decides calls, and tells what it found.
+    /// Decides calls, and answers with the states that it found.
     pub(super) const DECIDE: Self = Self(Which::Decide);
     /// Corrects earlier charges and then decides calls as [`DECIDE`](Self::DECIDE) does.
     ///
@@ -46,12 +54,12 @@ impl Program {
     pub(super) const SETTLE: Self = Self(Which::Settle);
     /// Decides calls about token buckets that start full, each about one key.
     pub(super) const BUCKETS: Self = Self(Which::Buckets);
-    /// The same for equal calls about one key.
+    /// Decides equal calls about one key.
     pub(super) const ONE_BUCKET: Self = Self(Which::OneBucket);
     /// Forgets a key.
     pub(super) const RESET: Self = Self(Which::Reset);
 
-    /// All programs, to be loaded beforehand.
+    /// All programs.
     pub const ALL: [Self; 5] = [
         Self::DECIDE,
         Self::SETTLE,
@@ -60,7 +68,7 @@ impl Program {
         Self::RESET,
     ];
 
-    /// The source text.
+    /// Returns the source text.
     pub fn source(self) -> &'static str {
         static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(false));
         static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true));

@@ -1,4 +1,4 @@
-//! Decisions that follow from an answer: made anew from what the program found.
+//! The decisions that follow from an answer, made anew from the states that the program found.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,14 +9,17 @@ use super::{
     request::{Call, Numbers, Question},
 };
 use crate::{
-    algorithm::{Algorithm, Scripted, Step},
-    decision::Decision,
-    store::{Decisions, Error},
+    algorithm::{Algorithm, Scripted},
+    decision::Cost,
+    store::{
+        Decisions, Error,
+        engine::{Entry, States},
+    },
     time::Timestamp,
 };
 
-/// What became of each call of a request, in their order; `places` are those of its asks, and `unwritten` is what kept the
-/// server from writing.
+/// Returns the result of each call of a request, in their order. `places` are the indices of the keys of its asks; `unwritten` makes an error
+/// of the reason why the server took no write.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
     calls: impl Iterator<Item = &'c Call<Rule>>,
@@ -29,9 +32,9 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
     }
 }
 
-/// The decisions of calls.
+/// Returns the decisions of calls.
 ///
-/// An error where the program decided otherwise about a key: should that ever be, nobody is told what may not be so.
+/// A call is an error if the program decided otherwise about one of its keys: no caller may get an answer that is not true.
 fn decisions<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
     calls: impl Iterator<Item = &'c Call<Rule>>,
@@ -57,7 +60,7 @@ fn decisions<'c, Rule: Scripted + 'c>(
             .map(|(_, decisions)| Ok(decisions))
             .collect();
     }
-    // What a call did to its other keys is not known either.
+    // The effect of such a call on its other keys is not known either.
     while let Some((own, _)) = decided.iter().find(|(own, _)| {
         let mut own = own.iter().map(|place| differs[*place]);
         own.clone().any(|differs| differs) && !own.all(|differs| differs)
@@ -71,8 +74,8 @@ fn decisions<'c, Rule: Scripted + 'c>(
     decided.into_iter().map(told).collect()
 }
 
-/// What each call is told where nothing could be written: refusals write nothing and hold, and who would be admitted gets
-/// the error.
+/// Returns the result of each call if nothing could be written: refusals hold, because they write nothing, and calls that would
+/// be admitted get the error.
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
     calls: impl Iterator<Item = &'c Call<Rule>>,
@@ -82,7 +85,7 @@ fn refusals<'c, Rule: Scripted + 'c>(
     let told = |call: &Call<Rule>| {
         let (own, rest) = places.split_at(call.0.len());
         places = rest;
-        // Each by itself: none of those before it was charged.
+        // Each by itself: no call before it was charged.
         let decisions = Replay::new(answer).decide(call, own);
         if decisions.is_admitted() {
             Err(error.duplicate())
@@ -103,21 +106,63 @@ fn disagreement() -> Error {
 
 /// The state of a kind of rules.
 struct ByKind<Rule: Algorithm> {
-    /// The rule that read it.
+    /// The rule that read the state.
     numbers: Arc<Numbers>,
-    state: Option<Rule::State>,
-    /// Whether a call has changed it. Until then each rule reads for itself what was found: it may leave some of that out.
-    is_written: bool,
+    entry: Entry<Rule::State>,
 }
 
 /// Makes the decisions of calls anew, as the program made them.
 struct Replay<'a, Rule: Scripted> {
     now: Timestamp,
     found: &'a [Option<Cow<'a, [u8]>>],
-    /// What the states of a key have become, by the kinds of rules that asked.
+    /// For each key, its states by the kinds of rules that asked.
     states: Vec<SmallVec<[ByKind<Rule>; 1]>>,
     /// As [`Answer::admitted`].
     admitted: Vec<u64>,
+}
+
+/// An ask, and the index of its key.
+type Placed<'q, Rule> = (&'q Question<Rule>, usize);
+
+impl<'q, Rule: Scripted> States<Placed<'q, Rule>> for Replay<'_, Rule> {
+    type Rule = Rule;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn rule<'p>((question, _): &'p Placed<'q, Rule>) -> &'p Rule {
+        &question.rule
+    }
+
+    fn cost((question, _): &Placed<'q, Rule>) -> Cost {
+        question.cost
+    }
+
+    /// Until a call has written a state, each rule reads the answer for itself: it may leave some of that out.
+    fn entry(&mut self, (question, place): &Placed<'q, Rule>) -> &mut Entry<Rule::State> {
+        let (states, numbers) = (&mut self.states[*place], &question.numbers);
+        let read = || {
+            let bytes = self.found[*place].as_deref();
+            let state = bytes.and_then(|bytes| state_of(&question.rule, bytes));
+            ByKind {
+                numbers: Arc::clone(numbers),
+                entry: Entry::new(state),
+            }
+        };
+        let known = states
+            .iter()
+            .position(|known| known.numbers.is_of_kind(numbers));
+        let known = known.unwrap_or_else(|| {
+            states.push(read());
+            states.len() - 1
+        });
+        let known = &mut states[known];
+        if !known.entry.is_written() && !Arc::ptr_eq(&known.numbers, numbers) {
+            *known = read();
+        }
+        &mut known.entry
+    }
 }
 
 impl<'a, Rule: Scripted> Replay<'a, Rule> {
@@ -131,42 +176,13 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
         }
     }
 
-    fn state(&mut self, place: usize, question: &Question<Rule>) -> &mut ByKind<Rule> {
-        let (states, numbers) = (&mut self.states[place], &question.numbers);
-        let read = || ByKind {
-            numbers: Arc::clone(numbers),
-            state: self.found[place]
-                .as_deref()
-                .and_then(|found| state_of(&question.rule, found)),
-            is_written: false,
-        };
-        let known = states
-            .iter()
-            .position(|known| known.numbers.is_of_kind(numbers));
-        let known = known.unwrap_or_else(|| {
-            states.push(read());
-            states.len() - 1
-        });
-        let known = &mut states[known];
-        if !known.is_written && !Arc::ptr_eq(&known.numbers, numbers) {
-            *known = read();
-        }
-        known
-    }
-
-    fn step(&mut self, place: usize, question: &Question<Rule>) -> Step {
-        let now = self.now;
-        let known = self.state(place, question);
-        let step = question.rule.step(&mut known.state, now, question.cost);
-        known.is_written |= !matches!(step, Step::Kept(_));
-        step
-    }
-
-    /// The decisions of a call whose asks are about the keys of these places.
+    /// Returns the decisions of a call whose asks are about the keys at `places`.
     ///
-    /// The server's clock tells microseconds, and so do the waits.
-    fn decide(&mut self, call: &Call<Rule>, places: &[usize]) -> Decisions {
-        let exact = self.decide_exactly(call, places);
+    /// The server's clock shows microseconds, and so do the waits.
+    fn decide(&mut self, Call(questions): &Call<Rule>, places: &[usize]) -> Decisions {
+        let asks: SmallVec<[Placed<'_, Rule>; 2]> =
+            questions.iter().zip(places.iter().copied()).collect();
+        let exact = self.spend(&asks).decisions;
         if let Some(first) = places.first().filter(|_| exact.is_admitted()) {
             self.admitted[*first] += 1;
         }
@@ -175,51 +191,6 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
             .iter()
             .map(|decision| decision.in_micros())
             .collect()
-    }
-
-    fn decide_exactly(&mut self, Call(questions): &Call<Rule>, places: &[usize]) -> Decisions {
-        if let ([question], [place]) = (&questions[..], places) {
-            return self.step(*place, question).decision().into();
-        }
-        let asks = || questions.iter().zip(places);
-        // Of these keys alone: a request may be about many more.
-        let before: Vec<_> = asks()
-            .map(|(question, place)| {
-                let known = self.state(*place, question);
-                (known.state.clone(), known.is_written)
-            })
-            .collect();
-        let look = |((question, _), (before, _)): ((&Question<Rule>, _), &(Option<_>, bool))| {
-            question.rule.look(before.as_ref(), self.now)
-        };
-        let looks: Vec<Decision> = asks().zip(&before).map(look).collect();
-        let mut steps = Vec::with_capacity(questions.len());
-        // What is left of each write if the call is refused: only what a refusal wrote.
-        let mut left = Vec::new();
-        for (n, (question, place)) in asks().enumerate() {
-            let step = self.step(*place, question);
-            if !matches!(step, Step::Kept(_)) {
-                let state = match step.decision().is_admitted() {
-                    true => before[n].clone(),
-                    false => (self.state(*place, question).state.clone(), true),
-                };
-                left.push((n, state));
-            }
-            steps.push(step);
-        }
-        if steps.iter().all(|step| step.decision().is_admitted()) {
-            return steps.into_iter().map(Step::decision).collect();
-        }
-        // In order, as the program: of a state that was asked for twice, the last write says.
-        for (n, (state, is_written)) in before.into_iter().enumerate().chain(left) {
-            let known = self.state(places[n], &questions[n]);
-            (known.state, known.is_written) = (state, is_written);
-        }
-        let decision = |(step, look): (Step, Decision)| match step.decision() {
-            refusal if !refusal.is_admitted() => refusal,
-            _ => look,
-        };
-        steps.into_iter().zip(looks).map(decision).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the programs are asked.
+//! The arguments of a program.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// The form of a value that is one state,
+/// The form of a value of one state.
 pub(super) const VERSION: u8 = 1;
-/// and of one that is several, of different kinds.
+/// The form of a value of several states, of different kinds.
 pub(super) const SEVERAL: u8 = 2;
 
-/// One ask, kept until it is answered.
+/// An ask that outlives its call.
 pub(super) struct Question<Rule> {
-    /// Until a [`Request`] takes it.
+    /// Empty after a [`Request`] has taken it.
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
     pub(super) numbers: Arc<Numbers>,
@@ -57,17 +57,17 @@ impl<Rule> AsMut<Self> for Call<Rule> {
     }
 }
 
-/// A rule as the programs run it, for the key of this digest.
+/// Returns a rule as the programs run it, for the key of this digest.
 pub(super) fn rule_in_script<Rule: Scripted>(rule: &Rule, digest: impl Fn() -> u64) -> Rule {
     let own = rule.for_key(&digest).unwrap_or_else(|| rule.clone());
     own.in_script().unwrap_or(own)
 }
 
-/// Whether calls under a rule can be decided: what differs from key to key lies within what the rule says.
+/// Checks that calls under a rule can be decided, for any key.
 ///
 /// # Errors
 ///
-/// When the rule does not fit into numbers.
+/// Fails if the rule does not fit into a script's numbers.
 pub(super) fn fits<Rule: Scripted>(rule: &Rule) -> Result<(), Error> {
     rule_in_script(rule, || 0).rule_parts(&mut Vec::new())
 }
@@ -75,7 +75,7 @@ pub(super) fn fits<Rule: Scripted>(rule: &Rule) -> Result<(), Error> {
 impl<Rule: Scripted> Call<Rule> {
     /// # Errors
     ///
-    /// When a rule does not fit into numbers.
+    /// Fails if a rule does not fit into a script's numbers.
     pub(super) fn of(
         prefix: &str,
         rules: &Rules<Rule>,
@@ -101,20 +101,20 @@ impl<Rule: Scripted> Call<Rule> {
 pub(super) struct Numbers {
     /// A list of its parts, in MessagePack.
     bytes: Vec<u8>,
-    /// What states of its kind begin with.
+    /// The beginning of the states of its kind.
     kind: Part,
     /// Gain, price and burst, if it is one token bucket that starts full.
     bucket: Option<[i64; 3]>,
 }
 
 impl Numbers {
-    /// Whether both rules read each other's states.
+    /// Returns `true` if both rules read each other's states.
     pub(super) fn is_of_kind(&self, other: &Self) -> bool {
         ptr::eq(self, other) || self.kind == other.kind
     }
 }
 
-/// Rules in numbers: the last one is kept, for most calls come under the rule of the one before.
+/// Converts rules into numbers. The last rule is cached, because most calls come under the rule of the call before.
 pub(super) struct Rules<Rule>(Mutex<Option<(Rule, Arc<Numbers>)>>);
 
 impl<Rule> Default for Rules<Rule> {
@@ -126,7 +126,7 @@ impl<Rule> Default for Rules<Rule> {
 impl<Rule: Scripted> Rules<Rule> {
     /// # Errors
     ///
-    /// When it does not fit into numbers.
+    /// Fails if the rule does not fit into a script's numbers.
     pub(super) fn in_numbers(&self, rule: &Rule) -> Result<Arc<Numbers>, Error> {
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, numbers)) = &*last()
@@ -239,7 +239,7 @@ impl Request {
         }
     }
 
-    /// A request that only tells what is there.
+    /// Returns a request that only reads keys.
     pub(super) fn to_see(now: Option<Timestamp>, keys: Vec<Box<[u8]>>) -> Self {
         let nothing = Self::of::<Call<()>, ()>(now, Vec::new(), &mut []);
         Self { keys, ..nothing }
@@ -292,7 +292,7 @@ fn list<'c>(
     bytes
 }
 
-/// As many calls a program for buckets counts at most, in a byte.
+/// The most calls of a program for buckets, which counts them in a byte.
 const MOST_CALLS: usize = u8::MAX as usize;
 
 /// The program for a request about buckets, and its argument: calls on different keys may change places.

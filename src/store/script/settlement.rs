@@ -13,8 +13,8 @@ use crate::{
     error,
     store::{
         Error, Settlement,
+        engine::{SettlementGuard, Unsettled},
         name::key_name,
-        unsettled::{SettlementGuard, Unsettled},
     },
 };
 

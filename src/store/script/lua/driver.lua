@@ -109,20 +109,32 @@ local at = 1
 while calls[at] do
   local asks, first = calls[at], calls[at + 2]
   at = at + 1
-  local after, all = {}, true
-  for n = 0, asks - 1 do
-    local rule, key, cost = calls[at + 3 * n], calls[at + 3 * n + 1], calls[at + 3 * n + 2]
-    local state = known_to(rule, key)
+  local after, all, refused = {}, true, nil
+  for n = at, at + 3 * asks - 1, 3 do
+    local rule, state = calls[n], known_to(calls[n], calls[n + 1])
     -- Several asks of a call may be about one state.
-    local passes, new = step(rules[rule], after[state] and after[state][1] or state.parts, cost)
+    local passes, new = step(rules[rule], after[state] and after[state][1] or state.parts, calls[n + 2])
     all = all and passes
     if new then
-      after[state] = { new, passes, rule }
+      after[state] = { new, rule }
+      if not passes then
+        refused = refused or {}
+        refused[#refused + 1] = n
+      end
     end
   end
-  for state, new in pairs(after) do
-    if all or not new[2] then
-      state.parts, state.rule = new[1], new[3]
+  if all then
+    for state, new in pairs(after) do
+      state.parts, state.rule = new[1], new[2]
+    end
+  elseif refused then
+    -- What a refusal writes stays. It is made anew, without the charges of the other asks.
+    for _, n in ipairs(refused) do
+      local rule, state = calls[n], known_to(calls[n], calls[n + 1])
+      local passes, new = step(rules[rule], state.parts, calls[n + 2])
+      if new and not passes then
+        state.parts, state.rule = new, rule
+      end
     end
   end
   if all and first then

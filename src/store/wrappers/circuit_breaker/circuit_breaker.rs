@@ -9,7 +9,7 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Error, Settlement, Store, unsettled::Unsettled},
+    store::{Ask, Backend, Check, Error, Settlement, Store, engine::Unsettled},
     time::{Clock, SystemClock},
 };
 

@@ -81,7 +81,7 @@ use crate::{
 /// A call waits for the remote store as long as that takes. Put a deadline inside, and a
 /// [circuit breaker](super::super::CircuitBreaker) around it: `.timeout(…).circuit_breaker(…).fall_back_to(…)`.
 ///
-/// # Settling and resetting
+/// # SettlementGuard and resetting
 ///
 /// A charge is settled in the store that made it. If the remote store fails then, the settlement is lost and counted in
 /// [`failures`](Self::failures) or [`contentions`](Self::contentions). `reset` clears the key in both stores. The local store

@@ -11,15 +11,9 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
-use smallvec::SmallVec;
 
 use super::stores::{Operation, Stores};
-use crate::{
-    decision::Cost,
-    key::Key,
-    policy::Policy,
-    store::{Ask, Check, Decisions, Error, NeverFails, Store},
-};
+use crate::store::{Ask, Check, Decisions, Error, NeverFails, OwnedAsks, Store};
 
 pin_project! {
     /// The future of a decision of a [`Fallback`](super::Fallback).
@@ -34,7 +28,7 @@ pin_project! {
         #[pin]
         local: Option<L::Answer>,
         operation: Operation,
-        asks: SmallVec<[(Policy, Rule, Key, Cost); 1]>,
+        asks: OwnedAsks<Rule>,
         stores: Arc<Stores<S, L, Rule>>,
     }
 }
@@ -59,15 +53,11 @@ where
             },
             Check::Pending(answer) => (Some(answer), None),
         };
-        let to_owned = |ask: &Ask<'_, Rule>| {
-            let (policy, rule) = (ask.policy().clone(), ask.rule().clone());
-            (policy, rule, *ask.key(), ask.cost())
-        };
         Check::Pending(Self {
             remote,
             local,
             operation,
-            asks: asks.iter().map(to_owned).collect(),
+            asks: OwnedAsks::new(asks),
             stores: Arc::clone(stores),
         })
     }
@@ -93,10 +83,10 @@ where
                 Ok(decisions) => return Poll::Ready(Ok(decisions)),
                 Err(error) => error,
             };
-            let asks = this.asks.iter();
-            let asks = asks.map(|(policy, rule, key, cost)| Ask::new(policy, rule, *key, *cost));
-            let asks: SmallVec<[_; 1]> = asks.collect();
-            match this.stores.fall_back(error, *this.operation, &asks) {
+            match this
+                .stores
+                .fall_back(error, *this.operation, &this.asks.to_vec())
+            {
                 ControlFlow::Break(decisions) => return Poll::Ready(Ok(decisions)),
                 ControlFlow::Continue(answer) => this.local.set(Some(answer)),
             }

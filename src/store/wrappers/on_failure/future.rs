@@ -15,7 +15,7 @@ use super::{
     counters::{FailureCounters, FailureKind, Policies},
     failure_mode::{FailureMode, unsupported},
 };
-use crate::store::{Decisions, Error, unsettled::SettlementGuard};
+use crate::store::{Decisions, Error, engine::SettlementGuard};
 
 /// An output that can replace an error.
 pub trait Substitute: Sized {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Decisions, Error, Settlement, Store, unsettled::Unsettled},
+    store::{Ask, Backend, Check, Decisions, Error, Settlement, Store, engine::Unsettled},
 };
 
 /// A store whose errors are replaced by answers: the request passes or is refused, with an undecided decision.

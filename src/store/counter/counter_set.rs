@@ -1,4 +1,4 @@
-//! Whose counters, and which of them.
+//! The counters of a key and their names.
 
 use std::{
     io::Write,
@@ -17,35 +17,35 @@ use crate::{
 };
 
 /// The counters of a client under a policy, for one slicing of time.
-pub(super) struct Place {
-    /// What the names of all its counters begin with: all but the number of the slice.
+pub(super) struct CounterSet {
+    /// The names of its counters without the number of the slice.
     stem: Vec<u8>,
     pub(super) slicing: Slicing,
 }
 
-/// One ask, kept until it is answered.
-pub(super) struct Asked<Rule> {
-    pub(super) place: Place,
-    /// As the key meets it.
+/// An ask that outlives its call.
+pub(super) struct CounterAsk<Rule> {
+    pub(super) place: CounterSet,
+    /// The rule as the key meets it.
     pub(super) rule: Rule,
     pub(super) cost: Cost,
-    /// Of the place, for the [hints](super::hints).
+    /// The hash of the stem, for the [hints](super::hints).
     pub(super) hash: u64,
 }
 
-/// The slices that are read for a call: the newest first.
+/// The slices that are read for a call, the newest first.
 #[derive(Clone, Copy)]
 pub(super) struct Slices {
     newest: u64,
-    /// The one that the call counts in.
+    /// The slice that the call counts in.
     pub(super) own: u64,
     oldest: u64,
 }
 
-impl Place {
+impl CounterSet {
     /// # Errors
     ///
-    /// When counters cannot run the rule.
+    /// Fails if counters cannot run the rule.
     pub(super) fn of<Rule: Counted>(
         prefix: &str,
         policy: &Policy,
@@ -68,7 +68,7 @@ impl Place {
             .into()
     }
 
-    /// All that it is found by, in the process.
+    /// Returns the part of the names that identifies the set.
     pub(super) fn stem(&self) -> &[u8] {
         &self.stem
     }
@@ -106,17 +106,17 @@ impl Place {
 }
 
 impl Slices {
-    /// Their numbers, the newest first.
+    /// Returns their numbers, the newest first.
     pub(super) fn numbers(self) -> impl Iterator<Item = u64> {
         (self.oldest..=self.newest).rev()
     }
 
-    /// The one that is so many before the newest.
+    /// Returns the slice `index` before the newest.
     pub(super) fn nth(self, index: usize) -> u64 {
         self.newest.saturating_sub(index as u64)
     }
 
-    /// How many there are ahead of the call's own.
+    /// Returns the number of slices ahead of the call's own.
     pub(super) fn ahead(self) -> usize {
         (self.newest - self.own) as usize
     }
@@ -125,7 +125,7 @@ impl Slices {
         (self.newest - self.oldest) as usize + 1
     }
 
-    /// Goes on to a slice, if that is not reached yet; tells which are new.
+    /// Extends the slices up to a newer one, and returns the slices that were added.
     pub(super) fn extend(&mut self, newest: u64) -> Range<u64> {
         let from = self.newest + 1;
         self.newest = self.newest.max(newest);

@@ -1,4 +1,4 @@
-//! Which slicings of time were asked for: a reset is not told a rule.
+//! The windows that a reset has to reach, because a reset names no rule.
 
 use std::sync::{
     PoisonError, RwLock,
@@ -10,27 +10,27 @@ use crate::{
     error::Error,
 };
 
-/// As many are remembered at most.
+/// The most slicings that are remembered.
 const MOST: usize = 64;
 
-/// How a rule cuts time as keys meet it.
+/// Returns how a rule divides time into slices, as keys meet it.
 ///
 /// # Errors
 ///
-/// When counters cannot run the rule.
+/// Fails if counters cannot run the rule.
 pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Error> {
     // Spread windows are those of a key: any key tells them from those of another length.
     let of_a_key = rule.for_key(&|| u64::MAX / 2);
     of_a_key.as_ref().unwrap_or(rule).slicing()
 }
 
-/// A rule of each slicing that was asked for.
-pub(super) struct Known<Rule> {
+/// A rule of each slicing under which calls came.
+pub(super) struct KnownSlicings<Rule> {
     rules: RwLock<Vec<(Slicing, Rule)>>,
     is_full: AtomicBool,
 }
 
-impl<Rule: Counted> Known<Rule> {
+impl<Rule: Counted> KnownSlicings<Rule> {
     pub(super) fn new() -> Self {
         Self {
             rules: RwLock::default(),
@@ -38,11 +38,11 @@ impl<Rule: Counted> Known<Rule> {
         }
     }
 
-    /// Remembers a rule, if it cuts time as none before it.
+    /// Remembers a rule if it divides time as no rule before it.
     ///
     /// # Errors
     ///
-    /// When counters cannot run the rule.
+    /// Fails if counters cannot run the rule.
     pub(super) fn learn(&self, rule: &Rule) -> Result<(), Error> {
         let slicing = slicing_for_keys(rule)?;
         let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
@@ -61,11 +61,11 @@ impl<Rule: Counted> Known<Rule> {
         Ok(())
     }
 
-    /// What `of` makes of each rule.
+    /// Returns the value of `of` for each rule.
     ///
     /// # Errors
     ///
-    /// When no rule is known, or not all of them are.
+    /// Fails if no rule is known, or not all of them are.
     pub(super) fn each<T>(&self, of: impl Fn(&Rule) -> Result<T, Error>) -> Result<Vec<T>, Error> {
         if self.is_full.load(Ordering::Relaxed) {
             return Err(Error::new(format!(

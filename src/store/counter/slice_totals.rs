@@ -1,22 +1,22 @@
-//! What counters come to, and what a rule makes of it.
+//! The totals of a key, and the decision that follows.
 
-use super::place::{Asked, Slices};
+use super::counter_set::{CounterAsk, Slices};
 use crate::{algorithm::Counted, decision::Decision, time::Timestamp};
 
 /// The totals of the slices that a call concerns, without what the call itself has added.
-pub(super) struct Found {
+pub(super) struct SliceTotals {
     pub(super) now: Timestamp,
     pub(super) slices: Slices,
-    /// The newest first, as many as there are slices.
+    /// One for each slice, the newest first.
     pub(super) totals: Vec<u64>,
 }
 
-impl Found {
-    /// The state of the key, as the rule has it.
+impl SliceTotals {
+    /// Returns the state of the key for the rule.
     ///
     /// A slice ahead in which something is counted has begun for some host: time then stands at its beginning
     /// for this key, until the clock of this host has caught up.
-    fn state<Rule: Counted>(&self, asked: &Asked<Rule>) -> Option<Rule::State> {
+    fn state<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Option<Rule::State> {
         let ahead = self.slices.ahead();
         let begun = self.totals.iter().take(ahead).position(|total| *total > 0);
         let (first, at) = match begun {
@@ -27,19 +27,19 @@ impl Found {
         asked.rule.state_of_totals(totals, at)
     }
 
-    /// The answer to spending.
-    pub(super) fn step<Rule: Counted>(&self, asked: &Asked<Rule>) -> Decision {
+    /// Returns the answer to a call that spends.
+    pub(super) fn step<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
         let mut state = self.state(asked);
         asked.rule.step(&mut state, self.now, asked.cost).decision()
     }
 
-    /// The answer to a look.
-    pub(super) fn look<Rule: Counted>(&self, asked: &Asked<Rule>) -> Decision {
+    /// Returns the answer to a look.
+    pub(super) fn look<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
         asked.rule.look(self.state(asked).as_ref(), self.now)
     }
 
-    /// How the key stands, where it was asked together with others and one of them is refused: its own refusal, or a look.
-    pub(super) fn stand<Rule: Counted>(&self, asked: &Asked<Rule>) -> Decision {
+    /// Returns the answer if another ask of the call may be refused: the refusal of this ask, or a look.
+    pub(super) fn stand<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
         let step = self.step(asked);
         if step.is_admitted() {
             self.look(asked)

@@ -1,0 +1,71 @@
+//! A store's errors and settings, whatever rule it runs.
+
+use std::sync::Arc;
+
+use crate::{key::Key, policy::Policy};
+
+/// The error of a store, and what its wrappers need to know, whatever rule it runs.
+///
+/// ```
+/// use tollgate::store::{self, Backend};
+///
+/// struct Shards {
+///     addresses: String,
+/// }
+///
+/// impl Backend for Shards {
+///     type Error = store::Error;
+///
+///     fn address(&self) -> Option<&str> {
+///         Some(&self.addresses)
+///     }
+/// }
+/// # assert_eq!(Shards { addresses: "127.0.0.1:7000".to_owned() }.unsettled(), None);
+/// ```
+pub trait Backend {
+    /// The error type: [`store::Error`](super::Error), or [`Infallible`](std::convert::Infallible) for a store that cannot fail.
+    ///
+    /// Wrappers ask a [`store::Error`](super::Error) for its kind.
+    type Error;
+
+    /// Returns the address of the server, for the log of its failures; `None`, the default, if there is none or it is not known.
+    ///
+    /// For example `127.0.0.1:6379`, and several with commas between. It is logged, so it must contain no password.
+    fn address(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns how many settlements failed or may have failed, including those that no caller waited for.
+    ///
+    /// Clones share the count. `None`, the default, means that the store does not count: [`OnFailure`](super::OnFailure) then counts the errors that it
+    /// sees, and the settlements whose futures were dropped before they were ready.
+    fn unsettled(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the part of the store that holds the state of a key and can fail by itself, such as a shard of a cluster. 0, the
+    /// default, for a store without such parts, and while they are not known yet.
+    ///
+    /// A [circuit breaker](super::StoreExt::circuit_breaker) has a state for each part. It asks before each call, so this must be fast and
+    /// must not block.
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        let _ = (policy, key);
+        0
+    }
+}
+
+impl<S: Backend + ?Sized> Backend for Arc<S> {
+    type Error = S::Error;
+
+    fn address(&self) -> Option<&str> {
+        (**self).address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        (**self).unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        (**self).shard(policy, key)
+    }
+}

@@ -1,0 +1,211 @@
+//! The store.
+
+use std::{fmt, sync::Arc};
+
+use super::{CounterStats, CountersBuilder, Increment, inner::Inner};
+use crate::{algorithm::Counted, time::SystemClock};
+
+/// A store of the counter class: fixed and sliding windows, over anything that implements [`Increment`].
+///
+/// It adds first, and decides by the total that is returned (*set-then-get*). Two calls at once get different totals, and so
+/// never both take the last unit; a limiter that reads, decides and then adds (*get-then-set*) lets both pass. The total becomes the
+/// state of the [rule](Counted), and the rule decides as it does in memory: every number of a decision is the same.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, prelude::*, store::{Counters, Increment}};
+///
+/// fn limited(cache: impl Increment) {
+///     let store = Counters::new(cache).timeout(Duration::from_millis(100)).fail_open();
+///     let layer = RateLimitLayer::new(FixedWindow::per_minute(100)).key(PeerIp::new()).store(store);
+/// #   use std::{convert::Infallible, future::ready};
+/// #   use http::{Request, Response};
+/// #   use tower::{Layer, Service, service_fn};
+/// #   fn serves(_: impl Service<Request<String>>) {}
+/// #   serves(layer.layer(service_fn(|_: Request<String>| ready(Ok::<_, Infallible>(Response::<String>::default())))));
+/// }
+/// ```
+///
+/// It runs [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), and
+/// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows [from the first
+/// call](crate::FixedWindow::from_first_call), of which no counter can tell when they began, are an error of each call.
+///
+/// # What it asks of the store
+///
+/// | a call that | operations, each one round trip |
+/// |---|---|
+/// | passes | `add` |
+/// | is refused where nothing told that it would be | `add`, `subtract` |
+/// | is refused later on, while that refusal holds | `read` |
+/// | passes while an earlier refusal holds, since something was given back | `read`, `add` |
+/// | costs more than the limit | `read` |
+/// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
+/// | asks for several things | the same for each, one after the other; one `read` for all |
+///
+/// A key that is used up is remembered in this process until more can pass, 8192 of them: its calls read and write nothing, however often somebody
+/// knocks. Of more keys, some push others out, whose next refusal adds and subtracts again. Nothing is decided by what is remembered. [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
+/// without any operation, and does not notice what other nodes give back.
+///
+/// # What it guarantees
+///
+/// **Never more than the limit**, from any number of nodes at any interleaving. In a fixed window a call passes only if the counter
+/// of its window, itself included, is at most the limit. Under a sliding window it passes only if the estimate, itself included,
+/// is; calls that meet at the boundary of two slices add first and read each other's slice then, so that one of them at least sees both.
+///
+/// **Refusals cost nothing in the end.** What a refused call has added is taken back before it is answered, also when it is
+/// [dropped](#cancellation). Nobody who keeps knocking keeps others out.
+///
+/// **In between, others may be refused.** From when a refused call adds until it is taken back, its cost stands in the counter. A call for
+/// less, which would pass but for that, can be refused in this time, and is told the wait of a window that is used up. At most what
+/// refused calls under way ask for is missing, one round trip long, and once for each node and refusal: the next call reads before it
+/// adds. Calls of one and the same cost in a fixed window never refuse each other so, unless something is given back: where one of them
+/// did not fit, none does, and exactly as many pass as fit.
+///
+/// # Several asks
+///
+/// They are added one after the other. Where one is refused, the earlier ones are settled back, and until then they are in others' way;
+/// the others only tell how they stand.
+///
+/// # When something fails
+///
+/// | | |
+/// |---|---|
+/// | `add` fails, or is not answered | the call is undecided; it may be charged, once, until its slice counts no more |
+/// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](Counters::stats) counts the latter |
+/// | a counter is lost, by a restart, an eviction or a reset | its window begins afresh: at most a limit more passes, and what calls under way take back of it |
+/// | a total is not a number, or below what was added | an error: undecided |
+/// | a sliding window's answer comes a whole window late | taken back, and a [timeout](crate::store::Error::is_timeout) |
+///
+/// # Cancellation
+///
+/// A call that is dropped before it was polled spends nothing. Later, it goes on by itself on tokio's runtime, as if it had not been
+/// dropped: charged if it passes, taken back if not. Settlements and resets go on by themselves from the beginning.
+///
+/// # Time
+///
+/// Which counter is added to depends on the time, which must be known before the store is asked: it is that of the process, or of the
+/// [clock](CountersBuilder::clock) that it is given, also where the store has a clock of its own. Where it steps back, it stands still.
+///
+/// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each counter holds its limit all the same; but in
+/// the time around a boundary, one host counts in the old window and one in the new. So in any span of a window's length less `d`, at most two
+/// fixed windows' limits pass, as by one clock. Under a sliding window, a host that is late sees what others count in slices that have not
+/// begun for it, as long as `d` is at most [`clocks_apart`](CountersBuilder::clocks_apart), a second unless it is set, and less than a window.
+///
+/// # When the rule changes
+///
+/// A counter holds what was admitted in a slice of time, whichever rule admitted it: another limit meets the counters as they are.
+/// Windows of another length, offset or number of slices, and sliding windows beside fixed ones, have counters of their own, which begin at
+/// 0. So at such a change, and while rules of both forms run, a key gets at most the limit of each. (In memory, windows of other lengths
+/// would be counted on.)
+///
+/// # What lies in the store
+///
+/// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
+/// `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
+///
+/// `reset` is not told a rule. It removes the counters of all windows that this store, or a clone, was asked for, or was
+/// [told](Counters::learn) of; without any it is an error. Tell it the windows of the other release where two of them run.
+///
+/// # A store of your own
+///
+/// ```
+/// use std::{collections::HashMap, sync::{Arc, Mutex}, time::Duration};
+/// use tollgate::{SlidingWindow, store::{CountersBuilder, Error, Increment, Totals}};
+/// # use tollgate::time::ManualClock;
+/// # use tollgate::testing::conformance::{Law, Suite};
+///
+/// /// It forgets no counter: a real one expires.
+/// #[derive(Clone, Default)]
+/// struct Shelf(Arc<Mutex<HashMap<Box<[u8]>, u64>>>);
+///
+/// impl Increment for Shelf {
+///     async fn add(&self, key: &[u8], amount: u64, _: Duration, beside: &[Box<[u8]>]) -> Result<Totals, Error> {
+///         let mut shelf = self.0.lock().unwrap();
+///         let total = shelf.entry(key.into()).or_default();
+///         *total = total.saturating_add(amount);
+///         let total = *total;
+///         let beside = beside.iter().map(|key| shelf.get(key).copied().unwrap_or(0)).collect();
+///         Ok(Totals { total, beside })
+///     }
+///
+///     async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+///         if let Some(total) = self.0.lock().unwrap().get_mut(key) {
+///             *total = total.saturating_sub(amount);
+///         }
+///         Ok(())
+///     }
+///
+///     async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+///         let shelf = self.0.lock().unwrap();
+///         Ok(keys.iter().map(|key| shelf.get(key).copied().unwrap_or(0)).collect())
+///     }
+///
+///     async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+///         let mut shelf = self.0.lock().unwrap();
+///         keys.iter().for_each(|key| drop(shelf.remove(key)));
+///         Ok(())
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() {
+/// // Windows of one length, of which `Law::Change` asks that nothing is minted. Leave it out for others.
+/// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
+/// let clock = ManualClock::default();
+/// let store = CountersBuilder::new(Shelf::default()).clock(clock.clone()).build();
+/// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back();
+/// let report = suite.run().await.unwrap();
+/// // The suite was given no fault to cause.
+/// assert_eq!(report.left_out(), [Law::Fault]);
+/// # }
+/// ```
+pub struct Counters<I, Rule, K = SystemClock> {
+    pub(super) inner: Arc<Inner<I, Rule, K>>,
+}
+
+impl<I, Rule> Counters<I, Rule> {
+    /// Creates a store with the defaults of [`CountersBuilder::new`].
+    // Bounds here and not on the `impl`, where the compiler would not tell what to use instead.
+    pub fn new(increment: I) -> Self
+    where
+        I: Increment,
+        Rule: Counted,
+    {
+        CountersBuilder::new(increment).build()
+    }
+}
+
+impl<I, Rule: Counted, K> Counters<I, Rule, K> {
+    /// Adds a rule under which no call came yet, so that `reset` reaches its counters.
+    ///
+    /// # Errors
+    ///
+    /// Fails if counters cannot run the rule.
+    pub fn learn(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.inner.known.learn(rule)
+    }
+
+    /// Returns counters of this store and its clones.
+    pub fn stats(&self) -> CounterStats {
+        self.inner.counts.read(self.inner.unsettled.count())
+    }
+}
+
+impl<I, Rule, K> Clone for Counters<I, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<I, Rule, K> fmt::Debug for Counters<I, Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters")
+            .field("prefix", &self.inner.prefix)
+            .field(
+                "stats",
+                &self.inner.counts.read(self.inner.unsettled.count()),
+            )
+            .finish_non_exhaustive()
+    }
+}

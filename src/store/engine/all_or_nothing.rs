@@ -1,0 +1,160 @@
+//! The rule for several asks at once: all of them spend, or none.
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Algorithm, Step},
+    decision::{Charge, Cost, Decision},
+    store::Decisions,
+    time::Timestamp,
+};
+
+/// The state of one kind of rule under a key.
+#[derive(Clone)]
+pub(in crate::store) struct Entry<S> {
+    pub(in crate::store) state: Option<S>,
+    /// If the state was written: the instant from which on it no longer matters to the rule that wrote it last.
+    pub(in crate::store) written_until: Option<Timestamp>,
+}
+
+impl<S> Entry<S> {
+    /// An entry that was read and not written.
+    pub(in crate::store) fn new(state: Option<S>) -> Self {
+        Self {
+            state,
+            written_until: None,
+        }
+    }
+
+    pub(in crate::store) fn is_written(&self) -> bool {
+        self.written_until.is_some()
+    }
+
+    pub(in crate::store) fn step<Rule>(&mut self, rule: &Rule, now: Timestamp, cost: Cost) -> Step
+    where
+        Rule: Algorithm<State = S>,
+    {
+        let step = rule.step(&mut self.state, now, cost);
+        if matches!(step, Step::Wrote(_)) {
+            self.wrote(rule);
+        }
+        step
+    }
+
+    /// Corrects a charge. A state that is not there before and after is not written.
+    pub(in crate::store) fn settle<Rule>(
+        &mut self,
+        rule: &Rule,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) where
+        Rule: Algorithm<State = S>,
+    {
+        let was_there = self.state.is_some();
+        rule.settle(&mut self.state, charge, now, actual);
+        if was_there || self.state.is_some() {
+            self.wrote(rule);
+        }
+    }
+
+    fn wrote<Rule: Algorithm<State = S>>(&mut self, rule: &Rule) {
+        let until = self.state.as_ref().map(|state| rule.forgettable_at(state));
+        self.written_until = Some(until.unwrap_or_default());
+    }
+}
+
+/// The answers to the asks of a call.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Answers {
+    pub(in crate::store) decisions: Decisions,
+    /// Looks at the states as they were before. Empty for a call of one ask that spends.
+    pub(in crate::store) looks: Decisions,
+}
+
+/// States in memory that calls are decided on, at one instant. `Q` is an ask, which names its state.
+///
+/// The states may come from anywhere. A store reads them, decides calls one after the other, and then writes the entries that were
+/// [written](Entry::is_written).
+pub(in crate::store) trait States<Q> {
+    type Rule: Algorithm;
+
+    /// Returns the instant of all decisions.
+    fn now(&self) -> Timestamp;
+
+    /// Returns the rule of an ask as its key meets it.
+    fn rule(ask: &Q) -> &Self::Rule;
+
+    /// Returns the cost of an ask.
+    fn cost(ask: &Q) -> Cost;
+
+    /// Returns the state that an ask is about. Several asks may be about one state.
+    fn entry(&mut self, ask: &Q) -> &mut Entry<<Self::Rule as Algorithm>::State>;
+
+    /// Spends all asks, or none.
+    fn spend(&mut self, asks: &[Q]) -> Answers {
+        let [ask] = asks else {
+            return self.decide(asks, true);
+        };
+        Answers {
+            decisions: self.step(ask).decision().into(),
+            looks: Decisions::default(),
+        }
+    }
+
+    /// Answers as [`spend`](Self::spend) does, but spends nothing. What a refusal writes is written.
+    fn probe(&mut self, asks: &[Q]) -> Answers {
+        self.decide(asks, false)
+    }
+
+    /// Steps on all states, and restores them unless all asks pass and are to spend.
+    ///
+    /// If one ask is refused, the others get looks at the states as they were. A refusal writes its state when a rule sees a key for
+    /// the first time, or carries a count over. That stays, but is made anew: on a state that several asks are about, it must
+    /// not contain the charge of another ask.
+    fn decide(&mut self, asks: &[Q], spends: bool) -> Answers {
+        let now = self.now();
+        let look = |ask| Self::rule(ask).look(self.entry(ask).state.as_ref(), now);
+        let looks: Decisions = asks.iter().map(look).collect();
+        let before: SmallVec<[_; 2]> = asks.iter().map(|ask| self.entry(ask).clone()).collect();
+        let steps: SmallVec<[Step; 2]> = asks.iter().map(|ask| self.step(ask)).collect();
+        let passes = |step: &Step| step.decision().is_admitted();
+        let all_pass = steps.iter().all(passes);
+        if !(all_pass && spends) {
+            for (ask, before) in asks.iter().zip(before) {
+                *self.entry(ask) = before;
+            }
+        }
+        if all_pass {
+            return Answers {
+                decisions: steps.into_iter().map(Step::decision).collect(),
+                looks,
+            };
+        }
+        for (ask, step) in asks.iter().zip(&steps) {
+            if matches!(step, Step::Wrote(_)) && !passes(step) {
+                self.refuse(ask);
+            }
+        }
+        let decision = |(step, look): (&Step, &Decision)| match step.decision() {
+            refusal if !refusal.is_admitted() => refusal,
+            _ => *look,
+        };
+        let decisions = steps.iter().zip(looks.as_slice()).map(decision).collect();
+        Answers { decisions, looks }
+    }
+
+    /// Steps on the state of an ask.
+    fn step(&mut self, ask: &Q) -> Step {
+        let now = self.now();
+        self.entry(ask).step(Self::rule(ask), now, Self::cost(ask))
+    }
+
+    /// Writes what the refusal of an ask writes. An ask that passes by itself writes nothing.
+    fn refuse(&mut self, ask: &Q) {
+        let before = self.entry(ask).clone();
+        if self.step(ask).decision().is_admitted() {
+            *self.entry(ask) = before;
+        }
+    }
+}

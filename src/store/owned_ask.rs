@@ -1,0 +1,70 @@
+//! The asks of a call that waits.
+
+use smallvec::SmallVec;
+
+use super::Ask;
+use crate::{decision::Cost, key::Key, policy::Policy};
+
+/// The asks of a call, owned: for a store or wrapper whose answer comes later.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Decisions, Local, OwnedAsks, Store}};
+///
+/// /// Asks a store from a task, which outlives the caller's asks.
+/// async fn ask_later(store: Local<TokenBucket>, asks: &[Ask<'_, TokenBucket>]) -> Decisions {
+///     let asks = OwnedAsks::new(asks);
+///     let task = tokio::spawn(async move { store.acquire(&asks.to_vec()).await });
+///     match task.await.unwrap() {
+///         Ok(decisions) => decisions,
+///         Err(never) => match never {},
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() {
+/// let (api, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// let decisions = ask_later(Local::new(), &[Ask::new(&api, &rule, "alice".into(), Cost::ONE)]).await;
+/// assert_eq!(decisions.as_slice()[0].remaining(), Some(9));
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OwnedAsks<Rule>(SmallVec<[OwnedAsk<Rule>; 1]>);
+
+#[derive(Clone, Debug)]
+struct OwnedAsk<Rule> {
+    policy: Policy,
+    rule: Rule,
+    key: Key,
+    cost: Cost,
+}
+
+impl<Rule: Clone> OwnedAsks<Rule> {
+    /// Copies the asks of a call.
+    pub fn new(asks: &[Ask<'_, Rule>]) -> Self {
+        let owned = |ask: &Ask<'_, Rule>| OwnedAsk {
+            policy: ask.policy().clone(),
+            rule: ask.rule().clone(),
+            key: *ask.key(),
+            cost: ask.cost(),
+        };
+        Self(asks.iter().map(owned).collect())
+    }
+}
+
+impl<Rule> OwnedAsks<Rule> {
+    /// Returns the asks, in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Ask<'_, Rule>> {
+        self.0
+            .iter()
+            .map(|ask| Ask::new(&ask.policy, &ask.rule, ask.key, ask.cost))
+    }
+
+    /// Returns the policy and the key of each ask.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&Policy, &Key)> {
+        self.0.iter().map(|ask| (&ask.policy, &ask.key))
+    }
+
+    /// Returns the asks as a list, to be put to a store.
+    pub fn to_vec(&self) -> Vec<Ask<'_, Rule>> {
+        self.iter().collect()
+    }
+}

@@ -1,0 +1,122 @@
+//! The trait of stores.
+
+use std::{future::Future, sync::Arc};
+
+use super::{Ask, Backend, Check, Decisions, Settlement};
+use crate::{key::Key, policy::Policy};
+
+/// Decides whether keys may spend now, and keeps their states.
+///
+/// The rule comes with every call, and the store keeps only states. A state's key is the policy's name, the client's key, and the
+/// [kind](crate::algorithm::Algorithm::state_kind) of the state, so two layers on one store share no state unless their policies have the same name.
+///
+/// # A store of your own
+///
+/// A store that can lock its states, or has transactions, decides by a [`Transaction`](super::Transaction), whose page has a whole store in a
+/// map. `CompareAndSwap`, `Increment` and `Evaluate` are for servers that can do less, or more.
+///
+/// A store that refuses every call:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tollgate::{Decision, Policy, Timestamp, Verdict, key::Key};
+/// use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
+///
+/// struct Closed;
+///
+/// impl Backend for Closed {
+///     type Error = Infallible;
+/// }
+///
+/// impl<Rule> Store<Rule> for Closed {
+///     type Answer = Never<Result<Decisions, Infallible>>;
+///     type Done = Never<Result<(), Infallible>>;
+///
+///     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+///         self.look(asks)
+///     }
+///     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+///         let refuse = |_: &_| Decision::new(Verdict::Refuse, Timestamp::default(), 0);
+///         Check::Ready(Ok(asks.iter().map(refuse).collect()))
+///     }
+///     fn settle(&self, _: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+///         Check::Ready(Ok(()))
+///     }
+///     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+///         Check::Ready(Ok(()))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` cannot run the rule `{Rule}`",
+    note = "`Local<Rule>` runs every rule that implements `Algorithm`; a layer's rule and its store \
+            must name the same rule type"
+)]
+pub trait Store<Rule>: Backend {
+    /// The future of an answer; [`Never`](super::Never) for a store that answers at once.
+    type Answer: Future<Output = Result<Decisions, Self::Error>>;
+    /// The future of the end of `settle` and `reset`.
+    type Done: Future<Output = Result<(), Self::Error>>;
+
+    /// Spends the costs of all asks, or none of them.
+    ///
+    /// Returns one decision for each ask, in order. If one of them refuses, the others spend nothing, and their decisions are
+    /// looks. A store that cannot do that atomically settles the earlier ones back, and documents it.
+    ///
+    /// # Cancellation
+    ///
+    /// A [`Check::Ready`] answer is spent already. A pending one that is dropped is spent once at most.
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
+
+    /// Returns how keys stand. Changes nothing; the costs are ignored.
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
+
+    /// Corrects earlier charges to their actual costs.
+    ///
+    /// # Cancellation
+    ///
+    /// A settlement should be made even if its future is dropped. A [layer](crate::RateLimitLayer) drops the future when it gives back
+    /// the charge of a cancelled request. A store should [count](Backend::unsettled) the settlements that it loses.
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
+
+    /// Removes a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of rules that charged it.
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
+
+    /// Checks that this store can run a rule, without asking a server. The default is that it runs every rule of its type.
+    ///
+    /// Layers check their rules when they are [given a store](crate::RateLimitLayer::store). A store that does not run them all
+    /// overrides it, and answers calls under the others by [`Error::unsupported`](super::Error::unsupported). Wrappers forward it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason why the store cannot run the rule, and what to choose instead.
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        let _ = rule;
+        Ok(())
+    }
+}
+
+impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
+    type Answer = S::Answer;
+    type Done = S::Done;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        (**self).acquire(asks)
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        (**self).look(asks)
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        (**self).settle(settlements)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        (**self).reset(policy, key)
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        (**self).fits(rule)
+    }
+}
