@@ -128,9 +128,11 @@ impl Width for i128 {
     }
 
     fn nanos(self, bits: u8) -> u128 {
-        match u64::try_from(self) {
-            Ok(units) => units.div_ceil(PER_NANO << bits).into(),
-            Err(_) => (self as u128).div_ceil((PER_NANO << bits).into()),
+        let ticks = (self as u128 + ((1 << bits) - 1)) >> bits;
+        // Most fit into 64 bits, of which the division by a constant is a product.
+        match u64::try_from(ticks) {
+            Ok(ticks) => ticks.div_ceil(PER_NANO).into(),
+            Err(_) => ticks.div_ceil(PER_NANO.into()),
         }
     }
 

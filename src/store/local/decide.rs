@@ -1,4 +1,5 @@
-//! One ask: of a known key without a lock if its state is a mark, or under the lock of its slot; else under its shard's lock.
+//! One ask: without a lock if the key is in the table, under the lock of its slot if it is in the map, and under the lock of
+//! its shard if it is new.
 
 use super::{
     Inner, Local,
@@ -82,6 +83,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         self.table.step(fingerprint, meter, now, cost)
     }
 
+    /// Decides about a key that the table does not contain, or whose rule does not pack its states.
     // The rule and the cost instead of the ask: so that need not lie in memory for the others.
     fn decide_elsewhere<A: Algorithm<State = S>>(
         &self,

@@ -15,8 +15,8 @@
 //! Several asks access several slots, and each of them more than once. So they [reserve](Map::reserve_shard) their shards
 //! by a flag, which is set before the first access to a slot and reset after the last. A single ask reads the flag under the
 //! `DashMap`'s lock. It precedes the first access, or finds the flag set and waits for our own lock, or follows the last
-//! access. `Relaxed` is enough, because the `DashMap`'s lock orders the flag as well: who follows an access sees what was set
-//! before it, and who precedes an access does not see what is reset after it.
+//! access. `Relaxed` is enough, because the `DashMap`'s lock orders the flag as well: after an access the flag is seen as it
+//! was set before that access, and before an access it is not seen as it is reset after that.
 //!
 //! Lock order: our own locks in ascending order of the shards, then one lock of the `DashMap` at a time. Nothing is waited
 //! for under the latter.
