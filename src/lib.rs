@@ -187,3 +187,8 @@ pub mod operations {}
 
 #[doc = include_str!("../BENCHMARKS.md")]
 pub mod benchmarks {}
+
+// Compiles the examples of the README, which name the features of all of them.
+#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "tonic"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
