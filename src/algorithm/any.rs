@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{
     Algorithm, All, Meter, PackedState, StateKind, Step, StoreTime,
     codec::{Codec, damaged, tag},
-    packed_kind::{PackedKind, Says},
+    packed_kind::{Meaning, PackedKind},
     registry::{NAMES, algorithms},
     text::Words,
 };
@@ -236,23 +236,34 @@ impl Algorithm for AnyRule {
         }
     }
 
-    fn mark_of(&self, state: &AnyState, now: StoreTime) -> Option<PackedState> {
-        each!(self, rule => rule.mark_of(Own::in_any(state)?, now))
+    fn pack(&self, state: &AnyState, now: StoreTime) -> Option<PackedState> {
+        each!(self, rule => rule.pack(Own::in_any(state)?, now))
     }
 
-    fn state_of(&self, mark: PackedState, shape: PackedKind, now: StoreTime) -> Option<AnyState> {
+    fn unpack(
+        &self,
+        packed: PackedState,
+        packed_kind: PackedKind,
+        now: StoreTime,
+    ) -> Option<AnyState> {
         fn own<R: Algorithm<State: Own>>(
             rule: &R,
-            mark: PackedState,
-            shape: PackedKind,
+            packed: PackedState,
+            packed_kind: PackedKind,
             now: StoreTime,
         ) -> Option<AnyState> {
-            rule.state_of(mark, shape, now).map(Own::into_any)
+            rule.unpack(packed, packed_kind, now).map(Own::into_any)
         }
-        match (self, shape.says()) {
-            (Self::TokenBucket(rule), Says::Debt | Says::Bucket) => own(rule, mark, shape, now),
-            (Self::LeakyBucket(rule), Says::Debt | Says::Queue) => own(rule, mark, shape, now),
-            (Self::FixedWindow(rule), Says::Debt | Says::Window(_)) => own(rule, mark, shape, now),
+        match (self, packed_kind.meaning()) {
+            (Self::TokenBucket(rule), Meaning::Debt | Meaning::Bucket) => {
+                own(rule, packed, packed_kind, now)
+            }
+            (Self::LeakyBucket(rule), Meaning::Debt | Meaning::Queue) => {
+                own(rule, packed, packed_kind, now)
+            }
+            (Self::FixedWindow(rule), Meaning::Debt | Meaning::Window(_)) => {
+                own(rule, packed, packed_kind, now)
+            }
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Rules whose states are marks.
+//! Rules whose states are packed states.
 
 use super::{
     fixed_window::FixedWindow,
@@ -23,31 +23,31 @@ pub(crate) enum Kind<'a> {
     Window(&'a FixedWindow),
 }
 
-/// A rule that counts in marks.
+/// A rule that counts in packed states.
 pub(crate) trait Metering {
-    /// The greatest distance of its marks ahead of the time, in ticks.
+    /// The greatest distance of its packed states ahead of the time, in ticks.
     const AHEAD: u64;
 
-    /// See [`Meter::shape`].
-    fn shape(&self) -> PackedKind;
+    /// See [`Meter::packed_kind`].
+    fn packed_kind(&self) -> PackedKind;
 
-    /// Returns `true` if marks of this shape mean the same to the rule as its own.
+    /// Returns `true` if packed states of this kind mean the same to the rule as its own.
     #[inline(always)]
-    fn reads(&self, shape: PackedKind) -> bool {
-        self.shape() == shape
+    fn reads(&self, packed_kind: PackedKind) -> bool {
+        self.packed_kind() == packed_kind
     }
 
-    /// Returns `true` if its marks matter no longer than those of a shape that it [reads](Self::reads).
+    /// Returns `true` if its packed states matter no longer than those of a kind that it [reads](Self::reads).
     #[inline(always)]
-    fn keeps_to(&self, shape: PackedKind) -> bool {
-        let _ = shape;
+    fn keeps_to(&self, packed_kind: PackedKind) -> bool {
+        let _ = packed_kind;
         true
     }
 
-    /// Steps on a mark of a shape that it [reads](Self::reads); see [`Meter::step`].
-    fn step_mark(
+    /// Steps on a packed state of a kind that it [reads](Self::reads); see [`Meter::step`].
+    fn step_packed(
         &self,
-        mark: PackedState,
+        packed: PackedState,
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision);
@@ -87,19 +87,19 @@ impl<'a> Meter<'a> {
         Self(Kind::Window(rule))
     }
 
-    /// Returns the kind of the rule's marks, and the time for which they matter.
+    /// Returns the kind of the rule's packed states, and the time for which they matter.
     #[inline]
-    pub fn shape(self) -> PackedKind {
+    pub fn packed_kind(self) -> PackedKind {
         match self.0 {
-            Kind::Bucket(rule) => rule.shape(),
-            Kind::Queue(rule) => rule.shape(),
-            Kind::Window(rule) => rule.shape(),
+            Kind::Bucket(rule) => rule.packed_kind(),
+            Kind::Queue(rule) => rule.packed_kind(),
+            Kind::Window(rule) => rule.packed_kind(),
         }
     }
 
-    /// Spends `cost` if the rule allows it. Returns the new mark, which is above the former one, if so; and the decision.
+    /// Spends `cost` if the rule allows it. Returns the new packed state, which is above the former one, if so; and the decision.
     ///
-    /// `None` is a key that is new or forgotten. A mark may have any shape: it is read as a
+    /// `None` is a key that is new or forgotten. A packed state may have any kind: it is read as a
     /// [debt](PackedKind::DEBT).
     #[inline]
     pub fn step(
@@ -115,7 +115,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Returns a mark below all those that this rule makes for new keys.
+    /// Returns a packed state below all those that this rule makes for new keys.
     pub(crate) fn floor(self, now: StoreTime) -> PackedState {
         match self.0 {
             Kind::Bucket(rule) => rule.floor(now),

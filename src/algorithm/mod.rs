@@ -225,33 +225,33 @@ pub trait Algorithm: Clone {
 
     /// Returns the rule as a [`Meter`] if its states fit into a word each. Only the store in memory calls this.
     ///
-    /// `None`, the default, is always right. A rule with a meter overrides [`mark_of`](Self::mark_of) and
-    /// [`state_of`](Self::state_of), too.
+    /// `None`, the default, is always right. A rule with a meter overrides [`pack`](Self::pack) and
+    /// [`unpack`](Self::state_of), too.
     #[doc(hidden)]
     #[inline]
     fn meter(&self) -> Option<Meter<'_>> {
         None
     }
 
-    /// Packs a state into a mark, without loss; `None` if it does not fit. Only the store in memory calls this.
+    /// Packs a state into a packed state, without loss; `None` if it does not fit. Only the store in memory calls this.
     #[doc(hidden)]
-    fn mark_of(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
+    fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
         let _ = (state, now);
         None
     }
 
-    /// Unpacks a mark that any rule of this type made; `None` if this type has no such marks. Only the store in memory
+    /// Unpacks a packed state that any rule of this type made; `None` if this type has no such packed states. Only the store in memory
     /// calls this.
     ///
-    /// `shape` is that of the rule that made the mark, or a [debt](PackedKind::DEBT).
+    /// `kind` is that of the rule that made the packed state, or a [debt](PackedKind::DEBT).
     #[doc(hidden)]
-    fn state_of(
+    fn unpack(
         &self,
-        mark: PackedState,
-        shape: PackedKind,
+        packed: PackedState,
+        packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<Self::State> {
-        let _ = (mark, shape, now);
+        let _ = (packed, packed_kind, now);
         None
     }
 }

@@ -1,22 +1,22 @@
-//! The kind of a mark, and the time for which it matters.
+//! The kind of a packed state, and the time for which it matters.
 
 use super::packed_state::PackedState;
 
-/// The kind of a [`PackedState`], and the time for which it matters; a store keeps it beside the mark.
+/// The kind of a [`PackedState`], and the time for which it matters; a store keeps it beside the packed state.
 ///
-/// | mark of | it is | it matters |
+/// | packed state of | it is | it matters |
 /// |---|---|---|
 /// | a bucket | when the bucket was last empty | as long as that bucket takes to fill |
 /// | a queue | when the queue is idle again | until then |
 /// | a window | when the window began, and a tick for each unit that was counted | as long as the window |
 /// | a debt | any of these: each rule reads it as its own | – |
-// The highest two bits are the kind, and that of buckets is the greatest: of two shapes of buckets, the greater one is longer.
+// The highest two bits are the kind, and that of buckets is the greatest: of two kinds of buckets, the greater one is longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedKind(u64);
 
 /// The kind of a [`PackedState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum Meaning {
     Debt,
     Queue,
     /// Of this length in ticks.
@@ -36,44 +36,44 @@ impl PackedKind {
 
     pub(super) const QUEUE: Self = Self(QUEUE);
 
-    /// Creates the shape of a bucket that fills in `full` ticks, at most [`PackedState::LONGEST`].
+    /// Creates the kind of a bucket that fills in `full` ticks, at most [`PackedState::LONGEST`].
     #[inline]
     pub(super) const fn bucket(full: u64) -> Self {
         debug_assert!(full <= PackedState::LONGEST);
         Self(BUCKET | full)
     }
 
-    /// Creates the shape of a window of `period` ticks, at most [`PackedState::LONGEST`].
+    /// Creates the kind of a window of `period` ticks, at most [`PackedState::LONGEST`].
     #[inline]
     pub(super) const fn window(period: u64) -> Self {
         debug_assert!(period <= PackedState::LONGEST);
         Self(WINDOW | period)
     }
 
-    pub(super) const fn says(self) -> Says {
+    pub(super) const fn meaning(self) -> Meaning {
         match self.0 & !LASTS {
-            BUCKET => Says::Bucket,
-            WINDOW => Says::Window(self.lasts()),
-            QUEUE => Says::Queue,
-            _ => Says::Debt,
+            BUCKET => Meaning::Bucket,
+            WINDOW => Meaning::Window(self.lasts()),
+            QUEUE => Meaning::Queue,
+            _ => Meaning::Debt,
         }
     }
 
-    /// Returns the time for which a mark matters after its instant, in ticks.
+    /// Returns the time for which a packed state matters after its instant, in ticks.
     #[inline]
     pub const fn lasts(self) -> u64 {
         self.0 & LASTS
     }
 
-    /// Returns `true` for a bucket; the marks of all buckets have the same meaning.
+    /// Returns `true` for a bucket; the packed states of all buckets have the same meaning.
     #[inline]
     pub(crate) const fn is_bucket(self) -> bool {
         self.0 >= BUCKET
     }
 
-    /// Returns the shape of a mark that rules of both shapes have charged, this one first.
+    /// Returns the kind of a packed state that rules of both kinds have charged, this one first.
     ///
-    /// All buckets read one mark, which matters as long as it does to the longest of them. Of other shapes, the last one
+    /// All buckets read one packed state, which matters as long as it does to the longest of them. Of other kinds, the last one
     /// replaces the former.
     #[inline]
     pub(crate) const fn or_longer(self, other: Self) -> Self {
@@ -84,13 +84,13 @@ impl PackedKind {
         }
     }
 
-    /// Returns the shape as a number above zero; that of a longer bucket is greater.
+    /// Returns the kind as a number above zero; that of a longer bucket is greater.
     #[inline]
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
 
-    /// Returns the shape of a [`number`](Self::number); 0 is a [debt](Self::DEBT).
+    /// Returns the kind of a [`number`](Self::number); 0 is a [debt](Self::DEBT).
     #[inline]
     pub(crate) const fn of_number(number: u64) -> Self {
         Self(number)

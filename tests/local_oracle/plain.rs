@@ -84,11 +84,11 @@ impl<A: Algorithm + Clone> Plain<A> {
             }
             is_right(&step.decision())
         });
-        // One of the same mark is one too many.
+        // One of the same packed state is one too many.
         let at = StoreTime::new(now, now);
-        let mark = |known: &Known<A>| rule.mark_of(known.state.as_ref()?, at);
+        let packed = |known: &Known<A>| rule.pack(known.state.as_ref()?, at);
         for new in in_words {
-            if possible.iter().all(|known| mark(known) != mark(&new)) {
+            if possible.iter().all(|known| packed(known) != packed(&new)) {
                 possible.push(new);
             }
         }
@@ -104,12 +104,12 @@ impl<A: Algorithm + Clone> Plain<A> {
         cost: Cost,
     ) -> Option<(Known<A>, Decision)> {
         let (at, meter) = (StoreTime::new(now, now), rule.meter()?);
-        let mark = rule.mark_of(known.state.as_ref()?, at)?;
-        let (new, decision) = meter.step(Some(mark), at, cost);
+        let packed = rule.pack(known.state.as_ref()?, at)?;
+        let (new, decision) = meter.step(Some(packed), at, cost);
         let known = match new {
             None => known.clone(),
             Some(new) => Known {
-                state: rule.state_of(new, meter.shape(), at),
+                state: rule.unpack(new, meter.packed_kind(), at),
                 by: rule.clone(),
             },
         };
@@ -162,8 +162,11 @@ impl<A: Algorithm + Clone> Plain<A> {
             .iter()
             .filter_map(|known| {
                 let (at, meter) = (StoreTime::new(now, now), rule.meter()?);
-                let mark = rule.mark_of(known.state.as_ref()?, at)?;
-                let (state, by) = (rule.state_of(mark, meter.shape(), at), known.by.clone());
+                let packed = rule.pack(known.state.as_ref()?, at)?;
+                let (state, by) = (
+                    rule.unpack(packed, meter.packed_kind(), at),
+                    known.by.clone(),
+                );
                 Some(Known { state, by })
             })
             .collect();

@@ -233,7 +233,7 @@ const fn inverse(period: u64) -> u64 {
 
 /// Returns 2⁶⁴ divided by the length of a window in ticks, rounded down.
 ///
-/// 0 if a mark cannot hold the count: for windows of more than two years, and for limits of at least as many units as a window has
+/// 0 if a packed state cannot hold the count: for windows of more than two years, and for limits of at least as many units as a window has
 /// ticks.
 const fn reciprocal(quota: Quota) -> u64 {
     let period = quota.period_nanos();

@@ -1,6 +1,6 @@
 //! The window of a call, and the units that the window still admits.
 //!
-//! The mark of a window is its beginning, plus a tick for each counted unit: so marks grow from window to window.
+//! The packed state of a window is its beginning, plus a tick for each counted unit: so packed states grow from window to window.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::rule::{Begin, FixedWindow};
 use crate::{
     algorithm::{
         Algorithm, Meter, PackedKind, PackedState, StateKind, Step, StoreTime, meter::Metering,
-        packed_kind::Says, ticks::PER_NANO,
+        packed_kind::Meaning, ticks::PER_NANO,
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
     time::Timestamp,
@@ -186,17 +186,17 @@ impl Algorithm for FixedWindow {
         self.has_meter().then(|| Meter::of_window(self))
     }
 
-    fn mark_of(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
-        self.to_mark(state, now)
+    fn pack(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
+        self.pack_window(state, now)
     }
 
-    fn state_of(
+    fn unpack(
         &self,
-        mark: PackedState,
-        shape: PackedKind,
+        packed: PackedState,
+        packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<FixedWindowState> {
-        self.of_mark(mark, shape, now)
+        self.unpack_window(packed, packed_kind, now)
     }
 
     /// Returns the rule with the key's own offset, if windows are [spread](FixedWindow::spread).
@@ -328,26 +328,26 @@ impl Metering for FixedWindow {
     const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
-    fn shape(&self) -> PackedKind {
+    fn packed_kind(&self) -> PackedKind {
         PackedKind::window(self.ticks())
     }
 
     // Always inlined: most callers read a part of the decision.
     #[inline(always)]
-    fn step_mark(
+    fn step_packed(
         &self,
-        mark: PackedState,
+        packed: PackedState,
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        // The mark alone gives the count. The time, which is read meanwhile, is only compared with the end of the window.
-        let count = self.rest(now.since_epoch(mark));
-        let since = (now.mark().since(mark) as u64).wrapping_add(count);
+        // The packed state alone gives the count. The time, which is read meanwhile, is only compared with the end of the window.
+        let count = self.rest(now.since_epoch(packed));
+        let since = (now.packed().since(packed) as u64).wrapping_add(count);
         if since < self.ticks() && now.at() < LATE {
-            self.step_window(mark.before(count as i64), count, now, cost)
+            self.step_window(packed.before(count as i64), count, now, cost)
         } else {
             let start = self.floor(now);
-            self.step_window(start, mark.since(start).max(0) as u64, now, cost)
+            self.step_window(start, packed.since(start).max(0) as u64, now, cost)
         }
     }
 
@@ -367,7 +367,7 @@ impl Metering for FixedWindow {
     #[inline(never)]
     fn floor(&self, now: StoreTime) -> PackedState {
         let (at, period) = (now.at().as_nanos(), self.quota.period_nanos());
-        now.mark().before((at % period * PER_NANO) as i64)
+        now.packed().before((at % period * PER_NANO) as i64)
     }
 }
 
@@ -375,7 +375,7 @@ impl Metering for FixedWindow {
 const LATE: Timestamp = Timestamp::from_nanos(1 << 62);
 
 impl FixedWindow {
-    /// Steps in the window that began with a mark.
+    /// Steps in the window that began with a packed state.
     #[inline(always)]
     fn step_window(
         &self,
@@ -384,7 +384,7 @@ impl FixedWindow {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        let since = now.mark().since(start) as u64;
+        let since = now.packed().since(start) as u64;
         let mut left = (self.ticks() - since) / PER_NANO;
         if count >= self.ticks() {
             left = self.until_past(count, left, cost);
@@ -422,31 +422,32 @@ impl FixedWindow {
         rest.checked_sub(self.ticks()).unwrap_or(rest)
     }
 
-    /// Returns the mark of a window, if there is an exact one.
-    fn to_mark(self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
+    /// Returns the packed state of a window, if there is an exact one.
+    fn pack_window(self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
         // A count that was carried over begins within its window.
         let FixedWindowState { start, end, .. } = self.fresh(state.start);
         let is_whole = self.has_meter() && (start, end) == (state.start, state.end);
         if !is_whole || state.count >= self.ticks() {
             return None;
         }
-        now.mark_after(state.start, state.count as i64)
+        now.packed_after(state.start, state.count as i64)
     }
 
-    /// Returns the window of a mark: of the rule that made it, or, for a debt, the current window of the calendar.
-    fn of_mark(
+    /// Returns the window of a packed state: of the rule that made it, or, for a debt, the current window of the calendar.
+    fn unpack_window(
         &self,
-        mark: PackedState,
-        shape: PackedKind,
+        packed: PackedState,
+        packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<FixedWindowState> {
-        match shape.says() {
-            Says::Window(ticks) => FixedWindowState::of_mark(mark, ticks, now),
+        match packed_kind.meaning() {
+            Meaning::Window(ticks) => FixedWindowState::unpack_window(packed, ticks, now),
             _ => {
                 let period = self.quota.period_nanos();
                 let since = now.at().as_nanos() % period;
-                let begin = i128::from(now.mark().get()) - i128::from(since) * i128::from(PER_NANO);
-                let count = u64::try_from(i128::from(mark.get()) - begin).ok()?;
+                let begin =
+                    i128::from(now.packed().get()) - i128::from(since) * i128::from(PER_NANO);
+                let count = u64::try_from(i128::from(packed.get()) - begin).ok()?;
                 let start = now.at().as_nanos() - since;
                 Some(FixedWindowState::counting(start, period, count))
             }
@@ -463,9 +464,9 @@ impl FixedWindowState {
         }
     }
 
-    /// Returns the window of a mark, for windows of a length in ticks.
-    fn of_mark(mark: PackedState, ticks: u64, now: StoreTime) -> Option<Self> {
-        let ahead = i128::from(mark.since(now.mark()));
+    /// Returns the window of a packed state, for windows of a length in ticks.
+    fn unpack_window(packed: PackedState, ticks: u64, now: StoreTime) -> Option<Self> {
+        let ahead = i128::from(packed.since(now.packed()));
         let at = ahead + i128::from(now.at().as_nanos()) * i128::from(PER_NANO);
         let at = u128::try_from(at).ok()?;
         let window = at.checked_div(ticks.into())?;

@@ -198,11 +198,11 @@ impl LeakyBucket {
 
     /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     ///
-    /// Only if departures distinguish calls: a mark does not hold whether the last call was the only one at its
+    /// Only if departures distinguish calls: a packed state does not hold whether the last call was the only one at its
     /// instant.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
-        self.rate.fits_mark() && self.rate.price_in_ticks() >= PER_NANO as i64
+        self.rate.fits_packed_state() && self.rate.price_in_ticks() >= PER_NANO as i64
     }
 
     /// Returns the rate at which calls leave, as written.

@@ -204,25 +204,25 @@ impl Metering for LeakyBucket {
     const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
-    fn shape(&self) -> PackedKind {
+    fn packed_kind(&self) -> PackedKind {
         PackedKind::QUEUE
     }
 
     // Always inlined: most callers read a part of the decision.
     #[inline(always)]
-    fn step_mark(
+    fn step_packed(
         &self,
-        mark: PackedState,
+        packed: PackedState,
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
         let backlog = Backlog {
-            units: mark.since(now.mark()).max(0),
+            units: packed.since(now.packed()).max(0),
             at: now.at(),
         };
         let (backlog, decision) = self.queue_in().decide(backlog, now.at(), cost);
-        let mark = backlog.map(|backlog: i64| now.mark().after(backlog as u64));
-        (mark, decision)
+        let packed = backlog.map(|backlog: i64| now.packed().after(backlog as u64));
+        (packed, decision)
     }
 
     #[inline]
@@ -232,12 +232,12 @@ impl Metering for LeakyBucket {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
+        self.step_packed(debt.unwrap_or(self.floor(now)), now, cost)
     }
 
     #[inline]
     fn floor(&self, now: StoreTime) -> PackedState {
-        now.mark()
+        now.packed()
     }
 }
 
@@ -333,23 +333,23 @@ impl Algorithm for LeakyBucket {
     }
 
     /// Not while places in the middle are given back.
-    fn mark_of(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
+    fn pack(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
         if !self.is_packed() || state.freed.is_some() {
             return None;
         }
-        now.mark_after(state.written_at, state.backlog.whole()?)
+        now.packed_after(state.written_at, state.backlog.whole()?)
     }
 
-    fn state_of(
+    fn unpack(
         &self,
-        mark: PackedState,
+        packed: PackedState,
         _: PackedKind,
         now: StoreTime,
     ) -> Option<LeakyBucketState> {
         Some(LeakyBucketState {
             written_at: now.at(),
             freed: None,
-            backlog: Ticks::new(mark.since(now.mark()).max(0)),
+            backlog: Ticks::new(packed.since(now.packed()).max(0)),
             sole: false,
         })
     }

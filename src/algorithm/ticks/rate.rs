@@ -34,7 +34,7 @@ impl Rate {
 
     /// Returns `true` if a [`PackedState`] holds the states: a full bucket takes two years at most.
     #[inline]
-    pub(in crate::algorithm) const fn fits_mark(&self) -> bool {
+    pub(in crate::algorithm) const fn fits_packed_state(&self) -> bool {
         self.is_narrow && self.units.full <= PackedState::LONGEST as i128
     }
 

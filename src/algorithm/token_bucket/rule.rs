@@ -189,7 +189,7 @@ impl TokenBucket {
     /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
-        self.is_plain && self.rate.fits_mark()
+        self.is_plain && self.rate.fits_packed_state()
     }
 
     /// Returns the rate at which it refills, as written.

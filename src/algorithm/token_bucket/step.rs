@@ -196,35 +196,35 @@ impl Metering for TokenBucket {
     const AHEAD: u64 = 0;
 
     #[inline]
-    fn shape(&self) -> PackedKind {
+    fn packed_kind(&self) -> PackedKind {
         PackedKind::bucket(self.full_in_ticks() as u64)
     }
 
     #[inline(always)]
-    fn reads(&self, shape: PackedKind) -> bool {
-        shape.is_bucket()
+    fn reads(&self, packed_kind: PackedKind) -> bool {
+        packed_kind.is_bucket()
     }
 
     #[inline(always)]
-    fn keeps_to(&self, shape: PackedKind) -> bool {
-        self.full_in_ticks() as u64 <= shape.lasts()
+    fn keeps_to(&self, packed_kind: PackedKind) -> bool {
+        self.full_in_ticks() as u64 <= packed_kind.lasts()
     }
 
     // Always inlined: most callers read a part of the decision.
     #[inline(always)]
-    fn step_mark(
+    fn step_packed(
         &self,
-        mark: PackedState,
+        packed: PackedState,
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
         let fill = Fill {
-            level: now.mark().since(mark).min(self.full_in_ticks()),
+            level: now.packed().since(packed).min(self.full_in_ticks()),
             at: now.at(),
             full_for: Some(0),
         };
         let (level, decision) = self.plain().decide(fill, 0, now.at(), cost);
-        (level.map(|level| now.mark().before(level)), decision)
+        (level.map(|level| now.packed().before(level)), decision)
     }
 
     #[inline]
@@ -234,12 +234,12 @@ impl Metering for TokenBucket {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        self.step_mark(debt.unwrap_or(self.floor(now)), now, cost)
+        self.step_packed(debt.unwrap_or(self.floor(now)), now, cost)
     }
 
     #[inline]
     fn floor(&self, now: StoreTime) -> PackedState {
-        now.mark().before(self.full_in_ticks())
+        now.packed().before(self.full_in_ticks())
     }
 }
 
@@ -318,21 +318,21 @@ impl Algorithm for TokenBucket {
         self.is_packed().then(|| Meter::of_bucket(self))
     }
 
-    fn mark_of(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
+    fn pack(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
         if !self.is_packed() || !state.given_back.is_none() {
             return None;
         }
         let ticks = state.level.level.whole()?;
-        now.mark_after(state.level.written_at, ticks.checked_neg()?)
+        now.packed_after(state.level.written_at, ticks.checked_neg()?)
     }
 
-    fn state_of(
+    fn unpack(
         &self,
-        mark: PackedState,
+        packed: PackedState,
         _: PackedKind,
         now: StoreTime,
     ) -> Option<TokenBucketState> {
-        let (held, written_at) = (now.mark().since(mark), now.at());
+        let (held, written_at) = (now.packed().since(packed), now.at());
         let level = if self.is_packed() {
             Ticks::new(held.min(self.full_in_ticks()))
         } else {

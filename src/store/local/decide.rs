@@ -79,7 +79,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         meter: &impl Metering,
         cost: Cost,
     ) -> Option<Decision> {
-        let now = || self.moment();
+        let now = || self.store_time();
         self.table.step(fingerprint, meter, now, cost)
     }
 
@@ -111,7 +111,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
     ) -> Decision {
         // Read under the lock of the slot: no later than what the next one sees.
-        let now = self.moment();
+        let now = self.store_time();
         slot.step(rule, now.at(), cost).decision()
     }
 
@@ -127,7 +127,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return self.step_slot(&mut slot, rule, cost);
         }
         // Read under the lock: no later than what the next one sees.
-        let now = self.moment();
+        let now = self.store_time();
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
                 let (claim, scan) = self.claim_or_scan(place, meter, now);
@@ -140,7 +140,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         match metered {
             Some(metered) => self.newcomer(shard, place, rule, metered, cost),
-            None => self.newcomer_without_mark(shard, place, rule, cost),
+            None => self.newcomer_unpacked(shard, place, rule, cost),
         }
     }
 

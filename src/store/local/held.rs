@@ -1,4 +1,4 @@
-//! A state on its way to a place: what it is, until when it matters, and which marks can say it.
+//! A state on its way to a place: what it is, until when it matters, and which packed states can say it.
 
 use super::{Inner, slot::Slot, table::Word};
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Held<S> {
     pub(super) slot: Slot<S>,
-    /// That of the longest rule that wrote it; `None` where one of them has no marks.
-    shape: Option<PackedKind>,
+    /// That of the longest rule that wrote it; `None` where one of them has no packed states.
+    packed_kind: Option<PackedKind>,
 }
 
 impl<S> Held<S> {
@@ -29,7 +29,7 @@ impl<S> Held<S> {
     pub(super) fn of(slot: Slot<S>) -> Self {
         Self {
             slot,
-            shape: Some(PackedKind::DEBT),
+            packed_kind: Some(PackedKind::DEBT),
         }
     }
 
@@ -60,8 +60,9 @@ impl<S> Held<S> {
     }
 
     fn written_by<A: Algorithm<State = S>>(&mut self, rule: &A) {
-        let shapes = self.shape.zip(rule.meter());
-        self.shape = shapes.map(|(shape, meter)| shape.or_longer(meter.shape()));
+        let packed_kinds = self.packed_kind.zip(rule.meter());
+        self.packed_kind =
+            packed_kinds.map(|(packed_kind, meter)| packed_kind.or_longer(meter.packed_kind()));
     }
 }
 
@@ -73,12 +74,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         word: Word,
         now: StoreTime,
     ) -> Held<S> {
-        let (state, shape) = (self.state_of(rule, word, now), self.table.shape(word));
+        let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
         let until = self.table.protected_until(word, now);
         Held {
             slot: Slot::until(state, until),
-            shape: Some(if until > now.at() {
-                shape
+            packed_kind: Some(if until > now.at() {
+                packed_kind
             } else {
                 PackedKind::DEBT
             }),
@@ -92,7 +93,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         held: &Held<S>,
         now: StoreTime,
     ) -> Option<Word> {
-        let mark = rule.mark_of(held.slot.state.as_ref()?, now)?;
-        self.table.word(mark, held.shape?)
+        let packed = rule.pack(held.slot.state.as_ref()?, now)?;
+        self.table.word(packed, held.packed_kind?)
     }
 }

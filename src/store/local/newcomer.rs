@@ -36,9 +36,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Decision {
         // Read again: it may have been forgotten since, by the time that another thread read. Of an
         // earlier time, a full bucket would be full twice.
-        let now = self.moment();
-        if !self.table.has_shape(meter) {
-            return self.newcomer_without_mark(shard, place, rule, cost);
+        let now = self.store_time();
+        if !self.table.has_kind(meter) {
+            return self.newcomer_unpacked(shard, place, rule, cost);
         }
         self.kinds.note(rule.state_kind());
         if self.occupancy.is_full() {
@@ -50,30 +50,32 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         for _ in 0..TRIES {
             let full = self.is_full(&scan, now);
             let debt = self.debt(&scan, full);
-            let (mark, decision) = meter.step(debt, now, cost);
+            let (packed, decision) = meter.step(debt, now, cost);
             if full && !self.inherits() && decision.retry_after().is_some() {
                 break;
             }
-            let Some(mark) = mark else {
+            let Some(packed) = packed else {
                 Counters::add(&self.counters.held_back, u64::from(debt.is_some()));
                 return decision;
             };
-            let word = self.table.word(mark, meter.shape());
+            let word = self.table.word(packed, meter.packed_kind());
             let placed =
                 word.and_then(|word| self.table.place(&scan, word, || self.occupancy.take()));
             match placed {
                 Some((Placed::Free, _)) => {}
                 Some((Placed::Forgotten, _)) => Counters::add(&self.counters.forgotten, 1),
-                None if self.occupancy.take() => match rule.state_of(mark, meter.shape(), now) {
-                    Some(state) => {
-                        self.forgotten(shard.forget_some(now.at()));
-                        shard.insert(place, Slot::of(state, rule));
+                None if self.occupancy.take() => {
+                    match rule.unpack(packed, meter.packed_kind(), now) {
+                        Some(state) => {
+                            self.forgotten(shard.forget_some(now.at()));
+                            shard.insert(place, Slot::of(state, rule));
+                        }
+                        None => self.occupancy.give(1),
                     }
-                    None => self.occupancy.give(1),
-                },
+                }
                 None if self.inherits() => {
                     if word.and_then(|word| self.evict(&scan, word)).is_none() {
-                        owes = Some((mark, decision));
+                        owes = Some((packed, decision));
                         if !scan.is_unsettled() {
                             // All keys that matter are elsewhere.
                             break;
@@ -90,8 +92,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return decision;
         }
         match owes {
-            Some((mark, decision)) if mark.get() <= Word::LAST => {
-                self.owe(place, mark);
+            Some((packed, decision)) if packed.get() <= Word::LAST => {
+                self.owe(place, packed);
                 self.inserted(1);
                 decision
             }
@@ -99,8 +101,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Decides about one whose state is no mark: it can inherit nothing from those that it would push out.
-    pub(super) fn newcomer_without_mark<A: Algorithm<State = S>>(
+    /// Decides about one whose state is no packed state: it can inherit nothing from those that it would push out.
+    pub(super) fn newcomer_unpacked<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
         place: Place,
@@ -108,7 +110,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
     ) -> Decision {
         // Again, as above.
-        let now = self.moment();
+        let now = self.store_time();
         let owed = self.table.owed(place.fingerprint);
         let mut held = Held::new(self.debtor(rule, owed, now));
         let inherits = held.slot.state.is_some();
@@ -169,7 +171,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: StoreTime,
     ) -> Option<S> {
         let debt = debt?;
-        let state = rule.state_of(debt, PackedKind::DEBT, now);
+        let state = rule.unpack(debt, PackedKind::DEBT, now);
         if rule.meter().is_some() {
             // It starts at rest: no debt leaves more.
             return state;

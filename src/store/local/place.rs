@@ -1,4 +1,4 @@
-//! Where states go: into the table if they are marks, into the map otherwise, and what
+//! Where states go: into the table if they are packed states, into the map otherwise, and what
 //! happens when there is no occupancy.
 
 use super::{
@@ -35,7 +35,7 @@ const SEARCHES: usize = 4;
 impl<S: Clone, C: Clock> Inner<S, C> {
     /// The time of the store, which never falls.
     #[inline]
-    pub(super) fn moment(&self) -> StoreTime {
+    pub(super) fn store_time(&self) -> StoreTime {
         let mut at = self.clock.now();
         if !self.clock.is_monotonic() {
             at = self.not_before_the_newest(at);
@@ -58,12 +58,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
     ) -> Decision {
         if let Some(slot) = shard.get_mut(place) {
-            return rule.look(slot.state.as_ref(), self.moment().at());
+            return rule.look(slot.state.as_ref(), self.store_time().at());
         }
-        let now = self.moment();
+        let now = self.store_time();
         let look = |state: Option<S>| rule.look(state.as_ref(), now.at());
         if let Some(word) = self.table.look(place.fingerprint) {
-            return look(self.state_of(rule, word, now));
+            return look(self.unpack(rule, word, now));
         }
         // After the key was seen to be in no slot: what it owes was noted before.
         let owed = self.table.owed(place.fingerprint);
@@ -71,13 +71,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// What a word of the table is to a rule.
-    pub(super) fn state_of<A: Algorithm<State = S>>(
+    pub(super) fn unpack<A: Algorithm<State = S>>(
         &self,
         rule: &A,
         word: Word,
         now: StoreTime,
     ) -> Option<S> {
-        rule.state_of(word.mark(), self.table.shape(word), now)
+        rule.unpack(word.packed(), self.table.packed_kind(word), now)
     }
 
     /// Remembers a newcomer, and forgets what can be forgotten of a few of its neighbours.
@@ -138,7 +138,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return Ok(Home::Table(claim));
         }
         let debt = rule.meter().zip(held.slot.state.as_ref());
-        debt.and_then(|(_, state)| rule.mark_of(state, now))
+        debt.and_then(|(_, state)| rule.pack(state, now))
             .filter(|debt| debt.get() <= Word::LAST)
             .map(Home::Nowhere)
             .ok_or(Full)
@@ -161,10 +161,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         let word = self.word(rule, &held, now);
         match word {
-            Some(word) if word.mark() >= claim.word().mark() => return claim.advance(word),
+            Some(word) if word.packed() >= claim.word().packed() => return claim.advance(word),
             _ => claim.vacate(),
         }
-        // A slot's mark only grows: what has shrunk finds another one.
+        // A slot's packed state only grows: what has shrunk finds another one.
         let place_again = |word| {
             let scan = self.scan_for(place, word, now);
             self.table.place(&scan, word, || true)
@@ -178,7 +178,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
     /// What a key finds in the table whose word is known already.
     fn scan_for(&self, place: Place, word: Word, now: StoreTime) -> SetScan<'_> {
-        let below = word.mark().shifted(-1);
+        let below = word.packed().shifted(-1);
         self.table.scan(place.fingerprint, now, below)
     }
 

@@ -12,10 +12,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let mut shard = self.map.lock(place);
         if let Some(mut slot) = shard.get_mut(place) {
             // In place: a log may be long.
-            slot.settle(settlement, self.moment().at());
+            slot.settle(settlement, self.store_time().at());
             return;
         }
-        let now = self.moment();
+        let now = self.store_time();
         if let Some(claim) = self.table.claim(place.fingerprint) {
             let mut held = self.held(rule, claim.word(), now);
             if held.settle(settlement, now.at()) {
@@ -24,7 +24,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return;
         }
         // Read again: it may have been forgotten since, by the time that another thread read.
-        let now = self.moment();
+        let now = self.store_time();
         // What is given back does not lessen what newcomers owe: who was reset, say, would have more
         // by it than who never came.
         let owed = self.table.owed(place.fingerprint);

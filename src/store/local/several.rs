@@ -67,7 +67,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             .map(|ask| inner.place(ask.policy(), ask.key(), ask.rule().state_kind()))
             .collect();
         let mut shards = Shards::reserve(inner, &places);
-        let earlier = inner.moment();
+        let earlier = inner.store_time();
         for place in &places {
             // Before anything is recalled: later, what was recalled could be forgotten.
             inner.forgotten(shards.of(*place).forget_some(earlier.at()));
@@ -86,7 +86,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         }
         // One instant for all asks. Read when all are held or known to be new: by an earlier one,
         // who was forgotten meanwhile would be full twice.
-        let now = inner.moment();
+        let now = inner.store_time();
         for part in &mut parts {
             inner.recall(part, asks[part.asked_by].rule(), now);
         }
@@ -216,7 +216,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         now: StoreTime,
     ) -> Option<PackedState> {
-        match rule.meter().filter(|meter| self.table.has_shape(*meter)) {
+        match rule.meter().filter(|meter| self.table.has_kind(*meter)) {
             Some(meter) => {
                 let scan = self.scan(place, meter, now);
                 let full = self.is_full(&scan, now);

@@ -260,8 +260,8 @@ impl<R: Algorithm> PossibleState<R> {
     /// Returns the state as a rule reads it from a packed state.
     fn read_packed(&self, rule: &R, at: Timestamp) -> Option<R::State> {
         let now = StoreTime::new(at, at);
-        let mark = self.by.mark_of(self.state.as_ref()?, now)?;
-        rule.state_of(mark, self.by.meter()?.shape(), now)
+        let packed = self.by.pack(self.state.as_ref()?, now)?;
+        rule.unpack(packed, self.by.meter()?.packed_kind(), now)
     }
 }
 

@@ -145,7 +145,7 @@ impl<A: Algorithm> Local<A, TestClock> {
 
     /// Forgets what says nothing any more, as a newcomer of a full store does.
     pub fn sweep(&self) {
-        let now = self.inner.moment();
+        let now = self.inner.store_time();
         let forgotten = (0..SETS).map(|_| self.inner.table.sweep(now)).sum();
         self.inner.forgotten(forgotten);
     }
@@ -223,8 +223,8 @@ impl Table {
         now: u64,
     ) -> Option<table::Word> {
         let meter = rule.meter()?;
-        let (mark, _) = meter.step(before, at(now), Cost::new(cost)?);
-        self.table.word(mark?, meter.shape())
+        let (packed, _) = meter.step(before, at(now), Cost::new(cost)?);
+        self.table.word(packed?, meter.packed_kind())
     }
 
     /// What a newcomer finds in the table.
@@ -235,14 +235,14 @@ impl Table {
         now: u64,
     ) -> table::SetScan<'a> {
         let floor = rule.meter().map(|meter| meter.floor(at(now)));
-        table.scan(key, at(now), floor.unwrap_or_else(|| at(now).mark()))
+        table.scan(key, at(now), floor.unwrap_or_else(|| at(now).packed()))
     }
 
     /// Spends of a key, and places it if it is nowhere; tells whether there was a place.
     pub fn arrive(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             if let Some(claim) = table.claim(key) {
-                if let Some(word) = self.word(rule, Some(claim.word().mark()), cost, now) {
+                if let Some(word) = self.word(rule, Some(claim.word().packed()), cost, now) {
                     claim.advance(word);
                 }
                 return true;
@@ -264,11 +264,11 @@ impl Table {
 
     /// What a key holds by the debt that it is known for, or that was pushed out of its sets.
     pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
-        let (mark, shape) = self.locked(key, |table| match table.look(key) {
-            Some(word) => Some((word.mark(), table.shape(word))),
+        let (packed, packed_kind) = self.locked(key, |table| match table.look(key) {
+            Some(word) => Some((word.packed(), table.packed_kind(word))),
             None => Some((table.owed(key)?, PackedKind::DEBT)),
         })?;
-        let state = rule.state_of(mark, shape, at(now));
+        let state = rule.unpack(packed, packed_kind, at(now));
         rule.look(state.as_ref(), Timestamp::from_nanos(now))
             .remaining()
     }
@@ -287,8 +287,8 @@ impl Table {
         });
     }
 
-    /// Takes the shape of a rule.
-    pub fn take_shape(&self, rule: &impl Algorithm) {
+    /// Takes the kind of a rule.
+    pub fn take_kind(&self, rule: &impl Algorithm) {
         let _ = self.word(rule, None, 1, 0);
     }
 

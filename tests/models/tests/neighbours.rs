@@ -14,7 +14,7 @@ use models::{
 const K: u64 = 1;
 /// Comes in its place.
 const X: u64 = 2;
-/// Others, of which at least one owes less than K by its mark, and is remembered for longer.
+/// Others, of which at least one owes less than K by its packed state, and is remembered for longer.
 const Y: u64 = 3;
 const Z: u64 = 4;
 

@@ -209,7 +209,7 @@ fn rules_of_two_kinds_have_a_state_each() {
     }
 }
 
-/// Also while the shape of its word changes, and changes back.
+/// Also while the kind of its word changes, and changes back.
 #[test]
 fn windows_of_two_lengths_lose_no_count() {
     model(2, || {

@@ -193,12 +193,12 @@ fn a_newcomer_that_comes_twice_has_one_slot() {
 
 #[test]
 fn nobody_is_forgotten_before_its_shape_has_a_length() {
-    // The first shape, and the last one.
+    // The first kind, and the last one.
     for taken in [0, 7] {
         model(3, move || {
             let table = Arc::new(Table::default());
             for burst in 1..=taken {
-                table.take_shape(&bucket(burst));
+                table.take_kind(&bucket(burst));
             }
             let other = spawn({
                 let table = Arc::clone(&table);
@@ -211,19 +211,19 @@ fn nobody_is_forgotten_before_its_shape_has_a_length() {
     }
 }
 
-/// All shapes are taken; the last one, which K has, grows when a longer rule comes.
+/// All kinds are taken; the last one, which K has, grows when a longer rule comes.
 #[test]
 fn nobody_is_forgotten_after_a_longer_rule_has_charged_it() {
     model(3, || {
         let table = Arc::new(Table::default());
         for burst in 1..=7 {
-            table.take_shape(&bucket(burst));
+            table.take_kind(&bucket(burst));
         }
         let (short, long) = (bucket(8), bucket(16));
         assert!(table.arrive(&short, K, 8, 0));
         let taking = spawn({
             let table = Arc::clone(&table);
-            move || table.take_shape(&bucket(16))
+            move || table.take_kind(&bucket(16))
         });
         let sweeping = spawn({
             let table = Arc::clone(&table);

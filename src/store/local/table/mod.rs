@@ -10,16 +10,16 @@
 //! | `word` | what a slot's 64 bits say |
 //! | `slot` | how threads share a slot |
 //! | `sets` | memory, and where a key belongs |
-//! | `shapes` | what marks say, and for how long they matter |
+//! | `kinds` | what packed states say, and for how long they matter |
 //! | `place` | who gets which slot |
 
+mod packed_kinds;
 mod place;
 mod sets;
-mod shapes;
 mod slot;
 mod word;
 
-use self::{sets::Sets, shapes::Shapes, slot::Seen};
+use self::{packed_kinds::PackedKinds, sets::Sets, slot::Seen};
 use crate::{
     algorithm::{
         Metering,
@@ -39,7 +39,7 @@ pub(super) use self::{
 /// States of one word, by key.
 pub(super) struct Table {
     sets: Sets,
-    shapes: Shapes,
+    packed_kinds: PackedKinds,
     /// The set at which the next sweep begins.
     hand: AtomicUsize,
 }
@@ -64,7 +64,7 @@ impl Table {
         };
         Self {
             sets,
-            shapes: Shapes::new(),
+            packed_kinds: PackedKinds::new(),
             hand: AtomicUsize::new(0),
         }
     }
@@ -84,24 +84,24 @@ impl Table {
         let slot = self.find(key)?;
         // Read while the slot's memory is on its way.
         let now = now();
-        if now.mark().get() > Word::LAST - M::AHEAD {
+        if now.packed().get() > Word::LAST - M::AHEAD {
             return None;
         }
         for _ in 0..TRIES {
             let word = slot.read(key)?;
-            let shape = self.shapes.get(word.shape());
-            if !meter.reads(shape) {
+            let packed_kind = self.packed_kinds.get(word.packed_kind());
+            if !meter.reads(packed_kind) {
                 return None;
             }
-            let (mark, decision) = meter.step_mark(word.mark(), now, cost);
-            let done = match mark {
+            let (packed, decision) = meter.step_packed(word.packed(), now, cost);
+            let done = match packed {
                 None => slot.is_still(word),
-                Some(mark) => {
-                    if !meter.keeps_to(shape) {
+                Some(packed) => {
+                    if !meter.keeps_to(packed_kind) {
                         return None;
                     }
-                    // No further ahead than marks of its kind may be, so it fits.
-                    slot.advance(word, word.at(mark))
+                    // No further ahead than packed states of its kind may be, so it fits.
+                    slot.advance(word, word.at(packed))
                 }
             };
             if done {
@@ -135,7 +135,7 @@ impl Table {
     /// Holds the slot of a key. Its shard is locked.
     pub(super) fn claim(&self, key: u64) -> Option<Claim<'_>> {
         // As where no rule has a meter.
-        if self.shapes.is_untouched() {
+        if self.packed_kinds.is_untouched() {
             return None;
         }
         let slot = self.find(key)?;
@@ -154,42 +154,44 @@ impl Table {
         }
     }
 
-    /// Whether the marks of a rule have a shape here.
-    pub(super) fn has_shape(&self, meter: Meter<'_>) -> bool {
-        self.shapes.number(meter.shape()).is_some()
+    /// Whether the packed states of a rule have a kind here.
+    pub(super) fn has_kind(&self, meter: Meter<'_>) -> bool {
+        self.packed_kinds.number(meter.packed_kind()).is_some()
     }
 
-    /// A word of a shape; `None` for a mark that does not fit, and where there is no such shape here.
-    pub(super) fn word(&self, mark: PackedState, shape: PackedKind) -> Option<Word> {
-        Word::new(mark, self.shapes.number(shape)?)
+    /// A word of a kind; `None` for a packed state that does not fit, and where there is no such kind here.
+    pub(super) fn word(&self, packed: PackedState, packed_kind: PackedKind) -> Option<Word> {
+        Word::new(packed, self.packed_kinds.number(packed_kind)?)
     }
 
     /// Until when a word is remembered for the longest rule that has charged it. Only what buckets have charged matters
     /// to some rules for longer than to others.
     pub(super) fn protected_until(&self, word: Word, now: StoreTime) -> Timestamp {
-        if self.shape(word).is_bucket() {
+        if self.packed_kind(word).is_bucket() {
             now.instant_of(self.end(word))
         } else {
             Timestamp::default()
         }
     }
 
-    /// What a word's mark says.
-    pub(super) fn shape(&self, word: Word) -> PackedKind {
-        self.shapes.get(word.shape())
+    /// What a word's packed state says.
+    pub(super) fn packed_kind(&self, word: Word) -> PackedKind {
+        self.packed_kinds.get(word.packed_kind())
     }
 
-    /// When a word's mark says no more than none, as a mark.
+    /// When a word's packed state says no more than none, as a packed state.
     fn end(&self, word: Word) -> u64 {
-        word.mark().get().saturating_add(self.shape(word).lasts())
+        word.packed()
+            .get()
+            .saturating_add(self.packed_kind(word).lasts())
     }
 
-    /// Whether a mark that was pushed out could still matter, whichever shape it had.
-    pub(super) fn can_matter(&self, mark: PackedState, now: StoreTime) -> bool {
-        mark.get().saturating_add(self.shapes.longest()) > now.mark().get()
+    /// Whether a packed state that was pushed out could still matter, whichever kind it had.
+    pub(super) fn can_matter(&self, packed: PackedState, now: StoreTime) -> bool {
+        packed.get().saturating_add(self.packed_kinds.longest()) > now.packed().get()
     }
 
     fn is_forgettable(&self, seen: &Seen, now: StoreTime) -> bool {
-        self.end(seen.word) <= now.mark().get()
+        self.end(seen.word) <= now.packed().get()
     }
 }

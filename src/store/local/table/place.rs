@@ -36,7 +36,7 @@ pub(in crate::store::local) struct SetScan<'a> {
     owed: u64,
     free: Option<Found<'a>>,
     forgettable: Option<Found<'a>>,
-    /// A slot that was forgotten too, whose mark is not below that of a newcomer who owes nothing.
+    /// A slot that was forgotten too, whose packed state is not below that of a newcomer who owes nothing.
     beyond: Option<Found<'a>>,
     smallest: Option<Found<'a>>,
 }
@@ -69,7 +69,7 @@ impl SetScan<'_> {
 
     /// The smallest debt: what a newcomer inherits who pushes it out.
     pub(in crate::store::local) fn smallest_debt(&self) -> Option<PackedState> {
-        self.smallest.map(|found| found.seen.word.mark())
+        self.smallest.map(|found| found.seen.word.packed())
     }
 
     /// The largest debt that was ever pushed out of the sets.
@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Looks at the slots of a key whose mark will be above `floor`, and whose shard is locked.
+    /// Looks at the slots of a key whose packed state will be above `floor`, and whose shard is locked.
     pub(in crate::store::local) fn scan(
         &self,
         key: u64,
@@ -154,13 +154,13 @@ impl Table {
             };
             scan.is_known |= seen.key == scan.key;
             let (end, found) = (self.end(seen.word), Found { set, slot, seen });
-            if end > now.mark().get() && seen.key != NOBODY {
+            if end > now.packed().get() && seen.key != NOBODY {
                 if end < least {
                     least = end;
                     scan.smallest = Some(found);
                 }
-            } else if seen.word.mark() <= floor {
-                // Invariant 2 of the slots: marks only grow. The first of its kind: keys are
+            } else if seen.word.packed() <= floor {
+                // Invariant 2 of the slots: packed states only grow. The first of its kind: keys are
                 // looked for from there.
                 let is_free = seen.key == NOBODY;
                 let kind = if is_free {
@@ -225,13 +225,13 @@ impl Table {
         scan: &SetScan<'a>,
         word: Word,
     ) -> Option<Claim<'a>> {
-        let smaller = |found: &Found<'_>| found.seen.word.mark() < word.mark();
+        let smaller = |found: &Found<'_>| found.seen.word.packed() < word.packed();
         let Found { set, slot, seen } = scan.smallest.filter(smaller)?;
         let claim = slot.claim(seen)?;
         // Before the slot changes hands: who misses its key afterwards finds what it owes.
         self.sets
             .owed(set)
-            .fetch_max(seen.word.mark().get(), Ordering::Relaxed);
+            .fetch_max(seen.word.packed().get(), Ordering::Relaxed);
         Some(claim.hand_over(scan.key, word))
     }
 

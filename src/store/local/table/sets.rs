@@ -13,7 +13,7 @@ pub(crate) struct Sets {
     /// Where the first cache line begins.
     first: usize,
     count: u32,
-    /// For each set, the latest mark that was ever pushed out of it, or 0.
+    /// For each set, the latest packed state that was ever pushed out of it, or 0.
     owed: Box<[AtomicU64]>,
 }
 

@@ -6,10 +6,10 @@
 //! Invariants:
 //!
 //! 1. The key changes only while the word is held, by the thread that holds it.
-//! 2. As long as a slot is one key's, its mark only grows; and it is handed over or vacated only
-//!    with a mark above the last one. So no word that one key had comes back under another one,
+//! 2. As long as a slot is one key's, its packed state only grows; and it is handed over or vacated only
+//!    with a packed state above the last one. So no word that one key had comes back under another one,
 //!    and a word that is what it was proves that the slot is whose it was.
-//! 3. A vacated slot keeps its mark: the floor for whoever comes next.
+//! 3. A vacated slot keeps its packed state: the floor for whoever comes next.
 //! 4. Nobody waits for a slot while holding another one that is not a key's whose shard the
 //!    thread has locked.
 
@@ -69,10 +69,10 @@ impl<'a> Slot<'a> {
     /// Replaces the word that [`read`](Self::read) gave, unless anything has changed since.
     #[inline]
     pub(crate) fn advance(self, from: Word, to: Word) -> bool {
-        debug_assert!(to.mark() > from.mark() && !to.is_held());
+        debug_assert!(to.packed() > from.packed() && !to.is_held());
         // A read-modify-write sees the newest word, so by invariant 2 the slot is still the key's; and
         // it continues the release sequence of the hand-over that made it so. Release: whoever reads
-        // this word finds its shape at least as long as the rule that charged it (`Shapes::get`).
+        // this word finds its kind at least as long as the rule that charged it (`PackedKinds::get`).
         let (from, to) = (from.bits(), to.bits());
         let swapped = self
             .word
@@ -112,10 +112,10 @@ impl Claim<'_> {
         self.seen.word
     }
 
-    /// Gives the slot to another key, with a mark above the last one; until it is let go, nobody else
+    /// Gives the slot to another key, with a packed state above the last one; until it is let go, nobody else
     /// sees its word.
     pub(crate) fn hand_over(mut self, key: u64, word: Word) -> Self {
-        debug_assert!(word.mark() > self.seen.word.mark());
+        debug_assert!(word.packed() > self.seen.word.packed());
         // Release: whoever looks for the former key and does not find it sees what it owes.
         self.slot.key.store(key, Ordering::Release);
         self.seen = Seen { key, word };
@@ -130,9 +130,9 @@ impl Claim<'_> {
         self.seen.word = self.seen.word.next().unwrap_or(self.seen.word.held());
     }
 
-    /// Remembers a later mark of the same key.
+    /// Remembers a later packed state of the same key.
     pub(crate) fn advance(mut self, word: Word) {
-        debug_assert!(word.mark() >= self.seen.word.mark());
+        debug_assert!(word.packed() >= self.seen.word.packed());
         self.seen.word = word;
     }
 }

@@ -2,39 +2,39 @@
 
 use crate::algorithm::packed::PackedState;
 
-/// A mark, the number of its [shape](super::shapes), and whether somebody holds the slot.
+/// A packed state, the number of its [kind](super::packed_kinds), and whether somebody holds the slot.
 ///
 /// | bits | |
 /// |---|---|
-/// | 63 to 4 | the mark |
-/// | 3 to 1 | the shape |
+/// | 63 to 4 | the packed state |
+/// | 3 to 1 | the kind |
 /// | 0 | held |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Word(u64);
 
 const HELD: u64 = 1;
-const SHAPE: u64 = 0b1110;
-const MARK_SHIFT: u32 = 4;
+const KIND: u64 = 0b1110;
+const STATE_SHIFT: u32 = 4;
 
-/// How many shapes there can be.
-pub(crate) const SHAPES: usize = 8;
+/// How many kinds there can be.
+pub(crate) const KINDS: usize = 8;
 
 impl Word {
-    /// The latest mark that fits: twelve years after the scale's beginning.
-    pub(crate) const LAST: u64 = u64::MAX >> MARK_SHIFT;
+    /// The latest packed state that fits: twelve years after the scale's beginning.
+    pub(crate) const LAST: u64 = u64::MAX >> STATE_SHIFT;
 
-    /// A word that nobody holds; `None` for a mark that does not fit.
+    /// A word that nobody holds; `None` for a packed state that does not fit.
     #[inline]
-    pub(crate) fn new(mark: PackedState, shape: u8) -> Option<Self> {
-        let word = mark.get() << MARK_SHIFT | u64::from(shape) << 1 & SHAPE;
-        (mark.get() <= Self::LAST).then_some(Self(word))
+    pub(crate) fn new(packed: PackedState, packed_kind: u8) -> Option<Self> {
+        let word = packed.get() << STATE_SHIFT | u64::from(packed_kind) << 1 & KIND;
+        (packed.get() <= Self::LAST).then_some(Self(word))
     }
 
-    /// The same with a mark up to [`LAST`](Self::LAST).
+    /// The same with a packed state up to [`LAST`](Self::LAST).
     #[inline]
-    pub(super) fn at(self, mark: PackedState) -> Self {
-        debug_assert!(mark.get() <= Self::LAST);
-        Self(mark.get() << MARK_SHIFT | self.0 & SHAPE)
+    pub(super) fn at(self, packed: PackedState) -> Self {
+        debug_assert!(packed.get() <= Self::LAST);
+        Self(packed.get() << STATE_SHIFT | self.0 & KIND)
     }
 
     #[inline]
@@ -48,13 +48,13 @@ impl Word {
     }
 
     #[inline]
-    pub(crate) fn mark(self) -> PackedState {
-        PackedState::of_60_bits(self.0 >> MARK_SHIFT)
+    pub(crate) fn packed(self) -> PackedState {
+        PackedState::of_60_bits(self.0 >> STATE_SHIFT)
     }
 
     #[inline]
-    pub(crate) fn shape(self) -> u8 {
-        ((self.0 & SHAPE) >> 1) as u8
+    pub(crate) fn packed_kind(self) -> u8 {
+        ((self.0 & KIND) >> 1) as u8
     }
 
     #[inline]
@@ -66,8 +66,8 @@ impl Word {
         Self(self.0 | HELD)
     }
 
-    /// The word with the next mark.
+    /// The word with the next packed state.
     pub(super) fn next(self) -> Option<Self> {
-        Self::new(self.mark().shifted(1), self.shape())
+        Self::new(self.packed().shifted(1), self.packed_kind())
     }
 }
