@@ -242,28 +242,6 @@ fn the_middleware_imports_in_one_direction() {
     assert_eq!(files, MIDDLEWARE.len());
 }
 
-/// Module files that still hold more than documentation, `mod` and `use`.
-const MODULES_WITH_WORK: [&str; 18] = [
-    "algorithm/counted/mod.rs",
-    "algorithm/mod.rs",
-    "backoff/mod.rs",
-    "key/client_ip/mod.rs",
-    "respond/mod.rs",
-    "store/counter/mod.rs",
-    "store/local/mod.rs",
-    "store/local/table/mod.rs",
-    "store/memcached/mod.rs",
-    "store/mod.rs",
-    "store/redis/mod.rs",
-    "store/script/mod.rs",
-    "store/wrappers/circuit_breaker/mod.rs",
-    "store/wrappers/fall_back/mod.rs",
-    "store/wrappers/remember/mod.rs",
-    "testing/conformance/bench/mod.rs",
-    "testing/faulty/mod.rs",
-    "time/system/mod.rs",
-];
-
 #[test]
 fn module_files_declare_modules_and_do_no_work() {
     let items = [
@@ -271,14 +249,14 @@ fn module_files_declare_modules_and_do_no_work() {
     ];
     for (path, lines) in sources() {
         let is_module = path.ends_with("mod.rs") || path == Path::new("lib.rs");
-        if !is_module
-            || MODULES_WITH_WORK
-                .iter()
-                .any(|place| path == Path::new(place))
-        {
+        if !is_module {
             continue;
         }
         for line in lines {
+            // Bears the examples of the README, which are compiled.
+            if line == "struct Readme;" {
+                continue;
+            }
             let mut words = line.split_whitespace();
             let first = words.find(|word| !word.starts_with("pub"));
             let item = first.unwrap_or_default();

@@ -3,8 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Algorithm, All, Meter, PackedState, StateKind, Step, StoreTime,
+    Algorithm, All, StateKind, Step,
     codec::{Codec, damaged, tag},
+    packed::{Meter, PackedState, StoreTime},
     packed_kind::{Meaning, PackedKind},
     registry::{NAMES, algorithms},
     text::Words,

@@ -7,8 +7,11 @@ use std::time::Duration;
 use super::rule::{Begin, FixedWindow};
 use crate::{
     algorithm::{
-        Algorithm, Meter, PackedKind, PackedState, StateKind, Step, StoreTime, meter::Metering,
-        packed_kind::Meaning, ticks::PER_NANO,
+        Algorithm, StateKind, Step,
+        meter::Metering,
+        packed::{Meter, PackedKind, PackedState, StoreTime},
+        packed_kind::Meaning,
+        ticks::PER_NANO,
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
     time::Timestamp,
