@@ -258,7 +258,7 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     let local = ["--store", &store, "--on-store-error=local"];
     for rule in ["fixed-window 5/1h", "sliding-log 5/1h"] {
         let args = [&local[..], &["--rule", rule]].concat();
-        let no_share = format!("no share can be taken of `{rule}`");
+        let no_share = format!("`{rule}` cannot be divided among nodes");
         ends(&args, &["--on-store-error local", &no_share, "`closed`"]);
     }
     let both = "memcached://127.0.0.1:1,127.0.0.1:2";

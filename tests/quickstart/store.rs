@@ -196,7 +196,7 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     // A burst of five has no sixth.
     ends(&[&local[..], &["--nodes=6"]].concat(), &["--nodes 6"]);
     let other = ["--rule", "fixed-window 5/1h"];
-    let parts = ["--on-store-error local", "no share can be taken"];
+    let parts = ["--on-store-error local", "cannot be divided among nodes"];
     ends(&[&local[..], &other].concat(), &parts);
     // Whoever goes on without a store wants to know of a wrong one all the same.
     let secret = url.replace("redis://", "redis://me:p4ss@");
