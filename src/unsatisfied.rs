@@ -122,7 +122,6 @@ mod redis_tls {
     // A bound without a parameter or a lifetime would be an error here, where it must be one of callers.
     impl<Rule> RedisBuilder<Rule> {
         #[doc(hidden)]
-        #[must_use]
         pub fn root_certificate(self, _: impl Into<Vec<u8>>) -> Self
         where
             for<'a> &'a Self: FeatureRedisTls,
@@ -131,7 +130,6 @@ mod redis_tls {
         }
 
         #[doc(hidden)]
-        #[must_use]
         pub fn client_certificate(self, _: impl Into<Vec<u8>>, _: impl Into<Vec<u8>>) -> Self
         where
             for<'a> &'a Self: FeatureRedisTls,
@@ -140,7 +138,6 @@ mod redis_tls {
         }
 
         #[doc(hidden)]
-        #[must_use]
         pub fn plain_sentinels(self) -> Self
         where
             for<'a> &'a Self: FeatureRedisTls,

@@ -151,7 +151,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ///
     /// impl Respond<Line, Line, Infallible> for Chat {
     ///     /// Kept from the request for its reply.
-    ///     type Mark = Option<u64>;
+    ///     type Annotation = Option<u64>;
     ///
     ///     fn wants_outcome(&self) -> bool {
     ///         true

@@ -79,7 +79,7 @@ pub trait StoreExt: Backend + Sized {
     #[doc(hidden)]
     fn timeout(self, _: std::time::Duration) -> Self
     where
-        Self: crate::missing::FeatureTokio,
+        Self: crate::unsatisfied::FeatureTokio,
     {
         self
     }

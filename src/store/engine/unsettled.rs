@@ -37,6 +37,13 @@ pub(in crate::store) struct SettlementGuard {
 }
 
 impl SettlementGuard {
+    /// Marks one settlement as made.
+    // A method, so that a closure that calls it captures the guard and not the number alone.
+    #[cfg(feature = "tokio")]
+    fn made(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
     /// Marks all settlements as made, or as counted elsewhere.
     pub(in crate::store) fn all_made(mut self) {
         self.left = 0;
@@ -57,7 +64,9 @@ impl SettlementGuard {
             let mut result = Ok(());
             for settlement in settlements {
                 let settled = settlement.await;
-                self.left = self.left.saturating_sub(u64::from(settled.is_ok()));
+                if settled.is_ok() {
+                    self.made();
+                }
                 result = result.and(settled);
             }
             result
