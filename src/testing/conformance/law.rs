@@ -104,7 +104,7 @@ impl Law {
             Self::Several => {
                 "several asks are charged together or not at all, and answered in order"
             }
-            Self::Settle => "a settled charge costs its actual cost",
+            Self::Settle => "a settled charge costs its actual cost, and is not counted as failed",
             Self::Reset => "a reset key is like a new one, and other keys are unaffected",
             Self::Change => "a change of the rule creates no units",
             Self::Kinds => {

@@ -16,6 +16,7 @@ where
     S: Store<R, Error: Debug>,
 {
     pub(in super::super) async fn settles(&mut self) -> CheckResult {
+        let unsettled = self.suite.store.unsettled();
         let mut checked = 0;
         for rule in &self.suite.rules {
             self.begin(rule);
@@ -40,6 +41,13 @@ where
         }
         if checked == 0 {
             return Err(self.nothing_counted());
+        }
+        // All of them were made.
+        let after = self.suite.store.unsettled();
+        if after != unsettled {
+            return Err(self.breach(format!(
+                "the store counts {after:?} failed settlements after settlements that were made, and {unsettled:?} before them"
+            )));
         }
         Ok(())
     }
