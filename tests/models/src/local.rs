@@ -1,4 +1,4 @@
-//! What `src/store/local/mod.rs` is to the files beside it, with the stand-in for the seed.
+//! Stand-in for `src/store/local/local.rs`, with predictable fingerprints.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
