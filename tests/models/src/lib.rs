@@ -28,9 +28,9 @@ mod production {
 }
 pub use production::decision;
 
-/// Who is limited: the key is its fingerprint.
+/// Stand-in for keys: a key is almost its own fingerprint.
 pub mod key {
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Key(pub u64);
 
     impl Key {
@@ -43,11 +43,15 @@ pub mod key {
 pub mod policy {
     use std::fmt;
 
-    /// The only one.
-    #[derive(Debug)]
+    /// The only policy.
+    #[derive(Clone, Debug)]
     pub struct Policy;
 
     impl Policy {
+        pub fn name(&self) -> &'static str {
+            "default"
+        }
+
         pub fn digest(&self) -> u64 {
             0
         }
@@ -55,7 +59,7 @@ pub mod policy {
 
     impl fmt::Display for Policy {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("default")
+            f.write_str(self.name())
         }
     }
 }
@@ -63,8 +67,12 @@ pub mod policy {
 #[path = "../../../src/store"]
 pub mod store {
     mod ask;
+    mod state_key;
 
-    pub use self::ask::{Ask, Settlement};
+    pub use self::{
+        ask::{Ask, Settlement},
+        state_key::StateKey,
+    };
     pub use crate::decision::Decisions;
 
     #[path = "local"]
