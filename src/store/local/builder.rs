@@ -135,7 +135,7 @@ impl<C> LocalBuilder<C> {
                 occupancy: Occupancy::new(self.capacity),
                 kinds: Kinds::default(),
                 made: now,
-                newest: AtomicU64::new(now.as_nanos()),
+                latest: AtomicU64::new(now.as_nanos()),
                 clock: self.clock,
                 seed: Fingerprinter::random(),
                 at_capacity: self.at_capacity,

@@ -3,8 +3,8 @@
 
 use super::{
     Inner, Local,
-    map::{Place, Shard},
-    slot::Slot,
+    map::{Location, Shard},
+    slot::MapSlot,
     table::Claim,
 };
 use crate::{
@@ -65,8 +65,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let inner = &*self.inner;
         let own = rule.for_key(&|| key.digest());
         let rule = own.as_ref().unwrap_or(rule);
-        let place = inner.place(policy, key, rule.state_kind());
-        inner.look_at(&mut inner.map.lock(place), place, rule)
+        let location = inner.locate(policy, key, rule.state_kind());
+        inner.look_at(&mut inner.map.lock(location), location, rule)
     }
 }
 
@@ -91,22 +91,22 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        let place = self.map.place(fingerprint);
-        let step = |slot: &mut Slot<S>| self.step_slot(slot, rule, cost);
+        let location = self.map.locate(fingerprint);
+        let step = |slot: &mut MapSlot<S>| self.step_slot(slot, rule, cost);
         // A packed state is seldom in the map.
         if rule.meter().is_none()
-            && let Some(decision) = self.map.with_known(place, step)
+            && let Some(decision) = self.map.with_known(location, step)
         {
             return decision;
         }
-        self.decide_locked(place, rule, cost)
+        self.decide_locked(location, rule, cost)
     }
 
     /// Decides about a key of the map.
     #[inline]
     fn step_slot<A: Algorithm<State = S>>(
         &self,
-        slot: &mut Slot<S>,
+        slot: &mut MapSlot<S>,
         rule: &A,
         cost: Cost,
     ) -> Decision {
@@ -118,29 +118,29 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     #[cold]
     fn decide_locked<A: Algorithm<State = S>>(
         &self,
-        place: Place,
+        location: Location,
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        let shard = &mut self.map.lock(place);
-        if let Some(mut slot) = shard.get_mut(place) {
+        let shard = &mut self.map.lock(location);
+        if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);
         }
         // Read under the lock: no later than what the next one sees.
         let now = self.store_time();
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
-                let (claim, scan) = self.claim_or_scan(place, meter, now);
+                let (claim, scan) = self.claim_or_scan(location, meter, now);
                 (claim, Some((meter, scan)))
             }
-            None => (self.table.claim(place.fingerprint), None),
+            None => (self.table.claim(location.fingerprint), None),
         };
         if let Some(claim) = claim {
-            return self.step_claimed(claim, shard, place, rule, cost, now);
+            return self.step_claimed(claim, shard, location, rule, cost, now);
         }
         match metered {
-            Some(metered) => self.newcomer(shard, place, rule, metered, cost),
-            None => self.newcomer_unpacked(shard, place, rule, cost),
+            Some(metered) => self.decide_new_key(shard, location, rule, metered, cost),
+            None => self.decide_new_key_unpacked(shard, location, rule, cost),
         }
     }
 
@@ -149,15 +149,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         claim: Claim<'_>,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
         cost: Cost,
         now: StoreTime,
     ) -> Decision {
-        let mut held = self.held(rule, claim.word(), now);
-        let step = held.step(rule, now.at(), cost);
+        let mut working = self.working_state(rule, claim.word(), now);
+        let step = working.step(rule, now.at(), cost);
         if !matches!(step, Step::Kept(_)) {
-            self.replace(claim, shard, place, rule, held, now);
+            self.replace(claim, shard, location, rule, working, now);
         }
         step.decision()
     }

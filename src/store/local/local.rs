@@ -10,7 +10,7 @@ use super::{
     AtCapacity, LocalBuilder, Stats,
     fingerprint::Fingerprinter,
     kinds::Kinds,
-    map::{Map, Place, Shard},
+    map::{Location, Map, Shard},
     occupancy::Occupancy,
     stats::Counters,
     table::Table,
@@ -119,7 +119,7 @@ pub(super) struct Inner<S, C> {
     pub(super) counters: Counters,
     pub(super) made: Timestamp,
     /// The latest time that a clock which may step back has told, in nanoseconds.
-    pub(super) newest: AtomicU64,
+    pub(super) latest: AtomicU64,
 }
 
 impl<A: Algorithm> Local<A> {
@@ -178,8 +178,8 @@ impl<A: Algorithm, C> Local<A, C> {
     pub fn reset(&self, policy: &Policy, key: &Key) {
         let inner = &*self.inner;
         for kind in inner.kinds.iter() {
-            let place = inner.place(policy, key, kind);
-            inner.remove(&mut inner.map.lock(place), place);
+            let location = inner.locate(policy, key, kind);
+            inner.remove(&mut inner.map.lock(location), location);
         }
     }
 
@@ -195,18 +195,18 @@ impl<A: Algorithm, C> Local<A, C> {
 impl<S, C> Inner<S, C> {
     /// The place of a key's state of a kind.
     #[inline]
-    pub(super) fn place(&self, policy: &Policy, key: &Key, kind: StateKind) -> Place {
-        self.map.place(self.seed.fingerprint(policy, key, kind))
+    pub(super) fn locate(&self, policy: &Policy, key: &Key, kind: StateKind) -> Location {
+        self.map.locate(self.seed.fingerprint(policy, key, kind))
     }
 
     /// Forgets a key whose shard is locked; tells whether it was there.
-    pub(super) fn remove(&self, shard: &mut Shard<'_, S>, place: Place) -> bool {
-        let removed = match self.table.claim(place.fingerprint) {
+    pub(super) fn remove(&self, shard: &mut Shard<'_, S>, location: Location) -> bool {
+        let removed = match self.table.claim(location.fingerprint) {
             Some(claim) => {
                 claim.vacate();
                 true
             }
-            None => shard.remove(place),
+            None => shard.remove(location),
         };
         self.occupancy.give(usize::from(removed));
         removed

@@ -28,7 +28,7 @@ use std::{
 
 use super::{
     shards::{DashMap, RefMut, SHARDS},
-    slot::Slot,
+    slot::MapSlot,
 };
 use crate::{
     sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, TryLockError},
@@ -37,13 +37,13 @@ use crate::{
 
 /// Where a fingerprint belongs.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) fingerprint: u64,
     pub(super) shard: usize,
 }
 
 pub(super) struct Map<S> {
-    map: DashMap<u64, Slot<S>, BuildHasherDefault<Identity>>,
+    map: DashMap<u64, MapSlot<S>, BuildHasherDefault<Identity>>,
     locks: Box<[Lock]>,
     /// Whether it was ever in use.
     is_used: AtomicBool,
@@ -63,9 +63,9 @@ struct Lock {
 }
 
 /// Old slots that an insertion checks. Two per new one, so that forgetting outruns inserting.
-const LOOKS: usize = 2;
+const CHECKED_PER_INSERTION: usize = 2;
 /// Slots that a newcomer checks in another shard when the store is full.
-const SEARCHED_SLOTS: usize = 4;
+const CHECKED_IN_SEARCH: usize = 4;
 
 impl<S> Map<S> {
     pub(super) fn new() -> Self {
@@ -79,28 +79,28 @@ impl<S> Map<S> {
     }
 
     #[inline]
-    pub(super) fn place(&self, fingerprint: u64) -> Place {
+    pub(super) fn locate(&self, fingerprint: u64) -> Location {
         // The bits by which the `DashMap` chooses its own shard, below the seven that tag the entries of its tables.
         let shard = (fingerprint as usize) << 7 >> (usize::BITS - SHARDS.ilog2());
-        Place { fingerprint, shard }
+        Location { fingerprint, shard }
     }
 
     /// Accesses a slot without our own lock. Returns `None` if the map does not contain it, or its shard is reserved.
     #[inline]
     pub(super) fn with_known<T>(
         &self,
-        place: Place,
-        access: impl FnOnce(&mut Slot<S>) -> T,
+        location: Location,
+        access: impl FnOnce(&mut MapSlot<S>) -> T,
     ) -> Option<T> {
-        let mut slot = self.map.get_mut(&place.fingerprint)?;
-        let is_reserved = &self.locks[place.shard].is_reserved;
+        let mut slot = self.map.get_mut(&location.fingerprint)?;
+        let is_reserved = &self.locks[location.shard].is_reserved;
         (!is_reserved.load(Ordering::Relaxed)).then(|| access(&mut slot))
     }
 
     /// Locks the shard of a place.
     #[inline]
-    pub(super) fn lock(&self, place: Place) -> Shard<'_, S> {
-        self.lock_shard(place.shard)
+    pub(super) fn lock(&self, location: Location) -> Shard<'_, S> {
+        self.lock_shard(location.shard)
     }
 
     #[inline]
@@ -152,7 +152,7 @@ impl<S> Map<S> {
         }
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         self.try_lock_shard(shard)
-            .map_or(0, |mut shard| shard.forget(SEARCHED_SLOTS, now))
+            .map_or(0, |mut shard| shard.expire(CHECKED_IN_SEARCH, now))
     }
 }
 
@@ -182,17 +182,17 @@ impl Drop for Reservation<'_> {
 
 impl<S> Shard<'_, S> {
     #[inline]
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<RefMut<'_, u64, Slot<S>>> {
+    pub(super) fn get_mut(&mut self, location: Location) -> Option<RefMut<'_, u64, MapSlot<S>>> {
         if self.queue.is_empty() {
             return None;
         }
-        self.map.map.get_mut(&place.fingerprint)
+        self.map.map.get_mut(&location.fingerprint)
     }
 
     /// Inserts a slot that is not there.
-    pub(super) fn insert(&mut self, place: Place, slot: Slot<S>) {
-        self.queue.push_back(place.fingerprint);
-        self.map.map.insert(place.fingerprint, slot);
+    pub(super) fn insert(&mut self, location: Location, slot: MapSlot<S>) {
+        self.queue.push_back(location.fingerprint);
+        self.map.map.insert(location.fingerprint, slot);
         // A flag that is written once, not a count: threads that insert would contend for it.
         if !self.map.is_used.load(Ordering::Relaxed) {
             self.map.is_used.store(true, Ordering::Relaxed);
@@ -200,26 +200,26 @@ impl<S> Shard<'_, S> {
     }
 
     /// Removes a slot; returns `true` if it was there.
-    pub(super) fn remove(&mut self, place: Place) -> bool {
-        let removed = self.remove_if(place.fingerprint, |_| true);
+    pub(super) fn remove(&mut self, location: Location) -> bool {
+        let removed = self.remove_if(location.fingerprint, |_| true);
         if removed {
-            self.queue.retain(|queued| *queued != place.fingerprint);
+            self.queue.retain(|queued| *queued != location.fingerprint);
         }
         removed
     }
 
     /// Removes what is expired of the few slots whose last check is longest ago; returns how many.
-    pub(super) fn forget_some(&mut self, now: Timestamp) -> usize {
-        self.forget(LOOKS, now)
+    pub(super) fn expire_some(&mut self, now: Timestamp) -> usize {
+        self.expire(CHECKED_PER_INSERTION, now)
     }
 
-    fn forget(&mut self, looks: usize, now: Timestamp) -> usize {
+    fn expire(&mut self, checks: usize, now: Timestamp) -> usize {
         let mut forgotten = 0;
-        for _ in 0..looks.min(self.queue.len()) {
+        for _ in 0..checks.min(self.queue.len()) {
             let Some(fingerprint) = self.queue.pop_front() else {
                 break;
             };
-            if self.remove_if(fingerprint, |slot| slot.is_forgettable(now)) {
+            if self.remove_if(fingerprint, |slot| slot.is_expired(now)) {
                 forgotten += 1;
             } else {
                 self.queue.push_back(fingerprint);
@@ -237,8 +237,8 @@ impl<S> Shard<'_, S> {
     }
 
     /// Removes a slot from the map, but not from the queue.
-    fn remove_if(&self, fingerprint: u64, condition: impl Fn(&Slot<S>) -> bool) -> bool {
-        let condition = |_: &u64, slot: &Slot<S>| condition(slot);
+    fn remove_if(&self, fingerprint: u64, condition: impl Fn(&MapSlot<S>) -> bool) -> bool {
+        let condition = |_: &u64, slot: &MapSlot<S>| condition(slot);
         self.map.map.remove_if(&fingerprint, condition).is_some()
     }
 }

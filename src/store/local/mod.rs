@@ -3,12 +3,11 @@
 mod builder;
 mod decide;
 mod fingerprint;
-mod held;
 mod kinds;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod local;
 mod map;
-mod newcomer;
+mod new_key;
 mod occupancy;
 mod place;
 mod settle;
@@ -17,6 +16,7 @@ mod shards;
 mod slot;
 mod stats;
 mod table;
+mod working_state;
 
 use self::local::Inner;
 pub use self::{

@@ -10,7 +10,7 @@ pub(super) struct Occupancy {
     keys: AtomicUsize,
     capacity: usize,
     /// How often in a row somebody wished for more and found none.
-    in_vain: AtomicUsize,
+    failed_searches: AtomicUsize,
 }
 
 // Relaxed throughout: the count is a bound by itself, and orders nothing.
@@ -19,7 +19,7 @@ impl Occupancy {
         Self {
             keys: AtomicUsize::new(0),
             capacity,
-            in_vain: AtomicUsize::new(0),
+            failed_searches: AtomicUsize::new(0),
         }
     }
 
@@ -51,11 +51,12 @@ impl Occupancy {
     }
 
     /// How often in a row it was wished for, in vain.
-    pub(super) fn searched_in_vain(&self) -> usize {
-        self.in_vain.load(Ordering::Relaxed)
+    pub(super) fn failed_searches(&self) -> usize {
+        self.failed_searches.load(Ordering::Relaxed)
     }
 
-    pub(super) fn searched(&self, in_vain: usize) {
-        self.in_vain.store(in_vain, Ordering::Relaxed);
+    pub(super) fn set_failed_searches(&self, failed_searches: usize) {
+        self.failed_searches
+            .store(failed_searches, Ordering::Relaxed);
     }
 }

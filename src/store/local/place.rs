@@ -3,10 +3,10 @@
 
 use super::{
     AtCapacity, Inner,
-    held::Held,
-    map::{Place, Shard},
+    map::{Location, Shard},
     stats::Counters,
     table::{Claim, Placed, SetScan, Word},
+    working_state::WorkingState,
 };
 use crate::{
     algorithm::{
@@ -21,12 +21,12 @@ use crate::{
 pub(super) struct Full;
 
 /// Where a newcomer is remembered.
-pub(super) enum Home<'a> {
+pub(super) enum Placement<'a> {
     /// In a slot of the table, which is held.
     Table(Claim<'a>),
     Map,
     /// By this debt alone, once that is [noted](Inner::owe).
-    Nowhere(PackedState),
+    DebtOnly(PackedState),
 }
 
 /// Sets of the table, and shards of the map, that a newcomer looks at who finds no occupancy.
@@ -38,36 +38,36 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn store_time(&self) -> StoreTime {
         let mut at = self.clock.now();
         if !self.clock.is_monotonic() {
-            at = self.not_before_the_newest(at);
+            at = self.clamp_to_latest(at);
         }
         StoreTime::new(at, self.made)
     }
 
-    fn not_before_the_newest(&self, at: Timestamp) -> Timestamp {
+    fn clamp_to_latest(&self, at: Timestamp) -> Timestamp {
         use std::sync::atomic::Ordering::Relaxed;
         // Relaxed: all that counts is that this one number never falls.
-        let newest = self.newest.fetch_max(at.as_nanos(), Relaxed);
-        Timestamp::from_nanos(newest).max(at)
+        let latest = self.latest.fetch_max(at.as_nanos(), Relaxed);
+        Timestamp::from_nanos(latest).max(at)
     }
 
     /// Looks at what is remembered of a key whose shard is locked, or at what it inherits.
     pub(super) fn look_at<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
     ) -> Decision {
-        if let Some(slot) = shard.get_mut(place) {
+        if let Some(slot) = shard.get_mut(location) {
             return rule.look(slot.state.as_ref(), self.store_time().at());
         }
         let now = self.store_time();
         let look = |state: Option<S>| rule.look(state.as_ref(), now.at());
-        if let Some(word) = self.table.look(place.fingerprint) {
+        if let Some(word) = self.table.look(location.fingerprint) {
             return look(self.unpack(rule, word, now));
         }
         // After the key was seen to be in no slot: what it owes was noted before.
-        let owed = self.table.owed(place.fingerprint);
-        look(self.debtor(rule, owed, now))
+        let owed = self.table.owed(location.fingerprint);
+        look(self.inherited_state(rule, owed, now))
     }
 
     /// What a word of the table is to a rule.
@@ -84,50 +84,50 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn insert<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
-        held: Held<S>,
+        working: WorkingState<S>,
         now: StoreTime,
     ) -> Result<(), Full> {
-        self.forgotten(shard.forget_some(now.at()));
-        match self.accommodate(shard, place, rule, held, now)? {
+        self.count_expired(shard.expire_some(now.at()));
+        match self.place_new_key(shard, location, rule, working, now)? {
             // A slot is let go at once: nothing else is waited for.
-            Home::Table(_) | Home::Map => {}
-            Home::Nowhere(debt) => self.owe(place, debt),
+            Placement::Table(_) | Placement::Map => {}
+            Placement::DebtOnly(debt) => self.owe(location, debt),
         }
-        self.inserted(1);
+        self.count_inserted(1);
         Ok(())
     }
 
     /// Finds a newcomer a place; it is not counted as inserted yet, and its slot in the table, if it
     /// has one there, is held.
-    pub(super) fn accommodate<'a, A: Algorithm<State = S>>(
+    pub(super) fn place_new_key<'a, A: Algorithm<State = S>>(
         &'a self,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
-        held: Held<S>,
+        working: WorkingState<S>,
         now: StoreTime,
-    ) -> Result<Home<'a>, Full> {
+    ) -> Result<Placement<'a>, Full> {
         self.kinds.note(rule.state_kind());
         if self.occupancy.is_full() {
             self.make_room(now);
         }
-        let word = self.word(rule, &held, now);
-        let scan = |word| self.scan_for(place, word, now);
+        let word = self.word(rule, &working, now);
+        let scan = |word| self.scan_for(location, word, now);
         let placed = word.and_then(|word| {
             self.table
                 .place(&scan(word), word, || self.occupancy.take())
         });
         match placed {
-            Some((Placed::Free, claim)) => return Ok(Home::Table(claim)),
-            Some((Placed::Forgotten, claim)) => {
+            Some((Placed::Free, claim)) => return Ok(Placement::Table(claim)),
+            Some((Placed::Expired, claim)) => {
                 Counters::add(&self.counters.forgotten, 1);
-                return Ok(Home::Table(claim));
+                return Ok(Placement::Table(claim));
             }
             None if self.occupancy.take() => {
-                shard.insert(place, held.slot);
-                return Ok(Home::Map);
+                shard.insert(location, working.slot);
+                return Ok(Placement::Map);
             }
             None => {}
         }
@@ -135,12 +135,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return Err(Full);
         }
         if let Some(claim) = word.and_then(|word| self.evict(&scan(word), word)) {
-            return Ok(Home::Table(claim));
+            return Ok(Placement::Table(claim));
         }
-        let debt = rule.meter().zip(held.slot.state.as_ref());
+        let debt = rule.meter().zip(working.slot.state.as_ref());
         debt.and_then(|(_, state)| rule.pack(state, now))
             .filter(|debt| debt.get() <= Word::LAST)
-            .map(Home::Nowhere)
+            .map(Placement::DebtOnly)
             .ok_or(Full)
     }
 
@@ -150,36 +150,36 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         claim: Claim<'_>,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
-        held: Held<S>,
+        working: WorkingState<S>,
         now: StoreTime,
     ) {
-        if held.slot.is_forgettable(now.at()) {
+        if working.slot.is_expired(now.at()) {
             claim.vacate();
-            return self.forgotten(1);
+            return self.count_expired(1);
         }
-        let word = self.word(rule, &held, now);
+        let word = self.word(rule, &working, now);
         match word {
             Some(word) if word.packed() >= claim.word().packed() => return claim.advance(word),
             _ => claim.vacate(),
         }
         // A slot's packed state only grows: what has shrunk finds another one.
         let place_again = |word| {
-            let scan = self.scan_for(place, word, now);
+            let scan = self.scan_for(location, word, now);
             self.table.place(&scan, word, || true)
         };
         match word.and_then(place_again) {
             Some((Placed::Free, _)) => {}
-            Some((Placed::Forgotten, _)) => self.forgotten(1),
-            None => shard.insert(place, held.slot),
+            Some((Placed::Expired, _)) => self.count_expired(1),
+            None => shard.insert(location, working.slot),
         }
     }
 
     /// What a key finds in the table whose word is known already.
-    fn scan_for(&self, place: Place, word: Word, now: StoreTime) -> SetScan<'_> {
+    fn scan_for(&self, location: Location, word: Word, now: StoreTime) -> SetScan<'_> {
         let below = word.packed().shifted(-1);
-        self.table.scan(place.fingerprint, now, below)
+        self.table.scan(location.fingerprint, now, below)
     }
 
     /// Whether newcomers inherit debts where there is no occupancy.
@@ -198,18 +198,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
     /// Pushes a newcomer out at once that can have no place: all who come to its sets inherit what it owes, and so does
     /// it when it comes again.
-    pub(super) fn owe(&self, place: Place, debt: PackedState) {
-        self.table.owe(place.fingerprint, debt);
+    pub(super) fn owe(&self, location: Location, debt: PackedState) {
+        self.table.owe(location.fingerprint, debt);
         Counters::add(&self.counters.evicted, 1);
     }
 
     /// Newcomers have come to stay.
-    pub(super) fn inserted(&self, keys: usize) {
+    pub(super) fn count_inserted(&self, keys: usize) {
         Counters::add(&self.counters.inserted, keys as u64);
     }
 
     /// Keys of which nothing is left to know have made occupancy.
-    pub(super) fn forgotten(&self, keys: usize) {
+    pub(super) fn count_expired(&self, keys: usize) {
         self.occupancy.give(keys);
         Counters::add(&self.counters.forgotten, keys as u64);
     }
@@ -217,25 +217,26 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// Looks for room elsewhere than where a newcomer belongs. The work is bounded.
     pub(super) fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
-            self.forgotten(self.table.sweep(now) + self.map.make_room(now.at()));
+            self.count_expired(self.table.sweep(now) + self.map.make_room(now.at()));
         }
     }
 
     /// The same for newcomers that find a place without it: as long as that is of use, and each eighth
     /// time otherwise.
     pub(super) fn make_some_room(&self, now: StoreTime) {
-        let in_vain = self.occupancy.searched_in_vain();
-        if in_vain.is_multiple_of(8) {
+        let failed = self.occupancy.failed_searches();
+        if failed.is_multiple_of(8) {
             let found = self.table.sweep(now) + self.map.make_room(now.at());
-            self.forgotten(found);
-            self.occupancy.searched(if found > 0 { 0 } else { 1 });
+            self.count_expired(found);
+            self.occupancy
+                .set_failed_searches(if found > 0 { 0 } else { 1 });
         } else {
-            self.occupancy.searched(in_vain + 1);
+            self.occupancy.set_failed_searches(failed + 1);
         }
     }
 
     /// The answer to a newcomer that finds the store full.
-    pub(super) fn full(&self, now: StoreTime) -> Decision {
+    pub(super) fn answer_full(&self, now: StoreTime) -> Decision {
         let admitted = self.at_capacity == AtCapacity::AdmitNewcomers;
         let counter = if admitted {
             &self.counters.let_through

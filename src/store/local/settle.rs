@@ -1,6 +1,6 @@
 //! Corrections of earlier charges.
 
-use super::{Inner, held::Held, place::Full, stats::Counters};
+use super::{Inner, place::Full, stats::Counters, working_state::WorkingState};
 use crate::{algorithm::Algorithm, store::Settlement, time::Clock};
 
 impl<S: Clone, C: Clock> Inner<S, C> {
@@ -8,18 +8,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let own = settlement.rule.for_key(&|| settlement.key.digest());
         let rule = own.as_ref().unwrap_or(settlement.rule);
         let settlement = &Settlement { rule, ..settlement };
-        let place = self.place(settlement.policy, &settlement.key, rule.state_kind());
-        let mut shard = self.map.lock(place);
-        if let Some(mut slot) = shard.get_mut(place) {
+        let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
+        let mut shard = self.map.lock(location);
+        if let Some(mut slot) = shard.get_mut(location) {
             // In place: a log may be long.
             slot.settle(settlement, self.store_time().at());
             return;
         }
         let now = self.store_time();
-        if let Some(claim) = self.table.claim(place.fingerprint) {
-            let mut held = self.held(rule, claim.word(), now);
-            if held.settle(settlement, now.at()) {
-                self.replace(claim, &mut shard, place, rule, held, now);
+        if let Some(claim) = self.table.claim(location.fingerprint) {
+            let mut working = self.working_state(rule, claim.word(), now);
+            if working.settle(settlement, now.at()) {
+                self.replace(claim, &mut shard, location, rule, working, now);
             }
             return;
         }
@@ -27,13 +27,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let now = self.store_time();
         // What is given back does not lessen what newcomers owe: who was reset, say, would have more
         // by it than who never came.
-        let owed = self.table.owed(place.fingerprint);
+        let owed = self.table.owed(location.fingerprint);
         let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
-        let mut held = Held::new(self.debtor(rule, owed, now));
-        if !held.settle(settlement, now.at()) || held.slot.is_forgettable(now.at()) {
+        let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
+        if !working.settle(settlement, now.at()) || working.slot.is_expired(now.at()) {
             return;
         }
-        if let Err(Full) = self.insert(&mut shard, place, rule, held, now) {
+        if let Err(Full) = self.insert(&mut shard, location, rule, working, now) {
             Counters::add(&self.counters.turned_away, 1);
         }
     }

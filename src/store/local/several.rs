@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use super::{
     AtCapacity, Inner, Local,
-    held::Held,
-    map::{Place, Shard},
-    place::{Full, Home},
+    map::{Location, Shard},
+    place::{Full, Placement},
     table::Claim,
+    working_state::WorkingState,
 };
 use crate::{
     algorithm::{
@@ -25,12 +25,12 @@ use crate::{
 type Few<T> = SmallVec<[T; 4]>;
 
 /// A key that is asked for.
-struct Part<'a, S> {
-    place: Place,
+struct AskedKey<'a, S> {
+    location: Location,
     /// Its slot in the table, held so that nobody sees it half spent.
     claim: Option<Claim<'a>>,
     /// Its state, unless that is looked at and stepped in the map.
-    held: Option<Held<S>>,
+    working: Option<WorkingState<S>>,
     /// The ask that named it first.
     asked_by: usize,
     /// How many asks name it.
@@ -40,7 +40,7 @@ struct Part<'a, S> {
     /// Whether it was nowhere.
     is_new: bool,
     /// Where it is then; a slot is held until all have occupancy, so that nobody spends of what may be taken back.
-    home: Option<Home<'a>>,
+    placement: Option<Placement<'a>>,
     /// Whether it found no occupancy, and passes uncounted.
     is_let_through: bool,
 }
@@ -62,81 +62,81 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Decides all asks while the shards of all their keys are reserved, and their slots in the table held.
     fn decide_at_once(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
-        let places: Few<Place> = asks
+        let locations: Few<Location> = asks
             .iter()
-            .map(|ask| inner.place(ask.policy(), ask.key(), ask.rule().state_kind()))
+            .map(|ask| inner.locate(ask.policy(), ask.key(), ask.rule().state_kind()))
             .collect();
-        let mut shards = Shards::reserve(inner, &places);
+        let mut shards = Shards::reserve(inner, &locations);
         let earlier = inner.store_time();
-        for place in &places {
+        for location in &locations {
             // Before anything is recalled: later, what was recalled could be forgotten.
-            inner.forgotten(shards.of(*place).forget_some(earlier.at()));
+            inner.count_expired(shards.of(*location).expire_some(earlier.at()));
         }
-        let mut parts: Few<Part<'_, A::State>> = Few::new();
+        let mut keys: Few<AskedKey<'_, A::State>> = Few::new();
         // Asks may be about one key.
         let mut index: Few<usize> = Few::new();
-        for (n, place) in places.iter().enumerate() {
-            let same = |part: &Part<'_, _>| part.place.fingerprint == place.fingerprint;
-            let part = parts.iter().position(same).unwrap_or(parts.len());
-            if part == parts.len() {
-                parts.push(inner.part(&mut shards, *place, n));
+        for (n, location) in locations.iter().enumerate() {
+            let same = |key: &AskedKey<'_, _>| key.location.fingerprint == location.fingerprint;
+            let key = keys.iter().position(same).unwrap_or(keys.len());
+            if key == keys.len() {
+                keys.push(inner.asked_key(&mut shards, *location, n));
             }
-            parts[part].asks += 1;
-            index.push(part);
+            keys[key].asks += 1;
+            index.push(key);
         }
         // One instant for all asks. Read when all are held or known to be new: by an earlier one,
         // who was forgotten meanwhile would be full twice.
         let now = inner.store_time();
-        for part in &mut parts {
-            inner.recall(part, asks[part.asked_by].rule(), now);
+        for key in &mut keys {
+            inner.recall(key, asks[key.asked_by].rule(), now);
         }
 
         let looks: Few<Decision> = asks
             .iter()
             .zip(&index)
-            .map(|(ask, part)| parts[*part].look(&mut shards, ask, now))
+            .map(|(ask, key)| keys[*key].look(&mut shards, ask, now))
             .collect();
         let admits = |(ask, look): (&Ask<'_, A>, &Decision)| look.would_admit(ask.cost());
         let all = asks.iter().zip(&looks).all(admits);
 
         let mut decisions = looks.clone();
         for (n, ask) in asks.iter().enumerate() {
-            let part = &mut parts[index[n]];
+            let key = &mut keys[index[n]];
             if all {
-                part.copy_if_shared(&mut shards);
+                key.copy_if_shared(&mut shards);
             }
             let is_later = if all {
                 // What is spent in the map cannot be taken back: when all have occupancy.
-                part.held.is_none()
+                key.working.is_none()
             } else {
                 // Who passes spends nothing, nor may it by what the first sight of another one's rule has written.
                 let passes = |look: Decision| look.would_admit(ask.cost());
                 passes(looks[n])
-                    || part.written_by.is_some() && passes(part.look(&mut shards, ask, now))
+                    || key.written_by.is_some() && passes(key.look(&mut shards, ask, now))
             };
             if is_later {
                 continue;
             }
-            decisions[n] = inner.step_part(&mut shards, part, n, ask, now);
+            decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
             if all && !decisions[n].is_admitted() {
                 // One key was asked for twice.
                 return only(n, decisions[n], looks);
             }
         }
-        if let Err(n) = inner.keep_newcomers(&mut shards, &mut parts, asks, now) {
-            return only(n, inner.full(now), looks);
+        if let Err(n) = inner.keep_new_keys(&mut shards, &mut keys, asks, now) {
+            return only(n, inner.answer_full(now), looks);
         }
         for (n, ask) in asks.iter().enumerate() {
-            let part = &mut parts[index[n]];
-            if all && part.held.is_none() && !part.is_new {
-                decisions[n] = inner.step_part(&mut shards, part, n, ask, now);
+            let key = &mut keys[index[n]];
+            if all && key.working.is_none() && !key.is_new {
+                decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
             }
             // If another one refuses, so does the newcomer whose first sight could not be kept.
-            if all && part.is_let_through {
-                decisions[n] = inner.full(now);
+            if all && key.is_let_through {
+                decisions[n] = inner.answer_full(now);
             }
         }
-        inner.keep_known(&mut shards, parts, asks, now);
+        inner.keep_known(&mut shards, keys, asks, now);
         decisions.into_iter().collect()
     }
 }
@@ -147,7 +147,7 @@ fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
     looks.into_iter().collect()
 }
 
-impl<S: Clone> Part<'_, S> {
+impl<S: Clone> AskedKey<'_, S> {
     /// The decision of an ask's rule on the state as it is.
     fn look<A: Algorithm<State = S>>(
         &self,
@@ -156,9 +156,9 @@ impl<S: Clone> Part<'_, S> {
         now: StoreTime,
     ) -> Decision {
         let look = |state| ask.rule().look(state, now.at());
-        match &self.held {
-            Some(held) => look(held.slot.state.as_ref()),
-            None => match shards.of(self.place).get_mut(self.place) {
+        match &self.working {
+            Some(working) => look(working.slot.state.as_ref()),
+            None => match shards.of(self.location).get_mut(self.location) {
                 Some(slot) => look(slot.state.as_ref()),
                 None => look(None),
             },
@@ -167,85 +167,85 @@ impl<S: Clone> Part<'_, S> {
 
     /// Copies the state out of the map if several asks are about it.
     fn copy_if_shared(&mut self, shards: &mut Shards<'_, S>) {
-        if self.asks > 1 && self.held.is_none() {
-            let slot = shards.of(self.place).get_mut(self.place);
-            self.held = slot.map(|slot| Held::of(slot.clone()));
+        if self.asks > 1 && self.working.is_none() {
+            let slot = shards.of(self.location).get_mut(self.location);
+            self.working = slot.map(|slot| WorkingState::of(slot.clone()));
         }
     }
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    fn part<'a>(
+    fn asked_key<'a>(
         &'a self,
         shards: &mut Shards<'_, S>,
-        place: Place,
+        location: Location,
         asked_by: usize,
-    ) -> Part<'a, S> {
-        let is_in_map = shards.of(place).get_mut(place).is_some();
+    ) -> AskedKey<'a, S> {
+        let is_in_map = shards.of(location).get_mut(location).is_some();
         let claim = match is_in_map {
             true => None,
-            false => self.table.claim(place.fingerprint),
+            false => self.table.claim(location.fingerprint),
         };
         let is_new = claim.is_none() && !is_in_map;
-        Part {
-            place,
+        AskedKey {
+            location,
             claim,
-            held: None,
+            working: None,
             asked_by,
             asks: 0,
             written_by: None,
             is_new,
-            home: None,
+            placement: None,
             is_let_through: false,
         }
     }
 
     /// What is known of a key, or what it owes as a newcomer, unless it lies in the map.
-    fn recall<A: Algorithm<State = S>>(&self, part: &mut Part<'_, S>, rule: &A, now: StoreTime) {
-        if let Some(claim) = &part.claim {
-            part.held = Some(self.held(rule, claim.word(), now));
-        } else if part.is_new {
-            let owed = self.debt_of(part.place, rule, now);
-            part.held = Some(Held::new(self.debtor(rule, owed, now)));
+    fn recall<A: Algorithm<State = S>>(&self, key: &mut AskedKey<'_, S>, rule: &A, now: StoreTime) {
+        if let Some(claim) = &key.claim {
+            key.working = Some(self.working_state(rule, claim.word(), now));
+        } else if key.is_new {
+            let owed = self.debt_of(key.location, rule, now);
+            key.working = Some(WorkingState::new(self.inherited_state(rule, owed, now)));
         }
     }
 
     fn debt_of<A: Algorithm<State = S>>(
         &self,
-        place: Place,
+        location: Location,
         rule: &A,
         now: StoreTime,
     ) -> Option<PackedState> {
         match rule.meter().filter(|meter| self.table.has_kind(*meter)) {
             Some(meter) => {
-                let scan = self.scan(place, meter, now);
+                let scan = self.scan(location, meter, now);
                 let full = self.is_full(&scan, now);
                 self.debt(&scan, full)
             }
-            None => self.table.owed(place.fingerprint),
+            None => self.table.owed(location.fingerprint),
         }
     }
 
     /// Steps on a part's state, wherever it lies.
-    fn step_part<A: Algorithm<State = S>>(
+    fn step_key<A: Algorithm<State = S>>(
         &self,
         shards: &mut Shards<'_, S>,
-        part: &mut Part<'_, S>,
+        key: &mut AskedKey<'_, S>,
         n: usize,
         ask: &Ask<'_, A>,
         now: StoreTime,
     ) -> Decision {
         let (rule, cost) = (ask.rule(), ask.cost());
-        let step = match &mut part.held {
-            Some(held) => held.step(rule, now.at(), cost),
-            None => match shards.of(part.place).get_mut(part.place) {
+        let step = match &mut key.working {
+            Some(working) => working.step(rule, now.at(), cost),
+            None => match shards.of(key.location).get_mut(key.location) {
                 Some(mut slot) => slot.step(rule, now.at(), cost),
                 // No key leaves a shard that is locked.
                 None => rule.step(&mut None, now.at(), cost),
             },
         };
         if !matches!(step, Step::Kept(_)) {
-            part.written_by = Some(n);
+            key.written_by = Some(n);
         }
         step.decision()
     }
@@ -255,58 +255,58 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// # Errors
     ///
     /// The ask whose rule leaves a state for which there is no occupancy; then no newcomer is remembered.
-    fn keep_newcomers<'a, A: Algorithm<State = S>>(
+    fn keep_new_keys<'a, A: Algorithm<State = S>>(
         &'a self,
         shards: &mut Shards<'_, S>,
-        parts: &mut [Part<'a, S>],
+        keys: &mut [AskedKey<'a, S>],
         asks: &[Ask<'_, A>],
         now: StoreTime,
     ) -> Result<(), usize> {
-        for n in 0..parts.len() {
-            let part = &mut parts[n];
-            let (Some(by), true) = (part.written_by, part.is_new) else {
+        for n in 0..keys.len() {
+            let key = &mut keys[n];
+            let (Some(by), true) = (key.written_by, key.is_new) else {
                 continue;
             };
-            let Some(held) = part.held.take() else {
+            let Some(working) = key.working.take() else {
                 continue;
             };
-            let (place, rule) = (part.place, asks[by].rule());
-            match self.accommodate(shards.of(place), place, rule, held, now) {
-                Ok(home) => part.home = Some(home),
+            let (location, rule) = (key.location, asks[by].rule());
+            match self.place_new_key(shards.of(location), location, rule, working, now) {
+                Ok(placement) => key.placement = Some(placement),
                 Err(Full) if self.at_capacity == AtCapacity::AdmitNewcomers => {
-                    part.is_let_through = true;
+                    key.is_let_through = true;
                 }
                 Err(Full) => {
-                    self.take_back(shards, &mut parts[..n]);
+                    self.undo_insertions(shards, &mut keys[..n]);
                     return Err(by);
                 }
             }
         }
         let mut inserted = 0;
-        for part in parts {
+        for key in keys {
             // A slot is let go.
-            let Some(home) = part.home.take() else {
+            let Some(placement) = key.placement.take() else {
                 continue;
             };
             inserted += 1;
-            if let Home::Nowhere(debt) = home {
-                self.owe(part.place, debt);
+            if let Placement::DebtOnly(debt) = placement {
+                self.owe(key.location, debt);
             }
         }
-        self.inserted(inserted);
+        self.count_inserted(inserted);
         Ok(())
     }
 
     /// Forgets newcomers that were given a place.
-    fn take_back(&self, shards: &mut Shards<'_, S>, parts: &mut [Part<'_, S>]) {
-        for part in parts {
-            let removed = match part.home.take() {
-                Some(Home::Table(claim)) => {
+    fn undo_insertions(&self, shards: &mut Shards<'_, S>, keys: &mut [AskedKey<'_, S>]) {
+        for key in keys {
+            let removed = match key.placement.take() {
+                Some(Placement::Table(claim)) => {
                     claim.vacate();
                     true
                 }
-                Some(Home::Map) => shards.of(part.place).remove(part.place),
-                Some(Home::Nowhere(_)) | None => false,
+                Some(Placement::Map) => shards.of(key.location).remove(key.location),
+                Some(Placement::DebtOnly(_)) | None => false,
             };
             self.occupancy.give(usize::from(removed));
         }
@@ -316,20 +316,20 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     fn keep_known<A: Algorithm<State = S>>(
         &self,
         shards: &mut Shards<'_, S>,
-        parts: Few<Part<'_, S>>,
+        keys: Few<AskedKey<'_, S>>,
         asks: &[Ask<'_, A>],
         now: StoreTime,
     ) {
-        for part in parts {
-            let (Some(by), Some(held)) = (part.written_by, part.held) else {
+        for key in keys {
+            let (Some(by), Some(working)) = (key.written_by, key.working) else {
                 continue;
             };
-            let (place, rule) = (part.place, asks[by].rule());
-            let shard = shards.of(place);
-            if let Some(claim) = part.claim {
-                self.replace(claim, shard, place, rule, held, now);
-            } else if let Some(mut slot) = shard.get_mut(place) {
-                *slot = held.slot;
+            let (location, rule) = (key.location, asks[by].rule());
+            let shard = shards.of(location);
+            if let Some(claim) = key.claim {
+                self.replace(claim, shard, location, rule, working, now);
+            } else if let Some(mut slot) = shard.get_mut(location) {
+                *slot = working.slot;
             }
         }
     }
@@ -342,8 +342,8 @@ struct Shards<'a, S> {
 }
 
 impl<'a, S> Shards<'a, S> {
-    fn reserve<C>(inner: &'a Inner<S, C>, places: &[Place]) -> Self {
-        let mut numbers: Few<usize> = places.iter().map(|place| place.shard).collect();
+    fn reserve<C>(inner: &'a Inner<S, C>, locations: &[Location]) -> Self {
+        let mut numbers: Few<usize> = locations.iter().map(|location| location.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let reserve = |number: &usize| inner.map.reserve_shard(*number);
@@ -351,8 +351,10 @@ impl<'a, S> Shards<'a, S> {
         Self { numbers, locked }
     }
 
-    fn of(&mut self, place: Place) -> &mut Shard<'a, S> {
-        let index = self.numbers.partition_point(|number| *number < place.shard);
+    fn of(&mut self, location: Location) -> &mut Shard<'a, S> {
+        let index = self
+            .numbers
+            .partition_point(|number| *number < location.shard);
         &mut self.locked[index]
     }
 }

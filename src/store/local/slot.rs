@@ -12,12 +12,12 @@ use crate::{
 /// Rules travel with the calls, so several rules may charge one key, and a bucket that is full to a short rule
 /// is not full to a longer one. A slot is remembered until no rule that charged it sees a debt in it.
 #[derive(Clone)]
-pub(super) struct Slot<S> {
+pub(super) struct MapSlot<S> {
     pub(super) state: Option<S>,
     until: Timestamp,
 }
 
-impl<S> Slot<S> {
+impl<S> MapSlot<S> {
     /// A state that must be remembered until an instant, whatever the rules say that write it from now on.
     pub(super) fn until(state: Option<S>, until: Timestamp) -> Self {
         Self { state, until }
@@ -32,7 +32,7 @@ impl<S> Slot<S> {
     }
 
     /// Whether it says nothing any more, to any rule that charged it.
-    pub(super) fn is_forgettable(&self, now: Timestamp) -> bool {
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         // The last instant stands for never.
         self.until <= now && self.until < Timestamp::MAX
     }
@@ -43,10 +43,10 @@ impl<S> Slot<S> {
         now: Timestamp,
         cost: Cost,
     ) -> Step {
-        let before = self.matters_to(rule);
+        let before = self.matters_until(rule);
         let step = rule.step(&mut self.state, now, cost);
         if let Step::Wrote(_) = step {
-            self.date(before, self.matters_to(rule), now);
+            self.extend_until(before, self.matters_until(rule), now);
         }
         step
     }
@@ -63,29 +63,29 @@ impl<S> Slot<S> {
             actual,
             ..
         } = settlement;
-        let before = self.matters_to(*rule);
+        let before = self.matters_until(*rule);
         // A state that says nothing to this rule has nothing to give back to it. It may say something to another one.
         if before <= now && *actual <= charge.cost {
             return false;
         }
         rule.settle(&mut self.state, charge, now, *actual);
-        let after = self.matters_to(*rule);
+        let after = self.matters_until(*rule);
         if before.max(after) <= now {
             return false;
         }
-        self.date(before, after, now);
+        self.extend_until(before, after, now);
         true
     }
 
     /// Until when the state matters to a rule.
-    fn matters_to<A: Algorithm<State = S>>(&self, rule: &A) -> Timestamp {
+    fn matters_until<A: Algorithm<State = S>>(&self, rule: &A) -> Timestamp {
         let state = self.state.as_ref();
         state.map_or(Timestamp::default(), |state| rule.forgettable_at(state))
     }
 
     /// Moves the date: a rule to which the state mattered until `before` has written it, and now it matters to
     /// that rule until `after`.
-    fn date(&mut self, before: Timestamp, after: Timestamp, now: Timestamp) {
+    fn extend_until(&mut self, before: Timestamp, after: Timestamp, now: Timestamp) {
         self.until = if self.state.is_none() || self.until <= before.max(now) {
             // No rule sees it for longer than this one.
             after
@@ -113,7 +113,7 @@ mod tests {
         Timestamp::from_nanos(seconds * SECOND)
     }
 
-    fn step<A: Algorithm>(slot: &mut Slot<A::State>, rule: &A, seconds: u64, cost: u64) -> Step {
+    fn step<A: Algorithm>(slot: &mut MapSlot<A::State>, rule: &A, seconds: u64, cost: u64) -> Step {
         slot.step(rule, at(seconds), Cost::new(cost).unwrap())
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn a_charge_by_a_shorter_rule_postpones_what_a_longer_one_sees() {
         let bucket = |burst| TokenBucket::per_second(1).burst(burst);
         let (long, short) = (bucket(100), bucket(5));
-        let mut slot = Slot::until(None, Timestamp::default());
+        let mut slot = MapSlot::until(None, Timestamp::default());
         step(&mut slot, &long, 0, 95);
         assert_eq!(slot.until, at(95));
         step(&mut slot, &short, 0, 5);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_log_is_remembered_for_the_longest_window_that_counts_it() {
         let (long, short) = (SlidingLog::per_minute(9), SlidingLog::per_second(9));
-        let mut slot = Slot::until(None, Timestamp::default());
+        let mut slot = MapSlot::until(None, Timestamp::default());
         step(&mut slot, &long, 0, 1);
         for second in [0, 10, 50] {
             step(&mut slot, &short, second, 1);
@@ -150,7 +150,7 @@ mod tests {
     fn what_is_given_back_moves_no_date_that_another_rule_has_set() {
         let bucket = |burst| TokenBucket::per_second(1).burst(burst);
         for settled_by in [bucket(5), bucket(100)] {
-            let mut slot = Slot::until(None, Timestamp::default());
+            let mut slot = MapSlot::until(None, Timestamp::default());
             step(&mut slot, &bucket(100), 0, 95);
             step(&mut slot, &bucket(5), 0, 1);
             assert_eq!(slot.until, at(96));

@@ -78,10 +78,10 @@ pub mod store {
     #[path = "local"]
     pub mod local {
         mod decide;
-        mod held;
+        mod working_state;
         mod kinds;
         mod map;
-        mod newcomer;
+        mod new_key;
         mod occupancy;
         mod place;
         mod settle;

@@ -6,7 +6,7 @@ use loom::sync::Mutex;
 
 use super::{
     kinds::Kinds,
-    map::{Map, Place, Shard},
+    map::{Map, Location, Shard},
     occupancy::Occupancy,
     stats::Counters,
     table,
@@ -47,7 +47,7 @@ pub(super) struct Inner<S, C> {
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
     pub(super) made: Timestamp,
-    pub(super) newest: AtomicU64,
+    pub(super) latest: AtomicU64,
 }
 
 pub(super) struct Fingerprinter;
@@ -79,7 +79,7 @@ impl<A: Algorithm> Local<A, TestClock> {
             at_capacity,
             counters: Counters::default(),
             made: Timestamp::default(),
-            newest: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
         };
         Self {
             inner: Arc::new(inner),
@@ -147,30 +147,30 @@ impl<A: Algorithm> Local<A, TestClock> {
     pub fn sweep(&self) {
         let now = self.inner.store_time();
         let forgotten = (0..SETS).map(|_| self.inner.table.sweep(now)).sum();
-        self.inner.forgotten(forgotten);
+        self.inner.count_expired(forgotten);
     }
 
     pub fn reset(&self, key: u64) {
         for kind in self.inner.kinds.iter() {
-            let place = self.inner.place(&Policy, &Key(key), kind);
-            self.inner.remove(&mut self.inner.map.lock(place), place);
+            let location = self.inner.locate(&Policy, &Key(key), kind);
+            self.inner.remove(&mut self.inner.map.lock(location), location);
         }
     }
 }
 
 impl<S, C> Inner<S, C> {
-    pub(super) fn place(&self, policy: &Policy, key: &Key, kind: StateKind) -> Place {
-        self.map.place(self.seed.fingerprint(policy, key, kind))
+    pub(super) fn locate(&self, policy: &Policy, key: &Key, kind: StateKind) -> Location {
+        self.map.locate(self.seed.fingerprint(policy, key, kind))
     }
 
     /// Forgets a key whose shard is locked; tells whether it was there.
-    pub(super) fn remove(&self, shard: &mut Shard<'_, S>, place: Place) -> bool {
-        let removed = match self.table.claim(place.fingerprint) {
+    pub(super) fn remove(&self, shard: &mut Shard<'_, S>, location: Location) -> bool {
+        let removed = match self.table.claim(location.fingerprint) {
             Some(claim) => {
                 claim.vacate();
                 true
             }
-            None => shard.remove(place),
+            None => shard.remove(location),
         };
         self.occupancy.give(usize::from(removed));
         removed

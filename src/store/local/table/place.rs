@@ -3,8 +3,8 @@
 
 use super::{
     Table,
-    sets::{Home, WAYS},
-    slot::{Claim, NOBODY, Seen, Slot},
+    sets::{HomeSets, WAYS},
+    slot::{Claim, NO_KEY, Seen, TableSlot},
     word::Word,
 };
 use crate::{
@@ -18,12 +18,12 @@ pub(in crate::store::local) enum Placed {
     /// In a slot that was free: one key more than before.
     Free,
     /// In the slot of a key that was forgotten without loss.
-    Forgotten,
+    Expired,
 }
 
 /// Slots of the first set from which on a newcomer is not placed in the second one: keys that are
 /// found in the first set are found with one cache miss less.
-const ENOUGH: usize = 3;
+const PREFERRED_FROM: usize = 3;
 
 /// What a newcomer finds in its two sets.
 pub(in crate::store::local) struct SetScan<'a> {
@@ -35,16 +35,16 @@ pub(in crate::store::local) struct SetScan<'a> {
     /// The largest debt that was ever pushed out of the sets, or 0.
     owed: u64,
     free: Option<Found<'a>>,
-    forgettable: Option<Found<'a>>,
+    expired: Option<Found<'a>>,
     /// A slot that was forgotten too, whose packed state is not below that of a newcomer who owes nothing.
-    beyond: Option<Found<'a>>,
+    too_high: Option<Found<'a>>,
     smallest: Option<Found<'a>>,
 }
 
 #[derive(Clone, Copy)]
 struct Found<'a> {
     set: usize,
-    slot: Slot<'a>,
+    slot: TableSlot<'a>,
     seen: Seen,
 }
 
@@ -53,17 +53,17 @@ struct Found<'a> {
 struct Candidates<'a> {
     count: usize,
     free: Option<Found<'a>>,
-    forgettable: Option<Found<'a>>,
+    expired: Option<Found<'a>>,
 }
 
 impl SetScan<'_> {
     /// Whether there is a slot that was forgotten.
-    pub(in crate::store::local) fn has_forgettable(&self) -> bool {
-        self.forgettable.is_some()
+    pub(in crate::store::local) fn has_expired(&self) -> bool {
+        self.expired.is_some()
     }
 
     /// Whether there may be a debt to push out at the next try, where there was none at this one.
-    pub(in crate::store::local) fn is_unsettled(&self) -> bool {
+    pub(in crate::store::local) fn may_change(&self) -> bool {
         self.is_held || self.smallest.is_some()
     }
 
@@ -113,26 +113,26 @@ impl Table {
             // On its way while the slots are looked at.
             owed: self.owed_of(home),
             free: None,
-            forgettable: None,
-            beyond: None,
+            expired: None,
+            too_high: None,
             smallest: None,
         };
-        let first = self.survey_set(home.first, now, floor, &mut scan);
-        let second = self.survey_set(home.second, now, floor, &mut scan);
-        let (best, other) = if first.count >= ENOUGH || first.count >= second.count {
+        let first = self.scan_set(home.first, now, floor, &mut scan);
+        let second = self.scan_set(home.second, now, floor, &mut scan);
+        let (best, other) = if first.count >= PREFERRED_FROM || first.count >= second.count {
             (first, second)
         } else {
             (second, first)
         };
         scan.free = best.free.or(other.free);
-        scan.forgettable = best.forgettable.or(other.forgettable);
+        scan.expired = best.expired.or(other.expired);
         // Again: what was noted before the key was seen to be gone counts.
         scan.owed = scan.owed.max(self.owed_of(home));
         scan
     }
 
     #[inline]
-    fn survey_set<'a>(
+    fn scan_set<'a>(
         &'a self,
         set: usize,
         now: StoreTime,
@@ -154,7 +154,7 @@ impl Table {
             };
             scan.is_known |= seen.key == scan.key;
             let (end, found) = (self.end(seen.word), Found { set, slot, seen });
-            if end > now.packed().get() && seen.key != NOBODY {
+            if end > now.packed().get() && seen.key != NO_KEY {
                 if end < least {
                     least = end;
                     scan.smallest = Some(found);
@@ -162,16 +162,16 @@ impl Table {
             } else if seen.word.packed() <= floor {
                 // Invariant 2 of the slots: packed states only grow. The first of its kind: keys are
                 // looked for from there.
-                let is_free = seen.key == NOBODY;
+                let is_free = seen.key == NO_KEY;
                 let kind = if is_free {
                     &mut candidates.free
                 } else {
-                    &mut candidates.forgettable
+                    &mut candidates.expired
                 };
                 kind.get_or_insert(found);
                 candidates.count += 1;
-            } else if seen.key != NOBODY {
-                scan.beyond = Some(found);
+            } else if seen.key != NO_KEY {
+                scan.too_high = Some(found);
             }
         }
         candidates
@@ -186,8 +186,8 @@ impl Table {
         grow: impl FnOnce() -> bool,
     ) -> Option<(Placed, Claim<'a>)> {
         let claim = |found: Found<'a>| found.slot.claim(found.seen);
-        if let Some(claim) = scan.forgettable.and_then(claim) {
-            return Some((Placed::Forgotten, claim.hand_over(scan.key, word)));
+        if let Some(claim) = scan.expired.and_then(claim) {
+            return Some((Placed::Expired, claim.hand_over(scan.key, word)));
         }
         // Another thread may have taken it: then the map takes the key.
         let claim = scan.free.and_then(claim)?;
@@ -204,7 +204,7 @@ impl Table {
     }
 
     #[inline]
-    fn owed_of(&self, home: Home) -> u64 {
+    fn owed_of(&self, home: HomeSets) -> u64 {
         // Relaxed: if a key was pushed out, its slot was seen to be another's (an Acquire load)
         // before, and what it owes was noted before that.
         let owed = |set| self.sets.owed(set).load(Ordering::Relaxed);
@@ -213,8 +213,8 @@ impl Table {
 
     /// Vacates a slot that the newcomer itself cannot have; tells whether there was one.
     pub(in crate::store::local) fn vacate(&self, scan: &SetScan<'_>) -> bool {
-        let beyond = scan.beyond.and_then(|found| found.slot.claim(found.seen));
-        beyond.map(Claim::vacate).is_some()
+        let too_high = scan.too_high.and_then(|found| found.slot.claim(found.seen));
+        too_high.map(Claim::vacate).is_some()
     }
 
     /// Places a newcomer in the slot of the smallest debt, if its own is larger.
@@ -253,7 +253,7 @@ impl Table {
             .set(set)
             .slots()
             .filter_map(|slot| Some((slot, slot.see()?)))
-            .filter(|(_, seen)| seen.key != NOBODY && self.is_forgettable(seen, now))
+            .filter(|(_, seen)| seen.key != NO_KEY && self.is_expired(seen, now))
             .filter_map(|(slot, seen)| slot.claim(seen))
             .map(Claim::vacate)
             .count()
@@ -264,7 +264,7 @@ impl Table {
         let mut cleared = 0;
         for set in 0..self.sets.len() {
             for slot in self.sets.set(set).slots() {
-                let held = || slot.see().filter(|seen| seen.key != NOBODY);
+                let held = || slot.see().filter(|seen| seen.key != NO_KEY);
                 if let Some(claim) = held().and_then(|seen| slot.claim(seen)) {
                     claim.vacate();
                     cleared += 1;

@@ -1,6 +1,6 @@
 //! The memory of a table: sets of eight slots, and where a key belongs.
 
-use super::slot::Slot;
+use super::slot::TableSlot;
 use crate::sync::{AtomicU64, first_line, zeroed};
 
 /// Slots of a set: their keys fill one cache line, their words the next.
@@ -19,7 +19,7 @@ pub(crate) struct Sets {
 
 /// The two sets in which a key may be.
 #[derive(Clone, Copy)]
-pub(crate) struct Home {
+pub(crate) struct HomeSets {
     pub(crate) first: usize,
     pub(crate) second: usize,
 }
@@ -47,13 +47,13 @@ impl Sets {
 
     /// Where a key belongs: two different sets, by the halves of its hash.
     #[inline]
-    pub(crate) fn home(&self, key: u64) -> Home {
+    pub(crate) fn home(&self, key: u64) -> HomeSets {
         let scaled = |half: u64, sets: u32| (half * u64::from(sets)) >> 32;
         let first = scaled(key & u64::from(u32::MAX), self.count) as usize;
         let second = scaled(key >> 32, self.count - 1) as usize;
         // All but the first.
         let second = second + usize::from(second >= first);
-        Home { first, second }
+        HomeSets { first, second }
     }
 
     #[inline]
@@ -72,19 +72,19 @@ impl Sets {
 
 impl<'a> Set<'a> {
     #[inline]
-    pub(crate) fn slot(self, way: usize) -> Slot<'a> {
+    pub(crate) fn slot(self, way: usize) -> TableSlot<'a> {
         let way = way % WAYS;
-        Slot::new(&self.0[way], &self.0[WAYS + way])
+        TableSlot::new(&self.0[way], &self.0[WAYS + way])
     }
 
     #[inline]
-    pub(crate) fn slots(self) -> impl Iterator<Item = Slot<'a>> {
+    pub(crate) fn slots(self) -> impl Iterator<Item = TableSlot<'a>> {
         (0..WAYS).map(move |way| self.slot(way))
     }
 
     /// The slot that seems to be `key`'s.
     #[inline]
-    pub(crate) fn find(self, key: u64) -> Option<Slot<'a>> {
+    pub(crate) fn find(self, key: u64) -> Option<TableSlot<'a>> {
         let mut found = WAYS;
         // No branch for each: where a key is, is not to be foreseen.
         for way in (0..WAYS).rev() {

@@ -17,11 +17,11 @@ use super::word::Word;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The key of a slot that is nobody's.
-pub(crate) const NOBODY: u64 = 0;
+pub(crate) const NO_KEY: u64 = 0;
 
 /// One key's place: the two words that belong together.
 #[derive(Clone, Copy)]
-pub(crate) struct Slot<'a> {
+pub(crate) struct TableSlot<'a> {
     key: &'a AtomicU64,
     word: &'a AtomicU64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     pub(crate) word: Word,
 }
 
-impl<'a> Slot<'a> {
+impl<'a> TableSlot<'a> {
     #[inline]
     pub(crate) fn new(key: &'a AtomicU64, word: &'a AtomicU64) -> Self {
         Self { key, word }
@@ -102,7 +102,7 @@ impl<'a> Slot<'a> {
 
 /// A slot that this thread holds. Let go as it was, if nothing else is done with it.
 pub(crate) struct Claim<'a> {
-    slot: Slot<'a>,
+    slot: TableSlot<'a>,
     seen: Seen,
 }
 
@@ -124,7 +124,7 @@ impl Claim<'_> {
 
     /// Makes the slot nobody's.
     pub(crate) fn vacate(mut self) {
-        self.slot.key.store(NOBODY, Ordering::Release);
+        self.slot.key.store(NO_KEY, Ordering::Release);
         // Nobody's word is none that the key had: invariant 2. At the end of the scale there is no
         // such word, and the slot stays held for good.
         self.seen.word = self.seen.word.next().unwrap_or(self.seen.word.held());

@@ -4,7 +4,7 @@ use super::{
     Claim, Word,
     packed_kinds::PackedKinds,
     sets::{Sets, WAYS},
-    slot::{Seen, Slot},
+    slot::{Seen, TableSlot},
 };
 use crate::{
     algorithm::{
@@ -25,7 +25,7 @@ pub(in crate::store::local) struct Table {
 }
 
 /// How often a known key is tried without a lock, before the lock is waited for.
-const TRIES: usize = 16;
+const LOCK_FREE_ATTEMPTS: usize = 16;
 
 impl Table {
     /// A table in which so many keys fill four slots of five, at least ten.
@@ -67,7 +67,7 @@ impl Table {
         if now.packed().get() > Word::LAST - M::AHEAD {
             return None;
         }
-        for _ in 0..TRIES {
+        for _ in 0..LOCK_FREE_ATTEMPTS {
             let word = slot.read(key)?;
             let packed_kind = self.packed_kinds.get(word.packed_kind());
             if !meter.reads(packed_kind) {
@@ -92,7 +92,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn find(&self, key: u64) -> Option<Slot<'_>> {
+    fn find(&self, key: u64) -> Option<TableSlot<'_>> {
         let home = self.sets.home(key);
         match self.sets.set(home.first).find(key) {
             Some(slot) => Some(slot),
@@ -175,7 +175,7 @@ impl Table {
         packed.get().saturating_add(self.packed_kinds.longest()) > now.packed().get()
     }
 
-    pub(super) fn is_forgettable(&self, seen: &Seen, now: StoreTime) -> bool {
+    pub(super) fn is_expired(&self, seen: &Seen, now: StoreTime) -> bool {
         self.end(seen.word) <= now.packed().get()
     }
 }

@@ -1,6 +1,6 @@
 //! A state on its way to a place: what it is, until when it matters, and which packed states can say it.
 
-use super::{Inner, slot::Slot, table::Word};
+use super::{Inner, slot::MapSlot, table::Word};
 use crate::{
     algorithm::{
         Algorithm, Step,
@@ -13,20 +13,20 @@ use crate::{
 
 /// The state of a key that has a slot in the table, or none yet.
 #[derive(Clone)]
-pub(super) struct Held<S> {
-    pub(super) slot: Slot<S>,
+pub(super) struct WorkingState<S> {
+    pub(super) slot: MapSlot<S>,
     /// That of the longest rule that wrote it; `None` where one of them has no packed states.
     packed_kind: Option<PackedKind>,
 }
 
-impl<S> Held<S> {
+impl<S> WorkingState<S> {
     /// That of a newcomer: none, or what it owes.
     pub(super) fn new(state: Option<S>) -> Self {
-        Self::of(Slot::until(state, Timestamp::default()))
+        Self::of(MapSlot::until(state, Timestamp::default()))
     }
 
     /// One that nobody has written yet.
-    pub(super) fn of(slot: Slot<S>) -> Self {
+    pub(super) fn of(slot: MapSlot<S>) -> Self {
         Self {
             slot,
             packed_kind: Some(PackedKind::DEBT),
@@ -68,16 +68,16 @@ impl<S> Held<S> {
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     /// What a word of the table is to a rule.
-    pub(super) fn held<A: Algorithm<State = S>>(
+    pub(super) fn working_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
         word: Word,
         now: StoreTime,
-    ) -> Held<S> {
+    ) -> WorkingState<S> {
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
         let until = self.table.protected_until(word, now);
-        Held {
-            slot: Slot::until(state, until),
+        WorkingState {
+            slot: MapSlot::until(state, until),
             packed_kind: Some(if until > now.at() {
                 packed_kind
             } else {
@@ -90,10 +90,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn word<A: Algorithm<State = S>>(
         &self,
         rule: &A,
-        held: &Held<S>,
+        working: &WorkingState<S>,
         now: StoreTime,
     ) -> Option<Word> {
-        let packed = rule.pack(held.slot.state.as_ref()?, now)?;
-        self.table.word(packed, held.packed_kind?)
+        let packed = rule.pack(working.slot.state.as_ref()?, now)?;
+        self.table.word(packed, working.packed_kind?)
     }
 }

@@ -4,12 +4,12 @@ use std::{cmp::Reverse, time::Duration};
 
 use super::{
     Inner,
-    held::Held,
-    map::{Place, Shard},
+    map::{Location, Shard},
     place::Full,
-    slot::Slot,
+    slot::MapSlot,
     stats::Counters,
     table::{Claim, Placed, SetScan, Word},
+    working_state::WorkingState,
 };
 use crate::{
     algorithm::{
@@ -22,14 +22,14 @@ use crate::{
 };
 
 /// How often a newcomer tries to push another key out, while other threads do the same.
-const TRIES: usize = 4;
+const EVICTION_ATTEMPTS: usize = 4;
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     /// Decides about a key that is not known, and whose shard is locked.
-    pub(super) fn newcomer<'a, A: Algorithm<State = S>>(
+    pub(super) fn decide_new_key<'a, A: Algorithm<State = S>>(
         &'a self,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
         (meter, mut scan): (Meter<'_>, SetScan<'a>),
         cost: Cost,
@@ -38,16 +38,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         // earlier time, a full bucket would be full twice.
         let now = self.store_time();
         if !self.table.has_kind(meter) {
-            return self.newcomer_unpacked(shard, place, rule, cost);
+            return self.decide_new_key_unpacked(shard, location, rule, cost);
         }
         self.kinds.note(rule.state_kind());
         if self.occupancy.is_full() {
             // `make_room` skips this shard, since it is locked.
-            self.forgotten(shard.forget_some(now.at()));
+            self.count_expired(shard.expire_some(now.at()));
         }
         // Where no slot can be had, what it would owe in one.
         let mut owes = None;
-        for _ in 0..TRIES {
+        for _ in 0..EVICTION_ATTEMPTS {
             let full = self.is_full(&scan, now);
             let debt = self.debt(&scan, full);
             let (packed, decision) = meter.step(debt, now, cost);
@@ -63,12 +63,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 word.and_then(|word| self.table.place(&scan, word, || self.occupancy.take()));
             match placed {
                 Some((Placed::Free, _)) => {}
-                Some((Placed::Forgotten, _)) => Counters::add(&self.counters.forgotten, 1),
+                Some((Placed::Expired, _)) => Counters::add(&self.counters.forgotten, 1),
                 None if self.occupancy.take() => {
                     match rule.unpack(packed, meter.packed_kind(), now) {
                         Some(state) => {
-                            self.forgotten(shard.forget_some(now.at()));
-                            shard.insert(place, Slot::of(state, rule));
+                            self.count_expired(shard.expire_some(now.at()));
+                            shard.insert(location, MapSlot::of(state, rule));
                         }
                         None => self.occupancy.give(1),
                     }
@@ -76,49 +76,49 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 None if self.inherits() => {
                     if word.and_then(|word| self.evict(&scan, word)).is_none() {
                         owes = Some((packed, decision));
-                        if !scan.is_unsettled() {
+                        if !scan.may_change() {
                             // All keys that matter are elsewhere.
                             break;
                         }
                         // Another thread was faster.
                         yield_now();
-                        scan = self.scan(place, meter, now);
+                        scan = self.scan(location, meter, now);
                         continue;
                     }
                 }
                 None => break,
             }
-            self.inserted(1);
+            self.count_inserted(1);
             return decision;
         }
         match owes {
             Some((packed, decision)) if packed.get() <= Word::LAST => {
-                self.owe(place, packed);
-                self.inserted(1);
+                self.owe(location, packed);
+                self.count_inserted(1);
                 decision
             }
-            _ => self.full(now),
+            _ => self.answer_full(now),
         }
     }
 
     /// Decides about one whose state is no packed state: it can inherit nothing from those that it would push out.
-    pub(super) fn newcomer_unpacked<A: Algorithm<State = S>>(
+    pub(super) fn decide_new_key_unpacked<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
-        place: Place,
+        location: Location,
         rule: &A,
         cost: Cost,
     ) -> Decision {
         // Again, as above.
         let now = self.store_time();
-        let owed = self.table.owed(place.fingerprint);
-        let mut held = Held::new(self.debtor(rule, owed, now));
-        let inherits = held.slot.state.is_some();
-        let step = held.step(rule, now.at(), cost);
+        let owed = self.table.owed(location.fingerprint);
+        let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
+        let inherits = working.slot.state.is_some();
+        let step = working.step(rule, now.at(), cost);
         if let Step::Kept(_) = step {
             Counters::add(&self.counters.held_back, u64::from(inherits));
-        } else if let Err(Full) = self.insert(shard, place, rule, held, now) {
-            return self.full(now);
+        } else if let Err(Full) = self.insert(shard, location, rule, working, now) {
+            return self.answer_full(now);
         }
         step.decision()
     }
@@ -126,26 +126,26 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// Holds the slot of a key, or tells what it finds in the table as a newcomer.
     pub(super) fn claim_or_scan(
         &self,
-        place: Place,
+        location: Location,
         meter: Meter<'_>,
         now: StoreTime,
     ) -> (Option<Claim<'_>>, SetScan<'_>) {
         self.table
-            .claim_or_scan(place.fingerprint, now, meter.floor(now))
+            .claim_or_scan(location.fingerprint, now, meter.floor(now))
     }
 
     /// What a newcomer finds in the table.
-    pub(super) fn scan(&self, place: Place, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
-        self.table.scan(place.fingerprint, now, meter.floor(now))
+    pub(super) fn scan(&self, location: Location, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
+        self.table.scan(location.fingerprint, now, meter.floor(now))
     }
 
     /// Whether there is no occupancy, also after a look for some.
     pub(super) fn is_full(&self, scan: &SetScan<'_>, now: StoreTime) -> bool {
-        if scan.has_forgettable() || !self.occupancy.is_full() {
+        if scan.has_expired() || !self.occupancy.is_full() {
             return false;
         }
         if self.table.vacate(scan) {
-            self.forgotten(1);
+            self.count_expired(1);
         } else if self.inherits() {
             self.make_some_room(now);
         } else {
@@ -164,7 +164,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
     /// The state in which a newcomer comes that inherits a debt; `None` where it owes nothing, or starts
     /// with no more than the debt leaves.
-    pub(super) fn debtor<A: Algorithm<State = S>>(
+    pub(super) fn inherited_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
         debt: Option<PackedState>,
@@ -179,14 +179,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         // Another one may start with less; or above its burst, where it would lose by any debt, however
         // old: so only one counts that could not have been forgotten yet.
         let owes = self.table.can_matter(debt, now)
-            && means(rule, state.clone(), now) < means(rule, None, now);
+            && allowance(rule, state.clone(), now) < allowance(rule, None, now);
         state.filter(|_| owes)
     }
 }
 
 /// What a key has, in an order in which more is greater: how much it can spend at once, and then how
 /// soon again. That tells also what lies above a full bucket, or below an empty one.
-fn means<A: Algorithm>(rule: &A, mut state: Option<A::State>, now: StoreTime) -> impl Ord + use<A> {
+fn allowance<A: Algorithm>(
+    rule: &A,
+    mut state: Option<A::State>,
+    now: StoreTime,
+) -> impl Ord + use<A> {
     let once = rule.look(state.as_ref(), now.at()).remaining();
     if let Some(all) = once.and_then(Cost::new) {
         rule.step(&mut state, now.at(), all);
