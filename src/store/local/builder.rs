@@ -1,4 +1,4 @@
-//! How a local store is set up.
+//! The builder of a local store.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -11,7 +11,7 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Sets up a [`Local`] store.
+/// Builder of a [`Local`] store.
 ///
 /// ```
 /// use tollgate::{TokenBucket, store::{AtCapacity, Local, LocalBuilder}};
@@ -29,36 +29,44 @@ pub struct LocalBuilder<C = SystemClock> {
     clock: C,
 }
 
-/// What happens to a new key when the store is full of keys that still matter.
+/// The treatment of a new key when the store is full of keys that have not expired.
 ///
-/// Keys that are known stay limited, whatever is chosen.
+/// Keys that are in the store stay limited with any choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtCapacity {
-    /// A newcomer takes the place of the smallest debt among sixteen and inherits the largest
-    /// debt that was ever pushed out there: no key is ever admitted above its limit,
-    /// also by leaving and coming back, and newcomers are served as far as their burst exceeds what they
-    /// inherit. Where none of the sixteen can be taken, the newcomer is pushed out at once, and who comes next inherits what it owes:
-    /// no rule that [packs its states](Local#memory) answers that there is no occupancy. What a settlement gives back to a
-    /// key that was pushed out is lost. Limits of different algorithms
-    /// or of very different periods inherit more from each other than is fair: give those a store each. The default.
+    /// Evicts a key nearby; the new key inherits a debt. The default.
     ///
-    /// A key that several rules of different lengths charge is held to each of them by what that rule has charged. What a shorter
-    /// one charges after a longer one's debt was pushed out, the longer one may not see.
+    /// A new key evicts the key with the smallest debt among sixteen slots, and inherits the largest debt that was ever evicted
+    /// there. So no key is ever admitted above its limit, not even by leaving and coming back. A new key is served as far
+    /// as its burst exceeds the inherited debt. If none of the sixteen slots can be taken, the new key itself is evicted at once, and the next
+    /// new key inherits its debt. So a rule that [packs its states](Local#memory) is never refused for lack of room.
     ///
-    /// Who is slowed, and how much, depends on how many keys matter at once: with as many attackers as places, clients from before
-    /// still get 96 % of what they would, and clients that come later 91 %; with twice as many 50 % and 32 %; with five times 24 % and 6 %.
-    /// How that was measured, [the benchmarks](crate::benchmarks) tell.
+    /// A settlement that gives units back to an evicted key has no effect. Limits of different algorithms, or of very
+    /// different periods, inherit disproportionate debts from each other: give each of them its own store.
     ///
-    /// A newcomer whose state is not [packed](Local#memory) cannot inherit a debt, and is turned away. So are all newcomers at a capacity
-    /// of 0, and after ten years of one process.
+    /// If several rules of different lengths charge a key, each rule limits it by what that rule has charged. After a longer rule's debt
+    /// was evicted, that rule may not see the charges of a shorter one.
+    ///
+    /// The slowdown depends on the number of keys that matter at once, relative to the slots:
+    ///
+    /// | attacking keys per slot | clients from before get | later clients get |
+    /// |---|---|---|
+    /// | 1 | 96 % of their usual share | 91 % |
+    /// | 2 | 50 % | 32 % |
+    /// | 5 | 24 % | 6 % |
+    ///
+    /// [The benchmarks](crate::benchmarks) describe the measurement.
+    ///
+    /// A new key whose state is not [packed](Local#memory) cannot inherit a debt, and is refused. So are all new keys at a capacity
+    /// of 0, and after the process has run for ten years.
     #[default]
     InheritDebts,
-    /// Newcomers are turned away, over HTTP with 503: the gate stays shut, and nobody is pushed out. The
-    /// decision is [undecided](crate::Verdict::Undecided), for the client did not exceed its quota.
+    /// Refuses new keys and evicts none. Over HTTP the status is 503. The decision is
+    /// [undecided](crate::Verdict::Undecided), because the client did not exceed its quota.
     RefuseNewcomers,
-    /// Newcomers pass without being counted, undecided: the service stays up, and a flood of new keys
-    /// passes too.
+    /// Admits new keys without counting them. The decision is [undecided](crate::Verdict::Undecided). The service stays up, and a flood
+    /// of new keys is admitted too.
     AdmitNewcomers,
 }
 
@@ -69,7 +77,7 @@ impl Default for LocalBuilder {
 }
 
 impl LocalBuilder {
-    /// A million keys, debts inherited beyond, and the system's clock.
+    /// Creates a builder with a capacity of a million keys, [inherited debts](AtCapacity::InheritDebts), and the system's clock.
     pub fn new() -> Self {
         Self {
             capacity: 1_000_000,
@@ -80,11 +88,11 @@ impl LocalBuilder {
 }
 
 impl<C> LocalBuilder<C> {
-    /// The greatest number of keys that are remembered at once; 0 remembers none.
+    /// Sets the maximum number of keys. With 0, the store keeps none.
     ///
-    /// Address space for the table, 21.3 bytes a key, is reserved when the store is built; memory is
-    /// taken where keys come. A key whose state is not packed takes [more](Local#memory). Not bounded by it
-    /// are the calls that a [`SlidingLog`](crate::algorithm::SlidingLog) remembers of each key.
+    /// Building the store reserves address space for the table, 21.3 bytes per key. Memory is taken as keys arrive. A key whose
+    /// state is not packed takes [more](Local#memory). The capacity does not bound the calls that a
+    /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each key.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
         Self {
@@ -93,13 +101,13 @@ impl<C> LocalBuilder<C> {
         }
     }
 
-    /// Sets the [capacity](Self::capacity) to the number of keys with [packed](Local#memory) states that fit into so many bytes.
+    /// Sets the [capacity](Self::capacity) to the number of keys with [packed](Local#memory) states that fit into `bytes`.
     #[must_use]
     pub fn capacity_in_bytes(self, bytes: usize) -> Self {
         self.capacity(bytes / 64 * 3)
     }
 
-    /// What happens to a new key when the store is full.
+    /// Sets the treatment of a new key when the store is full.
     #[must_use]
     pub fn at_capacity(self, choice: AtCapacity) -> Self {
         Self {
@@ -108,7 +116,7 @@ impl<C> LocalBuilder<C> {
         }
     }
 
-    /// Another clock than the system's.
+    /// Replaces the system's clock.
     #[must_use]
     pub fn clock<D: Clock>(self, clock: D) -> LocalBuilder<D> {
         LocalBuilder {
@@ -118,11 +126,11 @@ impl<C> LocalBuilder<C> {
         }
     }
 
-    /// The store, empty.
+    /// Builds an empty store.
     ///
     /// # Panics
     ///
-    /// When there is no memory for a table of this [capacity](Self::capacity).
+    /// If there is not enough memory for a table of this [capacity](Self::capacity).
     pub fn build<A: Algorithm>(self) -> Local<A, C>
     where
         C: Clock,

@@ -1,4 +1,4 @@
-//! What is kept of a key: 64 bits that nobody outside of this process can foresee.
+//! Fingerprints of keys: 64 bits that cannot be predicted outside of this process.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -6,11 +6,11 @@ use foldhash::{SharedSeed, quality::FoldHasher};
 
 use crate::{algorithm::StateKind, key::Key, policy::Policy};
 
-/// The seed of a store's fingerprints.
+/// Hashes keys under the seed of a store.
 ///
-/// The hash is fast and well mixed, but no message authentication code: what protects it is that its
-/// seeds (this one of 64 bits, and four words of the process) are secret and that no answer shows a bit
-/// of it. A client can neither aim at another one's key nor fill one shard.
+/// The hash is fast and well mixed, but it is not a message authentication code. Its seeds (this one of 64 bits, and four words of
+/// the process) are secret, and no decision reveals a bit of a hash. So a client can neither aim at the key of another client nor fill
+/// one shard.
 #[derive(Clone, Copy)]
 pub(super) struct Fingerprinter {
     own: u64,
@@ -29,11 +29,11 @@ impl Fingerprinter {
 
     #[inline]
     pub(super) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
-        // Of a typed rule the kind is a constant.
+        // A typed rule's kind is a constant.
         let seed = self.own ^ policy.digest() ^ kind.as_u64();
         let mut hasher = FoldHasher::with_seed(seed, self.process);
         key.hash(&mut hasher);
-        // No key's fingerprint is 0, which marks a slot that is nobody's.
+        // No fingerprint is 0, which marks a free slot.
         hasher.finish().max(1)
     }
 }

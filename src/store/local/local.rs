@@ -1,4 +1,4 @@
-//! The store in memory: its page, its parts, and its implementation of [`Store`].
+//! The store in memory and its implementation of [`Store`].
 
 use std::{
     convert::Infallible,
@@ -23,14 +23,14 @@ use crate::{
     time::{Clock, SystemClock, Timestamp},
 };
 
-/// Remembers keys in this process: bounded, exact, and decided within the call.
+/// A store in the memory of this process. It is bounded and exact, and decides without waiting.
 ///
-/// Clones share their keys. The default holds a million keys.
+/// Clones share their keys. By default, the store holds up to a million keys.
 ///
 /// # Memory
 ///
-/// A table of 21 bytes for each key of the capacity is reserved when the store is built. It holds packed states, of 64 bits each.
-/// These rules pack their states, also as an [`AnyRule`](crate::AnyRule):
+/// When it is built, the store reserves a table of 21 bytes per key of its capacity. The table holds packed states of 64 bits each.
+/// These rules pack their states, also within an [`AnyRule`](crate::AnyRule):
 ///
 /// | rule | packs its states if |
 /// |---|---|
@@ -38,8 +38,8 @@ use crate::{
 /// | `LeakyBucket` | its interval is at least a nanosecond, and it drains within two years |
 /// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
 ///
-/// All other states take memory when their keys are inserted, and later keys reuse that of forgotten ones. Their tables double
-/// when they are full, so the bytes of a key vary within a range:
+/// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired ones. These states live in maps that double
+/// when they are full, so the bytes per key vary within a range:
 ///
 /// | rule | bytes per key, with 21 of the table |
 /// |---|---|
@@ -54,40 +54,40 @@ use crate::{
 /// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 100 to 190 |
 /// | `AnyRule` of two rules, `… & …`; each rule more takes 48 | 195 to 285 |
 ///
-/// The capacity bounds the keys, not the calls that a [`SlidingLog`](crate::algorithm::SlidingLog) remembers of each: 16 to 32 bytes for
-/// each call that passed in the last window, 64 at most while a key calms down. So a log takes up to 32 times its limit for each
-/// key; for high limits of many keys take a sliding window.
+/// The capacity bounds the number of keys, not the number of calls that a [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log
+/// takes 16 to 32 bytes for each call admitted in the last window, and at most 64 while the traffic of its key declines. So a log can take
+/// up to 32 times its limit in bytes, per key. For high limits of many keys, use a sliding window.
 ///
-/// A state that says no more than no state at all gives its place to the next newcomer that belongs there. There is no pause,
-/// no background task, and nothing is lost. A key that several rules have charged is remembered until none of them
-/// sees a debt: a longer rule's debt is not forgotten because a shorter one was asked last. What is given back to such a key
-/// under one rule makes it no sooner forgotten.
+/// An expired state is one that decides like no state at all. Its slot is reused by the next new key that maps to it. There is no pause
+/// and no background task, and no information is lost. A key that several rules have charged expires when none of these rules
+/// sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement that gives units back to such
+/// a key under one rule does not make it expire sooner.
 ///
-/// At the [capacity](LocalBuilder::capacity) a newcomer [inherits debts](AtCapacity::InheritDebts), is [turned
-/// away](AtCapacity::RefuseNewcomers), or [admitted](AtCapacity::AdmitNewcomers), by choice; nobody is ever admitted
-/// above its limit by the first two. [`stats`](Self::stats) tells how often it came to that, and
-/// [the benchmarks](crate::benchmarks) whom a flood slows, and by how much.
+/// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts), is
+/// [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by configuration. The first two never admit
+/// a key above its limit. [`stats`](Self::stats) counts these cases. [The benchmarks](crate::benchmarks) show which clients a flood of keys
+/// slows, and by how much.
 ///
 /// # Rules of several kinds on one key
 ///
-/// A key has a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it, and each takes a place of the
+/// A key has one state per [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it. Each state counts as one key of the
 /// capacity. So an [`AnyRule`](crate::AnyRule) chosen per request may be of any algorithm: a client gets at most the limit of
-/// each, in whatever order the rules come. [`reset`](Self::reset) forgets the states of all kinds.
+/// each rule, in any order of the rules. [`reset`](Self::reset) removes the states of all kinds.
 ///
 /// # Several asks at once
 ///
-/// They are decided where their states lie, under the locks of all their keys: a request costs about what its asks cost one by one. A
-/// state is copied only where several of the asks name one key, for the first may pass and the second be refused.
+/// They are decided under the locks of all their keys. A request with several asks takes about as long as its asks one by one. A
+/// state is copied only if several asks name its key, because the first may be admitted and the second refused.
 ///
 /// # Time
 ///
-/// The time of a store never falls: where its clock steps back, it stands still until the clock has caught up.
+/// The time of a store never decreases. If its clock steps back, the store's time stands still until the clock has caught up.
 ///
 /// # Keys
 ///
-/// What is kept of a key is a fingerprint of 64 bits under a seed that this process drew. Among
-/// a million live keys, the odds that a new one meets any of them, and shares its budget, are 1 in
-/// 1.8·10¹³; the seed keeps a client from choosing whom it meets.
+/// The store keeps a fingerprint of each key: 64 bits of a hash, under a random seed of this process. Among a million live keys, the
+/// probability that a new key collides with any of them, and shares its budget, is 1 in 1.8·10¹³. Because of the seed, a client cannot
+/// choose the key that it collides with.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -107,9 +107,9 @@ pub struct Local<A: Algorithm, C = SystemClock> {
 }
 
 pub(super) struct Inner<S, C> {
-    /// Packed states.
+    /// The packed states.
     pub(super) table: Table,
-    /// All others.
+    /// All other states.
     pub(super) map: Map<S>,
     pub(super) occupancy: Occupancy,
     pub(super) kinds: Kinds,
@@ -118,12 +118,12 @@ pub(super) struct Inner<S, C> {
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
     pub(super) made: Timestamp,
-    /// The latest time that a clock which may step back has told, in nanoseconds.
+    /// The latest time read from a clock that may step back, in nanoseconds.
     pub(super) latest: AtomicU64,
 }
 
 impl<A: Algorithm> Local<A> {
-    /// A store with a million keys at most; at that cap newcomers [inherit debts](AtCapacity::InheritDebts).
+    /// Creates a store of up to a million keys. At this capacity, new keys [inherit debts](AtCapacity::InheritDebts).
     pub fn new() -> Self {
         LocalBuilder::new().build()
     }
@@ -152,18 +152,17 @@ impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
 }
 
 impl<A: Algorithm, C> Local<A, C> {
-    /// The number of keys that are remembered, each counted once for each kind of rule that charged it; some of them may say
-    /// nothing any more.
+    /// Returns the number of keys, including expired ones not yet reclaimed. A key counts once for each kind of rule that charged it.
     pub fn len(&self) -> usize {
         self.inner.occupancy.keys()
     }
 
-    /// Whether no key is remembered.
+    /// Returns `true` if the store contains no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the store did since it was built, all clones together.
+    /// Returns the counts since the store was built, of all clones together.
     pub fn stats(&self) -> Stats {
         let Inner {
             occupancy,
@@ -173,8 +172,7 @@ impl<A: Algorithm, C> Local<A, C> {
         counters.read(occupancy.keys(), occupancy.capacity())
     }
 
-    /// Forgets a key, whatever kinds of rules have charged it: it is like one that was never seen, and inherits what
-    /// newcomers inherit.
+    /// Removes the states of a key, of all kinds. Its next request is that of a new key, and may inherit a debt.
     pub fn reset(&self, policy: &Policy, key: &Key) {
         let inner = &*self.inner;
         for kind in inner.kinds.iter() {
@@ -183,7 +181,7 @@ impl<A: Algorithm, C> Local<A, C> {
         }
     }
 
-    /// Forgets all keys, and all debts.
+    /// Removes all keys and all inherited debts.
     pub fn clear(&self) {
         let inner = &*self.inner;
         inner
@@ -193,13 +191,13 @@ impl<A: Algorithm, C> Local<A, C> {
 }
 
 impl<S, C> Inner<S, C> {
-    /// The place of a key's state of a kind.
+    /// Returns the location of a key's state of a kind.
     #[inline]
     pub(super) fn locate(&self, policy: &Policy, key: &Key, kind: StateKind) -> Location {
         self.map.locate(self.seed.fingerprint(policy, key, kind))
     }
 
-    /// Forgets a key whose shard is locked; tells whether it was there.
+    /// Removes a key whose shard is locked. Returns `true` if it was there.
     pub(super) fn remove(&self, shard: &mut Shard<'_, S>, location: Location) -> bool {
         let removed = match self.table.claim(location.fingerprint) {
             Some(claim) => {
@@ -221,7 +219,7 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
     type Answer = Never<Result<Decisions, Infallible>>;
     type Done = Never<Result<(), Infallible>>;
 
-    /// Several asks are decided under the locks of all their keys: nobody sees them half spent.
+    /// Decides several asks under the locks of all their keys, so no other call sees a part of them spent.
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
         Check::Ready(Ok(match asks {

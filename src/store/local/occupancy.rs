@@ -1,19 +1,20 @@
-//! How many keys there are, and may be.
+//! The number of keys, and its bound.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the keys of table and map together. A key is counted before it is placed
-/// and until after it is gone, so there are never more than `capacity`.
-// Padded: what newcomers write shares no cache line with what every call reads.
+/// Counts the keys of table and map together.
+///
+/// A key is counted before it is inserted and until after it is removed, so there are never more than `capacity`.
+// Padded: the counters that new keys write share no cache line with the fields that every call reads.
 #[repr(align(64))]
 pub(super) struct Occupancy {
     keys: AtomicUsize,
     capacity: usize,
-    /// How often in a row somebody wished for more and found none.
+    /// The number of searches for expired keys in a row that found none.
     failed_searches: AtomicUsize,
 }
 
-// Relaxed throughout: the count is a bound by itself, and orders nothing.
+// Relaxed throughout: the count is a bound by itself, and orders no other access.
 impl Occupancy {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
@@ -35,7 +36,7 @@ impl Occupancy {
         self.keys() >= self.capacity
     }
 
-    /// Counts one key more, if it may come.
+    /// Counts one more key. Returns `false` at the capacity.
     pub(super) fn take(&self) -> bool {
         let more = |keys| (keys < self.capacity).then_some(keys + 1);
         self.keys
@@ -43,14 +44,14 @@ impl Occupancy {
             .is_ok()
     }
 
-    /// So many keys are gone.
+    /// Counts removed keys.
     pub(super) fn give(&self, keys: usize) {
         if keys > 0 {
             self.keys.fetch_sub(keys, Ordering::Relaxed);
         }
     }
 
-    /// How often in a row it was wished for, in vain.
+    /// Returns the number of searches in a row that found no expired key.
     pub(super) fn failed_searches(&self) -> usize {
         self.failed_searches.load(Ordering::Relaxed)
     }

@@ -1,29 +1,28 @@
-//! What a local store did.
+//! Counts of a local store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a [`Local`](super::Local) store did since it was built.
+/// The counts of a [`Local`](super::Local) store since it was built.
 ///
-/// Only what is rare is counted: an admission or a refusal of a known key costs no counter that
-/// all threads share.
+/// Only rare events are counted. The decision about a known key writes no counter that all threads share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys that are remembered, each once for each kind of rule that charged it.
+    /// The number of keys in the store. A key counts once for each kind of rule that charged it.
     pub keys: usize,
-    /// The most keys that may be.
+    /// The maximum number of keys.
     pub capacity: usize,
-    /// Keys that were new.
+    /// New keys that were inserted.
     pub inserted: u64,
-    /// Keys that were forgotten because their state said nothing any more.
+    /// Keys that were reclaimed because their states had expired.
     pub forgotten: u64,
-    /// Keys that were pushed out at the capacity, by newcomers or when they came themselves, whose debts others inherit since.
+    /// Keys that were evicted at the capacity, by a new key or on their own arrival. New keys inherit their debts.
     pub evicted: u64,
-    /// Requests of newcomers that were refused for a debt that they inherited.
+    /// Requests of new keys that were refused because of an inherited debt.
     pub held_back: u64,
-    /// Newcomers that were turned away at the capacity.
+    /// New keys that were refused because the store was full.
     pub turned_away: u64,
-    /// Newcomers that passed uncounted at the capacity.
+    /// New keys that were admitted without being counted because the store was full.
     pub let_through: u64,
 }
 
