@@ -1,5 +1,7 @@
-//! One ask: without a lock if the key is in the table, under the lock of its slot if it is in the map, and under the lock of
-//! its shard if it is new.
+//! Decisions about one ask.
+//!
+//! A key in the table is decided without a lock, a key in the map under the lock of its slot, and a new key under the lock of its
+//! shard.
 
 use super::{
     Inner, Local,
@@ -20,9 +22,8 @@ use crate::{
 };
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
-    /// Spends the cost of one ask if its rule allows it: what [`acquire`](crate::store::Store::acquire)
-    /// does, without a list.
-    // Always, as `Table::step`.
+    /// Spends the cost of one ask if its rule allows it, like [`acquire`](crate::store::Store::acquire) with a single ask.
+    // Always inlined, as `Table::step` is.
     #[inline(always)]
     pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
         ask.charged(self.decide_one(ask))
@@ -34,7 +35,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let fingerprint = inner
             .seed
             .fingerprint(ask.policy(), ask.key(), ask.rule().state_kind());
-        // Chosen here, not at each turn of a loop: of a rule whose kind is known nothing else is left.
+        // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler removes the other branches.
         match ask.rule().meter().map(Meter::kind) {
             Some(Kind::Bucket(meter)) => {
                 if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
@@ -59,7 +60,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         }
     }
 
-    /// How a key stands under a rule. Changes nothing, and needs no occupancy.
+    /// Returns the decision that a key would get under a rule, without spending. A new key is not inserted.
     #[doc(alias("peek", "dry run"))]
     pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
         let inner = &*self.inner;
@@ -71,7 +72,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    /// Decides about a key of the table, without a lock.
+    /// Decides about a key in the table, without a lock. Returns `None` if it is not there.
     #[inline(always)]
     fn decide_known(
         &self,
@@ -84,7 +85,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Decides about a key that the table does not contain, or whose rule does not pack its states.
-    // The rule and the cost instead of the ask: so that need not lie in memory for the others.
+    // Takes the rule and the cost instead of the ask, so that the fast path can keep the ask in registers.
     fn decide_elsewhere<A: Algorithm<State = S>>(
         &self,
         fingerprint: u64,
@@ -93,7 +94,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Decision {
         let location = self.map.locate(fingerprint);
         let step = |slot: &mut MapSlot<S>| self.step_slot(slot, rule, cost);
-        // A packed state is seldom in the map.
+        // Packed states are rarely in the map.
         if rule.meter().is_none()
             && let Some(decision) = self.map.with_known(location, step)
         {
@@ -102,7 +103,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         self.decide_locked(location, rule, cost)
     }
 
-    /// Decides about a key of the map.
+    /// Decides about a key in the map.
     #[inline]
     fn step_slot<A: Algorithm<State = S>>(
         &self,
@@ -110,7 +111,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        // Read under the lock of the slot: no later than what the next one sees.
+        // Read under the lock of the slot, so the next holder sees no earlier time.
         let now = self.store_time();
         slot.step(rule, now.at(), cost).decision()
     }
@@ -126,7 +127,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);
         }
-        // Read under the lock: no later than what the next one sees.
+        // Read under the lock, so the next holder sees no earlier time.
         let now = self.store_time();
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
@@ -144,7 +145,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Decides about a key of the table whose slot is held.
+    /// Decides about a key in the table whose slot this thread holds.
     fn step_claimed<A: Algorithm<State = S>>(
         &self,
         claim: Claim<'_>,

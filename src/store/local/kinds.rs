@@ -1,13 +1,13 @@
-//! The kinds of states that a store has kept.
+//! The kinds of states that a store contains.
 
 use std::{iter::successors, sync::OnceLock};
 
 use crate::algorithm::StateKind;
 
-/// The kinds of states that a store has kept, each once: a list that only grows.
+/// The kinds of states that a store has contained, each once. The list only grows.
 ///
-/// A key's fingerprint depends on the kind, so [`reset`](super::Local::reset) has to know all of them. There are as many as
-/// the rules have algorithms and compositions: few, and mostly one.
+/// A key's fingerprint depends on the kind, so [`reset`](super::Local::reset) needs all of them. There is one per algorithm or
+/// composition in use, so there are few, and usually one.
 #[derive(Default)]
 pub(super) struct Kinds(OnceLock<Box<Noted>>);
 
@@ -17,7 +17,7 @@ struct Noted {
 }
 
 impl Kinds {
-    /// Adds a kind, unless it is there.
+    /// Adds a kind if it is not in the list.
     pub(super) fn note(&self, kind: StateKind) {
         let mut kinds = self;
         loop {

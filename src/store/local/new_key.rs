@@ -1,4 +1,4 @@
-//! Keys that are not known: what they owe, and where they find a place.
+//! Decisions about new keys: the debt that they inherit, and their placement.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
     time::Clock,
 };
 
-/// How often a newcomer tries to push another key out, while other threads do the same.
+/// The number of times that a new key tries to evict another one while other threads compete.
 const EVICTION_ATTEMPTS: usize = 4;
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    /// Decides about a key that is not known, and whose shard is locked.
+    /// Decides about a new key whose shard is locked.
     pub(super) fn decide_new_key<'a, A: Algorithm<State = S>>(
         &'a self,
         shard: &mut Shard<'_, S>,
@@ -34,8 +34,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         (meter, mut scan): (Meter<'_>, SetScan<'a>),
         cost: Cost,
     ) -> Decision {
-        // Read again: it may have been forgotten since, by the time that another thread read. Of an
-        // earlier time, a full bucket would be full twice.
+        // Read again: another thread may have removed the expired key since, at a later time. At an earlier time, the key
+        // could spend a full bucket twice.
         let now = self.store_time();
         if !self.table.has_kind(meter) {
             return self.decide_new_key_unpacked(shard, location, rule, cost);
@@ -45,7 +45,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             // `make_room` skips this shard, since it is locked.
             self.count_expired(shard.expire_some(now.at()));
         }
-        // Where no slot can be had, what it would owe in one.
+        // The state and decision it would have in a slot, if it gets none.
         let mut owes = None;
         for _ in 0..EVICTION_ATTEMPTS {
             let full = self.is_full(&scan, now);
@@ -77,10 +77,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                     if word.and_then(|word| self.evict(&scan, word)).is_none() {
                         owes = Some((packed, decision));
                         if !scan.may_change() {
-                            // All keys that matter are elsewhere.
+                            // No slot of its sets can be evicted, also not by a second attempt.
                             break;
                         }
-                        // Another thread was faster.
+                        // Another thread was faster: scan again.
                         yield_now();
                         scan = self.scan(location, meter, now);
                         continue;
@@ -101,7 +101,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Decides about one whose state is no packed state: it can inherit nothing from those that it would push out.
+    /// Decides about a new key whose state cannot be packed. It cannot evict, because it could not inherit the evicted debt.
     pub(super) fn decide_new_key_unpacked<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -109,7 +109,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        // Again, as above.
+        // Read again, as in `decide_new_key`.
         let now = self.store_time();
         let owed = self.table.owed(location.fingerprint);
         let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
@@ -123,7 +123,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         step.decision()
     }
 
-    /// Holds the slot of a key, or tells what it finds in the table as a newcomer.
+    /// Claims the slot of a key, and scans its sets in case it is new.
     pub(super) fn claim_or_scan(
         &self,
         location: Location,
@@ -134,12 +134,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             .claim_or_scan(location.fingerprint, now, meter.floor(now))
     }
 
-    /// What a newcomer finds in the table.
+    /// Scans the sets of a new key.
     pub(super) fn scan(&self, location: Location, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
         self.table.scan(location.fingerprint, now, meter.floor(now))
     }
 
-    /// Whether there is no occupancy, also after a look for some.
+    /// Returns `true` if there is no room, even after removing expired keys.
     pub(super) fn is_full(&self, scan: &SetScan<'_>, now: StoreTime) -> bool {
         if scan.has_expired() || !self.occupancy.is_full() {
             return false;
@@ -154,16 +154,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         self.occupancy.is_full()
     }
 
-    /// What a newcomer owes: the largest debt that was ever pushed out of its sets, and of a full
-    /// store that of the slot which it would take.
+    /// Returns the debt that a new key inherits: the largest debt that was ever evicted from its sets or, if the store is full,
+    /// the debt in the slot that it would take, whichever is larger.
     pub(super) fn debt(&self, scan: &SetScan<'_>, full: bool) -> Option<PackedState> {
         let taken = scan.smallest_debt();
         let taken = taken.filter(|_| full && self.inherits());
         scan.owed().max(taken)
     }
 
-    /// The state in which a newcomer comes that inherits a debt; `None` where it owes nothing, or starts
-    /// with no more than the debt leaves.
+    /// Returns the state of a new key that inherits `debt`. Returns `None` if there is no debt, or if a new key starts with no more than
+    /// the debt leaves.
     pub(super) fn inherited_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
@@ -173,19 +173,19 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let debt = debt?;
         let state = rule.unpack(debt, PackedKind::DEBT, now);
         if rule.meter().is_some() {
-            // It starts at rest: no debt leaves more.
+            // Rules that pack their states start full, so no debt leaves more.
             return state;
         }
-        // Another one may start with less; or above its burst, where it would lose by any debt, however
-        // old: so only one counts that could not have been forgotten yet.
+        // Other rules may start with less. Or they start above their burst, and any debt, however old, would leave less than
+        // that. So a debt counts only if it cannot have expired yet.
         let owes = self.table.can_matter(debt, now)
             && allowance(rule, state.clone(), now) < allowance(rule, None, now);
         state.filter(|_| owes)
     }
 }
 
-/// What a key has, in an order in which more is greater: how much it can spend at once, and then how
-/// soon again. That tells also what lies above a full bucket, or below an empty one.
+/// Returns a value that orders states by what they allow: first the units that can be spent at once, then how soon the next unit
+/// follows. The second part distinguishes states above a full bucket and below an empty one.
 fn allowance<A: Algorithm>(
     rule: &A,
     mut state: Option<A::State>,

@@ -1,5 +1,4 @@
-//! Where states go: into the table if they are packed states, into the map otherwise, and what
-//! happens when there is no occupancy.
+//! Placement of states: in the table if they are packed, otherwise in the map. At the capacity, [`AtCapacity`] decides.
 
 use super::{
     AtCapacity, Inner,
@@ -17,23 +16,24 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// There is no room for a newcomer.
+/// Error: there is no room for a new key.
 pub(super) struct Full;
 
-/// Where a newcomer is remembered.
+/// The placement of a new key.
 pub(super) enum Placement<'a> {
-    /// In a slot of the table, which is held.
+    /// In a slot of the table, which this thread holds.
     Table(Claim<'a>),
+    /// In the map.
     Map,
-    /// By this debt alone, once that is [noted](Inner::owe).
+    /// In no slot. Only its debt is recorded, by [`Inner::owe`].
     DebtOnly(PackedState),
 }
 
-/// Sets of the table, and shards of the map, that a newcomer looks at who finds no occupancy.
+/// The number of sets of the table, and of shards of the map, searched for expired keys when the store is full.
 const SEARCHES: usize = 4;
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    /// The time of the store, which never falls.
+    /// Returns the time of the store, which never decreases.
     #[inline]
     pub(super) fn store_time(&self) -> StoreTime {
         let mut at = self.clock.now();
@@ -45,12 +45,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
     fn clamp_to_latest(&self, at: Timestamp) -> Timestamp {
         use std::sync::atomic::Ordering::Relaxed;
-        // Relaxed: all that counts is that this one number never falls.
+        // Relaxed: only this number must never decrease, and it orders no other access.
         let latest = self.latest.fetch_max(at.as_nanos(), Relaxed);
         Timestamp::from_nanos(latest).max(at)
     }
 
-    /// Looks at what is remembered of a key whose shard is locked, or at what it inherits.
+    /// Returns the decision that a key whose shard is locked would get, by its state or by the debt that it would inherit.
     pub(super) fn look_at<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -65,12 +65,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(word) = self.table.look(location.fingerprint) {
             return look(self.unpack(rule, word, now));
         }
-        // After the key was seen to be in no slot: what it owes was noted before.
+        // Read after the key was found in no slot: an eviction records the debt before it changes the slot.
         let owed = self.table.owed(location.fingerprint);
         look(self.inherited_state(rule, owed, now))
     }
 
-    /// What a word of the table is to a rule.
+    /// Unpacks the state in a word of the table for a rule.
     pub(super) fn unpack<A: Algorithm<State = S>>(
         &self,
         rule: &A,
@@ -80,7 +80,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule.unpack(word.packed(), self.table.packed_kind(word), now)
     }
 
-    /// Remembers a newcomer, and forgets what can be forgotten of a few of its neighbours.
+    /// Inserts a new key, and removes expired keys among a few others of its shard.
     pub(super) fn insert<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -91,7 +91,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Result<(), Full> {
         self.count_expired(shard.expire_some(now.at()));
         match self.place_new_key(shard, location, rule, working, now)? {
-            // A slot is let go at once: nothing else is waited for.
+            // Dropping the claim releases the slot at once.
             Placement::Table(_) | Placement::Map => {}
             Placement::DebtOnly(debt) => self.owe(location, debt),
         }
@@ -99,8 +99,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Ok(())
     }
 
-    /// Finds a newcomer a place; it is not counted as inserted yet, and its slot in the table, if it
-    /// has one there, is held.
+    /// Places a new key, without counting it as inserted. A slot in the table stays held.
     pub(super) fn place_new_key<'a, A: Algorithm<State = S>>(
         &'a self,
         shard: &mut Shard<'_, S>,
@@ -144,8 +143,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             .ok_or(Full)
     }
 
-    /// Remembers a new state of a key that the table has, there or in the map; or forgets the key, if nothing is left to
-    /// remember.
+    /// Replaces the state of a key in the table. The new state is stored in the table or in the map. If it has expired, the key is
+    /// removed.
     pub(super) fn replace<A: Algorithm<State = S>>(
         &self,
         claim: Claim<'_>,
@@ -164,7 +163,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             Some(word) if word.packed() >= claim.word().packed() => return claim.advance(word),
             _ => claim.vacate(),
         }
-        // A slot's packed state only grows: what has shrunk finds another one.
+        // The packed state of a slot only grows, so a state that has shrunk needs another slot.
         let place_again = |word| {
             let scan = self.scan_for(location, word, now);
             self.table.place(&scan, word, || true)
@@ -176,53 +175,53 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// What a key finds in the table whose word is known already.
+    /// Scans the sets of a key whose new word is `word`.
     fn scan_for(&self, location: Location, word: Word, now: StoreTime) -> SetScan<'_> {
         let below = word.packed().shifted(-1);
         self.table.scan(location.fingerprint, now, below)
     }
 
-    /// Whether newcomers inherit debts where there is no occupancy.
+    /// Returns `true` if new keys inherit debts when the store is full.
     pub(super) fn inherits(&self) -> bool {
-        // A store that remembers nobody remembers no debts.
+        // A store without slots keeps no debts either.
         self.at_capacity == AtCapacity::InheritDebts && self.occupancy.capacity() > 0
     }
 
-    /// Gives a newcomer that inherited the slot of the smallest debt; it is not counted as inserted
-    /// yet, and the slot is held. `None` where there is none.
+    /// Evicts the key with the smallest debt and claims its slot for a new key that has inherited. The caller counts the insertion.
+    /// Returns `None` if there is no such slot.
     pub(super) fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let claim = self.table.evict(scan, word)?;
         Counters::add(&self.counters.evicted, 1);
         Some(claim)
     }
 
-    /// Pushes a newcomer out at once that can have no place: all who come to its sets inherit what it owes, and so does
-    /// it when it comes again.
+    /// Evicts a new key at once because it can have no slot. All new keys of its sets inherit its debt, and so does the key itself
+    /// when it returns.
     pub(super) fn owe(&self, location: Location, debt: PackedState) {
         self.table.owe(location.fingerprint, debt);
         Counters::add(&self.counters.evicted, 1);
     }
 
-    /// Newcomers have come to stay.
+    /// Counts inserted keys.
     pub(super) fn count_inserted(&self, keys: usize) {
         Counters::add(&self.counters.inserted, keys as u64);
     }
 
-    /// Keys of which nothing is left to know have made occupancy.
+    /// Counts expired keys that were removed.
     pub(super) fn count_expired(&self, keys: usize) {
         self.occupancy.give(keys);
         Counters::add(&self.counters.forgotten, keys as u64);
     }
 
-    /// Looks for room elsewhere than where a newcomer belongs. The work is bounded.
+    /// Removes expired keys from a few sets and shards, wherever the new key belongs. The work is bounded.
     pub(super) fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
             self.count_expired(self.table.sweep(now) + self.map.make_room(now.at()));
         }
     }
 
-    /// The same for newcomers that find a place without it: as long as that is of use, and each eighth
-    /// time otherwise.
+    /// Removes expired keys for a new key that could also evict another one. Searches on every call while searches succeed, and on
+    /// every eighth call otherwise.
     pub(super) fn make_some_room(&self, now: StoreTime) {
         let failed = self.occupancy.failed_searches();
         if failed.is_multiple_of(8) {
@@ -235,7 +234,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// The answer to a newcomer that finds the store full.
+    /// Returns the decision about a new key when the store is full, and counts it.
     pub(super) fn answer_full(&self, now: StoreTime) -> Decision {
         let admitted = self.at_capacity == AtCapacity::AdmitNewcomers;
         let counter = if admitted {

@@ -11,7 +11,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
-            // In place: a log may be long.
+            // Without a copy: a log may be long.
             slot.settle(settlement, self.store_time().at());
             return;
         }
@@ -23,10 +23,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             }
             return;
         }
-        // Read again: it may have been forgotten since, by the time that another thread read.
+        // Read again: another thread may have removed the key since, at a later time than `now`.
         let now = self.store_time();
-        // What is given back does not lessen what newcomers owe: who was reset, say, would have more
-        // by it than who never came.
+        // Units given back do not reduce an inherited debt. Otherwise a key that was reset would get more than a key that
+        // was never charged.
         let owed = self.table.owed(location.fingerprint);
         let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
         let mut working = WorkingState::new(self.inherited_state(rule, owed, now));

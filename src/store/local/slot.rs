@@ -1,4 +1,4 @@
-//! A state, and until when it must be remembered.
+//! A state, and the time at which it expires.
 
 use crate::{
     algorithm::{Algorithm, Step},
@@ -7,10 +7,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// What is kept of a key outside of the table.
+/// The state of a key in the map.
 ///
-/// Rules travel with the calls, so several rules may charge one key, and a bucket that is full to a short rule
-/// is not full to a longer one. A slot is remembered until no rule that charged it sees a debt in it.
+/// Rules travel with the calls, so several rules may charge one key. A bucket that is full under a short rule may not be full
+/// under a longer one. So a slot expires when no rule that charged it sees a debt in it.
 #[derive(Clone)]
 pub(super) struct MapSlot<S> {
     pub(super) state: Option<S>,
@@ -18,12 +18,12 @@ pub(super) struct MapSlot<S> {
 }
 
 impl<S> MapSlot<S> {
-    /// A state that must be remembered until an instant, whatever the rules say that write it from now on.
+    /// Creates a slot that does not expire before `until`, whichever rules write it from now on.
     pub(super) fn until(state: Option<S>, until: Timestamp) -> Self {
         Self { state, until }
     }
 
-    /// The state of a key that one rule alone has charged.
+    /// Creates the slot of a key that only `rule` has charged.
     pub(super) fn of<A: Algorithm<State = S>>(state: S, rule: &A) -> Self {
         Self {
             until: rule.forgettable_at(&state),
@@ -31,9 +31,9 @@ impl<S> MapSlot<S> {
         }
     }
 
-    /// Whether it says nothing any more, to any rule that charged it.
+    /// Returns `true` if the state no longer matters to any rule that charged it.
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
-        // The last instant stands for never.
+        // The last instant means never.
         self.until <= now && self.until < Timestamp::MAX
     }
 
@@ -51,7 +51,7 @@ impl<S> MapSlot<S> {
         step
     }
 
-    /// Corrects a charge; tells whether the state said anything to the rule, before or after.
+    /// Corrects a charge. Returns `true` if the state mattered to the rule, before or after.
     pub(super) fn settle<A: Algorithm<State = S>>(
         &mut self,
         settlement: &Settlement<'_, A>,
@@ -64,7 +64,7 @@ impl<S> MapSlot<S> {
             ..
         } = settlement;
         let before = self.matters_until(*rule);
-        // A state that says nothing to this rule has nothing to give back to it. It may say something to another one.
+        // A state that no longer matters to this rule has no units to give back under it. It may still matter to another rule.
         if before <= now && *actual <= charge.cost {
             return false;
         }
@@ -77,20 +77,20 @@ impl<S> MapSlot<S> {
         true
     }
 
-    /// Until when the state matters to a rule.
+    /// Returns the time until which the state matters to a rule.
     fn matters_until<A: Algorithm<State = S>>(&self, rule: &A) -> Timestamp {
         let state = self.state.as_ref();
         state.map_or(Timestamp::default(), |state| rule.forgettable_at(state))
     }
 
-    /// Moves the date: a rule to which the state mattered until `before` has written it, and now it matters to
-    /// that rule until `after`.
+    /// Updates the expiry after a rule wrote the state. The state mattered to that rule until `before`, and now matters to it
+    /// until `after`.
     fn extend_until(&mut self, before: Timestamp, after: Timestamp, now: Timestamp) {
         self.until = if self.state.is_none() || self.until <= before.max(now) {
-            // No rule sees it for longer than this one.
+            // It matters to no other rule for longer.
             after
         } else {
-            // What was charged postpones by as much what longer rules see. What was given back does not move the date.
+            // A charge postpones the expiry under longer rules by the same span. A refund does not change it.
             let postponed = after.saturating_since(before);
             after.max(self.until.saturating_add(postponed))
         };
@@ -130,7 +130,7 @@ mod tests {
             step(&mut slot, &short, second, 1);
             assert_eq!(slot.until, at(100 + second));
         }
-        // Under one rule alone the date is that rule's own.
+        // Once the other rule no longer matters, the expiry is that of this rule alone.
         step(&mut slot, &long, 200, 10);
         assert_eq!(slot.until, at(210));
     }

@@ -1,4 +1,4 @@
-//! A state on its way to a place: what it is, until when it matters, and which packed states can say it.
+//! A state taken out of the table, or of a new key, while it is decided about.
 
 use super::{Inner, slot::MapSlot, table::Word};
 use crate::{
@@ -11,21 +11,21 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// The state of a key that has a slot in the table, or none yet.
+/// A copy of the state of a key that has a slot in the table or is new, to be stepped and then stored.
 #[derive(Clone)]
 pub(super) struct WorkingState<S> {
     pub(super) slot: MapSlot<S>,
-    /// That of the longest rule that wrote it; `None` where one of them has no packed states.
+    /// The packed kind of the longest rule that wrote the state. `None` if one of these rules does not pack its states.
     packed_kind: Option<PackedKind>,
 }
 
 impl<S> WorkingState<S> {
-    /// That of a newcomer: none, or what it owes.
+    /// Creates that of a new key, from the state it inherits, if any.
     pub(super) fn new(state: Option<S>) -> Self {
         Self::of(MapSlot::until(state, Timestamp::default()))
     }
 
-    /// One that nobody has written yet.
+    /// Wraps a slot that no rule has written yet.
     pub(super) fn of(slot: MapSlot<S>) -> Self {
         Self {
             slot,
@@ -46,7 +46,7 @@ impl<S> WorkingState<S> {
         step
     }
 
-    /// As [`Slot::settle`].
+    /// Corrects a charge, as [`MapSlot::settle`] does.
     pub(super) fn settle<A: Algorithm<State = S>>(
         &mut self,
         settlement: &Settlement<'_, A>,
@@ -67,7 +67,7 @@ impl<S> WorkingState<S> {
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    /// What a word of the table is to a rule.
+    /// Unpacks a word of the table for a rule.
     pub(super) fn working_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
@@ -86,7 +86,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// A state as a word of the table, where it is one.
+    /// Packs a state into a word of the table. Returns `None` if it cannot be packed.
     pub(super) fn word<A: Algorithm<State = S>>(
         &self,
         rule: &A,
