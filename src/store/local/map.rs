@@ -35,17 +35,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// Where a fingerprint belongs.
+/// A fingerprint, and the shard that it belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct Location {
     pub(super) fingerprint: u64,
     pub(super) shard: usize,
 }
 
+/// States by fingerprint, in shards.
 pub(super) struct Map<S> {
     map: DashMap<u64, MapSlot<S>, BuildHasherDefault<Identity>>,
     locks: Box<[Lock]>,
-    /// Whether it was ever in use.
+    /// `true` once a state was inserted.
     is_used: AtomicBool,
     /// The shard at which the next search for room begins.
     next: AtomicUsize,
@@ -58,13 +59,13 @@ pub(super) struct Map<S> {
 struct Lock {
     /// The fingerprints of the shard, in the order in which their slots are checked for expiry.
     queue: Mutex<VecDeque<u64>>,
-    /// Whether the slots are reserved for the thread that holds the lock.
+    /// `true` while the slots are reserved for the thread that holds the lock.
     is_reserved: AtomicBool,
 }
 
-/// Old slots that an insertion checks. Two per new one, so that forgetting outruns inserting.
+/// The number of old slots that an insertion checks for expiry. It is two, so that removal outpaces insertion.
 const CHECKED_PER_INSERTION: usize = 2;
-/// Slots that a newcomer checks in another shard when the store is full.
+/// The number of slots that a new key checks in another shard when the store is full.
 const CHECKED_IN_SEARCH: usize = 4;
 
 impl<S> Map<S> {
@@ -97,7 +98,7 @@ impl<S> Map<S> {
         (!is_reserved.load(Ordering::Relaxed)).then(|| access(&mut slot))
     }
 
-    /// Locks the shard of a place.
+    /// Locks the shard of a location.
     #[inline]
     pub(super) fn lock(&self, location: Location) -> Shard<'_, S> {
         self.lock_shard(location.shard)
@@ -143,10 +144,10 @@ impl<S> Map<S> {
 
     /// Removes expired slots from the next shard, unless another thread has locked it. Returns how many it removed.
     ///
-    /// The work is bounded: an attacker who fills the store makes each newcomer check four slots, not all of them. The
+    /// The work is bounded: an attacker who fills the store makes each new key check four slots, not all of them. The
     /// caller may hold the lock of another shard: this waits for none.
     pub(super) fn make_room(&self, now: Timestamp) -> usize {
-        // Relaxed: a key that is missed now is found by the next newcomer.
+        // Relaxed: a key that is missed now is found by the next new key.
         if !self.is_used.load(Ordering::Relaxed) {
             return 0;
         }
@@ -199,7 +200,7 @@ impl<S> Shard<'_, S> {
         }
     }
 
-    /// Removes a slot; returns `true` if it was there.
+    /// Removes a slot. Returns `true` if it was there.
     pub(super) fn remove(&mut self, location: Location) -> bool {
         let removed = self.remove_if(location.fingerprint, |_| true);
         if removed {
@@ -208,7 +209,7 @@ impl<S> Shard<'_, S> {
         removed
     }
 
-    /// Removes what is expired of the few slots whose last check is longest ago; returns how many.
+    /// Checks the few slots whose last check is longest ago, and removes the expired ones. Returns how many it removed.
     pub(super) fn expire_some(&mut self, now: Timestamp) -> usize {
         self.expire(CHECKED_PER_INSERTION, now)
     }
@@ -243,7 +244,7 @@ impl<S> Shard<'_, S> {
     }
 }
 
-/// Passes a fingerprint on: it is a hash already.
+/// A hasher that returns its input, because a fingerprint is a hash already.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Identity(u64);
 

@@ -173,7 +173,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let debt = debt?;
         let state = rule.unpack(debt, PackedKind::DEBT, now);
         if rule.meter().is_some() {
-            // Rules that pack their states start full, so no debt leaves more.
+            // Rules that pack their states start without a debt, so no debt leaves more.
             return state;
         }
         // Other rules may start with less. Or they start above their burst, and any debt, however old, would leave less than

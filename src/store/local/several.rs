@@ -1,7 +1,7 @@
-//! Several asks at once, all or nothing.
+//! Decisions about several asks at once, all or nothing.
 //!
-//! States in the map, which may be long logs, are looked at and stepped where they lie. A copy is made only of one
-//! that several of the asks are about: the first of them may pass and the second be refused.
+//! States in the map may be long logs, so they are read and stepped in place. A state is copied only if several asks name its
+//! key: the first may be admitted and the second refused.
 
 use smallvec::SmallVec;
 
@@ -24,29 +24,30 @@ use crate::{
 
 type Few<T> = SmallVec<[T; 4]>;
 
-/// A key that is asked for.
+/// A key that one or more asks name.
 struct AskedKey<'a, S> {
     location: Location,
-    /// Its slot in the table, held so that nobody sees it half spent.
+    /// Its slot in the table, held so that no other call sees a part of the asks spent.
     claim: Option<Claim<'a>>,
-    /// Its state, unless that is looked at and stepped in the map.
+    /// Its state, unless it is read and stepped in the map.
     working: Option<WorkingState<S>>,
-    /// The ask that named it first.
+    /// The index of the first ask that names it.
     asked_by: usize,
-    /// How many asks name it.
+    /// The number of asks that name it.
     asks: usize,
-    /// The ask whose rule wrote last.
+    /// The index of the ask whose rule wrote the state last.
     written_by: Option<usize>,
-    /// Whether it was nowhere.
+    /// `true` if it was in neither the table nor the map.
     is_new: bool,
-    /// Where it is then; a slot is held until all have occupancy, so that nobody spends of what may be taken back.
+    /// The placement of a new key. Its slot is held until all new keys have room, so that no other call spends from a slot that may be
+    /// removed again.
     placement: Option<Placement<'a>>,
-    /// Whether it found no occupancy, and passes uncounted.
+    /// `true` if there was no room for it and it is admitted without being counted.
     is_let_through: bool,
 }
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
-    /// Decides all asks, each by its rule as its key meets it.
+    /// Decides all asks, each by the rule for its key.
     pub(super) fn decide_all(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let own: Few<Option<A>> = asks.iter().map(Ask::rule_for_key).collect();
         if own.iter().all(Option::is_none) {
@@ -59,7 +60,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         self.decide_at_once(&asks.collect::<Few<_>>())
     }
 
-    /// Decides all asks while the shards of all their keys are reserved, and their slots in the table held.
+    /// Decides all asks while it reserves the shards of all their keys and holds their slots in the table.
     fn decide_at_once(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
         let locations: Few<Location> = asks
@@ -69,11 +70,11 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let mut shards = Shards::reserve(inner, &locations);
         let earlier = inner.store_time();
         for location in &locations {
-            // Before anything is recalled: later, what was recalled could be forgotten.
+            // Before any state is loaded, because a loaded state must not be removed.
             inner.count_expired(shards.of(*location).expire_some(earlier.at()));
         }
         let mut keys: Few<AskedKey<'_, A::State>> = Few::new();
-        // Asks may be about one key.
+        // The key of each ask. Several asks may name one key.
         let mut index: Few<usize> = Few::new();
         for (n, location) in locations.iter().enumerate() {
             let same = |key: &AskedKey<'_, _>| key.location.fingerprint == location.fingerprint;
@@ -84,8 +85,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             keys[key].asks += 1;
             index.push(key);
         }
-        // One instant for all asks. Read when all are held or known to be new: by an earlier one,
-        // who was forgotten meanwhile would be full twice.
+        // One time for all asks, read when each key is held or found to be new. At an earlier time, a key that was removed
+        // meanwhile could spend a full bucket twice.
         let now = inner.store_time();
         for key in &mut keys {
             inner.recall(key, asks[key.asked_by].rule(), now);
@@ -106,10 +107,11 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 key.copy_if_shared(&mut shards);
             }
             let is_later = if all {
-                // What is spent in the map cannot be taken back: when all have occupancy.
+                // Units spent in the map cannot be restored, so those states are stepped when all new keys have room.
                 key.working.is_none()
             } else {
-                // Who passes spends nothing, nor may it by what the first sight of another one's rule has written.
+                // Another ask is refused, so an ask that would be admitted must not spend. It is checked again if the rule of an earlier
+                // ask wrote the state of its key.
                 let passes = |look: Decision| look.would_admit(ask.cost());
                 passes(looks[n])
                     || key.written_by.is_some() && passes(key.look(&mut shards, ask, now))
@@ -119,7 +121,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             }
             decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
             if all && !decisions[n].is_admitted() {
-                // One key was asked for twice.
+                // Several asks name this key, and an earlier one has spent too much for this one.
                 return only(n, decisions[n], looks);
             }
         }
@@ -131,7 +133,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             if all && key.working.is_none() && !key.is_new {
                 decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
             }
-            // If another one refuses, so does the newcomer whose first sight could not be kept.
+            // If another ask is refused, this one keeps its decision, and nothing is admitted without being counted.
             if all && key.is_let_through {
                 decisions[n] = inner.answer_full(now);
             }
@@ -141,14 +143,14 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     }
 }
 
-/// Nothing was spent, on account of ask `n`.
+/// Returns the decisions when ask `n` alone is the reason that nothing was spent.
 fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
     looks[n] = decision;
     looks.into_iter().collect()
 }
 
 impl<S: Clone> AskedKey<'_, S> {
-    /// The decision of an ask's rule on the state as it is.
+    /// Returns the decision of an ask's rule about the current state, without spending.
     fn look<A: Algorithm<State = S>>(
         &self,
         shards: &mut Shards<'_, S>,
@@ -165,7 +167,7 @@ impl<S: Clone> AskedKey<'_, S> {
         }
     }
 
-    /// Copies the state out of the map if several asks are about it.
+    /// Copies the state out of the map if several asks name the key.
     fn copy_if_shared(&mut self, shards: &mut Shards<'_, S>) {
         if self.asks > 1 && self.working.is_none() {
             let slot = shards.of(self.location).get_mut(self.location);
@@ -200,7 +202,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// What is known of a key, or what it owes as a newcomer, unless it lies in the map.
+    /// Loads the state of a key from its slot in the table or, if the key is new, from the debt that it inherits. A state in the map stays
+    /// there.
     fn recall<A: Algorithm<State = S>>(&self, key: &mut AskedKey<'_, S>, rule: &A, now: StoreTime) {
         if let Some(claim) = &key.claim {
             key.working = Some(self.working_state(rule, claim.word(), now));
@@ -226,7 +229,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Steps on a part's state, wherever it lies.
+    /// Steps the state of a key, in place if it is in the map.
     fn step_key<A: Algorithm<State = S>>(
         &self,
         shards: &mut Shards<'_, S>,
@@ -240,7 +243,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             Some(working) => working.step(rule, now.at(), cost),
             None => match shards.of(key.location).get_mut(key.location) {
                 Some(mut slot) => slot.step(rule, now.at(), cost),
-                // No key leaves a shard that is locked.
+                // Unreachable in practice: no key is removed from a shard that is locked.
                 None => rule.step(&mut None, now.at(), cost),
             },
         };
@@ -250,11 +253,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         step.decision()
     }
 
-    /// Remembers the newcomers among what was written.
+    /// Inserts the new keys whose states were written.
     ///
     /// # Errors
     ///
-    /// The ask whose rule leaves a state for which there is no occupancy; then no newcomer is remembered.
+    /// Returns the index of the ask whose state has no room. Then no new key is inserted.
     fn keep_new_keys<'a, A: Algorithm<State = S>>(
         &'a self,
         shards: &mut Shards<'_, S>,
@@ -284,7 +287,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         let mut inserted = 0;
         for key in keys {
-            // A slot is let go.
+            // Dropping the placement releases its slot.
             let Some(placement) = key.placement.take() else {
                 continue;
             };
@@ -297,7 +300,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Ok(())
     }
 
-    /// Forgets newcomers that were given a place.
+    /// Removes new keys that were already placed.
     fn undo_insertions(&self, shards: &mut Shards<'_, S>, keys: &mut [AskedKey<'_, S>]) {
         for key in keys {
             let removed = match key.placement.take() {
@@ -312,7 +315,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Remembers what was written of known keys.
+    /// Stores the states that were written of keys that are not new.
     fn keep_known<A: Algorithm<State = S>>(
         &self,
         shards: &mut Shards<'_, S>,
@@ -335,7 +338,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 }
 
-/// The shards of several places, reserved in ascending order.
+/// The shards of several locations, reserved in ascending order.
 struct Shards<'a, S> {
     numbers: Few<usize>,
     locked: Few<Shard<'a, S>>,

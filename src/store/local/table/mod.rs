@@ -1,17 +1,17 @@
-//! The table of states of one word: fixed in size, and without a lock for keys that are known.
+//! The table of packed states. Its size is fixed, and keys that it contains are decided without a lock.
 //!
-//! A key has two sets of eight slots; its state is a [`PackedState`] in one of the sixteen. What is known is
-//! found and advanced by [`Table::step`] without a lock. All else (placing newcomers, pushing
-//! others out, settling, forgetting on demand) is done by threads that have locked the key's shard
-//! of the [map](super::map), so that a key comes and goes by one thread at a time.
+//! A key has two sets of eight slots. Its state is a [`PackedState`](crate::algorithm::packed::PackedState) in one of these sixteen slots.
+//! [`Table::step`] finds and advances it without a lock. A thread that inserts, evicts, settles or resets a key has locked the shard of the
+//! key in the [map](super::map), so only one thread at a time inserts or removes a key.
 //!
 //! | file | |
 //! |---|---|
-//! | `word` | what a slot's 64 bits say |
-//! | `slot` | how threads share a slot |
-//! | `sets` | memory, and where a key belongs |
-//! | `kinds` | what packed states say, and for how long they matter |
-//! | `place` | who gets which slot |
+//! | `word` | the 64 bits of a slot |
+//! | `slot` | shared access to a slot |
+//! | `sets` | the memory, and the two sets of a key |
+//! | `packed_kinds` | the kinds of packed states, and how long each matters |
+//! | `table` | decisions about keys in the table |
+//! | `place` | insertion and eviction |
 
 mod packed_kinds;
 mod place;

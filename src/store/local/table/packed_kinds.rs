@@ -1,4 +1,4 @@
-//! What the packed states of a table say, and for how long they matter.
+//! The kinds of packed states in a table, and how long each matters.
 
 use super::word::KINDS;
 use crate::{
@@ -8,13 +8,13 @@ use crate::{
 
 /// The kinds of a table's packed states.
 ///
-/// Rules travel with the calls, so a slot must say itself what its packed state is and when it can be forgotten; three
-/// bits of its word number one of these. Each other kind takes one of its own. Those of buckets beyond the last share
-/// it, and are remembered as long as the longest of them; others beyond find none, and live in the
-/// [map](super::super::map).
+/// Rules travel with the calls, so a slot itself must contain the kind of its packed state, which determines its expiry. Three bits of its word
+/// are the number of one of these kinds. Each different kind takes a number of its own while there are any. After that, kinds of
+/// buckets share the last number, and are kept as long as the longest of them. Other kinds get no number, and their states are in
+/// the [map](super::super::map).
 ///
-/// Invariant: the kinds that are taken are the first ones but for the last, and one that is taken stays, or, the
-/// last one, becomes a longer one.
+/// Invariant: numbers are taken in ascending order, except for the last one. The kind of a number never changes, except that
+/// the kind of the last number may become a longer one.
 pub(crate) struct PackedKinds([AtomicU64; KINDS]);
 
 impl PackedKinds {
@@ -22,36 +22,36 @@ impl PackedKinds {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Whether no word was ever made.
+    /// Returns `true` if no word was ever created.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
-        // Relaxed: who has locked the shard of a key sees what was done under that lock before.
+        // Relaxed: a thread that has locked the shard of a key sees all that was done under that lock before.
         self.0[0].load(Ordering::Relaxed) == 0
     }
 
-    /// The kind of a number.
+    /// Returns the kind of a number.
     #[inline]
     pub(crate) fn get(&self, number: u8) -> PackedKind {
-        // Relaxed: a word is stored by a Release, a claim's or that of a charge without a lock, after
-        // its kind was seen to be as long as its rule; whatever is judged by its kind was read by
-        // an Acquire; and a kind that is taken becomes none that says else, or less long.
+        // Relaxed: a word is stored with Release, by a claim or by a charge without a lock, after its kind was seen to be at
+        // least as long as the kind of its rule. A word is loaded with Acquire before its kind is read. And a kind never
+        // becomes a different or shorter one.
         PackedKind::of_number(self.0[usize::from(number) % KINDS].load(Ordering::Relaxed))
     }
 
-    /// How long the packed states of all kinds matter at most.
+    /// Returns the longest time for which a packed state of any kind matters.
     pub(crate) fn longest(&self) -> u64 {
-        // Relaxed: as in `get`, whoever knows of a word that was pushed out sees its kind.
+        // Relaxed: as in `get`, a thread that has seen an evicted word sees its kind.
         let lasts = |packed_kind: &AtomicU64| {
             PackedKind::of_number(packed_kind.load(Ordering::Relaxed)).lasts()
         };
         self.0.iter().map(lasts).max().unwrap_or(0)
     }
 
-    /// The number of a kind; `None` if there is none left for it.
+    /// Returns the number of a kind, or `None` if no number is left for it.
     pub(crate) fn number(&self, packed_kind: PackedKind) -> Option<u8> {
         let (last, own) = self.0.split_last()?;
         for (number, taken) in own.iter().enumerate() {
-            // Relaxed: each kind stands for itself; what it has to be ordered with, see `get`.
+            // Relaxed: kinds are independent of each other. For their order with words, see `get`.
             let mut found = taken.load(Ordering::Relaxed);
             if found == 0 {
                 let wanted = packed_kind.number();
@@ -63,7 +63,7 @@ impl PackedKinds {
                 return Some(number as u8);
             }
         }
-        // The longest of buckets is the greatest number.
+        // Among kinds of buckets, a longer one has a greater value.
         packed_kind.is_bucket().then(|| {
             last.fetch_max(packed_kind.number(), Ordering::Relaxed);
             (KINDS - 1) as u8

@@ -1,5 +1,4 @@
-//! Who gets which slot: free ones, those of keys that say nothing any more, and at the cap the one
-//! with the smallest debt.
+//! Insertion and eviction. A new key takes an expired slot, a free one, or at the capacity the one with the smallest debt.
 
 use super::{
     Table,
@@ -12,31 +11,31 @@ use crate::{
     sync::Ordering,
 };
 
-/// Where a key has found a place.
+/// The kind of slot that a key was placed in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::store::local) enum Placed {
-    /// In a slot that was free: one key more than before.
+    /// A free slot: the table contains one more key.
     Free,
-    /// In the slot of a key that was forgotten without loss.
+    /// The slot of an expired key.
     Expired,
 }
 
-/// Slots of the first set from which on a newcomer is not placed in the second one: keys that are
-/// found in the first set are found with one cache miss less.
+/// The number of usable slots in the first set from which on it is preferred, even if the second set has more. A key in the
+/// first set is found with one cache miss less.
 const PREFERRED_FROM: usize = 3;
 
-/// What a newcomer finds in its two sets.
+/// The slots that a new key can take in its two sets, and the debt that it inherits.
 pub(in crate::store::local) struct SetScan<'a> {
     key: u64,
-    /// Whether the key seems to be there already.
+    /// `true` if the key seems to be there already.
     is_known: bool,
-    /// Whether another thread holds a slot, which may soon be had.
+    /// `true` if another thread holds a slot, which it will soon release.
     is_held: bool,
-    /// The largest debt that was ever pushed out of the sets, or 0.
+    /// The largest debt that was ever evicted from the sets, or 0.
     owed: u64,
     free: Option<Found<'a>>,
     expired: Option<Found<'a>>,
-    /// A slot that was forgotten too, whose packed state is not below that of a newcomer who owes nothing.
+    /// An expired slot that the new key cannot take, because its packed state is not below that of a new key without debt.
     too_high: Option<Found<'a>>,
     smallest: Option<Found<'a>>,
 }
@@ -48,7 +47,7 @@ struct Found<'a> {
     seen: Seen,
 }
 
-/// Slots of one set that a newcomer could have.
+/// The slots of one set that a new key can take.
 #[derive(Default)]
 struct Candidates<'a> {
     count: usize,
@@ -57,30 +56,30 @@ struct Candidates<'a> {
 }
 
 impl SetScan<'_> {
-    /// Whether there is a slot that was forgotten.
+    /// Returns `true` if there is an expired slot that the key can take.
     pub(in crate::store::local) fn has_expired(&self) -> bool {
         self.expired.is_some()
     }
 
-    /// Whether there may be a debt to push out at the next try, where there was none at this one.
+    /// Returns `true` if a later scan may find a slot to evict.
     pub(in crate::store::local) fn may_change(&self) -> bool {
         self.is_held || self.smallest.is_some()
     }
 
-    /// The smallest debt: what a newcomer inherits who pushes it out.
+    /// Returns the smallest debt, which a new key inherits if it evicts that entry.
     pub(in crate::store::local) fn smallest_debt(&self) -> Option<PackedState> {
         self.smallest.map(|found| found.seen.word.packed())
     }
 
-    /// The largest debt that was ever pushed out of the sets.
+    /// Returns the largest debt that was ever evicted from the sets.
     pub(in crate::store::local) fn owed(&self) -> Option<PackedState> {
         (self.owed > 0).then(|| PackedState::new(self.owed))
     }
 }
 
 impl Table {
-    /// Holds the slot of a key whose shard is locked, if it has one, and surveys its sets: for a key that has none
-    /// after it was seen to have none, so that the scan tells what it owes.
+    /// Claims the slot of a key whose shard is locked, and scans its sets. If the key has no slot, the scan was made after that was
+    /// found, so it contains the debt of the key.
     pub(in crate::store::local) fn claim_or_scan(
         &self,
         key: u64,
@@ -93,12 +92,12 @@ impl Table {
         }
         match self.claim(key) {
             Some(claim) => (Some(claim), scan),
-            // Another thread has pushed the key out since, and noted only then what it owes.
+            // Another thread has evicted the key since, and recorded its debt after the first scan.
             None => (None, self.scan(key, now, floor)),
         }
     }
 
-    /// Looks at the slots of a key whose packed state will be above `floor`, and whose shard is locked.
+    /// Scans the sets of a key whose shard is locked, and whose packed state will be above `floor`.
     pub(in crate::store::local) fn scan(
         &self,
         key: u64,
@@ -110,7 +109,7 @@ impl Table {
             key,
             is_known: false,
             is_held: false,
-            // On its way while the slots are looked at.
+            // Fetched while the slots are scanned.
             owed: self.owed_of(home),
             free: None,
             expired: None,
@@ -126,7 +125,7 @@ impl Table {
         };
         scan.free = best.free.or(other.free);
         scan.expired = best.expired.or(other.expired);
-        // Again: what was noted before the key was seen to be gone counts.
+        // Read again: a debt that was recorded before the key was seen to be gone counts.
         scan.owed = scan.owed.max(self.owed_of(home));
         scan
     }
@@ -147,7 +146,7 @@ impl Table {
         for way in 0..WAYS {
             let slot = slots.slot(way);
             let Some(seen) = slot.see() else {
-                // Held: perhaps it is being given to this key, or taken from it.
+                // Held: another thread may be evicting this key.
                 scan.is_known |= slot.key() == scan.key;
                 scan.is_held = true;
                 continue;
@@ -160,8 +159,8 @@ impl Table {
                     scan.smallest = Some(found);
                 }
             } else if seen.word.packed() <= floor {
-                // Invariant 2 of the slots: packed states only grow. The first of its kind: keys are
-                // looked for from there.
+                // Invariant 2 of the slots: packed states only grow. The first usable slot is taken, because lookups start
+                // there.
                 let is_free = seen.key == NO_KEY;
                 let kind = if is_free {
                     &mut candidates.free
@@ -177,8 +176,7 @@ impl Table {
         candidates
     }
 
-    /// Places a newcomer: in a slot that was forgotten or, where `grow` allows one key more, in a free
-    /// one. `None` when both sets are full of keys that matter.
+    /// Places a new key in an expired slot or, if `grow` permits one more key, in a free one. Returns `None` if it can take no slot.
     pub(in crate::store::local) fn place<'a>(
         &self,
         scan: &SetScan<'a>,
@@ -189,7 +187,7 @@ impl Table {
         if let Some(claim) = scan.expired.and_then(claim) {
             return Some((Placed::Expired, claim.hand_over(scan.key, word)));
         }
-        // Another thread may have taken it: then the map takes the key.
+        // If another thread has taken the slot, the key goes to the map.
         let claim = scan.free.and_then(claim)?;
         if !grow() {
             return None;
@@ -197,7 +195,7 @@ impl Table {
         Some((Placed::Free, claim.hand_over(scan.key, word)))
     }
 
-    /// The largest debt that was ever pushed out of a key's sets. Its shard is locked.
+    /// Returns the largest debt that was ever evicted from the sets of a key whose shard is locked.
     pub(in crate::store::local) fn owed(&self, key: u64) -> Option<PackedState> {
         let owed = self.owed_of(self.sets.home(key));
         (owed > 0).then(|| PackedState::new(owed))
@@ -205,21 +203,21 @@ impl Table {
 
     #[inline]
     fn owed_of(&self, home: HomeSets) -> u64 {
-        // Relaxed: if a key was pushed out, its slot was seen to be another's (an Acquire load)
-        // before, and what it owes was noted before that.
+        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the debt was recorded
+        // before that key was stored.
         let owed = |set| self.sets.owed(set).load(Ordering::Relaxed);
         owed(home.first).max(owed(home.second))
     }
 
-    /// Vacates a slot that the newcomer itself cannot have; tells whether there was one.
+    /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was one.
     pub(in crate::store::local) fn vacate(&self, scan: &SetScan<'_>) -> bool {
         let too_high = scan.too_high.and_then(|found| found.slot.claim(found.seen));
         too_high.map(Claim::vacate).is_some()
     }
 
-    /// Places a newcomer in the slot of the smallest debt, if its own is larger.
+    /// Evicts the entry with the smallest debt, and places a new key with a larger one in its slot.
     ///
-    /// `None` when there is none, or another thread was faster.
+    /// Returns `None` if there is no such entry, or another thread was faster.
     pub(in crate::store::local) fn evict<'a>(
         &self,
         scan: &SetScan<'a>,
@@ -228,24 +226,24 @@ impl Table {
         let smaller = |found: &Found<'_>| found.seen.word.packed() < word.packed();
         let Found { set, slot, seen } = scan.smallest.filter(smaller)?;
         let claim = slot.claim(seen)?;
-        // Before the slot changes hands: who misses its key afterwards finds what it owes.
+        // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its debt.
         self.sets
             .owed(set)
             .fetch_max(seen.word.packed().get(), Ordering::Relaxed);
         Some(claim.hand_over(scan.key, word))
     }
 
-    /// Notes what a key owes, up to [`Word::LAST`], as if it had been pushed out. Its shard is locked.
+    /// Records a debt, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
     pub(in crate::store::local) fn owe(&self, key: u64, debt: PackedState) {
         debug_assert!(debt.get() <= Word::LAST);
         let first = self.sets.home(key).first;
-        // Relaxed: who asks for this key next locks its shard after this thread.
+        // Relaxed: the next call for this key locks its shard after this thread.
         self.sets
             .owed(first)
             .fetch_max(debt.get(), Ordering::Relaxed);
     }
 
-    /// Vacates the slots of the next set that say nothing any more; tells how many.
+    /// Vacates the expired slots of the next set. Returns how many.
     pub(in crate::store::local) fn sweep(&self, now: StoreTime) -> usize {
         // Relaxed: which set is next orders nothing.
         let set = self.hand.fetch_add(1, Ordering::Relaxed) % self.sets.len();
@@ -259,7 +257,7 @@ impl Table {
             .count()
     }
 
-    /// Vacates all slots, and forgives all debts; tells how many keys there were.
+    /// Vacates all slots, and removes all debts. Returns how many keys there were.
     pub(in crate::store::local) fn clear(&self) -> usize {
         let mut cleared = 0;
         for set in 0..self.sets.len() {

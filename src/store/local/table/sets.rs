@@ -1,23 +1,23 @@
-//! The memory of a table: sets of eight slots, and where a key belongs.
+//! The memory of a table: sets of eight slots, and the two sets of a key.
 
 use super::slot::TableSlot;
 use crate::sync::{AtomicU64, first_line, zeroed};
 
-/// Slots of a set: their keys fill one cache line, their words the next.
+/// The number of slots per set. Their keys fill one cache line, and their words the next one.
 pub(crate) const WAYS: usize = 8;
 
-/// Sets in one piece of memory, which is touched only where keys are.
+/// Sets in one allocation. A page of it is touched only when a key uses it.
 pub(crate) struct Sets {
-    /// From `first` on, each set's keys and then its words.
+    /// From `first` on: for each set, its keys and then its words.
     memory: Box<[AtomicU64]>,
-    /// Where the first cache line begins.
+    /// The index at which the first cache line begins.
     first: usize,
     count: u32,
-    /// For each set, the latest packed state that was ever pushed out of it, or 0.
+    /// For each set, the latest packed state that was ever evicted from it, or 0.
     owed: Box<[AtomicU64]>,
 }
 
-/// The two sets in which a key may be.
+/// The indexes of the two sets that may contain a key.
 #[derive(Clone, Copy)]
 pub(crate) struct HomeSets {
     pub(crate) first: usize,
@@ -29,7 +29,7 @@ pub(crate) struct HomeSets {
 pub(crate) struct Set<'a>(&'a [AtomicU64; 2 * WAYS]);
 
 impl Sets {
-    /// So many sets, at least two; `None` where there is no memory for them.
+    /// Creates `count` sets, at least two. Returns `None` if there is not enough memory.
     pub(crate) fn new(count: u32) -> Option<Self> {
         let count = count.max(2);
         let memory = zeroed((count as usize * 2 + 1) * WAYS)?;
@@ -45,13 +45,13 @@ impl Sets {
         self.count as usize
     }
 
-    /// Where a key belongs: two different sets, by the halves of its hash.
+    /// Returns the two sets of a key. They differ, and are chosen by the halves of its hash.
     #[inline]
     pub(crate) fn home(&self, key: u64) -> HomeSets {
         let scaled = |half: u64, sets: u32| (half * u64::from(sets)) >> 32;
         let first = scaled(key & u64::from(u32::MAX), self.count) as usize;
         let second = scaled(key >> 32, self.count - 1) as usize;
-        // All but the first.
+        // One of all sets but the first one.
         let second = second + usize::from(second >= first);
         HomeSets { first, second }
     }
@@ -82,11 +82,11 @@ impl<'a> Set<'a> {
         (0..WAYS).map(move |way| self.slot(way))
     }
 
-    /// The slot that seems to be `key`'s.
+    /// Returns the slot that seems to belong to `key`.
     #[inline]
     pub(crate) fn find(self, key: u64) -> Option<TableSlot<'a>> {
         let mut found = WAYS;
-        // No branch for each: where a key is, is not to be foreseen.
+        // Without a branch per slot: the position of a key cannot be predicted.
         for way in (0..WAYS).rev() {
             found = if self.slot(way).key() == key {
                 way

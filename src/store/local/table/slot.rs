@@ -1,32 +1,31 @@
-//! How threads share a slot: its key and its word.
+//! Shared access to a slot: its key and its word.
 //!
-//! A known key is read and advanced without a lock: a compare-exchange of the word. Whoever changes
-//! whose slot it is holds it meanwhile, by a bit in the word.
+//! The state of a key is read without a lock, and advanced by a compare-exchange of the word. A thread that changes the key of a slot
+//! holds the slot meanwhile, by a bit in the word.
 //!
 //! Invariants:
 //!
 //! 1. The key changes only while the word is held, by the thread that holds it.
-//! 2. As long as a slot is one key's, its packed state only grows; and it is handed over or vacated only
-//!    with a packed state above the last one. So no word that one key had comes back under another one,
-//!    and a word that is what it was proves that the slot is whose it was.
-//! 3. A vacated slot keeps its packed state: the floor for whoever comes next.
-//! 4. Nobody waits for a slot while holding another one that is not a key's whose shard the
-//!    thread has locked.
+//! 2. The packed state of a slot only grows while the slot belongs to one key. When the slot changes hands or is vacated, its packed
+//!    state becomes greater than before. So a word of one key never reappears under another key, and an unchanged word proves that
+//!    the slot still belongs to the same key.
+//! 3. A vacated slot keeps its packed state, which is a lower bound for the state of the next key.
+//! 4. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
 
 use super::word::Word;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The key of a slot that is nobody's.
+/// The key of a free slot.
 pub(crate) const NO_KEY: u64 = 0;
 
-/// One key's place: the two words that belong together.
+/// The key and the word of a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct TableSlot<'a> {
     key: &'a AtomicU64,
     word: &'a AtomicU64,
 }
 
-/// What somebody else's slot looks like.
+/// The contents of a slot at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) key: u64,
@@ -39,15 +38,15 @@ impl<'a> TableSlot<'a> {
         Self { key, word }
     }
 
-    /// Whose the slot seems to be: to be confirmed by [`read`](Self::read).
+    /// Returns the key that the slot seems to belong to. [`read`](Self::read) confirms it.
     #[inline]
     pub(crate) fn key(self) -> u64 {
-        // Acquire: whoever sees that a key is gone sees what its eviction left behind
-        // ([`Claim::hand_over`]'s store).
+        // Acquire: a thread that sees that a key is gone also sees the debt that its eviction recorded
+        // (the store in [`Claim::hand_over`]).
         self.key.load(Ordering::Acquire)
     }
 
-    /// The word of `key`; `None` if the slot is not that key's, or held.
+    /// Returns the word of `key`, or `None` if the slot belongs to another key or is held.
     #[inline]
     pub(crate) fn read(self, key: u64) -> Option<Word> {
         // Acquire: the key that is read next is at least as new as the word.
@@ -57,22 +56,22 @@ impl<'a> TableSlot<'a> {
         (owner == key && !word.is_held()).then_some(word)
     }
 
-    /// Whether the word is still the one that [`read`](Self::read) gave: then the slot was the
-    /// key's when its key was looked at, and the word its state at that moment.
+    /// Returns `true` if the word is still the one that [`read`](Self::read) returned. Then the slot belonged to the key when its key
+    /// was loaded, and the word was its state at that moment.
     #[inline]
     pub(crate) fn is_still(self, word: Word) -> bool {
-        // Relaxed: the key's load before it is an Acquire. Had that load seen the key of a later
-        // owner, this one would see at least the held word that was stored before that key.
+        // Relaxed: the load of the key before it is an Acquire. If that load had seen a later key, this load would see at
+        // least the held word that was stored before that key.
         self.word.load(Ordering::Relaxed) == word.bits()
     }
 
-    /// Replaces the word that [`read`](Self::read) gave, unless anything has changed since.
+    /// Replaces the word that [`read`](Self::read) returned. Returns `false` if it has changed since.
     #[inline]
     pub(crate) fn advance(self, from: Word, to: Word) -> bool {
         debug_assert!(to.packed() > from.packed() && !to.is_held());
-        // A read-modify-write sees the newest word, so by invariant 2 the slot is still the key's; and
-        // it continues the release sequence of the hand-over that made it so. Release: whoever reads
-        // this word finds its kind at least as long as the rule that charged it (`PackedKinds::get`).
+        // A read-modify-write sees the latest word, so by invariant 2 the slot still belongs to the key. It also continues the
+        // release sequence of the hand-over to this key. Release: a thread that reads this word finds its kind at least as
+        // long as that of the rule that charged it (`PackedKinds::get`).
         let (from, to) = (from.bits(), to.bits());
         let swapped = self
             .word
@@ -80,7 +79,7 @@ impl<'a> TableSlot<'a> {
         swapped.is_ok()
     }
 
-    /// Whose the slot is and what it remembers; `None` while somebody holds it.
+    /// Returns the key and the word of the slot, or `None` while it is held.
     pub(crate) fn see(self) -> Option<Seen> {
         // As in `read` and `is_still`.
         let word = Word::from_bits(self.word.load(Ordering::Acquire));
@@ -88,49 +87,49 @@ impl<'a> TableSlot<'a> {
         (!word.is_held() && self.is_still(word)).then_some(Seen { key, word })
     }
 
-    /// Holds the slot, if it is as it was seen.
+    /// Claims the slot if it has not changed since it was seen.
     pub(crate) fn claim(self, seen: Seen) -> Option<Claim<'a>> {
         let (from, to) = (seen.word.bits(), seen.word.held().bits());
-        // Acquire: what the last holder did before it let go is seen.
+        // Acquire: sees everything that the last holder did before it released the slot.
         self.word
             .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            // Lazily: a claim that is made lets go of the slot, so none is made of what was not held.
+            // Lazily: dropping a claim releases the slot, so none may exist for a slot that is not held.
             .then(|| Claim { slot: self, seen })
     }
 }
 
-/// A slot that this thread holds. Let go as it was, if nothing else is done with it.
+/// A slot that this thread holds. Dropping it releases the slot, unchanged unless a method was called.
 pub(crate) struct Claim<'a> {
     slot: TableSlot<'a>,
     seen: Seen,
 }
 
 impl Claim<'_> {
-    /// What it remembered when it was claimed.
+    /// Returns the word of the slot when it was claimed or handed over.
     pub(crate) fn word(&self) -> Word {
         self.seen.word
     }
 
-    /// Gives the slot to another key, with a packed state above the last one; until it is let go, nobody else
-    /// sees its word.
+    /// Gives the slot to another key, with a packed state above the last one. Other threads do not see the word until the slot is
+    /// released.
     pub(crate) fn hand_over(mut self, key: u64, word: Word) -> Self {
         debug_assert!(word.packed() > self.seen.word.packed());
-        // Release: whoever looks for the former key and does not find it sees what it owes.
+        // Release: a thread that looks for the former key and does not find it sees the recorded debt.
         self.slot.key.store(key, Ordering::Release);
         self.seen = Seen { key, word };
         self
     }
 
-    /// Makes the slot nobody's.
+    /// Makes the slot free.
     pub(crate) fn vacate(mut self) {
         self.slot.key.store(NO_KEY, Ordering::Release);
-        // Nobody's word is none that the key had: invariant 2. At the end of the scale there is no
-        // such word, and the slot stays held for good.
+        // The word of a free slot is none that the key had (invariant 2). At the end of the scale there is no such word, and
+        // the slot stays held for good.
         self.seen.word = self.seen.word.next().unwrap_or(self.seen.word.held());
     }
 
-    /// Remembers a later packed state of the same key.
+    /// Stores a later packed state of the same key.
     pub(crate) fn advance(mut self, word: Word) {
         debug_assert!(word.packed() >= self.seen.word.packed());
         self.seen.word = word;
@@ -139,7 +138,7 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // Release: the key that was stored before is seen by whoever reads this word.
+        // Release: a thread that reads this word sees the key that was stored before.
         self.slot
             .word
             .store(self.seen.word.bits(), Ordering::Release);

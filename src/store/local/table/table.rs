@@ -1,4 +1,4 @@
-//! The table: its fields, and deciding about keys that it contains.
+//! The table, and decisions about keys that it contains.
 
 use super::{
     Claim, Word,
@@ -16,23 +16,23 @@ use crate::{
     time::Timestamp,
 };
 
-/// States of one word, by key.
+/// Packed states by key.
 pub(in crate::store::local) struct Table {
     pub(super) sets: Sets,
     pub(super) packed_kinds: PackedKinds,
-    /// The set at which the next sweep begins.
+    /// The set that the next sweep checks.
     pub(super) hand: AtomicUsize,
 }
 
-/// How often a known key is tried without a lock, before the lock is waited for.
+/// The number of attempts to step a key without a lock, before it is locked.
 const LOCK_FREE_ATTEMPTS: usize = 16;
 
 impl Table {
-    /// A table in which so many keys fill four slots of five, at least ten.
+    /// Creates a table that is 80 % full at `keys` entries. It has at least two sets.
     ///
     /// # Panics
     ///
-    /// When there is no memory for it.
+    /// If there is not enough memory for it.
     pub(in crate::store::local) fn new(keys: usize) -> Self {
         let sets = keys.div_ceil(4).saturating_mul(5).div_ceil(WAYS);
         let made = u32::try_from(sets).ok().and_then(Sets::new);
@@ -49,10 +49,10 @@ impl Table {
         }
     }
 
-    /// Decides about a key that is known, without a lock.
+    /// Decides about a key in the table, without a lock.
     ///
-    /// `None` when the key is not there, or not to be had without one.
-    // Always: most callers look at a part of the decision, and need not make the rest.
+    /// Returns `None` if the key is not there, or cannot be stepped without a lock.
+    // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     pub(in crate::store::local) fn step<M: Metering>(
         &self,
@@ -62,7 +62,7 @@ impl Table {
         cost: Cost,
     ) -> Option<Decision> {
         let slot = self.find(key)?;
-        // Read while the slot's memory is on its way.
+        // Read while the memory of the slot is being fetched.
         let now = now();
         if now.packed().get() > Word::LAST - M::AHEAD {
             return None;
@@ -80,7 +80,7 @@ impl Table {
                     if !meter.keeps_to(packed_kind) {
                         return None;
                     }
-                    // No further ahead than packed states of its kind may be, so it fits.
+                    // No further ahead of now than its kind allows, so it fits into a word.
                     slot.advance(word, word.at(packed))
                 }
             };
@@ -100,7 +100,7 @@ impl Table {
         }
     }
 
-    /// The word that remembers a key. Its shard is locked.
+    /// Returns the word of a key whose shard is locked.
     pub(in crate::store::local) fn look(&self, key: u64) -> Option<Word> {
         let slot = self.find(key)?;
         loop {
@@ -112,9 +112,9 @@ impl Table {
         }
     }
 
-    /// Holds the slot of a key. Its shard is locked.
+    /// Claims the slot of a key whose shard is locked.
     pub(in crate::store::local) fn claim(&self, key: u64) -> Option<Claim<'_>> {
-        // As where no rule has a meter.
+        // The table is unused, for example because no rule packs its states.
         if self.packed_kinds.is_untouched() {
             return None;
         }
@@ -128,18 +128,18 @@ impl Table {
                     }
                 }
                 None if slot.key() != key => return None,
-                // Another thread pushes the key out: a few stores.
+                // Another thread is evicting the key, which takes a few stores.
                 None => yield_now(),
             }
         }
     }
 
-    /// Whether the packed states of a rule have a kind here.
+    /// Returns `true` if the table has a number for the packed kind of a rule.
     pub(in crate::store::local) fn has_kind(&self, meter: Meter<'_>) -> bool {
         self.packed_kinds.number(meter.packed_kind()).is_some()
     }
 
-    /// A word of a kind; `None` for a packed state that does not fit, and where there is no such kind here.
+    /// Creates a word. Returns `None` if the packed state does not fit, or the table has no number for its kind.
     pub(in crate::store::local) fn word(
         &self,
         packed: PackedState,
@@ -148,8 +148,8 @@ impl Table {
         Word::new(packed, self.packed_kinds.number(packed_kind)?)
     }
 
-    /// Until when a word is remembered for the longest rule that has charged it. Only what buckets have charged matters
-    /// to some rules for longer than to others.
+    /// Returns the time until which a word matters to the longest rule that charged it. Only the states of buckets matter to some rules
+    /// for longer than to others.
     pub(in crate::store::local) fn protected_until(&self, word: Word, now: StoreTime) -> Timestamp {
         if self.packed_kind(word).is_bucket() {
             now.instant_of(self.end(word))
@@ -158,19 +158,19 @@ impl Table {
         }
     }
 
-    /// What a word's packed state says.
+    /// Returns the packed kind of a word.
     pub(in crate::store::local) fn packed_kind(&self, word: Word) -> PackedKind {
         self.packed_kinds.get(word.packed_kind())
     }
 
-    /// When a word's packed state says no more than none, as a packed state.
+    /// Returns the time at which a word expires, on the scale of packed states.
     pub(super) fn end(&self, word: Word) -> u64 {
         word.packed()
             .get()
             .saturating_add(self.packed_kind(word).lasts())
     }
 
-    /// Whether a packed state that was pushed out could still matter, whichever kind it had.
+    /// Returns `true` if an evicted packed state could still matter, whichever kind it had.
     pub(in crate::store::local) fn can_matter(&self, packed: PackedState, now: StoreTime) -> bool {
         packed.get().saturating_add(self.packed_kinds.longest()) > now.packed().get()
     }

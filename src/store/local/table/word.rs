@@ -1,8 +1,8 @@
-//! What a slot remembers, in 64 bits.
+//! The 64 bits of a slot.
 
 use crate::algorithm::packed::PackedState;
 
-/// A packed state, the number of its [kind](super::packed_kinds), and whether somebody holds the slot.
+/// A packed state, the number of its [kind](super::packed_kinds), and a bit that is set while a thread holds the slot.
 ///
 /// | bits | |
 /// |---|---|
@@ -16,21 +16,21 @@ const HELD: u64 = 1;
 const KIND: u64 = 0b1110;
 const STATE_SHIFT: u32 = 4;
 
-/// How many kinds there can be.
+/// The maximum number of kinds.
 pub(crate) const KINDS: usize = 8;
 
 impl Word {
-    /// The latest packed state that fits: twelve years after the scale's beginning.
+    /// The latest packed state that fits: twelve years after the start of the scale.
     pub(crate) const LAST: u64 = u64::MAX >> STATE_SHIFT;
 
-    /// A word that nobody holds; `None` for a packed state that does not fit.
+    /// Creates a word that is not held. Returns `None` if the packed state does not fit.
     #[inline]
     pub(crate) fn new(packed: PackedState, packed_kind: u8) -> Option<Self> {
         let word = packed.get() << STATE_SHIFT | u64::from(packed_kind) << 1 & KIND;
         (packed.get() <= Self::LAST).then_some(Self(word))
     }
 
-    /// The same with a packed state up to [`LAST`](Self::LAST).
+    /// Returns this word with another packed state, up to [`LAST`](Self::LAST).
     #[inline]
     pub(super) fn at(self, packed: PackedState) -> Self {
         debug_assert!(packed.get() <= Self::LAST);
@@ -66,7 +66,7 @@ impl Word {
         Self(self.0 | HELD)
     }
 
-    /// The word with the next packed state.
+    /// Returns the word with the next packed state.
     pub(super) fn next(self) -> Option<Self> {
         Self::new(self.packed().shifted(1), self.packed_kind())
     }
