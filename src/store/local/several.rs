@@ -133,7 +133,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             if all && key.working.is_none() && !key.is_new {
                 decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
             }
-            // If another ask is refused, this one keeps its decision, and nothing is admitted without being counted.
+            // Only if all asks are admitted. Otherwise the decision of its rule stands.
             if all && key.is_let_through {
                 decisions[n] = inner.answer_full(now);
             }

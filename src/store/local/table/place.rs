@@ -146,7 +146,7 @@ impl Table {
         for way in 0..WAYS {
             let slot = slots.slot(way);
             let Some(seen) = slot.see() else {
-                // Held: another thread may be evicting this key.
+                // Held: perhaps this key is being inserted or evicted.
                 scan.is_known |= slot.key() == scan.key;
                 scan.is_held = true;
                 continue;
