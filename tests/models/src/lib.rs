@@ -1,8 +1,8 @@
 //! The store in memory, as it is in `src`, on loom's atomics and locks.
 //!
-//! Verbatim: the table, the map, and all decisions, placing and settling around them; the algorithms and
-//! decisions they are about. Stand-ins: [`sync`] (loom's atomics and locks), the `DashMap` under the map, the clock,
-//! and keys that are almost their own fingerprints.
+//! The table, the map, and all decisions, placement and settlement around them are the files of `src`, and so are the algorithms and
+//! decisions. Stand-ins replace [`sync`] (by loom's atomics and locks), the `DashMap` under the map, the clock, and keys (by keys that
+//! are almost their own fingerprints).
 #![allow(
     dead_code,
     unused_imports,
@@ -20,7 +20,7 @@ pub mod error;
 #[path = "../../../src/quota.rs"]
 pub mod quota;
 
-// An inline module only says in which directory the file and what belongs to it lie.
+// The inline module only sets the directory of its files.
 #[path = "../../../src"]
 mod production {
     pub mod decision;
@@ -78,7 +78,6 @@ pub mod store {
     #[path = "local"]
     pub mod local {
         mod decide;
-        mod working_state;
         mod kinds;
         mod map;
         mod new_key;
@@ -89,6 +88,7 @@ pub mod store {
         mod slot;
         mod stats;
         mod table;
+        mod working_state;
 
         #[path = "../../../tests/models/src/local.rs"]
         mod own;
@@ -101,12 +101,11 @@ pub mod store {
     }
 }
 
-/// Tries every interleaving in which threads are interrupted, rather than end or wait, so many times
-/// together.
+/// Runs every interleaving with at most `interruptions` preemptions of threads that could have continued.
 pub fn model(interruptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
-    // How often a run may look at an atomic: a table is looked through often.
+    // The maximum number of atomic accesses per run. Scans of a table need many.
     builder.max_branches = 20_000;
     builder.check(run);
 }

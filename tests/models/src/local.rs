@@ -6,7 +6,7 @@ use loom::sync::Mutex;
 
 use super::{
     kinds::Kinds,
-    map::{Map, Location, Shard},
+    map::{Location, Map, Shard},
     occupancy::Occupancy,
     stats::Counters,
     table,
@@ -23,7 +23,7 @@ use crate::{
     time::{Clock, TestClock, Timestamp},
 };
 
-/// The fewest sets that a table has: so many are swept one by one.
+/// The number of sets of a small table, which is the minimum.
 const SETS: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) struct Inner<S, C> {
 pub(super) struct Fingerprinter;
 
 impl Fingerprinter {
-    /// Differs by the key in bits that choose a shard, and by the kind in bits that do not. None of them chooses a set.
+    /// Returns a fingerprint whose shard depends on the key and not on the kind. Its sets depend on neither.
     pub(super) fn fingerprint(&self, _: &Policy, key: &Key, kind: StateKind) -> u64 {
         key.0 ^ key.0 << 55 ^ (kind.as_u64() & 0xff) << 8
     }
@@ -67,7 +67,7 @@ impl<A: Algorithm> Clone for Local<A, TestClock> {
 }
 
 impl<A: Algorithm> Local<A, TestClock> {
-    /// A store of two sets, whatever its capacity up to twelve keys.
+    /// Creates a store whose table has two sets, for any capacity up to twelve keys.
     pub fn new(capacity: usize, at_capacity: AtCapacity, clock: &TestClock) -> Self {
         let inner = Inner {
             table: table::Table::new(capacity),
@@ -86,7 +86,7 @@ impl<A: Algorithm> Local<A, TestClock> {
         }
     }
 
-    /// Spends one; tells whether that was admitted.
+    /// Spends one. Returns `true` if that was admitted.
     pub fn spend(&self, rule: &A, key: u64) -> bool {
         self.ask(rule, key, 1).is_admitted()
     }
@@ -97,7 +97,7 @@ impl<A: Algorithm> Local<A, TestClock> {
         self.decide(&Ask::new(&Policy, rule, Key(key), cost))
     }
 
-    /// Spends each cost of its key under its rule, or nothing; tells whether that was admitted.
+    /// Spends the cost of each key under its rule, or nothing. Returns `true` if that was admitted.
     pub fn spend_together(&self, asks: &[(&A, u64, u64)]) -> bool {
         let ask = |(rule, key, cost)| {
             let cost = Cost::new(cost).unwrap_or(Cost::ONE);
@@ -107,7 +107,7 @@ impl<A: Algorithm> Local<A, TestClock> {
         self.decide_all(&asks).is_admitted()
     }
 
-    /// Spends one of each key, or nothing.
+    /// Spends one under each key, or nothing.
     pub fn spend_all(&self, rule: &A, keys: &[u64]) -> bool {
         let ask = |key: &u64| Ask::new(&Policy, rule, Key(*key), Cost::ONE);
         let asks: Vec<_> = keys.iter().map(ask).collect();
@@ -143,7 +143,7 @@ impl<A: Algorithm> Local<A, TestClock> {
         self.inner.occupancy.keys()
     }
 
-    /// Forgets what says nothing any more, as a newcomer of a full store does.
+    /// Removes expired keys, as a new key does when the store is full.
     pub fn sweep(&self) {
         let now = self.inner.store_time();
         let forgotten = (0..SETS).map(|_| self.inner.table.sweep(now)).sum();
@@ -153,7 +153,8 @@ impl<A: Algorithm> Local<A, TestClock> {
     pub fn reset(&self, key: u64) {
         for kind in self.inner.kinds.iter() {
             let location = self.inner.locate(&Policy, &Key(key), kind);
-            self.inner.remove(&mut self.inner.map.lock(location), location);
+            self.inner
+                .remove(&mut self.inner.map.lock(location), location);
         }
     }
 }
@@ -163,7 +164,7 @@ impl<S, C> Inner<S, C> {
         self.map.locate(self.seed.fingerprint(policy, key, kind))
     }
 
-    /// Forgets a key whose shard is locked; tells whether it was there.
+    /// Removes a key whose shard is locked. Returns `true` if it was there.
     pub(super) fn remove(&self, shard: &mut Shard<'_, S>, location: Location) -> bool {
         let removed = match self.table.claim(location.fingerprint) {
             Some(claim) => {
@@ -177,13 +178,13 @@ impl<S, C> Inner<S, C> {
     }
 }
 
-/// The table by itself: two sets, and a lock per key as the map's shards are.
+/// The table by itself: two sets, and a lock per key instead of the shards of the map.
 pub struct Table {
     table: table::Table,
     locks: [Mutex<()>; 4],
 }
 
-/// The instant so many nanoseconds after the table was made.
+/// Returns the time `nanos` nanoseconds after the table was made.
 fn at(nanos: u64) -> StoreTime {
     StoreTime::new(Timestamp::from_nanos(nanos), Timestamp::default())
 }
@@ -205,7 +206,7 @@ impl Table {
         work(&self.table)
     }
 
-    /// Spends of a known key without a lock.
+    /// Spends under a key in the table, without a lock.
     pub fn spend(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> Option<Decision> {
         let cost = Cost::new(cost)?;
         match rule.meter()?.kind() {
@@ -227,7 +228,7 @@ impl Table {
         self.table.word(packed?, meter.packed_kind())
     }
 
-    /// What a newcomer finds in the table.
+    /// Scans the sets of a new key.
     fn scan<'a>(
         table: &'a table::Table,
         rule: &impl Algorithm,
@@ -238,7 +239,7 @@ impl Table {
         table.scan(key, at(now), floor.unwrap_or_else(|| at(now).packed()))
     }
 
-    /// Spends of a key, and places it if it is nowhere; tells whether there was a place.
+    /// Spends under a key, and inserts it if it is new. Returns `false` if there was no slot for it.
     pub fn arrive(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             if let Some(claim) = table.claim(key) {
@@ -253,7 +254,7 @@ impl Table {
         })
     }
 
-    /// Spends of a newcomer who inherits the smallest debt, and pushes its owner out.
+    /// Spends under a new key that evicts the key with the smallest debt and inherits it. Returns `true` if a key was evicted.
     pub fn evict(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             let scan = Self::scan(table, rule, key, now);
@@ -262,7 +263,7 @@ impl Table {
         })
     }
 
-    /// What a key holds by the debt that it is known for, or that was pushed out of its sets.
+    /// Returns the remaining units of a key, by its own state or by the debt evicted from its sets.
     pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
         let (packed, packed_kind) = self.locked(key, |table| match table.look(key) {
             Some(word) => Some((word.packed(), table.packed_kind(word))),
@@ -273,12 +274,12 @@ impl Table {
             .remaining()
     }
 
-    /// Whether a key has a slot.
+    /// Returns `true` if a key has a slot.
     pub fn knows(&self, key: u64) -> bool {
         self.locked(key, |table| table.look(key).is_some())
     }
 
-    /// Forgets a key on demand.
+    /// Removes a key.
     pub fn forget(&self, key: u64) {
         self.locked(key, |table| {
             if let Some(claim) = table.claim(key) {
@@ -287,12 +288,12 @@ impl Table {
         });
     }
 
-    /// Takes the kind of a rule.
+    /// Takes a number for the packed kind of a rule.
     pub fn take_kind(&self, rule: &impl Algorithm) {
         let _ = self.word(rule, None, 1, 0);
     }
 
-    /// Forgets what says nothing any more; tells how many keys.
+    /// Removes expired keys. Returns how many.
     pub fn sweep(&self, now: u64) -> usize {
         (0..SETS).map(|_| self.table.sweep(at(now))).sum()
     }

@@ -1,4 +1,4 @@
-//! What `src/store/local/shards.rs` offers: a `DashMap` of which each shard is a list under a lock of loom's.
+//! Stand-in for `src/store/local/shards.rs`: a `DashMap` whose shards are lists under locks of loom's.
 
 use std::ops::{Deref, DerefMut};
 
@@ -22,7 +22,7 @@ impl<V, H> DashMap<u64, V, H> {
         Self { shards, _hasher }
     }
 
-    /// Locks the shard of a key by the bits that a `DashMap` takes, and finds the key.
+    /// Locks the shard of a key, chosen by the same bits as in a `DashMap`, and finds the key.
     fn find(&self, key: u64) -> (MutexGuard<'_, Vec<(u64, V)>>, Option<usize>) {
         let shard = (key << 7 >> (u64::BITS - SHARDS.ilog2())) as usize;
         let Ok(shard) = self.shards[shard].lock() else {
