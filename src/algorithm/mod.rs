@@ -52,7 +52,7 @@ pub use self::{
 
 /// The types in the hidden methods of [`Algorithm`], which the store in memory calls.
 ///
-/// Nothing outside of this crate can make a [`Meter`].
+/// Nothing outside of this crate can make a [`Meter`](packed::Meter).
 #[doc(hidden)]
 pub mod packed {
     pub use super::{

@@ -3,7 +3,7 @@
 use super::ticks::PER_NANO;
 use crate::time::Timestamp;
 
-/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its [`PackedKind`](super::PackedKind) is the
+/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its [`PackedKind`](super::packed::PackedKind) is the
 /// meaning for other rules, and the time for which it matters.
 ///
 /// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can keep a packed state in a word of

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The verdict of a [`Decision`].
+/// The verdict of a [`Decision`](crate::Decision).
 ///
 /// # Examples
 ///

@@ -203,7 +203,10 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     let of_cluster = secret.replace("redis://", "redis-cluster://");
     let open = "--on-store-error=open";
     for wrong in [&secret, &of_cluster] {
-        let errors = ends(&["--store", wrong, open], &["user and password into the URL"]);
+        let errors = ends(
+            &["--store", wrong, open],
+            &["user and password into the URL"],
+        );
         assert!(!errors.contains("p4ss"), "{errors}");
     }
     redis.kill();

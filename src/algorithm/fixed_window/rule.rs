@@ -26,7 +26,7 @@ use crate::{
 ///
 /// A key takes a packed state of 8 bytes if windows are those of the calendar without an offset and at most two years
 /// long, and 24 bytes otherwise. All arithmetic is exact; a window that ends beyond the last
-/// [`Timestamp`] does not end.
+/// [`Timestamp`](crate::Timestamp) does not end.
 ///
 /// # When the rule changes
 ///

@@ -24,6 +24,6 @@ pub enum Fault {
     Silent,
     /// The store decides, and answers after this many polls. Each poll wakes the task.
     Late(u32),
-    /// The store decides, and answers after the next [release](Faults::release).
+    /// The store decides, and answers after the next [release](super::Faults::release).
     Held,
 }
