@@ -1,7 +1,6 @@
 //! A queue that calls leave at a constant rate.
 
 mod rule;
-mod settle;
 mod step;
 mod wire;
 

@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::{
     rule::LeakyBucket,
-    settle::{Freed, Place},
-    step::LeakyBucketState,
+    step::{Freed, LeakyBucketState, Place},
 };
 use crate::{
     algorithm::{

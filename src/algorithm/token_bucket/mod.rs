@@ -1,7 +1,6 @@
 //! Tokens at a constant rate, spent as requests come.
 
 mod rule;
-mod settle;
 mod step;
 mod wire;
 

@@ -4,8 +4,7 @@ use std::fmt::{self, Display};
 
 use super::{
     rule::{DAY, TokenBucket},
-    settle::GivenBack,
-    step::TokenBucketState,
+    step::{GivenBack, TokenBucketState},
 };
 use crate::{
     algorithm::{
