@@ -31,7 +31,7 @@ pub(crate) enum Opened {
     Counted(CountedRule, AnyStore<CountedRule>),
 }
 
-/// How long the circuit breaker stays open after a failure: at first, and at most.
+/// The time for which the circuit breaker stays open after a failure: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
 /// Opens the store of the arguments, or returns a sentence that says why it cannot be used.
@@ -80,8 +80,8 @@ fn connection_timeout(args: &Args) -> Duration {
     args.store_timeout + Duration::from_secs(1)
 }
 
-/// Returns the connection and whether the server is there. While it is gone, `open` and `local` start with a connection that is
-/// made by the first request; an application that wants only that calls `connect_lazy`.
+/// Returns the connection, and `true` if the server answers. If it does not, `open` and `local` start with a connection that the first
+/// request makes; an application that wants only that calls `connect_lazy`.
 fn now_or_later<T>(
     now: Result<T, store::Error>,
     later: impl FnOnce() -> Result<T, store::Error>,
@@ -112,7 +112,7 @@ fn describe(args: &Args, error: &store::Error) -> String {
     format!("--store {}: {error}{advice}", args.store)
 }
 
-/// The rule by which this server decides while the store is gone.
+/// Returns the rule by which this server decides while the store cannot be reached.
 fn share(args: &Args) -> Result<AnyRule, Error> {
     args.rule.try_scaled(1, args.nodes)
 }

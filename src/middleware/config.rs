@@ -47,7 +47,7 @@ impl Counts {
 }
 
 impl<L, S, R> Config<L, S, R> {
-    /// Hands the outcome to an admitted request if the responder wants it; returns the mark for its response.
+    /// Hands the outcome to an admitted request if the responder wants it; returns the annotation for its response.
     #[inline]
     pub(super) fn admit<Req, Res, Err>(
         &self,

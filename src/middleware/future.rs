@@ -61,7 +61,7 @@ pin_project! {
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
     {
-        Calling { #[pin] future: Svc::Future, mark: Option<R::Annotation> },
+        Calling { #[pin] future: Svc::Future, annotation: Option<R::Annotation> },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
         Pending { call: BoxedCall<Svc, Req, L, S, R> },
     }
@@ -75,8 +75,8 @@ where
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
     #[inline]
-    pub(super) fn calling(future: Svc::Future, mark: Option<R::Annotation>) -> Self {
-        let state = State::Calling { future, mark };
+    pub(super) fn calling(future: Svc::Future, annotation: Option<R::Annotation>) -> Self {
+        let state = State::Calling { future, annotation };
         Self { state }
     }
 
@@ -108,13 +108,13 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match self.as_mut().project().state.project() {
-                StateProj::Calling { future, mark } => {
+                StateProj::Calling { future, annotation } => {
                     // One variable from end to end: a response is long to move.
                     let mut polled = future.poll(cx);
                     if let Poll::Ready(Ok(response)) = &mut polled
-                        && let Some(mark) = mark.take()
+                        && let Some(annotation) = annotation.take()
                     {
-                        R::annotate(mark, response);
+                        R::annotate(annotation, response);
                     }
                     return polled;
                 }
@@ -141,7 +141,7 @@ where
             return Poll::Ready(());
         };
         let next = match ready!(call.as_mut().poll(cx)) {
-            Resumed::Called { future, mark } => Self::calling(future, mark),
+            Resumed::Called { future, annotation } => Self::calling(future, annotation),
             Resumed::Answered(answer) => Self::answered(answer),
         };
         state.set(next.state);

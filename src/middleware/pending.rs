@@ -67,13 +67,13 @@ pin_project! {
 
 pin_project! {
     #[project = StageProj]
-    enum Stage<Answer, Mark> {
+    enum Stage<Answer, Annotation> {
         /// The store has decided, and no delay has begun.
         Decided,
         /// The store has been asked.
         Asking { #[pin] answer: Answer },
         /// The request is charged. `sleep` is `None` once the delay is over; then the inner service must become ready.
-        Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, mark: Option<Mark> },
+        Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, annotation: Option<Annotation> },
     }
 }
 
@@ -88,7 +88,7 @@ where
 {
     Called {
         future: Svc::Future,
-        mark: Option<R::Annotation>,
+        annotation: Option<R::Annotation>,
     },
     Answered(Answer<Svc, Req>),
 }
@@ -167,11 +167,11 @@ where
         match Disposition::of(&decisions) {
             Disposition::Pass => {
                 let (mut service, mut req) = taken(this.call);
-                let mark = this
+                let annotation = this
                     .config
                     .admit(&mut req, || outcome(this.asks, &decisions));
                 let future = service.call(req);
-                Some(Resumed::Called { future, mark })
+                Some(Resumed::Called { future, annotation })
             }
             Disposition::Refuse => {
                 let (service, req) = taken(this.call);
@@ -217,14 +217,14 @@ where
             let refusal = Refusal::new(outcome(this.asks, &refused));
             return Err(this.config.respond.refuse(req, refusal));
         };
-        let mark = this
+        let annotation = this
             .call
             .as_mut()
             .and_then(|(_, req)| this.config.admit(req, || outcome(this.asks, &decisions)));
         this.stage.set(Stage::Delayed {
             sleep: Some(sleep),
             decisions,
-            mark,
+            annotation,
         });
         Ok(())
     }
@@ -233,7 +233,9 @@ where
     fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Resumed<Svc, Req, R>> {
         let mut this = self.project();
         let StageProj::Delayed {
-            mut sleep, mark, ..
+            mut sleep,
+            annotation,
+            ..
         } = this.stage.as_mut().project()
         else {
             polled_again();
@@ -248,10 +250,10 @@ where
         if let Err(error) = ready!(service.poll_ready(cx)) {
             return Poll::Ready(Resumed::Answered(Err(error)));
         }
-        let mark = mark.take();
+        let annotation = annotation.take();
         let (mut service, req) = taken(this.call);
         let future = service.call(req);
-        Poll::Ready(Resumed::Called { future, mark })
+        Poll::Ready(Resumed::Called { future, annotation })
     }
 }
 

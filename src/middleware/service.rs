@@ -101,7 +101,7 @@ where
             }
         };
         if asks.is_empty() {
-            // An exemption is an outcome, too. There is nothing to mark the response with.
+            // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
             return ResponseFuture::calling(inner.call(req), None);
         }
@@ -114,8 +114,8 @@ where
         };
         match Disposition::of(&decisions) {
             Disposition::Pass => {
-                let mark = config.admit(&mut req, || outcome(&asks, decisions));
-                ResponseFuture::calling(inner.call(req), mark)
+                let annotation = config.admit(&mut req, || outcome(&asks, decisions));
+                ResponseFuture::calling(inner.call(req), annotation)
             }
             Disposition::Refuse => {
                 drop(take_ready(inner));

@@ -126,8 +126,8 @@ impl Policy {
     /// Adds a partition key, `pk`, to the fields of [`Headers::Draft`](crate::respond::Headers::Draft). Unless set, there is none.
     ///
     /// Responses about one key have one `pk`, and those about another key a different one: 128 bits of the key's BLAKE3 digest under
-    /// `secret`. Use at least 16 random bytes, the same on every node. Addresses are few enough to try them all: whoever has the
-    /// secret can find out whose `pk` it is.
+    /// `secret`. Use at least 16 random bytes, the same on every node. Anyone who has the secret can find
+    /// the address behind a `pk`, because there are few enough addresses to try them all.
     ///
     /// ```
     /// use http::{Request, Response};

@@ -71,7 +71,7 @@ pub(crate) struct Args {
     pub(crate) headers: Headers,
     pub(crate) store: Place,
     pub(crate) on_store_error: OnStoreError,
-    /// `open` or `local` was given: then the program starts also while the store is gone.
+    /// `true` after `open` or `local`: the program then starts although the store cannot be reached.
     pub(crate) starts_without: bool,
     pub(crate) nodes: u64,
     pub(crate) store_timeout: Duration,

@@ -414,7 +414,7 @@ impl Queue<'_, i128> {
             freed.pass(at);
         }
         let price = self.units.price_in_parts(charge.cost);
-        // Where the charge's place begins if it is the last one, counted from the last write.
+        // The beginning of the charge's place if it is the last one, counted from the last write.
         let place = state.backlog.parts() - price;
         let last = self.departure(state, place);
         let sole = state.sole && charge.at == state.written_at;

@@ -95,7 +95,7 @@ mod tests {
         fn rates_are_rounded_up_by_no_more_than_documented(quota in quotas(), burst in 1..=1_u64 << 32) {
             let Ok(rule) = TokenBucket::new(quota).try_burst(burst) else { return Ok(()) };
             let Units { price, bits, .. } = rule.rate.units;
-            // How many times 10^9 the quota is the rate.
+            // The rate over the quota, times 10^9.
             let exact = u128::from(quota.period_nanos()) * u128::from(PER_NANO << bits) * 1_000_000_000;
             let ratio = exact / (u128::from(quota.amount()) * price as u128);
             let per_second = u128::from(quota.amount()) * 1_000_000_000 / u128::from(quota.period_nanos());

@@ -87,11 +87,11 @@ use crate::{
 ///
 /// # Time
 ///
-/// Where the store tells [its clock](super::Loaded::now), all processes decide by that. Else each decides by its own, and what is
-/// remembered of a key stands at the latest instant that any of them has written: no rule lets time step back behind its last
-/// write. If the clocks of all hosts lie within d, a key is admitted in any span of time T at most what its rule admits
-/// in T + d: a host that is ahead spends up to d in advance, and the key gets nothing more until the others have caught up.
-/// It does so once, not with each call. Waits are told by the host that decides.
+/// All processes decide by the clock of the store if the store returns [its time](super::Loaded::now). Otherwise each decides by its
+/// own clock, and the state of a key stands at the latest instant that any process has written, because no rule lets time step back
+/// behind its last write. If the clocks of all hosts lie within d, a rule admits in any span T at most what it admits in T + d:
+/// a host that is ahead spends up to d in advance, once, and the key gets nothing more until the other hosts have caught up.
+/// Waits are those of the host that decides.
 ///
 /// # What lies in the store
 ///

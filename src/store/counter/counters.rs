@@ -35,9 +35,9 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// | a call that | operations, each one round trip |
 /// |---|---|
 /// | passes | `add` |
-/// | is refused where nothing told that it would be | `add`, `subtract` |
-/// | is refused later on, while that refusal holds | `read` |
-/// | passes while an earlier refusal holds, since something was given back | `read`, `add` |
+/// | is refused, and no refusal of the key is remembered | `add`, `subtract` |
+/// | is refused while that refusal holds | `read` |
+/// | passes while an earlier refusal holds, because something was given back | `read`, `add` |
 /// | costs more than the limit | `read` |
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | asks for several things | the same for each, one after the other; one `read` for all |

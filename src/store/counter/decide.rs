@@ -24,7 +24,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             let found = match self.read(asked, now).await {
                 Ok(found) => found,
                 Err(error) => {
-                    // What cannot be read may still be added to.
+                    // A counter that cannot be read may still accept additions.
                     asked.iter().for_each(|one| self.hints.forget(one.hash));
                     return Err(error);
                 }

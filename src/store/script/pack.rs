@@ -49,7 +49,7 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<i64> {
         }
         _ => return None,
     };
-    // What is beyond the numbers of a script is cut, and another one then.
+    // A number outside of those of a script is cut by the cast, and then differs.
     let number = fraction as i64;
     (number as f64 == fraction).then_some(number)
 }

@@ -88,7 +88,7 @@ impl Program {
 
 /// Assembles the driver with all algorithms, with or without corrections.
 fn of_all_algorithms(settles: bool) -> String {
-    // What the files share; in Redis a script has no variables of its own but local ones.
+    // The variables that the files share. In Redis, a script can only declare local ones.
     let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
     source.push_str(include_str!("lua/bounds.lua"));
     source.push_str(include_str!("lua/kinds.lua"));

@@ -75,7 +75,7 @@ impl<Rule> Default for Waiting<Rule> {
 
 type Turn<Rule> = engine::Turn<u32, Waiting<Rule>>;
 
-/// How a call is sent.
+/// The way in which a call is sent.
 enum Entry<'a, Rule> {
     /// By its caller, because no other call is in flight. Nobody else waits for it, in case the caller stops polling.
     Alone(Call<Rule>, Bypass<'a, u32, Waiting<Rule>>),
