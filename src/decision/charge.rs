@@ -33,16 +33,17 @@ pub struct Charge {
     pub cost: u64,
     /// The delay of the call. `None` if several rules were charged together; the decision then has the longest delay.
     pub delay: Option<Duration>,
-    /// The position on the time axis of a [`TokenBucket`](crate::TokenBucket). `None` for other rules, and if several
-    /// buckets were charged together.
+    /// The position on the time axis of a [`TokenBucket`](crate::TokenBucket) or a
+    /// [`WarmUpSpaced`](crate::algorithm::WarmUpSpaced). `None` for other rules, and if several rules were charged together.
     pub position: Option<Position>,
     pub(super) origin: ChargeOrigin,
 }
 
-/// The position of a charge on the time axis of its token bucket.
+/// The position of a charge on the time axis of its rule.
 ///
-/// A bucket is full again at its theoretical arrival time (ITU-T I.371). Each charge moves that instant by the time that its
-/// cost takes to refill; the span of this move belongs to the charge, and refill restores it from its beginning on.
+/// A token bucket is full again at its theoretical arrival time (ITU-T I.371). Each charge moves that instant by the time that its
+/// cost takes to refill; the span of this move belongs to the charge, and refill restores it from its beginning on. Under a
+/// [`WarmUpSpaced`](crate::algorithm::WarmUpSpaced) each call moves the next departure by the time that it takes.
 ///
 /// # Examples
 ///
@@ -60,7 +61,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Creates the position of a charge after which the bucket is full again at `end`, when `given_back` nanoseconds had
+    /// Creates the position of a charge that ends at `end`, in nanoseconds, when `given_back` nanoseconds had
     /// been refunded to its key.
     pub(crate) const fn new(end: u64, given_back: u64) -> Self {
         let end = match NonZeroU64::new(end) {
@@ -70,7 +71,8 @@ impl Position {
         Self { end, given_back }
     }
 
-    /// Returns the instant at which the bucket is full again right after the charge, in nanoseconds rounded down.
+    /// Returns the instant at which, right after the charge, the bucket is full again or the next call departs, in nanoseconds
+    /// rounded down.
     pub(crate) fn end(self) -> u64 {
         self.end.get()
     }
@@ -80,7 +82,7 @@ impl Position {
         self.given_back
     }
 
-    /// The position of a charge to several buckets, which have no common position.
+    /// The position of a charge to several rules, which have no common position.
     pub(super) const SEVERAL: Self = Self {
         end: NonZeroU64::MAX,
         given_back: 0,

@@ -11,20 +11,24 @@ end
 -- Returns the backlog and the warmth behind the call of a charge as if it had cost `actual`, which is less. Nil unless no other call was
 -- told a delay since.
 local function behind(rule, state, now, charge)
-  local per_nano, most, climb = 2 ^ rule[2], rule[7], rule[11]
+  local per_nano, most = 2 ^ rule[2], rule[7]
   local low, high = price_of(rule, charge.cost)
   local micros, ticks, warmth = left(rule, state)
   local backlog = micros * 1000 * per_nano + ticks
+  -- Each call moves the next departure by a nanosecond or more, unless the rule is too fast.
+  local ends = div_floor(backlog, per_nano)
+  local is_last = state[2] + div_floor(ends, 1000) == charge.ends and ends % 1000 == charge.ends_nanos
   -- Or colder than it was, where the warmth was cut.
   local before = warmth - low
-  local is_cut, is_too_fast = warmth == most + 1, rule[5] < rule[6] * per_nano
-  if not charge.departs or before < 0 or is_too_fast or is_cut and before < climb then
+  local is_too_fast = rule[5] < rule[6] * per_nano
+  if not charge.departs or before < 0 or is_too_fast or not is_last then
     return nil
   end
   -- If the key was idle since, its departure lies before the last write.
   backlog = backlog - wait_for(rule, before, high)
   local nanos = math.ceil(backlog / per_nano)
   local departs = state[2] + div_floor(nanos, 1000)
+  -- A colder key makes the call longer than it was.
   if backlog < 0 or departs ~= charge.departs or nanos % 1000 ~= charge.departs_nanos then
     return nil
   end

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::WarmUpSpaced;
 use crate::{
     algorithm::{Algorithm, StateKind, Step, arithmetic::mul_div, span::Span, wait::duration},
-    decision::{Charge, Cost, Decision, Numbers, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Position, Verdict},
     time::Timestamp,
 };
 
@@ -98,6 +98,13 @@ impl Departure {
     #[inline]
     fn delay(&self) -> u128 {
         nanos_of(self.backlog)
+    }
+
+    /// Returns the instant of the departure in nanoseconds, rounded down.
+    #[inline]
+    fn instant(&self) -> u64 {
+        let nanos = u64::try_from(self.backlog >> Span::BITS).unwrap_or(u64::MAX);
+        self.at.as_nanos().saturating_add(nanos)
     }
 }
 
@@ -291,24 +298,23 @@ impl WarmUpSpaced {
         actual: u64,
     ) -> Option<Departure> {
         let last = self.known(state);
+        // Each call moves the next departure by a nanosecond or more, unless the rule is too fast.
+        let is_last = charge.position?.end() == last.instant();
+        let too_fast = self.curve.per_permit < self.curve.per_nano;
+        if !is_last || too_fast {
+            return None;
+        }
         let departs = u128::from(charge.at.as_nanos()) + charge.delay?.as_nanos();
         let price = self.price(charge.cost);
         // Colder than it was if the warmth was cut.
         let before = last.warmth.checked_sub(price.low)?;
-        // Later calls that did not find the key idle have made it warmer. Then this call would cost at most what it did, and
-        // the computed departure is later than the one in the decision, by a nanosecond or more. If the warmth was cut, that holds
-        // only where all calls cost the same.
-        let is_cut = last.warmth == self.cut();
-        let too_fast = self.curve.per_permit < self.curve.per_nano;
-        if too_fast || (is_cut && before < ticks_of(self.curve.climb)) {
-            return None;
-        }
         let departure = Departure {
             // If the key was idle since, its departure lies before the last write.
             backlog: last.backlog.checked_sub(self.wait(before, price))?,
             warmth: before,
             ..last
         };
+        // A colder key makes the call longer than it was.
         if u128::from(last.at.as_nanos()) + departure.delay() != departs {
             return None;
         }
@@ -386,7 +392,8 @@ impl Algorithm for WarmUpSpaced {
         let departure = self.behind(&departure, cost.get());
         *state = Some(self.state(&departure));
         let reset = self.forgettable(&departure);
-        Step::Wrote(self.answer(verdict, now, cost.get(), &departure, reset))
+        let admission = self.answer(verdict, now, cost.get(), &departure, reset);
+        Step::Wrote(admission.with_position(Position::new(departure.instant(), 0)))
     }
 
     fn look(&self, state: Option<&WarmUpSpacedState>, now: Timestamp) -> Decision {
