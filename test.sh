@@ -90,7 +90,7 @@ if [ "${1:-}" = slow ]; then
   say "slow faults of real servers"
   cargo test --locked --all-features --test redis -- --ignored slow::
   say "a hundred million operations on the store in memory"
-  cargo test --release --locked --features test-util --test local_stress -- --ignored slow_
+  cargo test --release --locked --features test-util --test local_stress --test local_growth -- --ignored slow_
   exit
 fi
 

@@ -50,7 +50,7 @@ fn is_in_the_table<A: Algorithm>(rule: &A) -> bool {
     in_the_table == 1
 }
 
-/// Whatever divides the period: 21 bytes a key, no lock, and inherited debts at the capacity.
+/// Whatever divides the period: 24 bytes a key, no lock, and inherited debts at the capacity.
 #[test]
 fn buckets_and_queues_of_every_ordinary_quota_are_marks() {
     for period in [1, 7, 60, 3_600, 86_400].map(Duration::from_secs) {

@@ -37,8 +37,8 @@ pub struct LocalBuilder<C = SystemClock> {
 pub enum AtCapacity {
     /// Evicts a key nearby; the new key inherits a debt. The default.
     ///
-    /// A new key evicts the key with the smallest debt among sixteen slots, and inherits the largest debt that was ever evicted
-    /// there. So no key is ever admitted above its limit, not even by leaving and coming back. A new key is served as far
+    /// A new key evicts the key with the smallest debt among sixteen slots, and inherits that debt. The debt of the evicted key is
+    /// recorded, and inherited by that key when it comes back, and by the few new keys that share the record. So no key is ever admitted above its limit, not even by leaving and coming back. A new key is served as far
     /// as its burst exceeds the inherited debt. If none of the sixteen slots can be taken, the new key itself is evicted at once, and the next
     /// new key inherits its debt. So a rule that [packs its states](Local#memory) is never refused for lack of room.
     ///
@@ -90,7 +90,7 @@ impl LocalBuilder {
 impl<C> LocalBuilder<C> {
     /// Sets the maximum number of keys. With 0, the store keeps none.
     ///
-    /// Building the store reserves address space for the table, 21.3 bytes per key. Memory is taken as keys arrive. A key whose
+    /// Building the store reserves address space for the table, 23.6 bytes per key. Memory is taken as keys arrive. A key whose
     /// state is not packed takes [more](Local#memory). The capacity does not bound the calls that a
     /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each key.
     #[must_use]
@@ -104,7 +104,8 @@ impl<C> LocalBuilder<C> {
     /// Sets the [capacity](Self::capacity) to the number of keys with [packed](Local#memory) states that fit into `bytes`.
     #[must_use]
     pub fn capacity_in_bytes(self, bytes: usize) -> Self {
-        self.capacity(bytes / 64 * 3)
+        // 132 bytes per set of eight slots, 70 % of which are in use.
+        self.capacity(bytes / 165 * 7)
     }
 
     /// Sets the treatment of a new key when the store is full.

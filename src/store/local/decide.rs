@@ -17,7 +17,7 @@ use crate::{
     decision::{Cost, Decision},
     key::Key,
     policy::Policy,
-    store::Ask,
+    store::{Ask, Settlement},
     time::Clock,
 };
 
@@ -38,17 +38,17 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler removes the other branches.
         match ask.rule().meter().map(Meter::kind) {
             Some(Kind::Bucket(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask) {
                     return decision;
                 }
             }
             Some(Kind::Queue(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask) {
                     return decision;
                 }
             }
             Some(Kind::Window(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask) {
                     return decision;
                 }
             }
@@ -74,14 +74,36 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
 impl<S: Clone, C: Clock> Inner<S, C> {
     /// Decides about a key in the table, without a lock. Returns `None` if it is not there.
     #[inline(always)]
-    fn decide_known(
+    fn decide_known<A: Algorithm<State = S>>(
         &self,
         fingerprint: u64,
         meter: &impl Metering,
-        cost: Cost,
+        ask: &Ask<'_, A>,
     ) -> Option<Decision> {
         let now = || self.store_time();
-        self.table.step(fingerprint, meter, now, cost)
+        let give_back = |owner, decision| self.give_back(owner, ask, decision);
+        self.table
+            .step(fingerprint, meter, now, ask.cost(), give_back)
+    }
+
+    /// Gives back a charge that a key has got instead of the key of the ask.
+    #[cold]
+    fn give_back<A: Algorithm<State = S>>(
+        &self,
+        owner: u64,
+        ask: &Ask<'_, A>,
+        mut decision: Decision,
+    ) {
+        if let Some(charge) = decision.take_charge() {
+            let settlement = Settlement {
+                policy: ask.policy(),
+                rule: ask.rule(),
+                key: *ask.key(),
+                charge,
+                actual: 0,
+            };
+            self.settle_at(self.map.locate(owner), &settlement);
+        }
     }
 
     /// Decides about a key that the table does not contain, or whose rule does not pack its states.
@@ -117,6 +139,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     #[cold]
+    #[inline(never)]
     fn decide_locked<A: Algorithm<State = S>>(
         &self,
         location: Location,

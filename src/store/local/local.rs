@@ -29,7 +29,8 @@ use crate::{
 ///
 /// # Memory
 ///
-/// When it is built, the store reserves a table of 21 bytes per key of its capacity. The table holds packed states of 64 bits each.
+/// When it is built, the store reserves address space for a table of 24 bytes per key of its capacity. The table holds packed states of 64
+/// bits each. It takes memory as its keys grow in number, so few keys lie close together in a large store, too.
 /// These rules pack their states, also within an [`AnyRule`](crate::AnyRule):
 ///
 /// | rule | packs its states if |
@@ -41,25 +42,25 @@ use crate::{
 /// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired ones. These states live in maps that double
 /// when they are full, so the bytes per key vary within a range:
 ///
-/// | rule | bytes per key, with 21 of the table |
+/// | rule | bytes per key, with 24 of the table |
 /// |---|---|
-/// | any that packs its states | 21 to 22 |
-/// | other `FixedWindow` | 75 to 135 |
-/// | other `LeakyBucket`, `WarmUp`, `WarmUpSpaced`, `ThreeColor` | 85 to 150 |
-/// | other `TokenBucket` | 90 to 170 |
-/// | `SlidingWindow`; one of n slices takes 8·(n + 1) more | 90 to 170 |
-/// | `Cascade` of two | 100 to 190 |
-/// | `Cascade` of three | 160 to 250 |
-/// | `SlidingLog` with up to four calls | 155 to 235 |
-/// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 100 to 190 |
-/// | `AnyRule` of two rules, `… & …`; each rule more takes 48 | 195 to 285 |
+/// | any that packs its states | 23 to 24 |
+/// | other `FixedWindow` | 77 to 137 |
+/// | other `LeakyBucket`, `WarmUp`, `WarmUpSpaced`, `ThreeColor` | 87 to 152 |
+/// | other `TokenBucket` | 92 to 172 |
+/// | `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
+/// | `Cascade` of two | 102 to 192 |
+/// | `Cascade` of three | 162 to 252 |
+/// | `SlidingLog` with up to four calls | 157 to 237 |
+/// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |
+/// | `AnyRule` of two rules, `… & …`; each rule more takes 48 | 197 to 287 |
 ///
 /// The capacity bounds the number of keys, not the number of calls that a [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log
 /// takes 16 to 32 bytes for each call admitted in the last window, and at most 64 while the traffic of its key declines. So a log can take
 /// up to 32 times its limit in bytes, per key. For high limits of many keys, use a sliding window.
 ///
-/// An expired state is one that decides like no state at all. Its slot is reused by the next new key that maps to it. There is no pause
-/// and no background task, and no information is lost. A key that several rules have charged expires when none of these rules
+/// An expired state is one that decides like no state at all. A packed one stays until its slot is needed: a new key takes a free slot, or at
+/// the capacity the slot that expired first among sixteen. There is no pause and no background task, and no information is lost. A key that several rules have charged expires when none of these rules
 /// sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement that gives units back to such
 /// a key under one rule does not make it expire sooner.
 ///

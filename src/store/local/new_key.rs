@@ -59,8 +59,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 return decision;
             };
             let word = self.table.word(packed, meter.packed_kind());
-            let placed =
-                word.and_then(|word| self.table.place(&scan, word, || self.occupancy.take()));
+            let placed = word.and_then(|word| self.place_in_table(&scan, word));
             match placed {
                 Some((Placed::Free, _)) => {}
                 Some((Placed::Expired, _)) => Counters::add(&self.counters.forgotten, 1),

@@ -109,15 +109,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: StoreTime,
     ) -> Result<Placement<'a>, Full> {
         self.kinds.note(rule.state_kind());
-        if self.occupancy.is_full() {
-            self.make_room(now);
-        }
         let word = self.word(rule, &working, now);
         let scan = |word| self.scan_for(location, word, now);
-        let placed = word.and_then(|word| {
-            self.table
-                .place(&scan(word), word, || self.occupancy.take())
-        });
+        if self.occupancy.is_full() && !word.is_some_and(|word| scan(word).has_expired()) {
+            self.make_room(now);
+        }
+        let placed = word.and_then(|word| self.place_in_table(&scan(word), word));
         match placed {
             Some((Placed::Free, claim)) => return Ok(Placement::Table(claim)),
             Some((Placed::Expired, claim)) => {
@@ -141,6 +138,17 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             .filter(|debt| debt.get() <= Word::LAST)
             .map(Placement::DebtOnly)
             .ok_or(Full)
+    }
+
+    /// Places a new key in the table, and lets the table grow with its keys.
+    pub(super) fn place_in_table<'a>(
+        &'a self,
+        scan: &SetScan<'a>,
+        word: Word,
+    ) -> Option<(Placed, Claim<'a>)> {
+        let placed = self.table.place(scan, word, || self.occupancy.take());
+        self.table.grow_for(self.occupancy.keys());
+        placed
     }
 
     /// Replaces the state of a key in the table. The new state is stored in the table or in the map. If it has expired, the key is

@@ -1,8 +1,10 @@
-//! Insertion and eviction. A new key takes an expired slot, a free one, or at the capacity the one with the smallest debt.
+//! Insertion and eviction.
+//!
+//! A new key takes a free slot; at the capacity the slot whose state expired first, or the one with the smallest debt.
 
 use super::{
     Table,
-    sets::{HomeSets, WAYS},
+    sets::HomeSets,
     slot::{Claim, NO_KEY, Seen, TableSlot},
     word::Word,
 };
@@ -20,20 +22,22 @@ pub(in crate::store::local) enum Placed {
     Expired,
 }
 
-/// The number of usable slots in the first set from which on it is preferred, even if the second set has more. A key in the
+/// The number of free slots in the first set from which on it is preferred, even if the second set has more. A key in the
 /// first set is found with one cache miss less.
-const PREFERRED_FROM: usize = 3;
+const PREFERRED_FROM: usize = 2;
 
 /// The slots that a new key can take in its two sets, and the debt that it inherits.
 pub(in crate::store::local) struct SetScan<'a> {
     key: u64,
+    home: HomeSets,
     /// `true` if the key seems to be there already.
     is_known: bool,
     /// `true` if another thread holds a slot, which it will soon release.
     is_held: bool,
-    /// The largest debt that was ever evicted from the sets, or 0.
+    /// The largest debt that was recorded for the key, or 0.
     owed: u64,
     free: Option<Found<'a>>,
+    /// The slot that expired first.
     expired: Option<Found<'a>>,
     /// An expired slot that the new key cannot take, because its packed state is not below that of a new key without debt.
     too_high: Option<Found<'a>>,
@@ -42,17 +46,15 @@ pub(in crate::store::local) struct SetScan<'a> {
 
 #[derive(Clone, Copy)]
 struct Found<'a> {
-    set: usize,
     slot: TableSlot<'a>,
     seen: Seen,
 }
 
-/// The slots of one set that a new key can take.
+/// The free slots of one set that a new key can take.
 #[derive(Default)]
-struct Candidates<'a> {
+struct FreeSlots<'a> {
     count: usize,
-    free: Option<Found<'a>>,
-    expired: Option<Found<'a>>,
+    first: Option<Found<'a>>,
 }
 
 impl SetScan<'_> {
@@ -71,7 +73,7 @@ impl SetScan<'_> {
         self.smallest.map(|found| found.seen.word.packed())
     }
 
-    /// Returns the largest debt that was ever evicted from the sets.
+    /// Returns the largest debt that was recorded for the key.
     pub(in crate::store::local) fn owed(&self) -> Option<PackedState> {
         (self.owed > 0).then(|| PackedState::new(self.owed))
     }
@@ -104,13 +106,24 @@ impl Table {
         now: StoreTime,
         floor: PackedState,
     ) -> SetScan<'_> {
+        loop {
+            let scan = self.scan_homes(key, now, floor);
+            // Otherwise the key may have been moved to a new set meanwhile.
+            if self.sets.home(key) == scan.home {
+                return scan;
+            }
+        }
+    }
+
+    fn scan_homes(&self, key: u64, now: StoreTime, floor: PackedState) -> SetScan<'_> {
         let home = self.sets.home(key);
         let mut scan = SetScan {
             key,
+            home,
             is_known: false,
             is_held: false,
             // Fetched while the slots are scanned.
-            owed: self.owed_of(home),
+            owed: self.owed_of(key),
             free: None,
             expired: None,
             too_high: None,
@@ -118,15 +131,13 @@ impl Table {
         };
         let first = self.scan_set(home.first, now, floor, &mut scan);
         let second = self.scan_set(home.second, now, floor, &mut scan);
-        let (best, other) = if first.count >= PREFERRED_FROM || first.count >= second.count {
-            (first, second)
-        } else {
-            (second, first)
+        let prefers_first = first.count >= PREFERRED_FROM || first.count >= second.count;
+        scan.free = match prefers_first {
+            true => first.first,
+            false => second.first,
         };
-        scan.free = best.free.or(other.free);
-        scan.expired = best.expired.or(other.expired);
         // Read again: a debt that was recorded before the key was seen to be gone counts.
-        scan.owed = scan.owed.max(self.owed_of(home));
+        scan.owed = scan.owed.max(self.owed_of(key));
         scan
     }
 
@@ -137,14 +148,13 @@ impl Table {
         now: StoreTime,
         floor: PackedState,
         scan: &mut SetScan<'a>,
-    ) -> Candidates<'a> {
-        let mut candidates = Candidates::default();
-        let slots = self.sets.set(set);
-        let mut least = scan
-            .smallest
-            .map_or(u64::MAX, |found| self.end(found.seen.word));
-        for way in 0..WAYS {
-            let slot = slots.slot(way);
+    ) -> FreeSlots<'a> {
+        let mut free = FreeSlots::default();
+        let end_of =
+            |found: Option<Found<'_>>| found.map_or(u64::MAX, |found| self.end(found.seen.word));
+        let mut smallest = end_of(scan.smallest);
+        let mut expired = end_of(scan.expired);
+        for slot in self.sets.set(set).slots() {
             let Some(seen) = slot.see() else {
                 // Held: perhaps this key is being inserted or evicted.
                 scan.is_known |= slot.key() == scan.key;
@@ -152,61 +162,76 @@ impl Table {
                 continue;
             };
             scan.is_known |= seen.key == scan.key;
-            let (end, found) = (self.end(seen.word), Found { set, slot, seen });
-            if end > now.packed().get() && seen.key != NO_KEY {
-                if end < least {
-                    least = end;
+            // Invariant 2 of the slots: packed states only grow.
+            let is_usable = seen.word.packed() <= floor;
+            let found = Found { slot, seen };
+            if seen.key == NO_KEY {
+                if is_usable {
+                    // The first one is taken, because lookups start there.
+                    free.first.get_or_insert(found);
+                    free.count += 1;
+                }
+                continue;
+            }
+            let end = self.end(seen.word);
+            if end > now.packed().get() {
+                if end < smallest {
+                    smallest = end;
                     scan.smallest = Some(found);
                 }
-            } else if seen.word.packed() <= floor {
-                // Invariant 2 of the slots: packed states only grow. The first usable slot is taken, because lookups start
-                // there.
-                let is_free = seen.key == NO_KEY;
-                let kind = if is_free {
-                    &mut candidates.free
-                } else {
-                    &mut candidates.expired
-                };
-                kind.get_or_insert(found);
-                candidates.count += 1;
-            } else if seen.key != NO_KEY {
+            } else if !is_usable {
                 scan.too_high = Some(found);
+            } else if end < expired {
+                expired = end;
+                scan.expired = Some(found);
             }
         }
-        candidates
+        free
     }
 
-    /// Places a new key in an expired slot or, if `grow` permits one more key, in a free one. Returns `None` if it can take no slot.
+    /// Claims a slot that a scan found. Returns `None` if it has changed since, or is no slot of the new key any more.
+    fn claim_found<'a>(&self, scan: &SetScan<'a>, found: Found<'a>) -> Option<Claim<'a>> {
+        let claim = found.slot.claim(found.seen)?;
+        // While this slot is held, its set is not split. If it was split before, that is seen here, because the claim is an
+        // Acquire.
+        (self.sets.home(scan.key) == scan.home).then_some(claim)
+    }
+
+    /// Places a new key in a free slot if `grow` permits one more key, otherwise in an expired one. Returns `None` if it can take no
+    /// slot.
     pub(in crate::store::local) fn place<'a>(
         &self,
         scan: &SetScan<'a>,
         word: Word,
         grow: impl FnOnce() -> bool,
     ) -> Option<(Placed, Claim<'a>)> {
-        let claim = |found: Found<'a>| found.slot.claim(found.seen);
-        if let Some(claim) = scan.expired.and_then(claim) {
-            return Some((Placed::Expired, claim.hand_over(scan.key, word)));
-        }
-        // If another thread has taken the slot, the key goes to the map.
-        let claim = scan.free.and_then(claim)?;
-        if !grow() {
-            return None;
-        }
-        Some((Placed::Free, claim.hand_over(scan.key, word)))
+        let claim = |found: Found<'a>| self.claim_found(scan, found);
+        let free = scan.free.and_then(claim).filter(|_| grow());
+        let (placed, claim) = match free {
+            Some(claim) => (Placed::Free, claim),
+            // If another thread has taken both, the key goes to the map.
+            None => (Placed::Expired, scan.expired.and_then(claim)?),
+        };
+        Some((placed, claim.hand_over(scan.key, word)))
     }
 
-    /// Returns the largest debt that was ever evicted from the sets of a key whose shard is locked.
+    /// Returns the largest debt that was recorded for a key whose shard is locked.
     pub(in crate::store::local) fn owed(&self, key: u64) -> Option<PackedState> {
-        let owed = self.owed_of(self.sets.home(key));
+        let owed = self.owed_of(key);
         (owed > 0).then(|| PackedState::new(owed))
     }
 
     #[inline]
-    fn owed_of(&self, home: HomeSets) -> u64 {
+    fn owed_of(&self, key: u64) -> u64 {
         // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the debt was recorded
         // before that key was stored.
-        let owed = |set| self.sets.owed(set).load(Ordering::Relaxed);
-        owed(home.first).max(owed(home.second))
+        self.sets.owed(key).load(Ordering::Relaxed)
+    }
+
+    /// Records a debt of a key.
+    fn record(&self, key: u64, debt: PackedState) {
+        // Relaxed: see `owed_of`. If the key has no slot, the next call for it locks its shard after this thread.
+        self.sets.owed(key).fetch_max(debt.get(), Ordering::Relaxed);
     }
 
     /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was one.
@@ -224,23 +249,17 @@ impl Table {
         word: Word,
     ) -> Option<Claim<'a>> {
         let smaller = |found: &Found<'_>| found.seen.word.packed() < word.packed();
-        let Found { set, slot, seen } = scan.smallest.filter(smaller)?;
-        let claim = slot.claim(seen)?;
+        let found = scan.smallest.filter(smaller)?;
+        let claim = self.claim_found(scan, found)?;
         // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its debt.
-        self.sets
-            .owed(set)
-            .fetch_max(seen.word.packed().get(), Ordering::Relaxed);
+        self.record(found.seen.key, found.seen.word.packed());
         Some(claim.hand_over(scan.key, word))
     }
 
     /// Records a debt, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
     pub(in crate::store::local) fn owe(&self, key: u64, debt: PackedState) {
         debug_assert!(debt.get() <= Word::LAST);
-        let first = self.sets.home(key).first;
-        // Relaxed: the next call for this key locks its shard after this thread.
-        self.sets
-            .owed(first)
-            .fetch_max(debt.get(), Ordering::Relaxed);
+        self.record(key, debt);
     }
 
     /// Vacates the expired slots of the next set. Returns how many.
@@ -260,7 +279,9 @@ impl Table {
     /// Vacates all slots, and removes all debts. Returns how many keys there were.
     pub(in crate::store::local) fn clear(&self) -> usize {
         let mut cleared = 0;
-        for set in 0..self.sets.len() {
+        let mut set = 0;
+        // Sets that are added meanwhile are cleared as well.
+        while set < self.sets.len() {
             for slot in self.sets.set(set).slots() {
                 let held = || slot.see().filter(|seen| seen.key != NO_KEY);
                 if let Some(claim) = held().and_then(|seen| slot.claim(seen)) {
@@ -268,8 +289,9 @@ impl Table {
                     cleared += 1;
                 }
             }
-            self.sets.owed(set).store(0, Ordering::Relaxed);
+            set += 1;
         }
+        self.sets.forgive();
         cleared
     }
 }

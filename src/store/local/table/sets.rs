@@ -1,24 +1,27 @@
 //! The memory of a table: sets of eight slots, and the two sets of a key.
 
-use super::slot::TableSlot;
-use crate::sync::{AtomicU64, first_line, zeroed};
+use super::{size::Size, slot::TableSlot};
+use crate::sync::{AtomicU64, Ordering, first_line, zeroed};
 
 /// The number of slots per set. Their keys fill one cache line, and their words the next one.
 pub(crate) const WAYS: usize = 8;
 
-/// Sets in one allocation. A page of it is touched only when a key uses it.
+/// Sets in one allocation, of which the first ones are in use. A page of it is touched only when a key uses it.
 pub(crate) struct Sets {
     /// From `first` on: for each set, its keys and then its words.
     memory: Box<[AtomicU64]>,
     /// The index at which the first cache line begins.
     first: usize,
-    count: u32,
-    /// For each set, the latest packed state that was ever evicted from it, or 0.
+    size: AtomicU64,
+    first_sets: u32,
+    most_sets: u32,
+    /// The latest packed states that were ever evicted, or 0, by the first halves of their keys. Unlike the homes of a key, its
+    /// place here never changes.
     owed: Box<[AtomicU64]>,
 }
 
-/// The indexes of the two sets that may contain a key.
-#[derive(Clone, Copy)]
+/// The indexes of the two sets that may contain a key. A few keys have only one.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HomeSets {
     pub(crate) first: usize,
     pub(crate) second: usize,
@@ -29,30 +32,73 @@ pub(crate) struct HomeSets {
 pub(crate) struct Set<'a>(&'a [AtomicU64; 2 * WAYS]);
 
 impl Sets {
-    /// Creates `count` sets, at least two. Returns `None` if there is not enough memory.
-    pub(crate) fn new(count: u32) -> Option<Self> {
-        let count = count.max(2);
-        let memory = zeroed((count as usize * 2 + 1) * WAYS)?;
+    /// Creates `count` sets, rounded up by at most one in `first_sets`, of which fewer than twice as many as `first_sets` are in use at the
+    /// beginning. Returns `None` if there is not enough memory.
+    pub(crate) fn beginning_with(first_sets: usize, count: usize) -> Option<Self> {
+        let doublings = (count / first_sets).checked_ilog2().unwrap_or(0);
+        let first_sets = count.div_ceil(1 << doublings);
+        let count = first_sets << doublings;
+        let (first_sets, most_sets) = (u32::try_from(first_sets).ok()?, u32::try_from(count).ok()?);
+        let memory = zeroed((count * 2 + 1) * WAYS)?;
         Some(Self {
             first: first_line(&memory),
             memory,
-            count,
-            owed: zeroed(count as usize)?,
+            size: AtomicU64::new(Size::first(first_sets).bits()),
+            first_sets,
+            most_sets,
+            owed: zeroed(count.div_ceil(2))?,
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.count as usize
+        self.size().sets as usize
     }
 
-    /// Returns the two sets of a key. They differ, and are chosen by the halves of its hash.
+    /// Returns the number of sets in use.
+    #[inline]
+    pub(crate) fn size(&self) -> Size {
+        // Acquire: a thread that sees a set in use sees the keys that were moved to it.
+        Size::from_bits(self.size.load(Ordering::Acquire))
+    }
+
+    /// Returns the size with one more set, and the parent of that set. Returns `None` if all are in use.
+    pub(crate) fn next_size(&self) -> Option<(Size, usize)> {
+        let size = self.size();
+        if size.sets == self.most_sets {
+            return None;
+        }
+        let (size, parent) = size.next(self.first_sets);
+        Some((size, parent as usize))
+    }
+
+    /// Returns `true` if some sets have been split and others not.
+    #[inline]
+    pub(crate) fn are_doubling(&self) -> bool {
+        !self.size().is_even(self.first_sets)
+    }
+
+    /// Puts one more set into use. Only one thread at a time may call this.
+    pub(crate) fn resize(&self, size: Size) {
+        // Release: see `size`.
+        self.size.store(size.bits(), Ordering::Release);
+    }
+
+    /// Returns the current homes of a key, chosen by the halves of its hash.
     #[inline]
     pub(crate) fn home(&self, key: u64) -> HomeSets {
-        let scaled = |half: u64, sets: u32| (half * u64::from(sets)) >> 32;
-        let first = scaled(key & u64::from(u32::MAX), self.count) as usize;
-        let second = scaled(key >> 32, self.count - 1) as usize;
-        // One of all sets but the first one.
-        let second = second + usize::from(second >= first);
+        self.home_at(self.size(), key)
+    }
+
+    /// Returns the homes of a key at a size.
+    #[inline]
+    pub(crate) fn home_at(&self, size: Size, key: u64) -> HomeSets {
+        let set = |half: u32| size.set_of(half, self.first_sets) as usize;
+        let first = set(key as u32);
+        let mut second = set((key >> 32) as u32);
+        // Only where sets are few, it matters that they are equal. These tables do not grow.
+        if second == first && self.first_sets == self.most_sets {
+            second = (first + 1) % self.most_sets as usize;
+        }
         HomeSets { first, second }
     }
 
@@ -61,12 +107,22 @@ impl Sets {
         let begin = self.first + index * 2 * WAYS;
         match self.memory[begin..].first_chunk() {
             Some(set) => Set(set),
-            None => unreachable!("there are {} sets, asked for {index}", self.count),
+            None => unreachable!("there are {} sets, asked for {index}", self.len()),
         }
     }
 
-    pub(crate) fn owed(&self, index: usize) -> &AtomicU64 {
-        &self.owed[index]
+    /// Returns the largest debt that was recorded for a key, or for one that shares its place.
+    #[inline]
+    pub(crate) fn owed(&self, key: u64) -> &AtomicU64 {
+        let half = key & u64::from(u32::MAX);
+        &self.owed[(half * self.owed.len() as u64 >> 32) as usize]
+    }
+
+    /// Removes all debts.
+    pub(crate) fn forgive(&self) {
+        for owed in &self.owed {
+            owed.store(0, Ordering::Relaxed);
+        }
     }
 }
 

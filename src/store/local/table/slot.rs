@@ -10,7 +10,9 @@
 //!    state becomes greater than before. So a word of one key never reappears under another key, and an unchanged word proves that
 //!    the slot still belongs to the same key.
 //! 3. A vacated slot keeps its packed state, which is a lower bound for the state of the next key.
-//! 4. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
+//! 4. The exception to 2 and 3: when a key has moved to a new set, its former slot becomes as if unused. So a thread that relies on an
+//!    unchanged word checks afterwards that no set was added, or that the slot still has the same key.
+//! 5. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
 
 use super::word::Word;
 use crate::sync::{AtomicU64, Ordering};
@@ -57,25 +59,28 @@ impl<'a> TableSlot<'a> {
     }
 
     /// Returns `true` if the word is still the one that [`read`](Self::read) returned. Then the slot belonged to the key when its key
-    /// was loaded, and the word was its state at that moment.
+    /// was loaded, and the word was its state at that moment, provided that no set was added meanwhile (invariant 4).
     #[inline]
     pub(crate) fn is_still(self, word: Word) -> bool {
-        // Relaxed: the load of the key before it is an Acquire. If that load had seen a later key, this load would see at
-        // least the held word that was stored before that key.
-        self.word.load(Ordering::Relaxed) == word.bits()
+        // Acquire: a thread that sees the word of a key that came after a moved key sees the new number of sets. The load of the
+        // key before it is an Acquire, too. If that load had seen a later key, this load would see at least the held word
+        // that was stored before that key.
+        self.word.load(Ordering::Acquire) == word.bits()
     }
 
     /// Replaces the word that [`read`](Self::read) returned. Returns `false` if it has changed since.
+    ///
+    /// If no set was added meanwhile, the word was the state of the key (invariant 4).
     #[inline]
     pub(crate) fn advance(self, from: Word, to: Word) -> bool {
         debug_assert!(to.packed() > from.packed() && !to.is_held());
-        // A read-modify-write sees the latest word, so by invariant 2 the slot still belongs to the key. It also continues the
-        // release sequence of the hand-over to this key. Release: a thread that reads this word finds its kind at least as
-        // long as that of the rule that charged it (`PackedKinds::get`).
+        // A read-modify-write sees the latest word, and continues the release sequence of the hand-over to this key. Release: a
+        // thread that reads this word finds its kind at least as long as that of the rule that charged it
+        // (`PackedKinds::get`). Acquire: as in `is_still`.
         let (from, to) = (from.bits(), to.bits());
         let swapped = self
             .word
-            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
         swapped.is_ok()
     }
 
@@ -87,15 +92,25 @@ impl<'a> TableSlot<'a> {
         (!word.is_held() && self.is_still(word)).then_some(Seen { key, word })
     }
 
+    /// Fills a slot of a set that is not in use yet. Other threads see it after the set is in use.
+    pub(crate) fn fill(self, key: u64, word: Word) {
+        // Relaxed: putting the set into use is a Release.
+        self.key.store(key, Ordering::Relaxed);
+        self.word.store(word.bits(), Ordering::Relaxed);
+    }
+
     /// Claims the slot if it has not changed since it was seen.
     pub(crate) fn claim(self, seen: Seen) -> Option<Claim<'a>> {
         let (from, to) = (seen.word.bits(), seen.word.held().bits());
         // Acquire: sees everything that the last holder did before it released the slot.
-        self.word
+        let claim = self
+            .word
             .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             // Lazily: dropping a claim releases the slot, so none may exist for a slot that is not held.
-            .then(|| Claim { slot: self, seen })
+            .then(|| Claim { slot: self, seen })?;
+        // Invariant 4.
+        (self.key() == seen.key).then_some(claim)
     }
 }
 
@@ -106,6 +121,11 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
+    /// Returns the key of the slot, or [`NO_KEY`].
+    pub(crate) fn key(&self) -> u64 {
+        self.seen.key
+    }
+
     /// Returns the word of the slot when it was claimed or handed over.
     pub(crate) fn word(&self) -> Word {
         self.seen.word
@@ -127,6 +147,12 @@ impl Claim<'_> {
         // The word of a free slot is none that the key had (invariant 2). At the end of the scale there is no such word, and
         // the slot stays held for good.
         self.seen.word = self.seen.word.next().unwrap_or(self.seen.word.held());
+    }
+
+    /// Makes the slot of a key that has moved as if unused.
+    pub(crate) fn leave(mut self) {
+        self.slot.key.store(NO_KEY, Ordering::Release);
+        self.seen.word = Word::UNUSED;
     }
 
     /// Stores a later packed state of the same key.

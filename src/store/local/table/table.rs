@@ -3,8 +3,8 @@
 use super::{
     Claim, Word,
     packed_kinds::PackedKinds,
-    sets::{Sets, WAYS},
-    slot::{Seen, TableSlot},
+    sets::{HomeSets, Sets, WAYS},
+    slot::{NO_KEY, Seen, TableSlot},
 };
 use crate::{
     algorithm::{
@@ -12,7 +12,7 @@ use crate::{
         packed::{Meter, PackedKind, PackedState, StoreTime},
     },
     decision::{Cost, Decision},
-    sync::{AtomicUsize, yield_now},
+    sync::{AtomicUsize, Mutex, yield_now},
     time::Timestamp,
 };
 
@@ -22,36 +22,50 @@ pub(in crate::store::local) struct Table {
     pub(super) packed_kinds: PackedKinds,
     /// The set that the next sweep checks.
     pub(super) hand: AtomicUsize,
+    /// Locked by the thread that adds a set.
+    pub(super) growing: Mutex<()>,
 }
+
+/// The least number of sets in use at the beginning, unless there are fewer at all: four pages of memory.
+const FIRST_SETS: usize = 128;
 
 /// The number of attempts to step a key without a lock, before it is locked.
 const LOCK_FREE_ATTEMPTS: usize = 16;
 
 impl Table {
-    /// Creates a table that is 80 % full at `keys` entries. It has at least two sets.
+    /// Creates a table that is 70 % full at `keys` entries, once it has [grown](Self::grow). It has at least two sets.
     ///
     /// # Panics
     ///
     /// If there is not enough memory for it.
     pub(in crate::store::local) fn new(keys: usize) -> Self {
-        let sets = keys.div_ceil(4).saturating_mul(5).div_ceil(WAYS);
-        let made = u32::try_from(sets).ok().and_then(Sets::new);
-        let Some(sets) = made else {
+        let sets = keys.saturating_mul(10) / (7 * WAYS);
+        let Some(table) = Self::beginning_with(FIRST_SETS, sets.max(2)) else {
             panic!(
-                "no memory for a local store of {keys} keys, about {sets} · 136 bytes: \
+                "no memory for a local store of {keys} keys, about {sets} · 132 bytes: \
                  expected a capacity that this machine has room for"
             )
         };
-        Self {
-            sets,
+        table
+    }
+
+    /// Creates a table of up to `sets` sets, of which fewer than twice as many as `first_sets` are in use at the beginning.
+    pub(in crate::store::local) fn beginning_with(first_sets: usize, sets: usize) -> Option<Self> {
+        Some(Self {
+            sets: Sets::beginning_with(first_sets, sets)?,
             packed_kinds: PackedKinds::new(),
             hand: AtomicUsize::new(0),
-        }
+            growing: Mutex::new(()),
+        })
     }
 
     /// Decides about a key in the table, without a lock.
     ///
     /// Returns `None` if the key is not there, or cannot be stepped without a lock.
+    ///
+    /// Between the read of a word and the charge, the key may move to a new set, and another key with an equal word may come to the
+    /// slot. Then that key is charged instead, and `give_back` is called with its fingerprint and the decision. If the slot has changed
+    /// hands again by then, one call is charged twice, so no limit is ever exceeded.
     // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     pub(in crate::store::local) fn step<M: Metering>(
@@ -60,8 +74,10 @@ impl Table {
         meter: &M,
         now: impl FnOnce() -> StoreTime,
         cost: Cost,
+        give_back: impl FnOnce(u64, Decision),
     ) -> Option<Decision> {
-        let slot = self.find(key)?;
+        let size = self.sets.size();
+        let slot = self.find_in(self.sets.home_at(size, key), key)?;
         // Read while the memory of the slot is being fetched.
         let now = now();
         if now.packed().get() > Word::LAST - M::AHEAD {
@@ -74,40 +90,77 @@ impl Table {
                 return None;
             }
             let (packed, decision) = meter.step_packed(word.packed(), now, cost);
-            let done = match packed {
-                None => slot.is_still(word),
-                Some(packed) => {
-                    if !meter.keeps_to(packed_kind) {
-                        return None;
-                    }
-                    // No further ahead of now than its kind allows, so it fits into a word.
-                    slot.advance(word, word.at(packed))
+            let Some(packed) = packed else {
+                if slot.is_still(word) && self.sets.size() == size {
+                    return Some(decision);
                 }
+                continue;
             };
-            if done {
-                return Some(decision);
+            if !meter.keeps_to(packed_kind) {
+                return None;
+            }
+            // No further ahead of now than its kind allows, so it fits into a word.
+            let next = word.at(packed);
+            if slot.advance(word, next) {
+                if self.sets.size() == size {
+                    return Some(decision);
+                }
+                return self.check(key, slot, next, decision, give_back);
             }
         }
         None
     }
 
+    /// Checks whose state a charge has replaced by `next` while the table grew.
+    #[cold]
+    fn check(
+        &self,
+        key: u64,
+        slot: TableSlot<'_>,
+        next: Word,
+        decision: Decision,
+        give_back: impl FnOnce(u64, Decision),
+    ) -> Option<Decision> {
+        let owner = slot.key();
+        // A key never comes back to a set that it was moved from.
+        if owner == key {
+            return Some(decision);
+        }
+        // Otherwise the slot has changed hands since. If that key was this one, it will be charged twice.
+        if owner != NO_KEY && slot.is_still(next) {
+            give_back(owner, decision);
+        }
+        None
+    }
+
     #[inline(always)]
-    fn find(&self, key: u64) -> Option<TableSlot<'_>> {
-        let home = self.sets.home(key);
+    fn find_in(&self, home: HomeSets, key: u64) -> Option<TableSlot<'_>> {
         match self.sets.set(home.first).find(key) {
             Some(slot) => Some(slot),
             None => self.sets.set(home.second).find(key),
         }
     }
 
+    /// Finds the slot of a key whose shard is locked.
+    fn find_locked(&self, key: u64) -> Option<TableSlot<'_>> {
+        loop {
+            let home = self.sets.home(key);
+            let found = self.find_in(home, key);
+            // Otherwise the key may have been moved to a new set meanwhile.
+            if found.is_some() || self.sets.home(key) == home {
+                return found;
+            }
+        }
+    }
+
     /// Returns the word of a key whose shard is locked.
     pub(in crate::store::local) fn look(&self, key: u64) -> Option<Word> {
-        let slot = self.find(key)?;
         loop {
+            let slot = self.find_locked(key)?;
             match slot.see() {
-                Some(seen) => return (seen.key == key).then_some(seen.word),
-                None if slot.key() != key => return None,
-                None => yield_now(),
+                Some(seen) if seen.key == key => return Some(seen.word),
+                // Evicted or moved; or being evicted or moved, which takes a few stores.
+                Some(_) | None => yield_now(),
             }
         }
     }
@@ -118,18 +171,16 @@ impl Table {
         if self.packed_kinds.is_untouched() {
             return None;
         }
-        let slot = self.find(key)?;
         loop {
+            let slot = self.find_locked(key)?;
             match slot.see() {
-                Some(seen) if seen.key != key => return None,
-                Some(seen) => {
+                Some(seen) if seen.key == key => {
                     if let Some(claim) = slot.claim(seen) {
                         return Some(claim);
                     }
                 }
-                None if slot.key() != key => return None,
-                // Another thread is evicting the key, which takes a few stores.
-                None => yield_now(),
+                // As in `look`.
+                Some(_) | None => yield_now(),
             }
         }
     }

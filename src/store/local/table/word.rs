@@ -23,6 +23,9 @@ impl Word {
     /// The latest packed state that fits: twelve years after the start of the scale.
     pub(crate) const LAST: u64 = u64::MAX >> STATE_SHIFT;
 
+    /// The word of a slot that was never used.
+    pub(crate) const UNUSED: Self = Self(0);
+
     /// Creates a word that is not held. Returns `None` if the packed state does not fit.
     #[inline]
     pub(crate) fn new(packed: PackedState, packed_kind: u8) -> Option<Self> {

@@ -1,0 +1,84 @@
+//! Growth: one more set, which takes about half of the keys of another set.
+//!
+//! The thread that adds a set holds all slots of the set that it splits, until the new set is in use and the moved keys have left their
+//! former slots. So meanwhile no other thread inserts a key into the former set, or charges a key of it:
+//!
+//! - A call that finds a slot held, or its key gone, locks the shard of the key, and searches again until it has seen all of the
+//!   key's homes at one number of sets.
+//! - A thread that has found a slot for a new key claims it first, and then checks the homes of the key again.
+//!
+//! A slot that a moved key leaves is as if unused. If it kept its packed state as a lower bound for the next key, like a vacated slot,
+//! most new keys could not take it: in a fixed window, for example, a new key has the smallest state. The price is that a charge without
+//! a lock may meet another key with the same word; see [`Table::step`].
+
+use smallvec::SmallVec;
+
+use super::{Claim, Table, sets::WAYS, slot::NO_KEY};
+
+/// The slots of a set, all of them held.
+type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
+
+/// The percentage of all slots in use from which on the number of sets is doubled.
+const DOUBLES_FROM: usize = 60;
+
+/// The number of sets that a new key adds until the number has doubled. While it doubles, the sets that are not split yet are the fullest
+/// ones, so that is made short.
+const ADDED_AT_ONCE: usize = 4;
+
+impl Table {
+    /// Adds a few sets if the table is crowded with this number of keys, or has begun to double its sets.
+    ///
+    /// Keys in the map count, too: there are few of them where states are packed.
+    #[inline]
+    pub(in crate::store::local) fn grow_for(&self, keys: usize) {
+        if self.sets.are_doubling() || keys * 100 > self.sets.len() * WAYS * DOUBLES_FROM {
+            self.grow_some();
+        }
+    }
+
+    fn grow_some(&self) {
+        for _ in 0..ADDED_AT_ONCE {
+            if self.sets.next_size().is_none() || !self.grow() || !self.sets.are_doubling() {
+                return;
+            }
+        }
+    }
+
+    /// Adds a set. Returns `false` if the table has its full size, or if another thread adds a set or holds a slot of the set that
+    /// would be split.
+    pub(in crate::store::local) fn grow(&self) -> bool {
+        // Nothing is waited for here: the caller has locked a shard, and may hold slots.
+        let Ok(_growing) = self.growing.try_lock() else {
+            return false;
+        };
+        let Some((size, parent)) = self.sets.next_size() else {
+            return false;
+        };
+        let Some(held) = self.hold(parent) else {
+            return false;
+        };
+        let mut free = self.sets.set(size.sets as usize - 1).slots();
+        let mut moved = HeldSet::new();
+        let mut others = HeldSet::new();
+        for claim in held {
+            let home = self.sets.home_at(size, claim.key());
+            let stays = claim.key() == NO_KEY || home.first == parent || home.second == parent;
+            match free.next().filter(|_| !stays) {
+                Some(slot) => {
+                    slot.fill(claim.key(), claim.word());
+                    moved.push(claim);
+                }
+                None => others.push(claim),
+            }
+        }
+        self.sets.resize(size);
+        moved.into_iter().for_each(Claim::leave);
+        true
+    }
+
+    /// Holds all slots of a set. Returns `None` if another thread holds one.
+    fn hold(&self, set: usize) -> Option<HeldSet<'_>> {
+        let slots = self.sets.set(set).slots();
+        slots.map(|slot| slot.claim(slot.see()?)).collect()
+    }
+}
