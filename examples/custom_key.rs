@@ -1,4 +1,4 @@
-//! A custom key, and a rule per tenant that an outer layer looks up.
+//! A custom key, and a rule per tenant, which an outer layer looks up.
 //!
 //! `cargo run --example custom_key`
 
@@ -17,7 +17,7 @@ use tollgate::{
 };
 use tower::ServiceExt;
 
-/// Keys by the tenant in `/tenants/TENANT/…`.
+/// Extracts the tenant of `/tenants/TENANT/…` as the key.
 #[derive(Clone, Copy)]
 struct ByTenant;
 
@@ -30,7 +30,7 @@ impl<B> KeyExtractor<axum::http::Request<B>> for ByTenant {
     }
 }
 
-// For `.or(…)`, `.exempt_if(…)` and the like.
+// Enables `.or(…)`, `.exempt_if(…)` and the other combinators.
 impl KeyExtractorExt for ByTenant {}
 
 fn tenant(path: &str) -> Option<&str> {
@@ -38,13 +38,13 @@ fn tenant(path: &str) -> Option<&str> {
     (!tenant.is_empty()).then_some(tenant)
 }
 
-/// What a tenant has paid for; without a rule of its own it has the layer's.
+/// The plan of a tenant. Without a rule of its own, the tenant gets the rule of the layer.
 #[derive(Clone)]
 struct Plan {
     rule: Option<AnyRule>,
 }
 
-/// Stands for a database: a tenant's rule, as an operator wrote it down.
+/// Stands for a database query that returns a tenant's rule as text.
 async fn find_plan(tenant: &str) -> Result<Plan, StatusCode> {
     let rule = match tenant {
         "acme" => Some("token-bucket 5/1m"),
@@ -58,9 +58,9 @@ async fn find_plan(tenant: &str) -> Result<Plan, StatusCode> {
     })
 }
 
-/// Looks the plan up. Extractors and rules do not wait, so a layer outside of the limit does.
+/// Loads the tenant's plan. Extractors and rules are synchronous, so a layer outside the limit does this.
 ///
-/// It also turns unknown tenants away: otherwise any made-up name would have a budget.
+/// It also rejects unknown tenants. Otherwise each made-up name would get a budget.
 async fn with_plan(mut req: Request, next: Next) -> Result<Response, StatusCode> {
     if let Some(tenant) = tenant(req.uri().path()) {
         let plan = find_plan(tenant).await?;
@@ -72,13 +72,13 @@ async fn with_plan(mut req: Request, next: Next) -> Result<Response, StatusCode>
 fn app() -> Router {
     let limit = RateLimitLayer::new(AnyRule::from(TokenBucket::per_minute(2)))
         .key(ByTenant.exempt_if(key::paths(["/health"])))
-        // `None` is the layer's own rule.
+        // `None` selects the rule of the layer.
         .rule(|req: &Request| req.extensions().get::<Plan>()?.rule.clone());
     Router::new()
         .route("/health", get(|| async { "well" }))
         .route("/tenants/{tenant}/hello", get(|| async { "hello" }))
         .layer(limit)
-        // The layer that is added last is the outermost.
+        // The layer added last is the outermost.
         .layer(middleware::from_fn(with_plan))
 }
 

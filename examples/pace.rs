@@ -1,6 +1,7 @@
-//! One task serves a hundred senders a second: each has a time slice of 10 ms in turn, and a limit of its own.
+//! One task serves a hundred senders a second. Each has a time slice of 10 ms in turn, and a limit of its own.
 //!
-//! `cargo run --features tokio --example pace`; a minute passes in tokio's paused time, so it ends at once.
+//! `cargo run --features tokio --example pace`. One minute passes in tokio's paused time, so the program ends at
+//! once.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tollgate::{
 
 const SENDERS: usize = 100;
 const SECONDS: u64 = 60;
-/// The booked rates of customers, in messages a second.
+/// The rates that customers have booked, in messages a second.
 const PLANS: [u64; 4] = [1, 3, 8, 20];
 
 struct Sender {
@@ -22,7 +23,7 @@ struct Sender {
     sent: u64,
 }
 
-/// Stands for the network: a message takes a millisecond, and now and then one hangs.
+/// Stands for the network: a message takes a millisecond, and some messages hang.
 async fn send(nth: u64) {
     let millis = if nth % 1000 == 999 { 35 } else { 1 };
     sleep(Duration::from_millis(millis)).await;
@@ -50,7 +51,7 @@ async fn main() {
         served += 1;
         missed += turn.missed;
         let sender = &mut senders[turn.sender];
-        // Everybody always has something to send: until the slice is over, or the plan is used up.
+        // Each sender always has messages to send. It stops when the slice is over or the plan is used up.
         while clock.now() < turn.ends && sender.pacer.can_do_work(clock.now()) {
             send(messages).await;
             messages += 1;

@@ -1,11 +1,11 @@
-//! A tower service without HTTP: the worker of a queue, limited for each sender.
+//! A tower service without HTTP: a queue worker with a limit per sender.
 //!
 //! `cargo run --example plain`
 
 use tollgate::{prelude::*, respond::Refused};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 
-/// The request: whatever a service takes.
+/// The request type of the service.
 struct Job {
     sender: &'static str,
     pages: u64,
@@ -13,12 +13,12 @@ struct Job {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // 10 pages at once for each sender, and one every 6 seconds from then on.
+    // 10 pages at once for each sender, then one every 6 seconds.
     let limit = RateLimitLayer::new(TokenBucket::per_minute(10))
         .named("pages")
         .key(|job: &Job| Key::from(job.sender))
         .cost(|job: &Job| Cost::new(job.pages).unwrap_or(Cost::ONE))
-        // There is no response that could tell a refusal, so it becomes the service's error.
+        // There is no response that can carry a refusal, so a refusal becomes the service's error.
         .respond(AsError);
     let mut printer = ServiceBuilder::new()
         .layer(limit)

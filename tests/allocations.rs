@@ -24,7 +24,7 @@ use tower::{Layer, Service};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A rule that admits `burst` requests of a key in all that a test lasts.
+/// Returns a rule that admits `burst` requests of a key, and no more during a test.
 fn rule(burst: u64) -> TokenBucket {
     TokenBucket::per_hour(1).burst(burst)
 }
@@ -100,7 +100,7 @@ fn a_decision_on_a_known_key_by_any_algorithm() {
     }
 }
 
-/// A sliding log allocates only as it grows.
+/// A sliding log allocates only when it grows.
 #[test]
 fn a_decision_by_a_log() {
     let (policy, store) = (Policy::new("test"), Local::new());
@@ -116,7 +116,7 @@ fn a_decision_by_a_log() {
     assert_eq!((count, admitted), (0, 0));
 }
 
-/// Answers at once, without an allocation.
+/// Answers at once and does not allocate.
 #[derive(Clone)]
 struct Inner;
 
@@ -142,8 +142,8 @@ fn request() -> Request<()> {
     request
 }
 
-/// The allocations of each of ten requests on a known key, all alike, and the last answer.
-fn of_a_request(
+/// Returns the allocations of each of ten requests on a known key, which must be equal, and the last answer.
+fn allocations_of_a_request(
     mut service: impl Service<Request<()>, Response = Response<()>>,
 ) -> (u64, Response<()>) {
     let mut answer = |request| {
@@ -168,8 +168,8 @@ fn of_a_request(
     counts.into_iter().next_back().expect("ten of them")
 }
 
-/// What a map needs for so many headers whose names and values need nothing.
-fn of_the_map(headers: usize) -> u64 {
+/// Returns the allocations of a map with this many headers whose names and values do not allocate.
+fn allocations_of_the_map(headers: usize) -> u64 {
     let names = [
         "ratelimit",
         "ratelimit-policy",
@@ -193,26 +193,26 @@ fn an_admitted_request_without_headers_and_without_its_outcome() {
     let layer = RateLimitLayer::new(rule(100))
         .key(PeerIp::new())
         .respond(respond);
-    let (count, response) = of_a_request(layer.layer(Inner));
+    let (count, response) = allocations_of_a_request(layer.layer(Inner));
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.headers().is_empty());
     assert_eq!(count, 0);
 }
 
-/// The outcome lies in a box in the request's extensions.
+/// The outcome is in a box in the request's extensions.
 #[test]
 fn an_admitted_or_exempt_request_without_headers() {
     let respond = || Http::empty().headers(Headers::None);
     let layer = RateLimitLayer::new(rule(100))
         .key(PeerIp::new())
         .respond(respond());
-    assert_eq!(of_a_request(layer.layer(Inner)).0, 1);
+    assert_eq!(allocations_of_a_request(layer.layer(Inner)).0, 1);
 
     let exempt = |respond| {
         let layer = RateLimitLayer::new(rule(1))
             .key(Header::new("x-api-key").or_exempt())
             .respond(respond);
-        of_a_request(layer.layer(Inner)).0
+        allocations_of_a_request(layer.layer(Inner)).0
     };
     assert_eq!(exempt(respond()), 1);
     assert_eq!(exempt(respond().outcome(false)), 0);
@@ -224,10 +224,10 @@ fn an_admitted_request_with_headers() {
     let layer = RateLimitLayer::new(rule(100))
         .key(PeerIp::new())
         .respond(respond);
-    let (count, response) = of_a_request(layer.layer(Inner));
+    let (count, response) = allocations_of_a_request(layer.layer(Inner));
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.headers().contains_key("ratelimit"));
-    let map = of_the_map(response.headers().len());
+    let map = allocations_of_the_map(response.headers().len());
     assert!(
         count <= map + 1,
         "{count} allocations, {map} of them the map's"
@@ -264,7 +264,7 @@ fn a_delayed_request() {
     assert_eq!(layer.cancelled(), 10);
 }
 
-/// A future that does not wait holds no more than the inner future and the mark for its response.
+/// A future that does not wait contains only the inner future and the annotation.
 #[test]
 fn the_future_of_a_response_is_small() {
     let respond = Http::empty().headers(Headers::None).outcome(false);
@@ -285,7 +285,7 @@ fn a_refusal_with_headers_and_an_empty_body() {
     let layer = RateLimitLayer::new(rule(1))
         .key(PeerIp::new())
         .respond(respond);
-    let (count, response) = of_a_request(layer.layer(Inner));
+    let (count, response) = allocations_of_a_request(layer.layer(Inner));
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(response.headers().contains_key("retry-after"));
     assert!(count <= 3, "{count} allocations");

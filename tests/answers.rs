@@ -31,7 +31,7 @@ fn decision(verdict: Verdict, capacity: u64, quota: Quota, remaining: u64) -> De
         .with_retry_after(Some(Duration::ZERO))
 }
 
-/// 100 in a minute.
+/// An admission under 100 per minute.
 fn allowed(remaining: u64) -> Decision {
     decision(Verdict::Allow, 100, Quota::per_minute(100), remaining)
         .with_more_after(Duration::from_millis(300))
@@ -65,7 +65,7 @@ where
     R::annotate(mark, res);
 }
 
-/// The fields of a response to an admitted request.
+/// Returns the fields of a response to an admitted request.
 fn admitted(headers: Headers, outcome: Outcome) -> HeaderMap {
     let (mut req, mut res) = (Request::new(()), Response::new(String::new()));
     admit(&Http::new().headers(headers), &mut req, &mut res, outcome);
@@ -92,7 +92,7 @@ fn grpc_request(content_type: &str) -> Request<()> {
         .unwrap()
 }
 
-/// Each line, in the order of their names.
+/// Returns all lines, sorted by name.
 fn lines(headers: &HeaderMap) -> Vec<String> {
     let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         format!("{name}: {}", value.to_str().unwrap())
@@ -102,7 +102,7 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
     lines
 }
 
-fn standing(decision: Decision) -> String {
+fn rate_limit_field(decision: Decision) -> String {
     let headers = admitted(Headers::Draft, one(decision));
     headers["ratelimit"].to_str().unwrap().to_owned()
 }
@@ -117,13 +117,13 @@ fn policy(policy: Policy, capacity: u64, quota: Quota) -> String {
 // § 1. RateLimit and RateLimit-Policy
 
 #[test]
-fn draft_tells_what_may_be_used_within_the_rate() {
+fn ratelimit_promises_no_more_than_the_rate() {
     let hour = Quota::per_hour(60);
     for (decision, expected) in [
         (allowed(50), r#""api";r=50;t=30"#),
         // A full bucket: r = q, t = w.
         (allowed(100), r#""api";r=100;t=60"#),
-        // Not the time until full.
+        // `t` is not the time until the bucket is full.
         (allowed(99), r#""api";r=99;t=60"#),
         (allowed(1), r#""api";r=1;t=1"#),
         (allowed(0), r#""api";r=0;t=1"#),
@@ -135,7 +135,7 @@ fn draft_tells_what_may_be_used_within_the_rate() {
             allowed(0).with_more_after(Duration::from_millis(2_001)),
             r#""api";r=0;t=3"#,
         ),
-        // A window that ends later than its rest is worth.
+        // A window whose end is later than the remaining units take to refill.
         (allowed(10).with_more_after(secs(42)), r#""api";r=10;t=42"#),
         (
             decision(Verdict::Delay(secs(1)), 10, hour, 0).with_more_after(secs(90)),
@@ -143,12 +143,12 @@ fn draft_tells_what_may_be_used_within_the_rate() {
         ),
         (decision(Verdict::Allow, 10, hour, 7), r#""api";r=7;t=420"#),
     ] {
-        assert_eq!(standing(decision), expected);
+        assert_eq!(rate_limit_field(decision), expected);
     }
 }
 
 #[test]
-fn draft_tells_a_refusal_within_the_rate() {
+fn ratelimit_of_a_refusal_promises_no_more_than_the_rate() {
     let tell = |decision| {
         let res = refuse_http(Refusal::new(one(decision)));
         res.headers()["ratelimit"].to_str().unwrap().to_owned()
@@ -156,7 +156,7 @@ fn draft_tells_a_refusal_within_the_rate() {
     let wait = |millis| Some(Duration::from_millis(millis));
     assert_eq!(tell(refused(wait(1))), r#""api";r=0;t=1"#);
     assert_eq!(tell(refused(wait(2_500))), r#""api";r=0;t=3"#);
-    // 100 in a minute are 5 in 3 seconds.
+    // 100 per minute are 5 per 3 seconds.
     assert_eq!(
         tell(refused(wait(2_500)).with_remaining(4)),
         r#""api";r=4;t=3"#
@@ -165,18 +165,18 @@ fn draft_tells_a_refusal_within_the_rate() {
         tell(refused(wait(2_500)).with_remaining(80)),
         r#""api";r=5;t=3"#
     );
-    // Never: nothing is promised.
+    // A cost that can never pass: nothing is promised.
     assert_eq!(tell(refused(None).with_remaining(80)), r#""api";r=80"#);
 }
 
 #[test]
-fn draft_tells_policies() {
+fn ratelimit_policy_contains_each_policy() {
     let api = || Policy::new("api");
     let minute = Quota::per_minute(100);
     assert_eq!(policy(api(), 100, minute), r#""api";q=100;w=60"#);
     assert_eq!(policy(api(), 150, minute), r#""api";q=150;w=90"#);
     assert_eq!(policy(api(), 151, minute), r#""api";q=151;w=91"#);
-    // No window below a second.
+    // A window is never shorter than a second.
     assert_eq!(
         policy(api(), 10, Quota::per_second(10)),
         r#""api";q=10;w=1"#
@@ -196,7 +196,7 @@ fn draft_tells_policies() {
         policy(Policy::new(r#"a"b\c, d"#), 100, minute),
         r#""a\"b\\c, d";q=100;w=60"#
     );
-    // Integers have 15 digits.
+    // Integers have at most 15 digits.
     assert_eq!(
         policy(api(), u64::MAX, Quota::per_day(1)),
         r#""api";q=999999999999999;w=999999999999999"#
@@ -204,7 +204,7 @@ fn draft_tells_policies() {
 }
 
 #[test]
-fn draft_tells_the_nearest_policy_first_and_no_undecided_one() {
+fn ratelimit_lists_the_nearest_policy_first_and_omits_undecided_ones() {
     let daily = decision(Verdict::Allow, 1000, Quota::per_day(1000), 10);
     let undecided = Decision::undecided(true, NOON, Some(secs(5)));
     let all = outcome([
@@ -223,7 +223,7 @@ fn draft_tells_the_nearest_policy_first_and_no_undecided_one() {
 }
 
 #[test]
-fn a_policy_that_changes_is_told_anew() {
+fn a_changed_policy_is_written_anew() {
     let respond = Http::new();
     let tell = |respond: &Http, name: &str, capacity| {
         let (mut req, mut res) = (Request::new(()), Response::new(String::new()));
@@ -250,7 +250,7 @@ fn a_policy_that_changes_is_told_anew() {
 }
 
 #[test]
-fn older_shapes_tell_the_nearest_policy() {
+fn legacy_formats_contain_the_nearest_policy() {
     let daily = decision(Verdict::Allow, 1000, Quota::per_day(1000), 999);
     let both = || outcome([("daily", daily), ("burst", allowed(50))]);
     let tell = |headers| lines(&admitted(headers, both()));
@@ -360,11 +360,11 @@ fn headers_parse_from_their_names() {
 }
 
 #[test]
-fn the_outcome_lies_in_the_request() {
+fn the_outcome_is_in_the_request_extensions() {
     fn wants(respond: &impl Respond<Request<()>, Response<String>, Infallible>) -> bool {
         respond.wants_outcome()
     }
-    let told = |respond: &Http| {
+    let outcomes_with = |respond: &Http| {
         let (mut req, mut res) = (Request::new(()), Response::new(String::new()));
         admit(respond, &mut req, &mut res, outcome([("out", allowed(50))]));
         admit(respond, &mut req, &mut res, outcome([("in", allowed(20))]));
@@ -381,13 +381,13 @@ fn the_outcome_lies_in_the_request() {
     for (respond, wanted, expected) in [
         (Http::new(), true, &both),
         (Http::new().outcome(false), true, &None),
-        // Fields for clients, and what handlers learn, are two settings.
+        // Fields for clients and the outcome for handlers are two separate settings.
         (none(), true, &both),
         (none().outcome(false), false, &None),
         (none().outcome(false).outcome(true), true, &both),
     ] {
         assert_eq!(wants(&respond), wanted);
-        assert_eq!(&told(&respond), expected);
+        assert_eq!(&outcomes_with(&respond), expected);
     }
     assert!(wants(&Grpc::new()));
     assert!(wants(&Grpc::new().headers(Headers::None)));
@@ -397,7 +397,7 @@ fn the_outcome_lies_in_the_request() {
 // § 2. A refusal over HTTP
 
 #[test]
-fn a_refusal_is_429_with_all_it_needs() {
+fn a_refusal_is_429_with_fields_and_a_problem_document() {
     let res = refuse_http(Refusal::new(outcome([("daily", refused(Some(secs(61))))])));
     assert_eq!(res.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(
@@ -424,7 +424,7 @@ fn a_refusal_is_429_with_all_it_needs() {
 }
 
 #[test]
-fn retry_after_is_the_longest_wait_rounded_up_in_every_shape() {
+fn retry_after_is_the_longest_wait_rounded_up_in_every_format() {
     let both = |long| {
         let refusals = [
             ("b", refused(Some(Duration::from_millis(10)))),
@@ -432,7 +432,7 @@ fn retry_after_is_the_longest_wait_rounded_up_in_every_shape() {
         ];
         Refusal::new(outcome(refusals))
     };
-    let shapes = [
+    let formats = [
         Headers::Draft,
         Headers::Draft07,
         Headers::Draft06,
@@ -440,25 +440,31 @@ fn retry_after_is_the_longest_wait_rounded_up_in_every_shape() {
         Headers::LegacyDelta,
         Headers::None,
     ];
-    for headers in shapes {
+    for headers in formats {
         let respond = Http::new().headers(headers);
-        let told = |long| {
+        let retry_after_of = |long| {
             let res = refuse(&respond, Request::new(()), both(long));
             assert_eq!(res.headers()["cache-control"], "no-store");
             res.headers()
                 .get("retry-after")
                 .map(|value| value.to_str().unwrap().to_owned())
         };
-        assert_eq!(told(Some(Duration::from_millis(1_001))).unwrap(), "2");
-        assert_eq!(told(Some(Duration::from_nanos(1))).unwrap(), "1");
-        assert_eq!(told(Some(Duration::ZERO)).unwrap(), "1");
-        assert_eq!(told(Some(Duration::MAX)).unwrap(), "999999999999999");
-        assert_eq!(told(None), None);
+        assert_eq!(
+            retry_after_of(Some(Duration::from_millis(1_001))).unwrap(),
+            "2"
+        );
+        assert_eq!(retry_after_of(Some(Duration::from_nanos(1))).unwrap(), "1");
+        assert_eq!(retry_after_of(Some(Duration::ZERO)).unwrap(), "1");
+        assert_eq!(
+            retry_after_of(Some(Duration::MAX)).unwrap(),
+            "999999999999999"
+        );
+        assert_eq!(retry_after_of(None), None);
     }
 }
 
 #[test]
-fn who_cannot_tell_its_wait_does_not_hide_that_of_another() {
+fn an_unknown_wait_does_not_hide_the_wait_of_another_limit() {
     let refusal = |refusing, undecided| {
         Refusal::new(outcome([
             ("a", refused(refusing)),
@@ -469,7 +475,7 @@ fn who_cannot_tell_its_wait_does_not_hide_that_of_another() {
         (Some(secs(7)), None, Some(secs(7))),
         (Some(secs(7)), Some(secs(9)), Some(secs(9))),
         (Some(secs(7)), Some(secs(2)), Some(secs(7))),
-        // For ever, whatever the other one says.
+        // One can never pass, so the other's wait is irrelevant.
         (None, Some(secs(9)), None),
     ] {
         let refusal = refusal(refusing, undecided);
@@ -478,9 +484,9 @@ fn who_cannot_tell_its_wait_does_not_hide_that_of_another() {
         assert_eq!(never, wait.is_none(), "{refusal}");
         let res = refuse_http(refusal);
         assert_eq!(res.status(), StatusCode::TOO_MANY_REQUESTS);
-        let told = res.headers().get("retry-after");
-        let told = told.map(|value| value.to_str().unwrap().parse().unwrap());
-        assert_eq!(told.map(secs), wait);
+        let header = res.headers().get("retry-after");
+        let header = header.map(|value| value.to_str().unwrap().parse().unwrap());
+        assert_eq!(header.map(secs), wait);
     }
 }
 
@@ -492,12 +498,12 @@ fn retry_jitter_only_adds() {
         let decision = Decision::new(Verdict::Refuse, Timestamp::from_nanos(at), 1)
             .with_retry_after(Some(secs(10)));
         let res = refuse(&respond, Request::new(()), Refusal::new(one(decision)));
-        let told: usize = res.headers()["retry-after"]
+        let seconds: usize = res.headers()["retry-after"]
             .to_str()
             .unwrap()
             .parse()
             .unwrap();
-        seen[told - 10] += 1;
+        seen[seconds - 10] += 1;
     }
     assert!(seen.iter().all(|&times| times > 40), "{seen:?}");
 }
@@ -526,7 +532,7 @@ fn an_undecided_store_is_503_without_invented_numbers() {
 }
 
 #[test]
-fn abnormal_usage_is_called_so() {
+fn abnormal_usage_has_its_own_problem_type() {
     let mut outcome = one(refused(Some(secs(1))));
     outcome.push(
         Policy::new("scan").with_abnormal_usage(),
@@ -542,7 +548,7 @@ fn abnormal_usage_is_called_so() {
             "violated-policies": ["api", "scan"],
         })
     );
-    // The one that admits is not violated, whatever its mark.
+    // The limit that admits is not violated, even if it flags abnormal usage.
     let mut outcome = one(refused(Some(secs(1))));
     outcome.push(Policy::new("scan").with_abnormal_usage(), allowed(5));
     let body: Value = serde_json::from_str(refuse_http(Refusal::new(outcome)).body()).unwrap();
@@ -551,7 +557,7 @@ fn abnormal_usage_is_called_so() {
 }
 
 #[test]
-fn a_missing_key_says_what_is_missing_unless_the_server_lacks_it() {
+fn a_missing_key_is_named_unless_it_is_the_servers_fault() {
     let missing = MissingKey::new("no header `x-\"key\"`\n");
     let res = refuse_http(Refusal::missing(missing));
     assert_eq!(res.status(), StatusCode::BAD_REQUEST);
@@ -607,7 +613,7 @@ fn head_gets_the_same_fields_without_a_body() {
         assert_eq!(get.status(), head.status());
         let mut fields = head.headers().clone();
         if let Some(length) = fields.remove("content-length") {
-            // A framework adds it to the answer to GET, by its body.
+            // A framework adds the length of the body that GET would get.
             assert_eq!(length, get.body().len().to_string());
         }
         assert_eq!(lines(get.headers()), lines(&fields));
@@ -621,7 +627,7 @@ fn head_gets_the_same_fields_without_a_body() {
 }
 
 #[test]
-fn nothing_of_the_request_comes_back() {
+fn a_refusal_reveals_nothing_of_the_request() {
     #[derive(Clone)]
     struct Secret;
     let mut req = Request::builder()
@@ -727,7 +733,7 @@ fn grpc_is_answered_in_one_headers_frame() {
 }
 
 #[test]
-fn grpc_is_told_by_the_content_type() {
+fn grpc_is_recognized_by_the_content_type() {
     let answered = |content_type: &str| {
         let refusal = Refusal::new(one(refused(Some(secs(1)))));
         let res = refuse(&Http::new(), grpc_request(content_type), refusal);
@@ -781,7 +787,7 @@ fn grpc_web_is_exposed_to_browsers() {
 }
 
 #[test]
-fn grpc_pushback_says_never() {
+fn grpc_pushback_is_negative_if_waiting_does_not_help() {
     let pushback = |retry| {
         let res = refuse(
             &Grpc::new(),
@@ -809,7 +815,7 @@ fn grpc_pushback_says_never() {
 }
 
 #[test]
-fn grpc_tells_an_undecided_store_and_a_missing_key() {
+fn grpc_distinguishes_an_undecided_store_and_a_missing_key() {
     let answer = |refusal| {
         let res = refuse(&Grpc::new(), Request::new(()), refusal);
         assert_eq!(res.status(), StatusCode::OK);
@@ -862,7 +868,7 @@ fn grpc_needs_only_a_default_body() {
 // Without HTTP
 
 #[test]
-fn a_refusal_is_an_error_where_there_is_no_http() {
+fn a_refusal_is_an_error_without_http() {
     let refuse = |refusal| -> BoxError {
         let answer: Result<(), BoxError> = AsError.refuse("job", refusal);
         answer.unwrap_err()
@@ -928,7 +934,7 @@ fn any_decision() -> impl Strategy<Value = Decision> {
     })
 }
 
-/// The members of a field's lists: names and integers.
+/// Returns the members of a field's lists: names and integers.
 fn members(headers: &HeaderMap, field: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let joined: Vec<_> = headers
         .get_all(field)
@@ -959,21 +965,21 @@ fn number(members: &[(String, i64)], key: &str) -> Option<u64> {
 
 proptest! {
     #[test]
-    fn no_more_is_promised_than_the_rate(name in "[ -~]{1,128}", decision in any_decision()) {
-        let told = outcome([(name.as_str(), decision)]);
+    fn no_field_promises_more_than_the_rate(name in "[ -~]{1,128}", decision in any_decision()) {
+        let outcome_of_one = outcome([(name.as_str(), decision)]);
         let headers = if decision.is_admitted() {
-            admitted(Headers::Draft, told)
+            admitted(Headers::Draft, outcome_of_one)
         } else {
-            let res = refuse_http(Refusal::new(told));
+            let res = refuse_http(Refusal::new(outcome_of_one));
             let body: Value = serde_json::from_str(res.body()).unwrap();
             prop_assert_eq!(&body["violated-policies"], &json!([name]));
             res.headers().clone()
         };
-        let [(told_name, standing)] = members(&headers, "ratelimit").try_into().unwrap();
+        let [(told_name, rate_limit_field)] = members(&headers, "ratelimit").try_into().unwrap();
         prop_assert_eq!(&told_name, &name);
-        let r = number(&standing, "r").unwrap();
+        let r = number(&rate_limit_field, "r").unwrap();
         prop_assert!(r <= decision.remaining().unwrap());
-        let t = number(&standing, "t");
+        let t = number(&rate_limit_field, "t");
         if let Some(t) = t {
             let quota = decision.quota().unwrap();
             let used = u128::from(r) * u128::from(quota.period_nanos());
@@ -995,7 +1001,7 @@ proptest! {
     }
 
     #[test]
-    fn grpc_details_are_what_others_read(
+    fn grpc_details_parse_with_another_implementation(
         names in prop::collection::vec("[ -~]{1,128}", 1..4),
         wait in prop::option::of(any_wait()),
     ) {
@@ -1016,9 +1022,9 @@ proptest! {
     }
 }
 
-// § pk: whose share of a policy it is
+// § pk: the partition key
 
-/// The `pk` of each member of a field.
+/// Returns the `pk` of each member of a field.
 fn partitions(headers: &HeaderMap, field: &str) -> Vec<Option<Vec<u8>>> {
     let list: sfv::List = sfv::Parser::new(headers[field].to_str().unwrap())
         .parse()
@@ -1027,13 +1033,13 @@ fn partitions(headers: &HeaderMap, field: &str) -> Vec<Option<Vec<u8>>> {
         let sfv::ListEntry::Item(item) = entry else {
             panic!("an inner list")
         };
-        let told = item.params.iter().find(|(key, _)| key.as_str() == "pk");
-        told.map(|(_, value)| value.as_byte_sequence().unwrap().to_vec())
+        let partition = item.params.iter().find(|(key, _)| key.as_str() == "pk");
+        partition.map(|(_, value)| value.as_byte_sequence().unwrap().to_vec())
     };
     list.into_iter().map(partition).collect()
 }
 
-/// What a layer of two limits tells a client; the first one may tell partitions.
+/// Returns the responses of a layer with two limits. The first limit may send partition keys.
 async fn responses_to<R>(
     policy: Policy,
     rule: R,
@@ -1062,34 +1068,34 @@ where
 }
 
 #[tokio::test]
-async fn a_partition_is_told_if_asked_for_and_names_nobody() {
+async fn a_partition_key_is_sent_only_if_enabled_and_identifies_nobody() {
     let secret = || Policy::new("api").with_partition_key(b"secret");
     let once = || TokenBucket::per_hour(1);
-    let told = async |policy, client| {
+    let partition_key = async |policy, client| {
         let responses = responses_to(policy, once(), Headers::Draft, client).await;
-        // Admitted and refused alike, in both fields, and of the one limit that tells it.
+        // Admitted and refused alike, in both fields, only the one limit that sends it.
         let all = responses.iter().flat_map(|response| {
             ["ratelimit", "ratelimit-policy"].map(|field| {
                 let all = partitions(response.headers(), field);
                 assert_eq!(all.len(), 2);
-                let mut told = all.into_iter().flatten();
-                (told.next(), told.next())
+                let mut keys = all.into_iter().flatten();
+                (keys.next(), keys.next())
             })
         });
         let all: Vec<_> = all.collect();
-        assert!(all.iter().all(|told| *told == all[0]), "{all:?}");
+        assert!(all.iter().all(|keys| *keys == all[0]), "{all:?}");
         assert_eq!(all[0].1, None);
         all[0].0.clone()
     };
-    let ann = told(secret(), "ann").await.unwrap();
+    let ann = partition_key(secret(), "ann").await.unwrap();
     assert_eq!(ann.len(), 16);
-    assert_eq!(told(secret(), "ann").await, Some(ann.clone()));
-    assert_ne!(told(secret(), "bob").await, Some(ann.clone()));
+    assert_eq!(partition_key(secret(), "ann").await, Some(ann.clone()));
+    assert_ne!(partition_key(secret(), "bob").await, Some(ann.clone()));
     let another = Policy::new("api").with_partition_key(b"another");
-    assert_ne!(told(another, "ann").await, Some(ann.clone()));
-    assert_eq!(told(Policy::new("api"), "ann").await, None);
+    assert_ne!(partition_key(another, "ann").await, Some(ann.clone()));
+    assert_eq!(partition_key(Policy::new("api"), "ann").await, None);
 
-    // The keyed digest of kind, length and content.
+    // The keyed digest of the key's kind, length and content.
     let mut input = vec![2, 3];
     input.extend_from_slice(b"ann");
     let secret_digest = *blake3::hash(b"secret").as_bytes();
@@ -1099,14 +1105,14 @@ async fn a_partition_is_told_if_asked_for_and_names_nobody() {
 
 #[cfg(feature = "tokio")]
 #[tokio::test]
-async fn a_partition_is_told_after_a_delay_and_by_no_older_shape() {
+async fn a_partition_key_is_sent_after_a_delay_and_in_no_legacy_format() {
     let policy = || Policy::new("api").with_partition_key(b"secret");
     let rule: tollgate::AnyRule = "leaky-bucket 50/s queue=5".parse().unwrap();
     let [first, second] = responses_to(policy(), rule.clone(), Headers::Draft, "ann").await;
     for response in [&first, &second] {
         assert_eq!(response.status(), StatusCode::OK);
-        let told = partitions(response.headers(), "ratelimit");
-        assert_eq!(told.iter().flatten().count(), 1, "{told:?}");
+        let keys = partitions(response.headers(), "ratelimit");
+        assert_eq!(keys.iter().flatten().count(), 1, "{keys:?}");
     }
     for headers in [Headers::Draft07, Headers::Draft06, Headers::Legacy] {
         let [response, _] = responses_to(policy(), rule.clone(), headers, "ann").await;

@@ -1,4 +1,4 @@
-//! The layer in axum, over real connections: which requests share a budget, and what a client receives.
+//! The layer in axum, over real connections: the requests that share a budget, and the responses that a client receives.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "axum", feature = "test-util"))]
 
@@ -54,12 +54,12 @@ fn hello() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// A store whose time stands still.
+/// Returns a store whose time stands still.
 fn still() -> Local<TokenBucket, ManualClock> {
     LocalBuilder::new().clock(ManualClock::default()).build()
 }
 
-/// What came back, all of it.
+/// A complete response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -72,7 +72,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// All values of a field, as a recipient must join them (RFC 9110 §5.3).
+    /// Joins all values of a field as a recipient must (RFC 9110 §5.3).
     fn list(&self, name: &str) -> String {
         let lines: Vec<_> = self
             .headers
@@ -107,7 +107,7 @@ impl Caller {
         }
     }
 
-    /// A client at another address of the loopback network.
+    /// Returns a client at another address of the loopback network.
     #[cfg(target_os = "linux")]
     fn at(own: [u8; 4], server: SocketAddr) -> Self {
         let mut connector = HttpConnector::new();
@@ -158,7 +158,7 @@ impl Caller {
 }
 
 #[tokio::test]
-async fn an_admitted_answer_tells_how_the_limit_stands() {
+async fn an_admitted_response_has_the_rate_limit_fields() {
     let layer = RateLimitLayer::new(TokenBucket::per_minute(60))
         .store(still())
         .key(PeerIp::new());
@@ -222,7 +222,7 @@ async fn all_connections_share_one_budget() {
     let kept = Caller::new(server);
     let mut admitted = 0;
     for _ in 0..5 {
-        // One that is kept alive, and a new one each time.
+        // One connection is kept alive, the other is new each time.
         for caller in [&kept, &Caller::new(server)] {
             admitted += u32::from(caller.get("/").await.status == 200);
         }
@@ -230,7 +230,7 @@ async fn all_connections_share_one_budget() {
     assert_eq!(admitted, 6);
 }
 
-/// Each with a connection of its own, as the pool has none to spare.
+/// Each request has a connection of its own, because the pool has none idle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_at_the_same_time_are_admitted_exactly() {
     let layer = RateLimitLayer::new(TokenBucket::per_day(1).burst(10)).key(PeerIp::new());
@@ -243,12 +243,12 @@ async fn requests_at_the_same_time_are_admitted_exactly() {
     let answers = timeout(SOON, futures_util::future::join_all(calls))
         .await
         .expect("all of them in time");
-    let (mut admitted, mut told) = (0, HashSet::new());
+    let (mut admitted, mut fields) = (0, HashSet::new());
     for answer in answers.into_iter().map(Result::unwrap) {
         match answer.status {
             200 => {
                 admitted += 1;
-                told.insert(
+                fields.insert(
                     answer
                         .list("ratelimit")
                         .split(';')
@@ -262,8 +262,8 @@ async fn requests_at_the_same_time_are_admitted_exactly() {
         }
     }
     assert_eq!(admitted, 10);
-    // No two of them were told the same.
-    assert_eq!(told, (0..10).map(|left| format!("r={left}")).collect());
+    // Each response has a different `r`.
+    assert_eq!(fields, (0..10).map(|left| format!("r={left}")).collect());
 }
 
 #[tokio::test]
@@ -305,11 +305,11 @@ async fn head_gets_the_same_fields_without_a_body() {
         assert_eq!(head.header(name), full.header(name), "{name}");
         assert!(head.header(name).is_some(), "{name}");
     }
-    // None, or what GET would have got (RFC 9110 §8.6).
+    // No length, or that of the response to GET (RFC 9110 §8.6).
     if let Some(length) = head.header("content-length") {
         assert_eq!(length, full.body.len().to_string());
     }
-    // The connection is in order afterwards.
+    // The connection still works.
     assert_eq!(caller.get("/").await.body, full.body);
 }
 
@@ -340,7 +340,7 @@ async fn preflights_are_exempt_and_ordinary_options_are_not() {
 }
 
 #[tokio::test]
-async fn a_route_is_limited_however_its_path_is_spelt() {
+async fn a_route_has_one_budget_for_all_spellings_of_its_path() {
     let app = Router::new()
         .route("/users/{id}", get(|| async { "user" }))
         .route("/orders/{id}", get(|| async { "order" }))
@@ -363,7 +363,7 @@ async fn a_route_is_limited_however_its_path_is_spelt() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_the_client_is_the_one_it_names() {
+async fn behind_a_trusted_proxy_the_forwarded_address_is_the_client() {
     let key = ForwardedFor::try_trusting(["127.0.0.0/8", "::1"]).unwrap();
     let layer = RateLimitLayer::new(TokenBucket::per_day(1)).key(key);
     let caller = Caller::new(serve(hello().layer(layer)).await);
@@ -376,13 +376,13 @@ async fn behind_a_trusted_proxy_the_client_is_the_one_it_names() {
     };
     assert_eq!(status(&["192.0.2.7"]).await, 200);
     assert_eq!(status(&["192.0.2.7"]).await, 429);
-    // What the client wrote itself stands further left, or on an earlier line.
+    // Elements sent by the client are further left, or on an earlier line.
     assert_eq!(status(&["203.0.113.1, 192.0.2.7"]).await, 429);
     assert_eq!(status(&["203.0.113.2", "192.0.2.7, 127.0.0.9"]).await, 429);
     assert_eq!(status(&["192.0.2.8"]).await, 200);
     assert_eq!(status(&["[2001:db8::1]:4711"]).await, 200);
     assert_eq!(status(&["2001:db8::2"]).await, 429);
-    // Nobody is named: the proxy itself.
+    // No element: the proxy itself is the client.
     assert_eq!(status(&[]).await, 200);
     assert_eq!(status(&["unknown"]).await, 429);
 }
@@ -404,7 +404,7 @@ async fn a_proxy_that_is_not_trusted_is_the_client() {
     assert_eq!(statuses, [200, 429, 429]);
 }
 
-/// What a handler learns: `name=remaining`, the outermost limit first.
+/// Formats the outcome as `name=remaining`, the outermost limit first.
 fn describe(outcome: &Outcome) -> String {
     let limits: Vec<_> = outcome
         .iter()
@@ -440,8 +440,8 @@ async fn handlers_take_the_outcome() {
     );
 }
 
-/// Whether headers are sent, why a request is not limited, and which limits of several are left out: none of it takes the
-/// outcome from a handler.
+/// The handler has the outcome whether or not headers are sent, the request is limited, or some of several limits are
+/// skipped.
 #[tokio::test]
 async fn handlers_below_a_layer_always_have_an_outcome() {
     let shapes = [
@@ -500,7 +500,7 @@ async fn handlers_below_a_layer_always_have_an_outcome() {
     }
 }
 
-/// Leaves what outer layers can learn of an answer in a field of it.
+/// Copies the outcome that outer layers see in a response into a field of it.
 async fn reveal(response: Response) -> Response {
     let outcome = response.extensions().get::<Outcome>().map(describe);
     let mut response = response;
@@ -513,7 +513,7 @@ async fn reveal(response: Response) -> Response {
 }
 
 #[tokio::test]
-async fn stacked_layers_tell_both_limits() {
+async fn stacked_layers_send_the_fields_of_both_limits() {
     let inner = RateLimitLayer::new(TokenBucket::per_hour(2))
         .store(still())
         .named("inner");
@@ -554,7 +554,7 @@ async fn stacked_layers_tell_both_limits() {
     );
     assert!(answer.text().contains("[\"inner\"]"));
 
-    // Now the outer one refuses, and the inner one is not asked.
+    // Now the outer limit refuses, and the inner one is not called.
     let answer = caller.get("/").await;
     assert_eq!(answer.status, 429);
     assert_eq!(answer.header("x-outcome"), Some("outer=0"));
@@ -564,7 +564,7 @@ async fn stacked_layers_tell_both_limits() {
 
 /// Unlike stacked ones, the limits of one layer are charged together or not at all.
 #[tokio::test]
-async fn one_layer_with_two_limits_tells_the_nearer_one_first() {
+async fn one_layer_with_two_limits_lists_the_nearer_one_first() {
     let layer = RateLimitLayer::new(TokenBucket::per_hour(3))
         .store(still())
         .named("wide")
@@ -596,7 +596,7 @@ async fn one_layer_with_two_limits_tells_the_nearer_one_first() {
 }
 
 #[tokio::test]
-async fn who_waits_as_told_is_admitted() {
+async fn a_client_that_waits_for_retry_after_is_admitted() {
     let clock = ManualClock::default();
     let rule = TokenBucket::new(Quota::new(7, Duration::from_millis(61_234))).burst(3);
     let store = LocalBuilder::new().clock(clock.clone()).build();
@@ -612,23 +612,23 @@ async fn who_waits_as_told_is_admitted() {
         assert_eq!(
             caller.get("/").await.status,
             429,
-            "round {round}: told to wait too long"
+            "round {round}: retry-after is too long"
         );
         clock.advance(Duration::from_secs(1));
         assert_eq!(
             caller.get("/").await.status,
             200,
-            "round {round}: told to wait too little"
+            "round {round}: retry-after is too short"
         );
     }
 }
 
-/// The same by the system's clock.
+/// With the system's clock.
 #[tokio::test]
-async fn who_really_waits_as_told_is_admitted() {
+async fn a_client_that_waits_in_real_time_is_admitted() {
     let rule = TokenBucket::new(Quota::new(1, Duration::from_millis(950)));
     let caller = Caller::new(serve(hello().layer(RateLimitLayer::new(rule))).await);
-    // A machine that stands still for a moment may admit more than the first one.
+    // If the machine stalls for a moment, more than the first request may be admitted.
     let mut refused = caller.get("/").await;
     assert_eq!(refused.status, 200);
     for _ in 0..100 {
@@ -671,7 +671,7 @@ async fn a_large_body_passes_through_untouched() {
         expected.len()
     );
 
-    // A refusal does not wait for the body that it has no use for.
+    // A refusal does not wait for the body, which it does not need.
     let never = stream::pending::<Result<Vec<u8>, std::io::Error>>();
     let refused = caller
         .send(Method::POST, "/", &[], Body::from_stream(never))
@@ -691,7 +691,7 @@ async fn a_stream_is_not_held_back() {
     let body = std::sync::Arc::new(body);
     let app = Router::new().route("/", get(async move || body.lock().unwrap().take().unwrap()));
     let caller = Caller::new(serve(app.layer(RateLimitLayer::new(TokenBucket::per_day(1)))).await);
-    // The head comes before the first event, and each event before the next one is made.
+    // The head arrives before the first event, and each event before the next one is generated.
     let mut response = caller.send(Method::GET, "/", &[], Body::empty()).await;
     for event in ["first", "second"] {
         sender.send(event).await.unwrap();
@@ -710,7 +710,7 @@ async fn a_stream_is_not_held_back() {
 }
 
 #[tokio::test]
-async fn redirections_and_errors_of_the_service_are_marked_and_else_untouched() {
+async fn redirects_and_errors_of_the_service_get_the_fields_and_no_other_change() {
     let app = Router::new()
         .route("/old", get(async || Redirect::permanent("/new")))
         .route(

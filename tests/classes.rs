@@ -1,4 +1,4 @@
-//! The class that an outer limit gives reaches the handler, and an inner limit that sheds load by class.
+//! The class of an outer limit reaches the handler, and an inner limit that sheds load by class.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use tower::{Layer, Service, service_fn, util::BoxCloneService};
 
 type Inner = BoxCloneService<Request<()>, Response<String>, Infallible>;
 
-/// The class that the limit of this name put a request in.
+/// Returns the class of a request under the limit with this name.
 fn class(outcome: Option<&Outcome>, policy: &str) -> u8 {
     let decision = outcome.and_then(|outcome| outcome.get(policy));
     decision.map_or(0, Decision::class)
@@ -35,7 +35,7 @@ fn call(service: &mut Inner) -> Response<String> {
     ready.now_or_never().unwrap().unwrap()
 }
 
-/// Two calls of each of three classes, and a handful of days until there are more.
+/// Two calls in each of three classes. The refill takes days.
 fn plan() -> Cascade {
     let two = TokenBucket::per_day(2);
     Cascade::new(two).then(two).then(two)
@@ -51,7 +51,7 @@ fn an_inner_limit_sheds_by_the_class_of_the_outer_one() {
     let layer = RateLimitLayer::new(plan()).named("plan");
     let mut service = BoxCloneService::new(layer.layer(inner));
 
-    // Class 0 is green and class 1 yellow, though the committed bucket could pay once more.
+    // Class 0 is green and class 1 yellow, although the committed bucket could pay once more.
     for body in ["(0, 0)", "(0, 0)", "(1, 1)", "(1, 1)"] {
         let response = call(&mut service);
         assert_eq!(
@@ -59,7 +59,7 @@ fn an_inner_limit_sheds_by_the_class_of_the_outer_one() {
             (StatusCode::OK, body)
         );
     }
-    // Class 2 is red: refused by the inner limit, whatever is left, and for ever.
+    // Class 2 is red. The inner limit always refuses it, whatever remains.
     for _ in 0..2 {
         let shed = call(&mut service);
         assert_eq!(shed.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -71,7 +71,7 @@ fn an_inner_limit_sheds_by_the_class_of_the_outer_one() {
             Some(0)
         );
     }
-    // Nobody pays any more: refused by the outer limit.
+    // All buckets are empty, so the outer limit refuses.
     let refused = call(&mut service);
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(refused.headers().contains_key("retry-after"));
@@ -80,7 +80,7 @@ fn an_inner_limit_sheds_by_the_class_of_the_outer_one() {
 }
 
 #[test]
-fn a_rule_that_configuration_chose_sheds_as_well() {
+fn a_rule_from_configuration_sheds_load_as_well() {
     let plan: AnyRule = "cascade 1/1d > 1/1d > 1/1d".parse().unwrap();
     let backend: AnyRule = "token-bucket 9/1d & three-color 3/1d peak=9/1d aware"
         .parse()

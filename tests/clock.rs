@@ -48,7 +48,7 @@ fn system_clock_never_falls_on_any_thread() {
 }
 
 #[test]
-fn all_system_clocks_tell_one_time() {
+fn all_system_clocks_return_the_same_time() {
     let (one, other) = (SystemClock::new(), SystemClock::default());
     let before = one.now();
     let between = other.now();
@@ -58,7 +58,7 @@ fn all_system_clocks_tell_one_time() {
 
 #[cfg(feature = "test-util")]
 #[test]
-fn manual_clock_moves_only_when_told_and_with_its_clones() {
+fn manual_clock_moves_only_when_set_and_together_with_its_clones() {
     use tollgate::time::ManualClock;
 
     let clock = ManualClock::new(Timestamp::from_nanos(7));

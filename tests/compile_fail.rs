@@ -1,7 +1,7 @@
 //! Compiler messages for parts that do not fit together.
 //!
-//! After a message has changed, or with a new compiler: `TRYBUILD=overwrite cargo test --all-features --test
-//! compile_fail`, and read the difference.
+//! After a message has changed, or with a new compiler, run `TRYBUILD=overwrite cargo test --all-features --test
+//! compile_fail` and read the difference.
 #![cfg(all(
     feature = "axum",
     feature = "redis",
@@ -13,10 +13,10 @@
 
 use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 
-/// The compiler that the `.stderr` files were written with. Others word their messages otherwise.
+/// The compiler that the `.stderr` files were written with. Others have different messages.
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
-/// The cases, and the words that put their authors right.
+/// The cases, and the words that help the user.
 const REMEDIES: [(&str, &str); 21] = [
     (
         "also_of_another_rule",
@@ -77,7 +77,7 @@ const REMEDIES: [(&str, &str); 21] = [
     ),
 ];
 
-/// Holds the messages against the files, and the files against [`REMEDIES`].
+/// Compares the messages with the files, and the files with [`REMEDIES`].
 #[test]
 fn messages_name_the_remedy() {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

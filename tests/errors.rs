@@ -262,7 +262,7 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
     ]
 }
 
-fn says(text: &str, parts: Parts) {
+fn assert_says(text: &str, parts: Parts) {
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
@@ -272,19 +272,19 @@ fn says(text: &str, parts: Parts) {
 #[test]
 fn errors_of_settings_say_what_was_wrong_what_was_expected_and_what_to_do() {
     for (error, parts) in settings() {
-        says(&error.to_string(), parts);
+        assert_says(&error.to_string(), parts);
         assert!(error.source().is_none(), "{error}");
     }
 }
 
-/// An error and its causes, as whoever reports one prints them.
+/// Returns an error and its causes, as an error report prints them.
 fn chain(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(Some(error), |&error| error.source())
         .map(ToString::to_string)
         .collect()
 }
 
-/// An error of a client of a store, with its cause.
+/// An error of a store's client, with its cause.
 #[derive(Debug)]
 struct Caused(&'static str, Option<Box<Caused>>);
 
@@ -301,18 +301,18 @@ impl std::error::Error for Caused {
 }
 
 #[test]
-fn an_error_of_a_store_tells_each_of_its_causes_once() {
+fn an_error_of_a_store_contains_each_cause_once() {
     let caused = |texts: [&'static str; 3]| {
         let [first, second, third] = texts;
         let third = Caused(third, None);
         Caused(first, Some(Box::new(Caused(second, Some(Box::new(third))))))
     };
-    for (texts, told) in [
+    for (texts, expected) in [
         (
             ["no answer", "broken pipe", "os error 32"],
             "no answer: broken pipe: os error 32",
         ),
-        // Many tell their own cause already.
+        // Many errors already contain the text of their cause.
         (
             ["no answer: broken pipe", "broken pipe", "os error 32"],
             "no answer: broken pipe: os error 32",
@@ -329,7 +329,7 @@ fn an_error_of_a_store_tells_each_of_its_causes_once() {
         ] {
             assert_eq!(
                 chain(&error),
-                [format!("the rate limit store {kind}: {told}")]
+                [format!("the rate limit store {kind}: {expected}")]
             );
             let cause = error
                 .get_ref()
@@ -341,7 +341,7 @@ fn an_error_of_a_store_tells_each_of_its_causes_once() {
 
 #[test]
 fn errors_of_stores_without_a_cause_say_what_to_do_too() {
-    says(
+    assert_says(
         &Error::timeout().to_string(),
         [
             "did not answer",
@@ -349,7 +349,7 @@ fn errors_of_stores_without_a_cause_say_what_to_do_too() {
             "set a longer deadline",
         ],
     );
-    says(
+    assert_says(
         &Error::contended().to_string(),
         [
             "too contended",
@@ -401,7 +401,7 @@ async fn errors_of_redis_say_what_was_wrong_what_was_expected_and_what_to_do() {
             "redis-sentinel://me:s3cret@host:x/name",
             ["cannot be read", form, all],
         ),
-        // Nobody listens there.
+        // No server listens on this port.
         (
             "redis://127.0.0.1:1",
             [
@@ -428,7 +428,7 @@ async fn errors_of_redis_say_what_was_wrong_what_was_expected_and_what_to_do() {
         ),
     ] {
         let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
-        says(&error.to_string(), parts);
+        assert_says(&error.to_string(), parts);
         assert_eq!(chain(&error).len(), 1, "{error}");
         let debug = format!("{error:?}");
         assert!(
@@ -463,7 +463,7 @@ async fn errors_of_memcached_say_what_was_wrong_what_was_expected_and_what_to_do
         ),
     ] {
         let error = Memcached::<TokenBucket>::connect(url).await.unwrap_err();
-        says(&error.to_string(), parts);
+        assert_says(&error.to_string(), parts);
         assert_eq!(chain(&error).len(), 1, "{error}");
         assert!(
             !format!("{error} {error:?}").contains("s3cret"),
@@ -472,7 +472,7 @@ async fn errors_of_memcached_say_what_was_wrong_what_was_expected_and_what_to_do
     }
 }
 
-/// The arguments of each call in a source file that makes an error, without comments and tests.
+/// Returns the arguments of each call in a source file that makes an error, without comments and tests.
 fn errors_in(source: &str) -> Vec<String> {
     let source = source
         .split("#[cfg(test)]\nmod tests")
@@ -512,7 +512,7 @@ fn errors_in(source: &str) -> Vec<String> {
     errors
 }
 
-/// The words of an error in its own text: nothing where that is put together elsewhere.
+/// Returns the words of an error in its own text, or nothing if the text is composed elsewhere.
 fn words(arguments: &str) -> String {
     let texts = arguments.split('"').skip(1).step_by(2);
     let mut words = String::new();
@@ -539,7 +539,7 @@ fn sources(folder: &Path, all: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// Each message in the source, also those that no test provokes.
+/// Checks each message in the source, including those that no test causes.
 #[test]
 fn every_message_says_what_was_expected_and_what_to_do() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -561,10 +561,10 @@ fn every_message_says_what_was_expected_and_what_to_do() {
                 continue;
             }
             messages += 1;
-            // What its caller says; of texts, `tests/algorithms/text.rs` sees to it.
-            let is_told_elsewhere =
+            // Their text is in the caller. `tests/algorithms/text.rs` checks errors in texts.
+            let is_checked_elsewhere =
                 arguments.contains("{expected}") || arguments.contains("{help}");
-            let does = is_told_elsewhere || words.contains(';') || words.contains("as in");
+            let does = is_checked_elsewhere || words.contains(';') || words.contains("as in");
             if !words.contains("expected") || !does {
                 silent.push(format!("{}: {arguments}", file.display()));
             }

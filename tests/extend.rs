@@ -1,4 +1,4 @@
-//! A second algorithm and a second store, written with the public traits alone, in all combinations with the built-in
+//! A second algorithm and a second store, written only with the public traits, in all combinations with the built-in
 //! ones.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(feature = "test-util")]
@@ -31,7 +31,7 @@ fn still<R: Algorithm>() -> Local<R, ManualClock> {
     LocalBuilder::new().clock(ManualClock::default()).build()
 }
 
-/// All laws but one: the time of `Remote` stands still.
+/// Checks all laws but one, because the time of `Remote` stands still.
 async fn conforms<R, S>(store: S, rules: [R; 2])
 where
     R: Algorithm + fmt::Debug + Send + Sync + 'static,
@@ -43,7 +43,7 @@ where
     suite.run().await.unwrap();
 }
 
-/// Each rule on the second store, plain and in all that stores can be wrapped in; `Local` is in `tests/conformance`.
+/// Checks each rule on the second store, alone and in all wrappers. `Local` is checked in `tests/conformance`.
 async fn conform<R>(rules: [R; 2])
 where
     R: Algorithm<State: Send + Sync + 'static> + fmt::Debug + Send + Sync + 'static,
@@ -67,7 +67,7 @@ async fn every_rule_runs_on_every_store() {
         .await;
 }
 
-/// The layer in front of a service, generic over rule and store: what a library of somebody else may do.
+/// Puts the layer in front of a service, generic over rule and store, as another library may.
 fn limited<R, S>(
     rule: R,
     store: S,
@@ -137,11 +137,11 @@ async fn a_pair_of_both_algorithms_behind_the_layer() {
     assert_eq!(statuses(&service, "a", 3).await, [200, 200, 429]);
     clock.advance(Duration::from_secs(1));
     assert_eq!(statuses(&service, "a", 3).await, [200, 429, 429]);
-    // Now the bucket: a token in 12 seconds, two of which have passed.
+    // Now the bucket refuses: a token every 12 seconds, two of which have passed.
     assert_eq!(get(&service, "a").await.headers()["retry-after"], "10");
 }
 
-/// `r` in every `t` seconds must stay within the rate of both rules.
+/// `r` units in every `t` seconds must stay within the rates of both rules.
 #[tokio::test]
 async fn a_pair_promises_no_more_than_its_slower_rule_sustains() {
     let (fast, slow) = (TokenBucket::per_second(10), TokenBucket::per_hour(10));
@@ -151,22 +151,22 @@ async fn a_pair_promises_no_more_than_its_slower_rule_sustains() {
     ] {
         for _ in 0..9 {
             let answer = get(&service, "a").await;
-            let told = answer.headers()["ratelimit"].to_str().unwrap();
+            let field = answer.headers()["ratelimit"].to_str().unwrap();
             let number = |name: &str| -> u64 {
-                let value = told.split(';').find_map(|part| part.strip_prefix(name));
+                let value = field.split(';').find_map(|part| part.strip_prefix(name));
                 value
                     .and_then(|value| value.parse().ok())
-                    .unwrap_or_else(|| panic!("no {name} in {told}"))
+                    .unwrap_or_else(|| panic!("no {name} in {field}"))
             };
-            assert!(number("r=") * 3600 <= number("t=") * 10, "{told}");
+            assert!(number("r=") * 3600 <= number("t=") * 10, "{field}");
         }
     }
 }
 
-/// A pair that waits, in a second's rhythm, for what its bucket lets pass.
+/// A pair that delays calls to the next second, up to the contents of its bucket.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
-async fn a_pair_delays_as_the_one_of_them_that_does() {
+async fn a_pair_delays_like_its_delaying_rule() {
     let store = LocalBuilder::new()
         .clock(tollgate::time::TokioClock::new())
         .build();
@@ -225,7 +225,7 @@ async fn a_second_store_behind_the_layer() {
     exercise_over_http(pair, remote.clone().fail_closed(), &remote).await;
 }
 
-/// Configuration chooses the store: one type for all of them.
+/// With a store selected by configuration, all stores have one type.
 #[tokio::test]
 async fn stores_of_several_kinds_in_one_list() {
     let bucket = TokenBucket::per_second(3);
@@ -242,12 +242,12 @@ async fn stores_of_several_kinds_in_one_list() {
     }
 }
 
-/// One thing that happens to a key.
+/// One event of a key.
 #[derive(Clone, Debug)]
 enum Event {
     Pass(u64),
     Call(u64),
-    /// Settles one of the admitted calls, by its place among them.
+    /// Settles one of the admitted calls, by its index among them.
     Settle(prop::sample::Index, u64),
 }
 
@@ -271,14 +271,14 @@ fn window() -> impl Strategy<Value = PerSecond> {
     (1..12u64).prop_map(PerSecond::new)
 }
 
-/// Two rules, each with a state of its own, of which both spend or none does: by trying on copies.
+/// Two rules with separate states, both charged or neither. Decides by trying on copies.
 struct Apart<A: Algorithm, B: Algorithm> {
     rules: (A, B),
     states: (Option<A::State>, Option<B::State>),
 }
 
 impl<A: Algorithm, B: Algorithm> Apart<A, B> {
-    /// The decisions of each, as if it stood alone.
+    /// Returns the decision of each rule, as if it were alone.
     fn call(&mut self, now: Timestamp, units: u64) -> (Decision, Decision) {
         let mut tried = self.states.clone();
         let a = self.rules.0.step(&mut tried.0, now, cost(units)).decision();
@@ -289,7 +289,7 @@ impl<A: Algorithm, B: Algorithm> Apart<A, B> {
         (a, b)
     }
 
-    /// The greatest cost that both let pass.
+    /// Returns the largest cost that both rules admit.
     fn remaining(&self, now: Timestamp) -> u64 {
         let a = self.rules.0.look(self.states.0.as_ref(), now).remaining();
         let b = self.rules.1.look(self.states.1.as_ref(), now).remaining();
@@ -358,7 +358,7 @@ where
     Ok(())
 }
 
-/// A wait is enough, and nothing less is.
+/// Checks that a wait is sufficient, and that nothing less is.
 fn check_retry<R: Algorithm>(
     rule: &R,
     state: &Option<R::State>,
@@ -382,13 +382,13 @@ fn check_retry<R: Algorithm>(
         }
         None => prop_assert!(
             !passes(Duration::from_secs(1_000_000_000)),
-            "{units} pass after all"
+            "{units} pass although the wait is infinite"
         ),
     }
     Ok(())
 }
 
-/// The wait until more remains is enough, and nothing less is; none is told where none is.
+/// Checks that the wait until more remains is sufficient and minimal, and that it is zero if nothing is missing.
 fn check_more<R: Algorithm>(
     rule: &R,
     state: &Option<R::State>,
@@ -436,9 +436,9 @@ proptest! {
         together_as_apart((a, c), b, events)?;
     }
 
-    /// `limit` is the greatest cost that could ever pass.
+    /// `limit` is the largest cost that can ever pass.
     #[test]
-    fn the_limit_of_a_pair_is_what_could_ever_pass(a in bucket(), b in bucket(), units in 1..12u64) {
+    fn the_limit_of_a_pair_is_its_largest_possible_cost(a in bucket(), b in bucket(), units in 1..12u64) {
         let pair = (a, b);
         let now = Timestamp::from_nanos(1_800_000_000 * SECOND);
         let look = pair.look(None, now);
@@ -448,9 +448,9 @@ proptest! {
         prop_assert_eq!(step.limit(), look.limit());
     }
 
-    /// `more_after` is the least wait after which more remains.
+    /// `more_after` is the shortest wait after which more remains.
     #[test]
-    fn a_pair_tells_when_there_is_more(a in bucket(), b in bucket(), events in events()) {
+    fn more_after_of_a_pair_is_exact(a in bucket(), b in bucket(), events in events()) {
         let pair = (a, b);
         let mut state = None;
         let mut now = Timestamp::from_nanos(1_800_000_000 * SECOND);
@@ -466,9 +466,9 @@ proptest! {
         }
     }
 
-    /// Two stores with a rule each, and one with the pair.
+    /// Compares two stores with a rule each with one store of the pair.
     #[test]
-    fn a_store_of_pairs_is_as_good_as_two_stores(a in bucket(), b in window(), events in events()) {
+    fn a_store_of_pairs_equals_two_stores(a in bucket(), b in window(), events in events()) {
         let clock = ManualClock::default();
         let builder = || LocalBuilder::new().clock(clock.clone());
         let both: Local<(TokenBucket, PerSecond), _> = builder().build();
@@ -483,7 +483,7 @@ proptest! {
                     let alone = left.decide(&Ask::new(&policy, &a, Key::GLOBAL, cost(units)));
                     let other = right.decide(&Ask::new(&policy, &b, Key::GLOBAL, cost(units)));
                     prop_assert_eq!(decision.is_admitted(), alone.is_admitted() && other.is_admitted());
-                    // What only one of them spent, it gets back at once.
+                    // A cost that only one of them charged is refunded at once.
                     if !decision.is_admitted() {
                         if let Some(charge) = { alone }.take_charge() {
                             settle(&left, &policy, &a, charge);
@@ -502,9 +502,9 @@ proptest! {
         }
     }
 
-    /// Both rules in one text, and two limits with a rule each: the same to a client.
+    /// Both rules in one text equal two limits with a rule each, for a client.
     #[test]
-    fn one_rule_of_two_is_two_limits(a in bucket(), b in bucket(), events in events()) {
+    fn a_rule_of_two_equals_two_limits(a in bucket(), b in bucket(), events in events()) {
         let clock = ManualClock::default();
         let builder = || LocalBuilder::new().clock(clock.clone());
         let (one, two): (Local<AnyRule, _>, Local<AnyRule, _>) = (builder().build(), builder().build());
@@ -537,7 +537,7 @@ proptest! {
     }
 }
 
-/// A refusal by fewer rules leaves the states of all, and one by more makes none.
+/// A refusal under fewer rules leaves the states of all of them. A refusal under more rules adds no state.
 #[test]
 fn a_refusal_by_another_number_of_rules_leaves_the_state_alone() {
     let rule = |text: &str| text.parse::<AnyRule>().unwrap();

@@ -1,5 +1,5 @@
 //! A flood of more keys than the store in memory has room for: its size stays the same, no key is admitted above its
-//! limit, and known keys keep being served.
+//! limit, and known keys are still served.
 #![cfg(feature = "test-util")]
 
 #[allow(dead_code)]
@@ -23,7 +23,7 @@ use tollgate::{
 static ALLOCATOR: Counting = Counting;
 
 const SECOND: u64 = 1_000_000_000;
-/// The limit of each key: ten, and one more every six seconds.
+/// The limit of each key: a burst of ten, and one token every six seconds.
 const FULL: u64 = 60 * SECOND;
 const TOKEN: u64 = 6 * SECOND;
 
@@ -43,7 +43,7 @@ impl Limit {
         Self { held: FULL, at }
     }
 
-    /// Takes a token, if it holds one.
+    /// Takes a token, if there is one.
     fn spend(&mut self, now: Timestamp) -> bool {
         let refilled = now.saturating_since(self.at).as_nanos() as u64;
         (self.held, self.at) = (FULL.min(self.held + refilled), now);
@@ -53,17 +53,17 @@ impl Limit {
     }
 }
 
-/// Who asks.
+/// A client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Who {
+enum Client {
     Attacker(u64),
-    /// Was there before the flood, and keeps below its limit.
+    /// Present before the flood, and below its limit.
     Known(u64),
-    /// Comes for the first time during the flood.
+    /// Appears for the first time during the flood.
     Newcomer(u64),
 }
 
-/// How many of some requests passed, and how many would have with room for all keys.
+/// The number of admitted requests, and the number that would be admitted with room for all keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Served {
     passed: u64,
@@ -76,21 +76,22 @@ impl Served {
     }
 }
 
-/// A store under test, with what every key may do beside it.
-struct Watched {
+/// A store under test, and the expected limit of every key.
+struct StoreUnderTest {
     clock: ManualClock,
     store: Local<TokenBucket, ManualClock>,
     capacity: usize,
     policy: Policy,
-    /// For each key what its limit leaves of what has passed, and of what would have passed.
-    limits: HashMap<Who, [Limit; 2]>,
+    /// Two limits for each key: one charged with the admitted requests, one with the requests that should have been
+    /// admitted.
+    limits: HashMap<Client, [Limit; 2]>,
     attackers: Served,
     known: Served,
     newcomers: Served,
     bytes: i64,
 }
 
-impl Watched {
+impl StoreUnderTest {
     fn new(capacity: usize, choice: AtCapacity) -> Self {
         let clock = ManualClock::default();
         let build = || {
@@ -114,11 +115,11 @@ impl Watched {
         }
     }
 
-    fn ask(&mut self, who: Who) -> Decision {
-        let key = match who {
-            Who::Attacker(n) => n,
-            Who::Known(n) => 1 << 32 | n,
-            Who::Newcomer(n) => 2 << 32 | n,
+    fn ask(&mut self, client: Client) -> Decision {
+        let key = match client {
+            Client::Attacker(n) => n,
+            Client::Known(n) => 1 << 32 | n,
+            Client::Newcomer(n) => 2 << 32 | n,
         };
         let rule = rule();
         let ask = Ask::new(&self.policy, &rule, key.into(), Cost::ONE);
@@ -128,18 +129,18 @@ impl Watched {
 
         let now = self.clock.now();
         let full = || [Limit::full(now); 2];
-        let [passed, due] = self.limits.entry(who).or_insert_with(full);
-        let served = match who {
-            Who::Attacker(_) => &mut self.attackers,
-            Who::Known(_) => &mut self.known,
-            Who::Newcomer(_) => &mut self.newcomers,
+        let [passed, due] = self.limits.entry(client).or_insert_with(full);
+        let served = match client {
+            Client::Attacker(_) => &mut self.attackers,
+            Client::Known(_) => &mut self.known,
+            Client::Newcomer(_) => &mut self.newcomers,
         };
         served.due += u64::from(due.spend(now));
         if decision.is_admitted() && !decision.is_undecided() {
             served.passed += 1;
             assert!(
                 passed.spend(now),
-                "{who:?} is above its limit: {decision:?}"
+                "{client:?} is above its limit: {decision:?}"
             );
         }
         decision
@@ -149,14 +150,14 @@ impl Watched {
         self.clock.advance(Duration::from_nanos(nanos));
     }
 
-    /// The table, and a little of the map: 24 bytes a key, and what is there without any.
-    fn takes_no_more_memory_than_stated(&self) {
+    /// Asserts the memory used: the table, and a little for the map, which is 24 bytes per key and a constant.
+    fn assert_memory_bound(&self) {
         let most = 24 * self.capacity as i64 + 64 * 1024;
         assert!(self.bytes <= most, "{} bytes, at most {most}", self.bytes);
     }
 }
 
-/// Requests of one kind of client: `count` of them, each once every `period`.
+/// The requests of one kind of client: `count` clients, each with one request every `period`.
 #[derive(Clone, Copy)]
 struct Crowd {
     count: u64,
@@ -164,7 +165,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// When the `n`th of all their requests comes.
+    /// Returns the instant of the `n`th request of the crowd.
     fn at(self, n: u64) -> u64 {
         n * self.period / self.count
     }
@@ -174,104 +175,110 @@ impl Crowd {
     }
 }
 
-/// Always a little in debt, and always below their limit: three requests at once, then one every 6.1 s.
+/// Always slightly in debt, and always below the limit: three requests at once, then one every 6.1 s.
 const BUSY: Crowd = Crowd {
     count: 100,
     period: 61 * SECOND / 10,
 };
 
-/// Known clients alone at first, then attackers beside them, each once in every round, the rounds in
-/// random orders. Twice a second a newcomer comes for three requests, a second apart.
-fn flood(watched: &mut Watched, known: Crowd, attackers: Crowd, seconds: u64, random: &mut Random) {
+/// Runs known clients alone at first, then with attackers. Each attacker makes one request per round, in random
+/// order. Twice a second a new client starts, with three requests a second apart.
+fn flood(
+    tested: &mut StoreUnderTest,
+    known: Crowd,
+    attackers: Crowd,
+    seconds: u64,
+    random: &mut Random,
+) {
     for n in 0..known.count {
         for _ in 0..3 {
-            watched.ask(Who::Known(n));
+            tested.ask(Client::Known(n));
         }
-        watched.advance(known.period / known.count);
+        tested.advance(known.period / known.count);
     }
-    watched.known = Served::default();
-    let mut asks: Vec<(u64, Who)> = Vec::new();
+    tested.known = Served::default();
+    let mut asks: Vec<(u64, Client)> = Vec::new();
     let mut order: Vec<u64> = (0..attackers.count).collect();
     for n in 0..attackers.requests(seconds) {
         let index = (n % attackers.count) as usize;
         if index == 0 {
             random.shuffle(&mut order);
         }
-        asks.push((attackers.at(n), Who::Attacker(order[index])));
+        asks.push((attackers.at(n), Client::Attacker(order[index])));
     }
     for n in 0..known.requests(seconds) {
-        asks.push((known.at(n), Who::Known(n % known.count)));
+        asks.push((known.at(n), Client::Known(n % known.count)));
     }
     for n in 0..2 * seconds {
         let first = n * SECOND / 2;
-        asks.extend((0..3).map(|request| (first + request * SECOND, Who::Newcomer(n))));
+        asks.extend((0..3).map(|request| (first + request * SECOND, Client::Newcomer(n))));
     }
     asks.sort_by_key(|(at, _)| *at);
     let mut now = 0;
-    for (at, who) in asks {
-        watched.advance(at - now);
+    for (at, client) in asks {
+        tested.advance(at - now);
         now = at;
-        watched.ask(who);
+        tested.ask(client);
     }
     println!(
         "{} attackers, every {} s: {}% of theirs pass, {}% of the known ones', {}% of the newcomers'; {} bytes, {:?}",
         attackers.count,
         attackers.period / SECOND,
-        watched.attackers.percent(),
-        watched.known.percent(),
-        watched.newcomers.percent(),
-        watched.bytes,
-        watched.store.stats(),
+        tested.attackers.percent(),
+        tested.known.percent(),
+        tested.newcomers.percent(),
+        tested.bytes,
+        tested.store.stats(),
     );
-    watched.takes_no_more_memory_than_stated();
+    tested.assert_memory_bound();
 }
 
 const CAPACITY: usize = 20_000;
-/// Twice as many debts at a time as there is room for.
+/// Causes twice as many debts at a time as there is room for.
 const ATTACKERS: Crowd = Crowd {
     count: 200_000,
     period: 30 * SECOND,
 };
 
-/// Here 79 % of what known clients ask for passes, and 62 % of newcomers' first three requests.
+/// Measured: 79 % of the due requests of known clients pass, and 62 % of the first three requests of new clients.
 #[test]
-fn whoever_inherits_is_served_within_its_limit() {
-    let mut watched = Watched::new(CAPACITY, AtCapacity::InheritDebts);
-    flood(&mut watched, BUSY, ATTACKERS, 90, &mut Random::new(1));
-    assert!(watched.store.stats().evicted > 100_000);
-    assert!(watched.known.percent() >= 70);
-    assert!(watched.newcomers.percent() >= 50);
+fn known_and_new_clients_are_served_when_debts_are_inherited() {
+    let mut tested = StoreUnderTest::new(CAPACITY, AtCapacity::InheritDebts);
+    flood(&mut tested, BUSY, ATTACKERS, 90, &mut Random::new(1));
+    assert!(tested.store.stats().evicted > 100_000);
+    assert!(tested.known.percent() >= 70);
+    assert!(tested.newcomers.percent() >= 50);
 }
 
-/// As long as it always owes something: who owes nothing is forgotten, and a newcomer.
+/// Holds as long as the client always has a debt. A client without debt is forgotten and counts as new.
 #[test]
-fn whoever_is_known_loses_nothing_where_newcomers_are_refused() {
-    let mut watched = Watched::new(CAPACITY, AtCapacity::RefuseNewcomers);
-    flood(&mut watched, BUSY, ATTACKERS, 60, &mut Random::new(2));
-    let stats = watched.store.stats();
+fn known_clients_lose_nothing_when_newcomers_are_refused() {
+    let mut tested = StoreUnderTest::new(CAPACITY, AtCapacity::RefuseNewcomers);
+    flood(&mut tested, BUSY, ATTACKERS, 60, &mut Random::new(2));
+    let stats = tested.store.stats();
     assert!(stats.turned_away > 10_000 && stats.evicted == 0);
-    assert_eq!(watched.known.passed, watched.known.due);
-    assert_eq!(watched.known.due, BUSY.requests(60));
+    assert_eq!(tested.known.passed, tested.known.due);
+    assert_eq!(tested.known.due, BUSY.requests(60));
 }
 
-/// Attackers who ask for twice their limit, half as many as there is room for, and twice as many.
+/// The attackers send twice their limit, with half as many keys as there is room for, and with twice as many.
 #[test]
-fn the_flood_decides_who_is_served() {
+fn the_share_of_served_requests_depends_on_the_flood() {
     for (count, all, known, newcomers) in [(1_000, 100, 100, 100), (4_000, 40, 30, 20)] {
-        let mut watched = Watched::new(2_000, AtCapacity::InheritDebts);
+        let mut tested = StoreUnderTest::new(2_000, AtCapacity::InheritDebts);
         let period = 3 * SECOND;
         let attackers = Crowd { count, period };
-        flood(&mut watched, BUSY, attackers, 90, &mut Random::new(3));
-        assert!(watched.attackers.percent() >= all);
-        assert!(watched.known.percent() >= known);
-        assert!(watched.newcomers.percent() >= newcomers);
+        flood(&mut tested, BUSY, attackers, 90, &mut Random::new(3));
+        assert!(tested.attackers.percent() >= all);
+        assert!(tested.known.percent() >= known);
+        assert!(tested.newcomers.percent() >= newcomers);
     }
 }
 
-/// Two threads that ask for the same keys, far more than there is room for: each key passes at most
-/// as often as its limit allows in all that time.
+/// Two threads use the same keys, far more than there is room for. Each key is admitted at most as often as its limit
+/// allows in that time.
 #[test]
-fn threads_in_a_flood_admit_nobody_above_its_limit() {
+fn concurrent_threads_in_a_flood_admit_no_key_above_its_limit() {
     const KEYS: u64 = 8_000;
     for choice in [AtCapacity::InheritDebts, AtCapacity::RefuseNewcomers] {
         let clock = ManualClock::default();
@@ -289,7 +296,7 @@ fn threads_in_a_flood_admit_nobody_above_its_limit() {
                     let (policy, rule, mut random) =
                         (Policy::default(), rule(), Random::new(thread));
                     for call in 0..100_000 {
-                        // Every third call is about one of a few keys, so that both meet there.
+                        // Every third call uses one of a few keys, so that both threads meet there.
                         let few = if call % 3 == 0 { 50 } else { KEYS };
                         let key = random.below(few);
                         let ask = Ask::new(&policy, &rule, key.into(), Cost::ONE);
@@ -307,7 +314,7 @@ fn threads_in_a_flood_admit_nobody_above_its_limit() {
         let most = (FULL + elapsed) / TOKEN;
         let passed = || passed.iter().map(|count| count.load(Ordering::Relaxed));
         assert!(passed().all(|count| count <= most));
-        // Not for want of requests.
+        // Each key had enough requests to reach its limit.
         assert!(passed().any(|count| 2 * count > most), "{choice:?}");
         let stats = store.stats();
         assert!(stats.evicted + stats.turned_away > 10_000);
@@ -316,9 +323,9 @@ fn threads_in_a_flood_admit_nobody_above_its_limit() {
     }
 }
 
-/// A store that was given so many bytes takes no more, when it is built and when it is full.
+/// A store with a capacity in bytes takes no more than that, when it is new and when it is full.
 #[test]
-fn a_capacity_in_bytes_is_kept() {
+fn a_capacity_in_bytes_is_not_exceeded() {
     const BYTES: usize = 1 << 20;
     let policy = Policy::default();
     let rule = TokenBucket::per_hour(1);
@@ -330,6 +337,6 @@ fn a_capacity_in_bytes_is_kept() {
         store
     });
     assert!(store.stats().capacity > BYTES / 22);
-    // Beside the table there are the locks of the shards.
+    // The locks of the shards are not part of the table.
     assert!(bytes <= BYTES as i64 + 50_000, "{bytes} bytes");
 }

@@ -1,4 +1,4 @@
-//! Keys: a client can neither choose its key, nor share another client's by accident, nor see one in a log.
+//! Keys: a client can neither choose its key, nor share another client's by accident. No key appears in a log.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -21,7 +21,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A request from `peer` with these lines of one header.
+/// Returns a request from `peer` with these lines of one header.
 fn from(peer: &str, name: &'static str, lines: &[&[u8]]) -> Request<()> {
     let mut request = Request::new(());
     request
@@ -53,13 +53,13 @@ fn trusting() -> ForwardedFor {
     ForwardedFor::try_trusting(["10.0.0.0/8", "fd00::/8"]).unwrap()
 }
 
-/// The key by `X-Forwarded-For` behind the trusted proxy.
+/// Returns the key by `X-Forwarded-For` behind the trusted proxy.
 fn by_xff(lines: &[&str]) -> Key {
     let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
     found(&trusting(), &from(PROXY, XFF, &lines))
 }
 
-/// The key by `Forwarded` behind the trusted proxy.
+/// Returns the key by `Forwarded` behind the trusted proxy.
 fn by_forwarded(lines: &[&str]) -> Key {
     let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
     let clients = Forwarded::try_trusting(["10.0.0.0/8", "fd00::/8"]).unwrap();
@@ -87,7 +87,7 @@ fn a_missing_peer_is_an_error_that_names_the_remedy() {
 }
 
 #[test]
-fn the_peer_is_found_wherever_servers_put_it() {
+fn the_peer_is_found_in_every_supported_extension() {
     let mut request = Request::new(());
     request.extensions_mut().insert(ip("192.0.2.1"));
     assert_eq!(found(&PeerIp::new(), &request), ip("192.0.2.1").into());
@@ -125,7 +125,7 @@ fn the_peer_is_found_in_tonics_connect_info() {
 }
 
 #[test]
-fn ipv6_is_limited_by_64_bits_unless_told_otherwise() {
+fn ipv6_is_limited_by_64_bits_by_default() {
     assert_eq!(peer_key("2001:db8::1"), peer_key("2001:db8::2:3:4:5"));
     assert_ne!(peer_key("2001:db8:0:1::1"), peer_key("2001:db8:0:2::1"));
 
@@ -145,7 +145,7 @@ fn mapped_and_translated_ipv4_keys_by_the_ipv4_address() {
     assert_eq!(peer_key("64:ff9b::192.0.2.1"), ip("192.0.2.1").into());
     assert_ne!(peer_key("::ffff:192.0.2.1"), peer_key("::ffff:192.0.2.2"));
     assert_eq!(by_xff(&["::ffff:192.0.2.1"]), ip("192.0.2.1").into());
-    // Outside of the /96 it is an address like any other.
+    // Outside the /96 it is an ordinary address.
     assert_eq!(peer_key("64:ff9b:0:0:1::1"), ip("64:ff9b::").into());
 }
 
@@ -162,7 +162,7 @@ fn the_first_hop_that_is_not_trusted_is_the_client() {
     assert_eq!(by_xff(&[]), ip(PROXY).into());
 }
 
-/// Reading the first line only would find what the client sent.
+/// Reading only the first line would find the line that the client sent.
 #[test]
 fn all_lines_count_in_order() {
     assert_eq!(
@@ -175,7 +175,7 @@ fn all_lines_count_in_order() {
     );
 }
 
-/// Skipping it would believe what stands left of it.
+/// Skipping the element would trust the elements to its left.
 #[test]
 fn an_element_without_an_address_ends_the_walk() {
     for bad in [
@@ -223,12 +223,12 @@ fn elements_may_have_ports_and_brackets() {
 }
 
 #[test]
-fn a_mapped_proxy_is_trusted_as_what_it_is() {
+fn a_mapped_proxy_is_trusted_as_its_ipv4_address() {
     let request = from("::ffff:10.0.0.1", XFF, &[b"192.0.2.1, ::ffff:10.0.0.2"]);
     assert_eq!(found(&trusting(), &request), ip("192.0.2.1").into());
     let mapped = ForwardedFor::try_trusting(["::ffff:10.0.0.0/104"]).unwrap();
     assert_eq!(found(&mapped, &request), ip("192.0.2.1").into());
-    // Through a translator comes anybody.
+    // Anyone can come through a translator.
     let translated = from("64:ff9b::10.0.0.1", XFF, &[b"6.6.6.6"]);
     assert_eq!(found(&trusting(), &translated), ip("10.0.0.1").into());
 }
@@ -248,9 +248,9 @@ fn hops_are_counted_from_the_peer() {
     assert_eq!(by(usize::MAX), ip("192.0.2.1").into());
 }
 
-// What `ForwardedFor::hops` says of lists that are shorter than their hops.
+// The documentation of `ForwardedFor::hops` about lists shorter than the hops.
 proptest! {
-    // The leftmost element, or the peer: as with as many hops as there are elements.
+    // The leftmost element, or the peer: as with a number of hops equal to the number of elements.
     #[test]
     fn a_list_shorter_than_its_hops_ends_at_its_leftmost_element(
         addresses in vec(any::<[u8; 4]>(), 0..6),
@@ -258,20 +258,20 @@ proptest! {
         far: bool,
     ) {
         let hops = if far { usize::MAX } else { addresses.len() + more };
-        let told: Vec<_> = addresses.iter().map(|address| IpAddr::from(*address).to_string()).collect();
+        let sent: Vec<_> = addresses.iter().map(|address| IpAddr::from(*address).to_string()).collect();
         let leftmost = addresses.first().map_or(ip(PROXY), |address| IpAddr::from(*address));
-        let list = told.join(", ");
-        let lines: Vec<&[u8]> = if told.is_empty() { vec![] } else { vec![list.as_bytes()] };
+        let list = sent.join(", ");
+        let lines: Vec<&[u8]> = if sent.is_empty() { vec![] } else { vec![list.as_bytes()] };
         prop_assert_eq!(found(&ForwardedFor::hops(hops), &from(PROXY, XFF, &lines)), leftmost.into());
 
-        let list: Vec<_> = told.iter().map(|address| format!("for={address}")).collect();
+        let list: Vec<_> = sent.iter().map(|address| format!("for={address}")).collect();
         let list = list.join(", ");
-        let lines: Vec<&[u8]> = if told.is_empty() { vec![] } else { vec![list.as_bytes()] };
+        let lines: Vec<&[u8]> = if sent.is_empty() { vec![] } else { vec![list.as_bytes()] };
         prop_assert_eq!(found(&Forwarded::hops(hops), &from(PROXY, "forwarded", &lines)), leftmost.into());
     }
 
-    // Who passes all proxies has the address that the outermost of them saw, whatever it sends; so it cannot shorten
-    // the list.
+    // The key of a client behind all proxies is the address that the outermost proxy saw, whatever the client sends.
+    // So the client cannot shorten the list.
     #[test]
     fn no_client_behind_all_hops_can_shorten_the_list(
         sent in vec(line(), 0..3),
@@ -279,7 +279,7 @@ proptest! {
         hops in 1..6_usize,
     ) {
         let client = IpAddr::from(client);
-        // What the proxies append: the client's address, and those of all of them but the last, which is the peer.
+        // The proxies append the client's address, and the addresses of all proxies but the last, which is the peer.
         let appended = |parameter: &str| {
             let seen = iter::once(client.to_string()).chain((1..hops).map(|proxy| format!("10.0.0.{proxy}")));
             let mut lines = sent.clone();
@@ -304,7 +304,7 @@ fn at_most_64_elements_are_read() {
 }
 
 #[test]
-fn another_header_is_read_instead_not_as_well() {
+fn another_header_replaces_the_default_header() {
     let clients = trusting().in_header("CF-Connecting-IP");
     let mut request = from(PROXY, "cf-connecting-ip", &[b"192.0.2.1"]);
     request
@@ -316,7 +316,7 @@ fn another_header_is_read_instead_not_as_well() {
 }
 
 #[test]
-fn networks_are_checked_when_they_are_given() {
+fn invalid_networks_are_errors_of_the_constructor() {
     let error = ForwardedFor::try_trusting(["10.0.0.0/8", "loadbalancer"]).unwrap_err();
     assert!(
         error
@@ -337,7 +337,7 @@ fn networks_are_checked_when_they_are_given() {
         found(&ForwardedFor::trusting([] as [IpNet; 0]), &request),
         ip(PROXY).into()
     );
-    // Bits behind the prefix do not matter.
+    // Bits after the prefix are ignored.
     let loose = ForwardedFor::try_trusting(["10.1.2.3/8"]).unwrap();
     assert_eq!(found(&loose, &request), ip("192.0.2.1").into());
 }
@@ -345,7 +345,7 @@ fn networks_are_checked_when_they_are_given() {
 // ---- Forwarded ----
 
 #[test]
-fn forwarded_is_read_as_rfc_7239_writes_it() {
+fn forwarded_is_parsed_according_to_rfc_7239() {
     for (line, address) in [
         ("for=192.0.2.43", "192.0.2.43"),
         ("For=\"192.0.2.43:80\"", "192.0.2.43"),
@@ -404,7 +404,7 @@ fn a_bad_element_of_forwarded_ends_the_walk() {
 // ---- invariants of the walk ----
 
 fn line() -> impl Strategy<Value = Vec<u8>> {
-    // What a header can hold at all; quotes, commas and escapes more often than by chance.
+    // Bytes that a header can contain, with more quotes, commas and escapes than by chance.
     let byte = prop_oneof![
         any::<u8>(),
         prop::sample::select(&b"\"\\,;= for=1.2.3.4:[]_"[..]),
@@ -415,7 +415,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// An element as a proxy may write it, and pieces of what it should not.
+/// Generates elements as a proxy may write them, and invalid pieces.
 fn element() -> impl Strategy<Value = String> {
     let address = || {
         prop_oneof![
@@ -435,7 +435,7 @@ fn element() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The walk as the documentation tells it, slowly: everything is parsed, then walked.
+/// The walk as documented, in the slow obvious way: everything is parsed, then walked.
 fn oracle(peer: IpAddr, lines: &[String], trusted: impl Fn(usize, IpAddr) -> bool) -> IpAddr {
     let parse = |element: &str| -> Option<IpAddr> {
         let element = element.trim_matches([' ', '\t']);
@@ -473,7 +473,7 @@ fn oracle(peer: IpAddr, lines: &[String], trusted: impl Fn(usize, IpAddr) -> boo
 }
 
 proptest! {
-    // Whatever bytes come: no panic, and one of the keys that there can be.
+    // Any bytes: no panic, and one of the possible keys.
     #[test]
     fn no_bytes_cause_a_panic(lines in vec(line(), 0..4), hops in 0..80_usize) {
         let lines: Vec<_> = lines.iter().map(Vec::as_slice).collect();
@@ -485,29 +485,29 @@ proptest! {
         let _ = BearerToken.extract(&from(PROXY, "authorization", &lines));
     }
 
-    // An untrusted peer has the same key whatever it sends.
+    // An untrusted peer has the same key, whatever it sends.
     #[test]
-    fn an_untrusted_peer_cannot_influence_its_key(lines in vec(line(), 0..4), told in element()) {
-        let told = format!("for=\"{told}\"");
+    fn an_untrusted_peer_cannot_influence_its_key(lines in vec(line(), 0..4), sent in element()) {
+        let sent = format!("for=\"{sent}\"");
         let mut lines: Vec<_> = lines.iter().map(Vec::as_slice).collect();
-        lines.push(told.as_bytes());
+        lines.push(sent.as_bytes());
         let clients = Forwarded::try_trusting(["10.0.0.0/8"]).unwrap();
         let request = from("192.0.2.1", "forwarded", &lines);
         prop_assert_eq!(found(&clients, &request), peer_key("192.0.2.1"));
-        lines.push(&told.as_bytes()[5..told.len() - 1]);
+        lines.push(&sent.as_bytes()[5..sent.len() - 1]);
         let request = from("192.0.2.1", XFF, &lines);
         prop_assert_eq!(found(&trusting(), &request), peer_key("192.0.2.1"));
     }
 
-    // What a client sends through a proxy that appends changes nothing, on its line or an own one.
+    // The elements that a client sends through an appending proxy change nothing, on the same line or another.
     #[test]
-    fn nothing_left_of_the_client_matters(sent in line(), more in line(), same_line: bool, quoted: bool) {
-        let append = |told: &str| {
+    fn elements_left_of_the_client_are_ignored(sent in line(), more in line(), same_line: bool, quoted: bool) {
+        let append = |appended: &str| {
             let mut lines = vec![sent.clone(), more.clone()];
             if same_line {
-                lines[1].extend_from_slice(format!(", {told}").as_bytes());
+                lines[1].extend_from_slice(format!(", {appended}").as_bytes());
             } else {
-                lines.push(told.as_bytes().to_vec());
+                lines.push(appended.as_bytes().to_vec());
             }
             lines
         };
@@ -521,7 +521,7 @@ proptest! {
         prop_assert_eq!(found(&clients, &from(PROXY, "forwarded", &lines)), peer_key("192.0.2.1"));
     }
 
-    // Both headers, by networks and by hops, agree with the slow walk.
+    // For both headers, by networks and by hops, the walk equals the slow walk.
     #[test]
     fn the_walk_agrees_with_the_slow_one(
         lines in vec(vec(element(), 1..5), 0..4),
@@ -554,7 +554,7 @@ proptest! {
 // ---- headers, targets, extensions ----
 
 #[test]
-fn a_header_is_any_bytes_but_one_line_with_something_on_it() {
+fn a_header_key_is_one_nonempty_line_of_any_bytes() {
     let by = Header::new("X-Api-Key");
     let key = |lines: &[&[u8]]| by.extract(&from(PROXY, "x-api-key", lines));
     assert_eq!(key(&[b"\xff\xfe"]), Ok(Key::bytes(b"\xff\xfe").into()));
@@ -643,7 +643,7 @@ async fn requests_without_a_route_share_a_key() {
 }
 
 #[test]
-fn a_forgotten_outer_layer_is_the_servers_fault_an_absent_value_the_clients() {
+fn a_missing_extension_is_the_servers_fault_and_a_missing_value_the_clients() {
     #[derive(Clone)]
     struct User(u64);
     let by = Extension::new(|user: &Option<User>| user.as_ref().map(|user| Key::from(user.0)));
@@ -685,14 +685,14 @@ fn or_falls_through_on_a_missing_key_only() {
         None
     );
 
-    // The operator hears of the server's fault, whichever side it is on.
+    // The server's fault is reported to the operator, whichever side it is on.
     let bare = Request::new(());
     assert!(missing(&PeerIp::new().or(Header::new("x")), &bare).is_server_fault());
     assert!(missing(&Header::new("x").or(PeerIp::new()), &bare).is_server_fault());
 }
 
 #[test]
-fn exemptions_come_before_the_key_and_are_exact() {
+fn exemptions_precede_the_key_and_are_exact() {
     let by = Header::new("x")
         .exempt_if(cors_preflight)
         .exempt_if(paths(["/health", "/ready"]));
@@ -725,7 +725,7 @@ fn exemptions_come_before_the_key_and_are_exact() {
 }
 
 #[test]
-fn closures_and_other_requests_take_part() {
+fn closures_and_other_request_types_are_extractors() {
     let by_length = |words: &str| u64::try_from(words.len()).ok();
     assert_eq!(found(&by_length, "four"), Key::from(4));
     let combined = from_fn(|job: &(u64, bool)| job.1.then_some(job.0)).or_shared("rest");
@@ -735,7 +735,7 @@ fn closures_and_other_requests_take_part() {
         found(&(combined, Global), &(7, true)),
         Key::join([Key::from(7), Key::GLOBAL])
     );
-    // What a client is told when a function says no more than that.
+    // The error of a function that returns only `None`.
     let none = missing(&|_: &u8| None::<Key>, &1);
     assert_eq!(none.detail(), "there must be a key in the request");
     let part_exempt = (Global, Global.exempt_if(|_: &u8| true));
@@ -743,7 +743,7 @@ fn closures_and_other_requests_take_part() {
 }
 
 #[test]
-fn tags_keep_sources_apart() {
+fn tags_separate_equal_keys_of_different_sources() {
     let by = Header::new("x-api-key")
         .tagged("key")
         .or(Header::new("x-user").tagged("user"));
@@ -756,20 +756,20 @@ fn tags_keep_sources_apart() {
 // ---- the key itself ----
 
 #[test]
-fn a_key_is_small_and_long_input_is_told_apart() {
+fn a_key_is_small_and_long_inputs_stay_distinct() {
     assert!(size_of::<Key>() <= 48);
     let mut long = vec![b'a'; 10_000];
     let first = found(&Header::new("x"), &from(PROXY, "x", &[&long]));
     long[9_999] = b'b';
     assert_ne!(first, found(&Header::new("x"), &from(PROXY, "x", &[&long])));
-    // A digest sent as a key is not the key that was digested.
+    // A client that sends a digest does not get the key that was digested.
     let long = "a".repeat(41);
     let digest = &blake3_of(&long)[..16];
     assert_ne!(Key::bytes(long.as_bytes()), Key::bytes(digest));
     assert_ne!(Key::bytes(b"a"), Key::bytes(b"a\0"));
 }
 
-/// What a labelled digest shows, as bytes.
+/// Returns the bytes of a labelled digest.
 fn blake3_of(text: &str) -> Vec<u8> {
     let shown = format!("{:?}", Key::bytes(text.as_bytes()).labelled());
     let hex = shown.trim_start_matches("Key(bytes ").trim_end_matches(')');
@@ -779,7 +779,7 @@ fn blake3_of(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn keys_of_different_kinds_never_meet() {
+fn keys_of_different_kinds_are_never_equal() {
     let keys = [
         Key::GLOBAL,
         Key::from(""),

@@ -1,4 +1,4 @@
-//! Tests that the source tree keeps the laws of `DESIGN.md`.
+//! Tests that the source tree obeys the laws of `DESIGN.md`.
 
 use std::{
     fs,
@@ -43,15 +43,15 @@ fn sources() -> Vec<(PathBuf, Vec<String>)> {
 
 fn below<'a>(
     sources: &'a [(PathBuf, Vec<String>)],
-    places: &'a [&str],
+    folders: &'a [&str],
 ) -> impl Iterator<Item = &'a (PathBuf, Vec<String>)> {
     let found: Vec<_> = sources
         .iter()
-        .filter(|(path, _)| places.iter().any(|place| path.starts_with(place)))
+        .filter(|(path, _)| folders.iter().any(|folder| path.starts_with(folder)))
         .collect();
     assert!(
         !found.is_empty(),
-        "nothing below {places:?}: the layout has changed"
+        "nothing below {folders:?}: the layout has changed"
     );
     found.into_iter()
 }
@@ -70,7 +70,7 @@ fn names_below(prefix: &str, lines: &[String]) -> Vec<String> {
     names
 }
 
-/// Flattens `a::{b, c::d}, …` into `a::b` and `a::c::d`; returns the number of bytes that it read.
+/// Flattens `a::{b, c::d}, …` into `a::b` and `a::c::d`. Returns the number of bytes that it read.
 fn flatten(prefix: &str, text: &str, names: &mut Vec<String>) -> usize {
     let mut name = String::new();
     let mut at = 0;
@@ -104,8 +104,8 @@ fn flatten(prefix: &str, text: &str, names: &mut Vec<String>) -> usize {
     at
 }
 
-/// Panics if a file names something of the crate that is not in or below `allowed`.
-fn names_only(path: &Path, lines: &[String], allowed: &[&str]) {
+/// Panics if a file uses an item of the crate that is not in or below `allowed`.
+fn assert_uses_only(path: &Path, lines: &[String], allowed: &[&str]) {
     for name in names_of_the_crate(lines) {
         let fine = allowed
             .iter()
@@ -151,7 +151,7 @@ fn algorithms_are_pure() {
     ];
     let sources = sources();
     for (path, lines) in below(&sources, &["algorithm"]) {
-        names_only(path, lines, &allowed);
+        assert_uses_only(path, lines, &allowed);
         for line in lines {
             let line = line.replace("&'static ", "");
             for word in impure {
@@ -166,11 +166,11 @@ fn algorithms_are_pure() {
 }
 
 #[test]
-fn pacing_knows_no_store_and_reads_no_clock_where_it_is_told_the_time() {
+fn pacing_uses_no_store_and_reads_no_clock_if_given_the_time() {
     let allowed = ["pace", "algorithm", "time", "decision", "error", "quota"];
     let sources = sources();
     for (path, lines) in below(&sources, &["pace"]) {
-        names_only(path, lines, &allowed);
+        assert_uses_only(path, lines, &allowed);
     }
     for (path, lines) in below(&sources, &["pace/pacer.rs", "pace/quantum.rs"]) {
         for line in lines {
@@ -181,14 +181,14 @@ fn pacing_knows_no_store_and_reads_no_clock_where_it_is_told_the_time() {
 }
 
 #[test]
-fn delays_know_neither_stores_nor_clients() {
+fn backoff_uses_neither_stores_nor_clients() {
     for (path, lines) in below(&sources(), &["backoff"]) {
-        names_only(path, lines, &["backoff", "random"]);
+        assert_uses_only(path, lines, &["backoff", "random"]);
     }
 }
 
 #[test]
-fn decisions_and_policies_know_neither_stores_nor_the_middleware() {
+fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
     let sources = sources();
     for (path, lines) in below(&sources, &["decision", "policy"]) {
         for name in names_of_the_crate(lines) {
@@ -226,12 +226,12 @@ fn the_middleware_imports_in_one_direction() {
         if file == "mod" {
             continue;
         }
-        let place = MIDDLEWARE.iter().position(|name| *name == file);
-        let place = place.unwrap_or_else(|| panic!("{file} has no place in the order"));
+        let order = MIDDLEWARE.iter().position(|name| *name == file);
+        let order = order.unwrap_or_else(|| panic!("{file} is not in the order"));
         files += 1;
         for name in names_below("super::", lines) {
             let module = name.split("::").next().unwrap_or_default();
-            let earlier = MIDDLEWARE[..place].contains(&module);
+            let earlier = MIDDLEWARE[..order].contains(&module);
             assert!(earlier, "{}: uses `super::{name}`", path.display());
         }
         for name in names_of_the_crate(lines) {
@@ -253,7 +253,7 @@ fn module_files_declare_modules_and_do_no_work() {
             continue;
         }
         for line in lines {
-            // Bears the examples of the README, which are compiled.
+            // Contains the examples of the README, which are compiled.
             if line == "struct Readme;" {
                 continue;
             }
@@ -267,7 +267,7 @@ fn module_files_declare_modules_and_do_no_work() {
 }
 
 #[test]
-fn the_middleware_knows_no_algorithm_and_no_concrete_store() {
+fn the_middleware_uses_no_algorithm_and_no_concrete_store() {
     let concrete = [
         "Local",
         "Redis",
@@ -279,7 +279,7 @@ fn the_middleware_knows_no_algorithm_and_no_concrete_store() {
     ];
     let sources = sources();
     for (path, lines) in below(&sources, &["middleware"]) {
-        // The constructors with the defaults.
+        // The constructors with the default types.
         if path.ends_with("new.rs") {
             continue;
         }
@@ -305,11 +305,11 @@ fn the_middleware_knows_no_algorithm_and_no_concrete_store() {
 }
 
 #[test]
-fn only_answers_and_keys_know_http() {
+fn only_responses_and_keys_use_http() {
     for (path, lines) in sources() {
         if ["respond", "key", "prelude.rs", "lib.rs"]
             .iter()
-            .any(|place| path.starts_with(place))
+            .any(|folder| path.starts_with(folder))
         {
             continue;
         }
@@ -352,7 +352,7 @@ fn only_the_clock_reads_time() {
 }
 
 #[test]
-fn only_stores_know_where_state_lives() {
+fn only_stores_access_state() {
     for (path, lines) in sources() {
         if path.starts_with("store") {
             continue;
@@ -370,7 +370,7 @@ fn only_stores_know_where_state_lives() {
 }
 
 #[test]
-fn nothing_uses_what_tests_are_made_of() {
+fn nothing_uses_the_testing_module() {
     let sources = sources();
     assert_eq!(below(&sources, &["testing/mod.rs"]).count(), 1);
     for (path, lines) in sources
@@ -384,9 +384,9 @@ fn nothing_uses_what_tests_are_made_of() {
     }
 }
 
-/// The suite uses a store only through its traits, as any store of another crate must allow.
+/// The suite uses a store only through its traits, so that it works for stores of other crates.
 #[test]
-fn the_conformance_suite_knows_no_concrete_store() {
+fn the_conformance_suite_uses_no_concrete_store() {
     let allowed = [
         "algorithm",
         "time",
@@ -402,12 +402,12 @@ fn the_conformance_suite_knows_no_concrete_store() {
     ];
     let sources = sources();
     for (path, lines) in below(&sources, &["testing/conformance"]) {
-        names_only(path, lines, &allowed);
+        assert_uses_only(path, lines, &allowed);
     }
 }
 
 #[test]
-fn the_default_features_bring_no_framework_and_no_runtime() {
+fn the_default_features_depend_on_no_framework_and_no_runtime() {
     let manifest =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
     assert!(manifest.contains("\ndefault = []\n"));

@@ -1,5 +1,5 @@
-//! A leaky bucket behind the layer, in tokio's paused time: requests are held until their departure, and a request that
-//! is dropped meanwhile frees its place.
+//! A leaky bucket behind the layer, in tokio's paused time. Requests are held until their departure, and a request
+//! that is dropped meanwhile frees its position.
 #![cfg(feature = "tokio")]
 
 use std::{
@@ -29,7 +29,7 @@ use tower::{
     util::BoxCloneService,
 };
 
-/// A request is its number.
+/// A request is just its number.
 type Number = usize;
 
 #[derive(Debug, PartialEq)]
@@ -57,7 +57,7 @@ impl Respond<Number, Answer, Infallible> for Refusing {
     }
 }
 
-/// Writes down when it was asked for readiness, and who was let in when.
+/// Records when it was polled for readiness, and when each request arrived.
 #[derive(Clone, Default)]
 struct Recorder {
     asked: Arc<Mutex<Vec<Instant>>>,
@@ -87,7 +87,7 @@ impl Service<Number> for Recorder {
     }
 }
 
-/// A layer around a recorder, and what can be seen of them.
+/// A layer around a recorder, and its observable parts.
 struct Setup<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> {
     rule: A,
     store: Local<A, TokioClock>,
@@ -114,7 +114,7 @@ impl<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> Setup<A> {
         }
     }
 
-    /// Sends a request, and goes on at once.
+    /// Sends a request in a task of its own, and returns at once.
     async fn send(&self, number: Number) -> JoinHandle<Answer> {
         let mut service = self.service.clone();
         let answer = service.ready().await.unwrap().call(number);
@@ -136,7 +136,7 @@ impl<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> Setup<A> {
         self.store.look(&policy, &self.rule, &Key::GLOBAL)
     }
 
-    /// Who left, and how many milliseconds after the beginning.
+    /// Returns the departed requests, with milliseconds since the start.
     fn left(&self) -> Vec<(Number, u128)> {
         let since = |at: Instant| {
             let nanos = (at - self.begun).as_nanos();
@@ -150,7 +150,7 @@ impl<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> Setup<A> {
     }
 }
 
-/// Drops a request that waits.
+/// Drops a waiting request.
 async fn drop_waiting(sent: JoinHandle<Answer>) {
     sent.abort();
     assert!(sent.await.unwrap_err().is_cancelled());
@@ -161,7 +161,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_leave_in_order_an_interval_apart() {
+async fn requests_depart_in_order_an_interval_apart() {
     let setup = Setup::new(LeakyBucket::per_second(10).queue(20));
     for sent in setup.send_all(0..21).await {
         sent.await.unwrap();
@@ -169,7 +169,7 @@ async fn requests_leave_in_order_an_interval_apart() {
     let exact: Vec<_> = (0..21).map(|n| (n, n as u128 * 100)).collect();
     assert_eq!(setup.left(), exact);
 
-    // After idle time they do not leave faster.
+    // After idle time they do not depart faster.
     sleep(millis(58_000)).await;
     for sent in setup.send_all(21..24).await {
         sent.await.unwrap();
@@ -181,7 +181,7 @@ async fn requests_leave_in_order_an_interval_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finds_no_place_is_refused_at_once() {
+async fn a_request_without_room_is_refused_at_once() {
     for (rule, places) in [
         (LeakyBucket::per_second(10).queue(3), 4),
         (LeakyBucket::per_second(10).max_wait(millis(250)), 3),
@@ -202,19 +202,19 @@ async fn what_finds_no_place_is_refused_at_once() {
             sent.await.unwrap();
         }
         let exact: Vec<_> = (0..=places).map(|n| (n, n as u128 * 100)).collect();
-        assert_eq!(setup.left(), exact, "and what was refused took no place");
+        assert_eq!(setup.left(), exact, "a refused request took no position");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_request_leaves_its_place_to_a_later_one_but_to_nobody_who_was_told() {
+async fn a_dropped_request_frees_its_position_only_for_later_requests() {
     let setup = Setup::new(LeakyBucket::per_second(10).queue(4));
     let mut sent = setup.send_all(0..5).await;
     assert_eq!(setup.look().remaining(), Some(0));
-    // The last place goes to the next one.
+    // The position of the last request goes to the next one.
     drop_waiting(sent.pop().unwrap()).await;
     sent.push(setup.send(5).await);
-    // One in the middle goes to nobody, for somebody waits behind it.
+    // A position in the middle is not given out again, because another request waits after it.
     drop_waiting(sent.remove(2)).await;
     let refused = setup.send(6).await.await.unwrap();
     assert_eq!(refused, Answer::Refused(Some(millis(100))));
@@ -226,11 +226,11 @@ async fn a_dropped_request_leaves_its_place_to_a_later_one_but_to_nobody_who_was
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_inner_service_is_asked_only_after_the_wait() {
+async fn the_inner_service_is_polled_again_only_after_the_wait() {
     let setup = Setup::new(LeakyBucket::per_second(10));
     let asked = || std::mem::take(&mut *setup.inner.asked.lock().unwrap());
     let sent = setup.send_all(0..3).await;
-    // By the service, before it decided.
+    // The layer polled readiness before it decided.
     assert_eq!(asked(), [setup.begun; 3]);
     for sent in sent {
         sent.await.unwrap();
@@ -249,7 +249,7 @@ async fn a_queue_holds_no_capacity_of_the_inner_service() {
     let begun = Instant::now();
     let ready = async || {
         let mut service = service.clone();
-        // This would wait for ever if one that waits held the only permit.
+        // This would wait forever if a waiting request held the only permit.
         let ready = timeout(millis(1), service.ready()).await;
         ready.expect("a permit").unwrap();
         service
@@ -266,9 +266,9 @@ async fn a_queue_holds_no_capacity_of_the_inner_service() {
     }
 }
 
-/// Each limit of a layer knows what it told, although the request waits for the longest.
+/// Each limit of a layer knows its own delay, although the request waits for the longest.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_several_queues_delay_gives_its_places_back_in_all() {
+async fn a_dropped_request_frees_its_position_in_every_queue() {
     let store: Local<LeakyBucket, TokioClock> =
         LocalBuilder::new().clock(TokioClock::new()).build();
     let rules = [LeakyBucket::per_second(10), LeakyBucket::per_second(4)];
@@ -295,7 +295,7 @@ async fn a_request_that_several_queues_delay_gives_its_places_back_in_all() {
         drop(waiting.remove(dropped));
         assert_eq!(backlogs(), left.map(millis));
     }
-    // 0 and 2 are left, and 2 keeps what it was told.
+    // 0 and 2 remain, and 2 keeps its delay.
     for answer in waiting {
         answer.await.unwrap();
     }
@@ -305,7 +305,7 @@ async fn a_request_that_several_queues_delay_gives_its_places_back_in_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_beside_another_rule_gets_a_place_back_that_is_surely_the_last() {
+async fn in_a_pair_a_position_is_freed_if_it_is_certainly_the_last() {
     let rule: AnyRule = "leaky-bucket 10/s queue=5 & token-bucket 100/1m"
         .parse()
         .unwrap();
@@ -319,7 +319,7 @@ async fn a_queue_beside_another_rule_gets_a_place_back_that_is_surely_the_last()
     assert_eq!(setup.left(), [(0, 0), (2, 100)]);
 }
 
-/// What a test does in paused time of its own.
+/// Runs a test in its own paused time.
 fn paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -333,7 +333,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn fifty_that_are_dropped_in_any_order_leave_the_queue_idle(
+    fn fifty_requests_dropped_in_any_order_leave_the_queue_idle(
         order in Just((0..50).collect::<Vec<Number>>()).prop_shuffle(),
     ) {
         paused(|| async {
@@ -346,7 +346,7 @@ proptest! {
             }
             first.await.unwrap();
             assert_eq!(setup.begun.elapsed(), Duration::ZERO);
-            // All that is left is what has just departed.
+            // Only the request that has just departed remains.
             assert_eq!(setup.look().reset_after(), millis(100));
             advance(millis(100)).await;
             assert_eq!(setup.look().remaining(), Some(51));
@@ -356,10 +356,10 @@ proptest! {
         });
     }
 
-    /// Whoever comes and gives up when: those who stay leave in order, an interval apart, and nobody waits for a
-    /// place that nobody holds.
+    /// For any arrivals and cancellations, the remaining requests depart in order, an interval apart, and no request
+    /// waits for a free position.
     #[test]
-    fn those_who_stay_leave_an_interval_apart(
+    fn the_remaining_requests_depart_an_interval_apart(
         ops in prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), 0..150_u64), 1..60),
     ) {
         paused(|| async {
@@ -382,11 +382,12 @@ proptest! {
                     }
                     _ => {
                         sleep(millis(wait)).await;
-                        // A call whose turn is now goes before it can be dropped: it has left the queue.
+                        // A call that is due departs before it can be dropped.
                         tokio::task::yield_now().await;
                     }
                 }
-                // Nobody waits: whoever left last has left an interval ago, or the backlog is what is missing to it.
+                // No request waits: the last departure was an interval ago, or the rest of that interval is the
+                // backlog.
                 if sent.iter().all(|(_, sent)| sent.is_finished()) {
                     let last = setup.inner.left().last().map(|(_, at)| *at);
                     let rest = last.map_or(Duration::ZERO, |at| millis(100).saturating_sub(at.elapsed()));

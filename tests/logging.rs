@@ -1,4 +1,4 @@
-//! Log events: each mistake once, each failure of a store at a bounded rate.
+//! Log events: each configuration mistake once, each failure of a store at a bounded rate.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(feature = "tracing")]
 
@@ -25,7 +25,7 @@ use tracing::{
 /// One event, by the names of its fields.
 type Fields = BTreeMap<&'static str, String>;
 
-/// Keeps all events.
+/// Records all events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Fields>>>);
 
@@ -55,7 +55,7 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        // Of this crate: what its dependencies say is their affair.
+        // Events of dependencies are ignored.
         if event.metadata().target().starts_with("tollgate") {
             let mut reader = Reader(Fields::new());
             event.record(&mut reader);
@@ -69,8 +69,8 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// Hears what this thread says until the guard is dropped.
-    fn hear() -> (Self, tracing::subscriber::DefaultGuard) {
+    /// Records the events of this thread until the guard is dropped.
+    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
         let log = Self::default();
         let guard = tracing::subscriber::set_default(log.clone());
         (log, guard)
@@ -83,7 +83,7 @@ impl Log {
 
 // ---- mistakes ----
 
-/// Sends requests through a layer, all of which are answered with 500.
+/// Sends requests through a layer. All must be answered with 500.
 async fn refuse<L>(layer: &L, times: usize)
 where
     L: Layer<Inner>,
@@ -115,10 +115,10 @@ impl tower::Service<Request<()>> for Inner {
     }
 }
 
-/// A forgotten `into_make_service_with_connect_info` is answered with 500, and one line names it.
+/// A missing `into_make_service_with_connect_info` is answered with 500, and one log line names it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_missing_peer_is_logged_once_by_name() {
-    let (log, _guard) = Log::hear();
+    let (log, _guard) = Log::start();
     let service = RateLimitLayer::new(TokenBucket::per_second(1))
         .key(PeerIp::new())
         .layer(service_fn(async |_: Request<()>| {
@@ -136,13 +136,13 @@ async fn a_missing_peer_is_logged_once_by_name() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_mistake_is_logged_once_for_each_cause_and_policy_and_counted() {
     struct Plan;
-    let (log, _guard) = Log::hear();
+    let (log, _guard) = Log::start();
     let layer = |name: &str| RateLimitLayer::new(TokenBucket::per_second(1)).named(name);
     let plan = || Extension::new(|_: &Plan| Key::GLOBAL);
     for name in ["mistaken", "mistaken as well"] {
         let by_peer = layer(name).key(PeerIp::new());
         let by_plan = layer(name).key(plan());
-        // The second limit is mistaken, and it is its policy that is told.
+        // The second limit has the mistake, so its policy is logged.
         let more = Limit::new(TokenBucket::per_second(1)).key(plan().or(Header::new("x-api-key")));
         let second = layer("right").also(more.named(&format!("{name} as the second")));
         for _ in 0..2 {
@@ -157,7 +157,7 @@ async fn a_mistake_is_logged_once_for_each_cause_and_policy_and_counted() {
         ] {
             assert_eq!(count, 6);
         }
-        let told: Vec<_> = log
+        let logged: Vec<_> = log
             .take()
             .into_iter()
             .map(|mut event| {
@@ -174,13 +174,13 @@ async fn a_mistake_is_logged_once_for_each_cause_and_policy_and_counted() {
                 "Plan` in the request's extensions",
             ),
         ];
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
-        for ((policy, text), (expected, part)) in told.iter().zip(&expected) {
+        assert_eq!(logged.len(), expected.len(), "{logged:#?}");
+        for ((policy, text), (expected, part)) in logged.iter().zip(&expected) {
             assert_eq!(policy, expected);
             assert!(text.contains(part), "{text}");
         }
     }
-    // What the client lacks is no mistake of the server.
+    // A value that the client did not send is not a mistake of the server.
     let by_key = layer("not mistaken").key(Header::new("x-api-key"));
     let response = by_key.layer(Inner).oneshot(Request::new(())).await.unwrap();
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
@@ -193,7 +193,7 @@ async fn a_forgotten_layer_is_logged_once_for_each_route() {
     use axum::{Router, body::Body, routing::get};
     use tollgate::Outcome;
 
-    let (log, _guard) = Log::hear();
+    let (log, _guard) = Log::start();
     let handler = get(async |outcome: Outcome| outcome.len().to_string());
     let app: Router = Router::new()
         .route("/users/{id}", handler.clone())
@@ -213,7 +213,7 @@ async fn a_forgotten_layer_is_logged_once_for_each_route() {
 
 // ---- failures of stores ----
 
-/// A store that fails: at once, or when it is awaited.
+/// A store that fails, at once or when it is awaited.
 #[derive(Clone)]
 struct Down {
     error: Make,
@@ -260,7 +260,7 @@ impl Store<TokenBucket> for Down {
     }
 }
 
-/// Asks a store all that can be asked of it, each under a policy of its own, so many times.
+/// Calls every operation of a store this many times, each under a policy of its own.
 async fn ask_all(store: &impl Store<TokenBucket, Error = Infallible>, times: usize) {
     let rule = TokenBucket::per_second(10);
     let key = Key::from("ann");
@@ -278,10 +278,10 @@ async fn ask_all(store: &impl Store<TokenBucket, Error = Infallible>, times: usi
 
 const POLICIES: [&str; 4] = ["acquired", "looked", "settled", "reset"];
 
-/// What makes an error.
+/// Makes an error.
 type Make = fn() -> Error;
 
-/// Errors, and what must be said of them.
+/// Errors, and the text that must be logged for each.
 const CAUSES: [(Make, &str); 3] = [
     (Error::timeout, "deadline"),
     (
@@ -291,12 +291,12 @@ const CAUSES: [(Make, &str); 3] = [
     (|| Error::other("NOPERM"), "NOPERM"),
 ];
 
-/// Fails 200 times for each policy, and looks at what was said and counted.
-async fn failures_are_told<S>(what: &str, store: S, cause: &str, failures: impl Fn(&S) -> u64)
+/// Fails 200 times for each policy, and checks the log and the counts.
+async fn check_failures<S>(what: &str, store: S, cause: &str, failures: impl Fn(&S) -> u64)
 where
     S: Store<TokenBucket, Error = Infallible>,
 {
-    let (log, _guard) = Log::hear();
+    let (log, _guard) = Log::start();
     ask_all(&store, 200).await;
     assert_eq!(failures(&store), 800, "{what}");
     let events = log.take();
@@ -319,24 +319,24 @@ async fn failures_of_a_store_are_logged_by_cause_policy_and_address_at_a_bounded
     for (error, cause) in CAUSES {
         for at_once in [true, false] {
             let down = || Down { error, at_once };
-            let told = |how| format!("{how}, {cause}, at once: {at_once}");
-            failures_are_told(&told("open"), down().fail_open(), cause, |store| {
+            let context = |how| format!("{how}, {cause}, at once: {at_once}");
+            check_failures(&context("open"), down().fail_open(), cause, |store| {
                 store.failures()
             })
             .await;
-            failures_are_told(&told("closed"), down().fail_closed(), cause, |store| {
+            check_failures(&context("closed"), down().fail_closed(), cause, |store| {
                 store.failures()
             })
             .await;
             let local = down().fall_back_to(Local::new()).rule(|_| None);
-            failures_are_told(&told("local"), local, cause, |store| store.failures()).await;
+            check_failures(&context("local"), local, cause, |store| store.failures()).await;
         }
     }
 }
 
 #[cfg(feature = "tokio")]
 #[tokio::test(flavor = "current_thread")]
-async fn every_wrapper_leaves_the_address_to_be_told() {
+async fn every_wrapper_passes_the_address_on() {
     let down = || Down {
         error: Error::timeout,
         at_once: false,
@@ -348,15 +348,15 @@ async fn every_wrapper_leaves_the_address_to_be_told() {
         .boxed::<TokenBucket>();
     let open = wrapped.clone().fail_open();
     assert_eq!(open.address(), Some("192.0.2.1:6379"));
-    failures_are_told("wrapped", open, "deadline", |store| store.failures()).await;
+    check_failures("wrapped", open, "deadline", |store| store.failures()).await;
     let local = wrapped.fall_back_to(Local::new()).rule(|_| None);
     assert_eq!(local.address(), Some("192.0.2.1:6379"));
-    failures_are_told("wrapped", local, "deadline", |store| store.failures()).await;
+    check_failures("wrapped", local, "deadline", |store| store.failures()).await;
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn contention_is_counted_and_not_logged() {
-    let (log, _guard) = Log::hear();
+    let (log, _guard) = Log::start();
     let store = Down {
         error: Error::contended,
         at_once: false,
@@ -367,14 +367,14 @@ async fn contention_is_counted_and_not_logged() {
     assert!(log.take().is_empty());
 }
 
-/// Once for each policy and cause, whatever is asked, and whichever wrapper answers.
+/// Logged once for each policy and cause, for any operation and any wrapper.
 #[tokio::test(flavor = "current_thread")]
-async fn what_a_store_does_not_support_is_logged_once_by_its_own_words_and_counted() {
+async fn an_unsupported_call_is_logged_once_with_the_stores_text_and_counted() {
     type Logged = (&'static str, Make, u64);
     const ROUNDS: [Logged; 3] = [
         ("one", || Error::unsupported("no rule of that kind"), 4),
         ("another", || Error::unsupported("no state of that size"), 4),
-        // Said already.
+        // Logged already.
         (
             "the first again",
             || Error::unsupported("no rule of that kind"),
@@ -383,7 +383,7 @@ async fn what_a_store_does_not_support_is_logged_once_by_its_own_words_and_count
     ];
     for (what, error, lines) in ROUNDS {
         for at_once in [true, false] {
-            let (log, _guard) = Log::hear();
+            let (log, _guard) = Log::start();
             let open = Down { error, at_once }.fail_open();
             ask_all(&open, 50).await;
             let local = Down { error, at_once }.fall_back_to(Local::new());
@@ -404,16 +404,16 @@ async fn what_a_store_does_not_support_is_logged_once_by_its_own_words_and_count
     }
 }
 
-/// One store, asked all that can be asked of it.
+/// The calls to one store.
 #[cfg(all(feature = "redis", feature = "memcached"))]
 type Asked = std::pin::Pin<Box<dyn Future<Output = ()>>>;
 
 #[cfg(all(feature = "redis", feature = "memcached"))]
 #[tokio::test(flavor = "current_thread")]
-async fn stores_tell_where_their_servers_are_and_no_password() {
+async fn stores_log_the_address_of_their_servers_and_no_password() {
     use tollgate::store::{Memcached, Redis};
 
-    // Nobody listens there any more.
+    // No server listens on this port any more.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -436,7 +436,7 @@ async fn stores_tell_where_their_servers_are_and_no_password() {
         ("redis-sentinel", "me:s3cret@", "/shop", &redis),
         ("memcached", "", "", &memcached),
     ] {
-        let (log, _guard) = Log::hear();
+        let (log, _guard) = Log::start();
         store(&format!("{scheme}://{host}{address}{path}")).await;
         let events = log.take();
         assert_eq!(events.len(), 4, "{scheme}: {events:?}");

@@ -1,7 +1,7 @@
-//! Compiler messages for methods behind a feature that is not enabled: they name the feature.
+//! Compiler messages for methods behind a disabled feature: they name the feature.
 //!
-//! `cargo test --no-default-features [--features redis] --test missing_features`, with the compiler of
-//! `tests/compile_fail.rs`, and `TRYBUILD=overwrite` as there.
+//! Run `cargo test --no-default-features [--features redis] --test missing_features` with the compiler of
+//! `tests/compile_fail.rs`, and with `TRYBUILD=overwrite` to write the files.
 #![cfg(any(
     not(feature = "tokio"),
     all(feature = "redis", not(feature = "redis-tls"))
@@ -12,7 +12,7 @@ use std::{env, fs, path::Path, process::Command};
 /// The compiler that the `.stderr` files were written with.
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
-/// Holds the messages against the files, and the files against what they shall say of each method.
+/// Compares the messages with the files, and the files with the text expected for each method.
 fn each_method_names_its_feature(feature: &str, folder: &str, methods: &[&str]) {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();
@@ -31,7 +31,7 @@ fn each_method_names_its_feature(feature: &str, folder: &str, methods: &[&str]) 
         .join(folder);
     let files = fs::read_dir(cases).expect("the cases are there");
     let files = files.map(|file| file.expect("a file").path());
-    let told: String = files
+    let messages: String = files
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "stderr")
@@ -39,11 +39,19 @@ fn each_method_names_its_feature(feature: &str, folder: &str, methods: &[&str]) 
         .map(|path| fs::read_to_string(path).expect("a text"))
         .collect();
     let message = format!("error[E0277]: this method needs the feature `{feature}` of tollgate");
-    assert_eq!(told.matches(&message).count(), methods.len(), "{told}");
-    assert_eq!(told.matches("error[").count(), methods.len(), "{told}");
+    assert_eq!(
+        messages.matches(&message).count(),
+        methods.len(),
+        "{messages}"
+    );
+    assert_eq!(
+        messages.matches("error[").count(),
+        methods.len(),
+        "{messages}"
+    );
     for method in methods {
         let bound = format!("::{method}`\n");
-        assert!(told.contains(&bound), "{method}: {told}");
+        assert!(messages.contains(&bound), "{method}: {messages}");
     }
 }
 

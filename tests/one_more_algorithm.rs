@@ -52,7 +52,7 @@ fn an_algorithm_is_one_folder_and_one_line() {
     ] {
         copy(&original.join(name), &added.join(name));
     }
-    // The benchmarks and examples stay behind. The dependencies remain, for the lock file to fit.
+    // Benchmarks and examples are not copied. The dependencies stay, so that the lock file fits.
     edit(&added.join("Cargo.toml"), |manifest| {
         let targets = manifest.find("\n[[bench]]").unwrap();
         manifest.truncate(targets);
@@ -87,13 +87,13 @@ fn an_algorithm_is_one_folder_and_one_line() {
         .current_dir(&added)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
+    let output_text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}{errors}");
-    // Neither a warning, such as of code that no list names any more.
+    assert!(output.status.success(), "{output_text}{errors}");
+    // Not even a warning, such as for unused code.
     assert_eq!(errors, "");
     assert!(
-        told.contains("in memory: 14 laws") && told.contains("in Redis: 14 laws"),
-        "{told}"
+        output_text.contains("in memory: 14 laws") && output_text.contains("in Redis: 14 laws"),
+        "{output_text}"
     );
 }

@@ -1,8 +1,8 @@
-//! The page for operators names, for each claim, the test that holds it.
+//! The page for operators names a test for each claim.
 
 use std::{fs, path::Path};
 
-/// `program module::test`, as the page writes it.
+/// Parses `program module::test`, as the page writes it.
 fn named(page: &str) -> Vec<(&str, &str, &str)> {
     let quoted = page.split('`').skip(1).step_by(2);
     let parts = quoted.filter_map(|text| {
@@ -21,17 +21,17 @@ fn named(page: &str) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn every_test_that_it_names_is_there() {
+fn every_test_that_the_page_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
     let named = named(&page);
     assert!(named.len() >= 20, "{named:?}");
     for (program, module, test) in named {
-        // A package leaves out what is a project of its own.
+        // The package does not contain projects of their own.
         if program == "rollout" && !root.join("tests/rollout").exists() {
             continue;
         }
-        // A module within a module has a file of its own, or none.
+        // A nested module has a file of its own, or is inside its parent's file.
         let of = |module: &str| {
             let path = module.replace("::", "/");
             root.join(format!("tests/{program}/{path}.rs"))

@@ -23,7 +23,7 @@ const METHODS: [&str; 10] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE", "PURGE",
 ];
 
-/// Content types, and whether they are those of gRPC.
+/// Content types, and whether they belong to gRPC.
 const CONTENT_TYPES: [(Option<&str>, bool); 8] = [
     (None, false),
     (Some("application/json"), false),
@@ -63,7 +63,7 @@ fn two(first: Decision, second: Decision) -> Refusal {
     Refusal::new(outcome)
 }
 
-/// The kinds of refusals, each with its status over HTTP and its code over gRPC.
+/// Returns the kinds of refusals, each with its status over HTTP and its code over gRPC.
 fn kinds() -> Vec<(Refusal, u16, &'static str)> {
     let wait = Some(Duration::from_secs(60));
     let status = |status| {
@@ -87,7 +87,7 @@ fn kinds() -> Vec<(Refusal, u16, &'static str)> {
             "13",
         ),
         (status(403), 403, "7"),
-        // Those that caches may keep without being told so (RFC 9110 §15.1).
+        // Responses that caches may store by default (RFC 9110 §15.1).
         (status(404), 404, "3"),
         (status(410), 410, "3"),
         (status(301), 301, "3"),
@@ -108,7 +108,7 @@ where
     })
 }
 
-/// All that answer over HTTP, and whether they answer everything as gRPC.
+/// Returns all responders over HTTP, and whether they always answer as gRPC.
 fn responders() -> Vec<(&'static str, Answer, bool)> {
     let text = |refusal: &Refusal| {
         if refusal.is_bodiless() {
@@ -136,7 +136,7 @@ fn responders() -> Vec<(&'static str, Answer, bool)> {
             false,
         ),
         (
-            "words that may be kept",
+            "a cacheable text response",
             answer(Http::body(move |refusal, parts| {
                 let public = HeaderValue::from_static("public, max-age=3600");
                 parts.headers.insert("cache-control", public);
@@ -163,8 +163,8 @@ fn request(method: &str, content_type: Option<&'static str>) -> Request<()> {
     request
 }
 
-/// Calls `see` with every request, refusal and responder: what they are, whether the answer is to be gRPC's, its status over
-/// HTTP, its code over gRPC, and the answer.
+/// Calls `see` for every request, refusal and responder with: their names, whether the response must be gRPC, its
+/// status over HTTP, its code over gRPC, and the response.
 fn all(mut see: impl FnMut(&str, bool, u16, &str, &Response<String>)) {
     for (name, respond, always_grpc) in responders() {
         for method in METHODS {
@@ -183,14 +183,14 @@ fn all(mut see: impl FnMut(&str, bool, u16, &str, &Response<String>)) {
 #[test]
 fn every_refusal_forbids_storing_it() {
     all(|what, _, _, _, answer| {
-        let told: Vec<_> = answer.headers().get_all("cache-control").iter().collect();
-        assert_eq!(told, ["no-store"], "{what}");
+        let retry_info: Vec<_> = answer.headers().get_all("cache-control").iter().collect();
+        assert_eq!(retry_info, ["no-store"], "{what}");
     });
 }
 
-/// Nobody knows when a call passes that the store does not support, nor how its limits stand.
+/// An unsupported call has no retry time and no numbers.
 #[test]
-fn what_a_store_does_not_support_tells_no_number() {
+fn an_unsupported_call_is_refused_without_numbers() {
     for (name, respond, _) in responders() {
         for (content_type, _) in CONTENT_TYPES {
             for refusal in [
@@ -207,10 +207,10 @@ fn what_a_store_does_not_support_tells_no_number() {
                     "grpc-retry-pushback-ms",
                     "grpc-status-details-bin",
                 ] {
-                    let told = answer.headers().get(field);
+                    let retry_info = answer.headers().get(field);
                     assert!(
-                        told.is_none(),
-                        "{name}, {content_type:?}: {field}: {told:?}"
+                        retry_info.is_none(),
+                        "{name}, {content_type:?}: {field}: {retry_info:?}"
                     );
                 }
             }
@@ -219,21 +219,21 @@ fn what_a_store_does_not_support_tells_no_number() {
 }
 
 #[test]
-fn only_what_is_posted_is_answered_as_grpc() {
+fn only_post_requests_are_answered_as_grpc() {
     all(|what, speaks, status, code, answer| {
-        let told = answer.headers().get("grpc-status");
+        let retry_info = answer.headers().get("grpc-status");
         if speaks {
             assert_eq!(answer.status(), 200, "{what}");
-            assert_eq!(told.unwrap(), code, "{what}");
+            assert_eq!(retry_info.unwrap(), code, "{what}");
             assert_eq!(answer.body(), "", "{what}");
         } else {
             assert_eq!(answer.status(), status, "{what}");
-            assert!(told.is_none(), "{what}");
+            assert!(retry_info.is_none(), "{what}");
         }
     });
 }
 
-/// All that an error says of itself and of its causes.
+/// Returns the texts of an error and of its causes.
 fn words(error: &(dyn Error + 'static)) -> String {
     let (mut words, mut cause) = (String::new(), Some(error));
     while let Some(error) = cause {
@@ -243,7 +243,7 @@ fn words(error: &(dyn Error + 'static)) -> String {
     words
 }
 
-/// A body into which everything goes that can be written of a refusal.
+/// Returns a body with everything that a refusal can format.
 fn talkative(refusal: &Refusal) -> String {
     let mut body = format!("{refusal} {refusal:?} {refusal:#?} {:?}", refusal.outcome());
     body += &format!("{:?} {:?}", refusal.cause(), refusal.help());
@@ -255,7 +255,7 @@ fn talkative(refusal: &Refusal) -> String {
     body + &words(&refused)
 }
 
-/// What a client can read of an answer, also what is encoded.
+/// Returns everything that a client can read of a response, decoded.
 fn readable(answer: &Response<String>) -> String {
     let mut all = format!("{} {}", answer.status(), answer.body());
     for (name, value) in answer.headers() {
@@ -271,7 +271,7 @@ fn readable(answer: &Response<String>) -> String {
     all
 }
 
-/// Requests that a server refuses by its own fault: the help for its operator, and the refusal.
+/// Returns requests that fail by the server's fault: the help for its operator, and the refusal.
 fn faults_of_the_server() -> Vec<(String, Refusal)> {
     struct Plan;
     fn of(key: impl KeyExtractor<Request<()>>) -> MissingKey {
@@ -306,8 +306,8 @@ fn faults_of_the_server() -> Vec<(String, Refusal)> {
     faults.collect()
 }
 
-/// Panics where a part of `help` that says something can be read in `text`.
-fn no_part_of(help: &str, text: &str, what: &str) {
+/// Panics if `text` contains a meaningful part of `help`.
+fn assert_no_part_of(help: &str, text: &str, what: &str) {
     let read: HashSet<&[u8]> = text.as_bytes().windows(10).collect();
     let mut parts = help.as_bytes().windows(10);
     let leaked = parts.find(|part| read.contains(part));
@@ -319,10 +319,10 @@ fn no_part_of(help: &str, text: &str, what: &str) {
 }
 
 #[test]
-fn no_client_reads_what_is_for_the_operator() {
+fn no_client_can_read_help_for_the_operator() {
     let mut responders = responders();
     let talk = Http::body(|refusal, _| talkative(refusal));
-    responders.push(("all there is", answer(talk), false));
+    responders.push(("all formats of a refusal", answer(talk), false));
     for (help, refusal) in faults_of_the_server() {
         for (name, respond, _) in &responders {
             for method in ["GET", "HEAD", "POST"] {
@@ -330,23 +330,23 @@ fn no_client_reads_what_is_for_the_operator() {
                     let request = request(method, content_type);
                     let answer = respond(request, refusal.clone());
                     let what = format!("{name}: {method} {content_type:?}");
-                    no_part_of(&help, &readable(&answer), &what);
+                    assert_no_part_of(&help, &readable(&answer), &what);
                 }
             }
         }
         let as_error: Result<(), BoxError> = AsError.refuse((), refusal);
         let error = as_error.unwrap_err();
-        no_part_of(&help, &words(&*error), "as an error");
+        assert_no_part_of(&help, &words(&*error), "as an error");
         let refused = error.downcast_ref::<Refused>().unwrap();
         let still = refused.refusal().help().unwrap();
         assert_eq!(still.expose_to_operator(), help);
     }
 }
 
-/// What a handler learns where it is below no layer.
+/// The rejection that a handler gets if it is below no layer.
 #[cfg(feature = "axum")]
 #[tokio::test]
-async fn no_client_reads_what_a_program_lacks() {
+async fn no_client_can_read_that_a_layer_is_missing() {
     use axum::{extract::FromRequestParts, response::IntoResponse};
 
     let (mut parts, ()) = Request::new(()).into_parts();
@@ -356,19 +356,19 @@ async fn no_client_reads_what_a_program_lacks() {
     let help = rejection.help();
     let help = help.expose_to_operator();
     assert!(help.contains("RateLimitLayer"), "{help}");
-    no_part_of(help, &words(&rejection), "as an error");
+    assert_no_part_of(help, &words(&rejection), "as an error");
     let (parts, body) = rejection.into_response().into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let body = String::from_utf8_lossy(&body).into_owned();
     let answer = Response::from_parts(parts, body);
-    no_part_of(help, &readable(&answer), "as an answer");
+    assert_no_part_of(help, &readable(&answer), "as an answer");
 }
 
-/// The longest wait that `grpc-retry-pushback-ms` can hold, and that `RetryInfo` can.
+/// The longest waits that `grpc-retry-pushback-ms` and `RetryInfo` can hold.
 const PUSHBACK: Duration = Duration::from_millis(i32::MAX as u64);
 const RETRY_INFO: Duration = Duration::from_secs(315_576_000_000);
 
-/// Waits around the longest ones that the fields can hold, and any others.
+/// Generates waits around the longest ones that the fields can hold, and any others.
 fn waits() -> impl Strategy<Value = Duration> {
     let near = |longest: Duration| {
         (0..3_000_000_u64, any::<bool>()).prop_map(move |(nanos, above)| {
@@ -393,21 +393,21 @@ fn waits() -> impl Strategy<Value = Duration> {
 }
 
 proptest! {
-    /// Whoever obeys either field comes back no sooner than its limit lets it pass.
+    /// A client that obeys either field is never early.
     #[test]
-    fn a_wait_is_told_in_full_over_grpc_or_not_at_all(wait in waits(), is_limit: bool, by_http: bool) {
+    fn a_wait_is_sent_in_full_over_grpc_or_not_at_all(wait in waits(), is_limit: bool, by_http: bool) {
         let decision = if is_limit { refused(Some(wait)) } else { undecided(Some(wait)) };
         let request = request("POST", Some("application/grpc"));
         let respond = if by_http { answer(Http::new()) } else { answer(Grpc::new()) };
         let answer = respond(request, of(decision));
 
         let pushback = answer.headers().get("grpc-retry-pushback-ms");
-        let pushback = pushback.map(|told| told.to_str().unwrap().parse::<i32>().unwrap());
+        let pushback = pushback.map(|value| value.to_str().unwrap().parse::<i32>().unwrap());
         let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
         prop_assert_eq!(pushback, (wait <= PUSHBACK).then_some(millis as i32));
 
         let status = tonic::Status::from_header_map(answer.headers()).unwrap();
-        let told = status.get_details_retry_info().and_then(|info| info.retry_delay);
-        prop_assert_eq!(told, (wait <= RETRY_INFO).then_some(wait));
+        let retry_info = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        prop_assert_eq!(retry_info, (wait <= RETRY_INFO).then_some(wait));
     }
 }

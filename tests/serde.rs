@@ -15,7 +15,7 @@ fn quotas_and_rules_are_strings() {
 }
 
 #[test]
-fn what_cannot_be_says_why() {
+fn invalid_values_are_errors_with_a_reason() {
     let error = serde_json::from_str::<AnyRule>("\"token-bucket 0/1m\"").unwrap_err();
     assert!(error.to_string().contains("is 0"), "{error}");
     let error = serde_json::from_str::<Quota>("7").unwrap_err();

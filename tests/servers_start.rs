@@ -1,4 +1,4 @@
-//! The handles of servers that other tests rely on: servers start, answer, fall silent, come back, fail over, and leave
+//! The handles of servers that other tests use: servers start, answer, fall silent, restart, fail over, and leave
 //! nothing behind.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
@@ -19,7 +19,7 @@ use support::servers::{
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long no answer must come.
+/// The time without an answer that counts as silence.
 const SILENCE: Duration = Duration::from_millis(300);
 
 fn is_silence<T: std::fmt::Debug>(answer: io::Result<T>) -> bool {
@@ -30,8 +30,8 @@ fn is_silence<T: std::fmt::Debug>(answer: io::Result<T>) -> bool {
     )
 }
 
-/// Whether a command is not answered. What comes later is the next answer.
-fn asks_in_vain(connection: &mut Resp, command: &[&str]) -> bool {
+/// Returns `true` if a command is not answered. A later answer arrives as the next one.
+fn gets_no_answer(connection: &mut Resp, command: &[&str]) -> bool {
     connection.set_limit(SILENCE).unwrap();
     let answer = connection.call(command);
     connection.set_limit(LIMIT).unwrap();
@@ -52,7 +52,7 @@ fn folder_of(process: u32) -> PathBuf {
     folder.read_link().unwrap()
 }
 
-fn a_life_of(redis: &Redis) {
+fn check_server(redis: &Redis) {
     assert_eq!(redis.command(&["SET", "greeting", "hello"]), "OK");
     assert_eq!(redis.command(&["GET", "greeting"]), "hello");
     assert_eq!(
@@ -68,11 +68,11 @@ fn a_life_of(redis: &Redis) {
 
     let mut before = redis.connect().unwrap();
     redis.pause();
-    assert!(asks_in_vain(&mut before, &["PING"]));
+    assert!(gets_no_answer(&mut before, &["PING"]));
     let mut during = redis.connect().unwrap();
-    assert!(asks_in_vain(&mut during, &["PING"]));
+    assert!(gets_no_answer(&mut during, &["PING"]));
     redis.resume();
-    // What was asked in vain is answered late.
+    // The unanswered command is answered late.
     assert_eq!(before.receive().unwrap(), Reply::Status("PONG".to_owned()));
     assert_eq!(redis.command(&["PING"]), "PONG");
 
@@ -87,19 +87,19 @@ fn a_life_of(redis: &Redis) {
 }
 
 #[test]
-fn redis_lives() {
+fn redis_starts_pauses_and_restarts() {
     let redis = Redis::start();
     assert_eq!(redis.url(), format!("redis://127.0.0.1:{}", redis.port()));
-    a_life_of(&redis);
+    check_server(&redis);
 }
 
 #[test]
-fn valkey_lives() {
+fn valkey_starts_pauses_and_restarts() {
     let Some(valkey) = Redis::start_valkey() else {
         return;
     };
     assert_eq!(valkey.info("server", "server_name"), "valkey");
-    a_life_of(&valkey);
+    check_server(&valkey);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn redis_has_options() {
 }
 
 #[test]
-fn redis_keys_are_all_there() {
+fn all_redis_keys_are_listed() {
     let redis = Redis::start();
     let mut connection = redis.connect().unwrap();
     let mut keys: Vec<_> = (0..3000_u16)
@@ -153,7 +153,7 @@ fn redis_keys_are_all_there() {
 fn cpu_time_is_that_of_the_server() {
     let redis = Redis::start();
     let before = redis.cpu_time();
-    // It computes, we wait for it.
+    // The server computes while this process waits.
     let loops = "local sum = 0 for i = 1, 30000000 do sum = sum + i end return 'done'";
     assert_eq!(redis.command(&["EVAL", loops, "0"]), "done");
     let busy = redis.cpu_time();
@@ -168,7 +168,7 @@ fn cpu_time_is_that_of_the_server() {
 }
 
 #[test]
-fn what_does_not_start_says_why() {
+fn a_server_that_does_not_start_is_an_error_with_its_output() {
     let failure = thread::spawn(|| Redis::options().set("no-such-setting", "1").start());
     let failure = failure.join().expect_err("expected a panic");
     let text = failure.downcast_ref::<String>().unwrap();
@@ -186,15 +186,15 @@ fn servers_are_gone_after_their_test_and_not_before() {
     drop(redis);
     assert!(!process_exists(id) && !folder.exists());
 
-    // A handle may outlive the thread that made it.
+    // A handle may outlive the thread that created it.
     let redis = thread::spawn(Redis::start).join().unwrap();
     assert_eq!(redis.command(&["PING"]), "PONG");
 
-    let (told, ids) = std::sync::mpsc::channel();
+    let (sender, ids) = std::sync::mpsc::channel();
     let test = thread::spawn(move || {
         let redis = Redis::start();
-        told.send(redis.process_id()).unwrap();
-        panic!("as a test may");
+        sender.send(redis.process_id()).unwrap();
+        panic!("a failing test");
     });
     assert!(test.join().is_err());
     assert!(!process_exists(ids.recv().unwrap()));
@@ -232,7 +232,7 @@ fn servers_die_with_a_killed_process() {
         "the server is gone (by setpriv of util-linux)",
         LIMIT,
         || {
-            // Nobody may have reaped it yet.
+            // The process may be a zombie.
             let state = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap_or_default();
             let is_gone = state.is_empty() || state.contains(") Z ");
             if is_gone { Ok(()) } else { Err(state) }
@@ -241,25 +241,25 @@ fn servers_die_with_a_killed_process() {
 }
 
 #[test]
-fn a_cluster_lives() {
+fn a_cluster_starts_and_fails_over() {
     let cluster = Cluster::start();
-    a_life_of_a_cluster(&cluster);
+    check_cluster(&cluster);
 }
 
 #[test]
-fn a_cluster_of_valkey_lives() {
+fn a_cluster_of_valkey_starts_and_fails_over() {
     if let Some(cluster) = Cluster::start_valkey() {
-        a_life_of_a_cluster(&cluster);
+        check_cluster(&cluster);
     }
 }
 
-fn a_life_of_a_cluster(cluster: &Cluster) {
+fn check_cluster(cluster: &Cluster) {
     assert_eq!(cluster.nodes().len(), 6);
     let slots = [0, 8000, 16_383];
     let ports = slots.map(|slot| cluster.master_of(slot).port());
     assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2]);
 
-    // CRC-16/XMODEM of these digits, as the specification of the cluster has it.
+    // CRC-16/XMODEM of these digits, from the specification of the cluster.
     assert_eq!(cluster.slot_of("123456789"), 0x31c3);
     let slot = cluster.slot_of("{user}1");
     assert_eq!(slot, cluster.slot_of("user"));
@@ -342,7 +342,7 @@ fn sentinels_fail_over() {
     wait_until(
         "a killed master comes back as a replica",
         LIMIT,
-        // Who becomes a replica closes its connections.
+        // A server that becomes a replica closes its connections.
         || match old.ask(&["ROLE"]).map(|role| role.to_string()) {
             Ok(role) if role.starts_with("slave\n") => Ok(()),
             other => Err(format!("{other:?}")),
@@ -351,7 +351,7 @@ fn sentinels_fail_over() {
 }
 
 #[test]
-fn memcached_lives() {
+fn memcached_starts_pauses_and_restarts() {
     let memcached = Memcached::options().megabytes(16).no_eviction().start();
     assert_eq!(memcached.command("set k 0 0 7\r\na\r\nb\r\nc"), "STORED");
     assert_eq!(
@@ -379,7 +379,7 @@ fn memcached_lives() {
 }
 
 #[test]
-fn etcd_lives() {
+fn etcd_starts_pauses_and_restarts() {
     let etcd = Etcd::start();
     // `foo` is `Zm9v` in base64, `bar` is `YmFy`.
     let put = etcd.command("/v3/kv/put", r#"{"key": "Zm9v", "value": "YmFy"}"#);
@@ -417,24 +417,24 @@ fn a_proxy_is_slow_silent_and_cut() {
     assert!(start.elapsed() >= 2 * delay);
     proxy.delay(Duration::ZERO);
 
-    // Both are late; neither is lost.
+    // Both answers are late, and none is lost.
     proxy.set_flow(Flow::Hold);
-    assert!(asks_in_vain(&mut through, &["INCR", "held"]));
+    assert!(gets_no_answer(&mut through, &["INCR", "held"]));
     assert_eq!(redis.command(&["GET", "held"]), "(nil)");
     proxy.set_flow(Flow::Forward);
     assert_eq!(number(through.receive()), 1);
 
-    // The request arrives, its answer does not, nor does it later.
+    // The request arrives. Its answer does not, not even later.
     proxy.set_answers(Flow::Swallow);
-    assert!(asks_in_vain(&mut through, &["INCR", "deaf"]));
+    assert!(gets_no_answer(&mut through, &["INCR", "deaf"]));
     assert_eq!(redis.command(&["GET", "deaf"]), "1");
     proxy.set_flow(Flow::Forward);
     assert_eq!(number(through.call(&["INCR", "other"])), 1);
 
-    // A new connection is accepted, and nothing else.
+    // A new connection is accepted, and nothing more.
     proxy.set_flow(Flow::Swallow);
     let mut in_vain = Resp::connect(proxy.address(), LIMIT).unwrap();
-    assert!(asks_in_vain(&mut in_vain, &["INCR", "lost"]));
+    assert!(gets_no_answer(&mut in_vain, &["INCR", "lost"]));
     assert_eq!(redis.command(&["EXISTS", "lost"]), "0");
     proxy.set_flow(Flow::Forward);
 
@@ -450,7 +450,7 @@ fn a_proxy_is_slow_silent_and_cut() {
     let mut again = Resp::connect(proxy.address(), LIMIT).unwrap();
     assert_eq!(again.call(&["PING"]).unwrap(), pong);
 
-    // The server's end is the client's end.
+    // A connection closed by the server is closed for the client, too.
     redis.kill();
     assert!(!is_silence(again.call(&["PING"])));
     let address = proxy.address();
@@ -458,7 +458,7 @@ fn a_proxy_is_slow_silent_and_cut() {
     assert!(is_refused(address));
 }
 
-/// Also where time stands still, and where a runtime runs already.
+/// Works also in paused time, and inside a running runtime.
 #[tokio::test(start_paused = true)]
 async fn wakeups_are_measured_in_real_time() {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Stacked layers, and what the headers report about layers that share a name.
+//! Stacked layers, and the headers of layers that share a name.
 
 use std::{collections::BTreeMap, convert::Infallible};
 
@@ -14,7 +14,7 @@ use tower::{Layer, Service, service_fn, util::BoxCloneService};
 
 type Inner = BoxCloneService<Request<()>, Response<String>, Infallible>;
 
-/// Names that are easily taken for several, or for others.
+/// Names that could be parsed as several names, or as others.
 const NAMES: [&str; 5] = [
     "api",
     "api, \"x\";r=0",
@@ -23,7 +23,7 @@ const NAMES: [&str; 5] = [
     "default",
 ];
 
-/// A layer, and how many calls were made to it before.
+/// A layer, and the number of calls already made to it.
 #[derive(Clone, Debug)]
 struct Setting {
     name: &'static str,
@@ -53,12 +53,12 @@ fn call(service: &mut Inner) -> Response<String> {
     response.expect("an answer at once").unwrap()
 }
 
-/// The layers around a service, the first one innermost; each spends by itself before.
+/// Returns a service inside these layers, the first one innermost. Each layer has spent its `spent` calls.
 fn stacked(settings: &[Setting]) -> Inner {
     let hello = async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned()));
     let plain = BoxCloneService::new(service_fn(hello));
     settings.iter().fold(plain.clone(), |inner, setting| {
-        // So slow that nothing comes back while the test runs.
+        // Slow enough that nothing refills while the test runs.
         let layer = RateLimitLayer::new(TokenBucket::per_day(1).burst(setting.burst))
             .policy(Policy::new(setting.name));
         let mut alone = BoxCloneService::new(layer.layer(plain.clone()));
@@ -73,7 +73,7 @@ fn stacked(settings: &[Setting]) -> Inner {
     })
 }
 
-/// The entries of a field, each with a parameter.
+/// Returns the entries of a field, each with a parameter.
 fn parameters(headers: &HeaderMap, field: &HeaderName, parameter: &str) -> Vec<(String, i64)> {
     let values: Vec<_> = headers
         .get_all(field)
@@ -100,9 +100,9 @@ fn parameters(headers: &HeaderMap, field: &HeaderName, parameter: &str) -> Vec<(
 
 proptest! {
     #[test]
-    fn stacked_layers_of_one_name_tell_one_entry_the_nearest_to_exhaustion(settings in settings()) {
+    fn stacked_layers_of_one_name_send_the_entry_nearest_to_exhaustion(settings in settings()) {
         let response = call(&mut stacked(&settings));
-        // Outer layers come first, and a refusal ends the way in: what lies behind it is not asked.
+        // Outer layers decide first. After a refusal the inner layers are not called.
         let outer = settings.iter().rev();
         let mut asked: Vec<(&Setting, Option<u64>)> = Vec::new();
         for setting in outer {
@@ -113,7 +113,7 @@ proptest! {
             }
         }
         let mut nearest = BTreeMap::new();
-        // The inner one tells first, and stays where it leaves the same.
+        // The inner layer writes first, and keeps the entry on a tie.
         for (setting, left) in asked.iter().rev() {
             let left = left.unwrap_or(0) as i64;
             let best = nearest.entry(setting.name.to_owned()).or_insert((left, setting.burst as i64));
@@ -122,24 +122,24 @@ proptest! {
             }
         }
         let names = [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy")];
-        let told = [parameters(response.headers(), &names[0], "r"), parameters(response.headers(), &names[1], "q")];
-        for (told, which) in told.iter().zip([0, 1]) {
-            prop_assert_eq!(told.len(), nearest.len(), "{:?}", response.headers());
+        let entries = [parameters(response.headers(), &names[0], "r"), parameters(response.headers(), &names[1], "q")];
+        for (entries, which) in entries.iter().zip([0, 1]) {
+            prop_assert_eq!(entries.len(), nearest.len(), "{:?}", response.headers());
             for (name, (left, burst)) in &nearest {
                 let number = [left, burst][which];
-                // Where several leave the same, either burst is right: the wait decides.
+                // If several have equal remaining units, either burst is right: the wait decides.
                 let leaving = asked.iter().filter(|(setting, other)| setting.name == name && other.unwrap_or(0) as i64 == *left);
                 let bursts: Vec<_> = leaving.map(|(setting, _)| setting.burst as i64).collect();
-                let fits = |told: &(String, i64)| told.0 == *name && (told.1 == *number || which == 1 && bursts.contains(&told.1));
-                prop_assert!(told.iter().any(fits), "{} in {:?}", name, told);
+                let fits = |entries: &(String, i64)| entries.0 == *name && (entries.1 == *number || which == 1 && bursts.contains(&entries.1));
+                prop_assert!(entries.iter().any(fits), "{} in {:?}", name, entries);
             }
         }
     }
 }
 
-/// Of several limits in one layer, too, and beside fields that somebody else has written.
+/// Holds also with several limits in one layer, and beside fields written by others.
 #[test]
-fn an_entry_replaces_that_of_its_name_alone() {
+fn an_entry_replaces_only_that_of_its_name() {
     let fields = |name: &'static str, standing: &'static str, policy: &'static str| {
         let inner = service_fn(move |_: Request<()>| {
             let mut response = Response::new(String::new());
@@ -163,7 +163,7 @@ fn an_entry_replaces_that_of_its_name_alone() {
     let ours = r#""api";r=9;t=77760, "other";r=19;t=82080"#;
     let policies = r#""api";q=10;w=86400, "other";q=20;w=86400"#;
     for (standing, policy, left) in [
-        // It leaves less: ours is not told.
+        // It has fewer units left, so our entry is not written.
         (
             r#""api";r=3;t=5"#,
             r#""api";q=5;w=9"#,
@@ -172,7 +172,7 @@ fn an_entry_replaces_that_of_its_name_alone() {
                 r#""api";q=5;w=9 | "other";q=20;w=86400"#,
             ],
         ),
-        // It leaves more: ours alone is, and what stands beside it stays.
+        // It has more units left, so our entry replaces it, and the other entries stay.
         (
             r#""api";r=90;t=5,"far";r=7"#,
             r#""far";q=8, "api";q=95"#,
@@ -184,7 +184,7 @@ fn an_entry_replaces_that_of_its_name_alone() {
     ] {
         assert_eq!(fields("api", standing, policy), left);
     }
-    // Another name, another share of it, and what is no list.
+    // Another name, another partition key, and an invalid list.
     for (standing, policy) in [
         (r#""API";r=3"#, r#""API";q=5"#),
         (r#""api";r=3;pk=:AA==:"#, r#""api";q=5;pk=:AA==:"#),
@@ -200,7 +200,7 @@ fn an_entry_replaces_that_of_its_name_alone() {
 }
 
 #[test]
-fn an_outcome_gives_the_nearest_of_one_name() {
+fn an_outcome_returns_the_nearest_of_one_name() {
     let stack = |inner: u64, outer: u64| {
         let hello = service_fn(async |request: Request<()>| {
             let outcome: &Outcome = request.extensions().get().unwrap();

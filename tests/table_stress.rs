@@ -1,5 +1,5 @@
-//! Threads on a few keys of the store in memory: no key gets more than its rule allows, and, with room for all keys,
-//! none gets less.
+//! Concurrent threads on a few keys of the store in memory: no key gets more than its rule allows, and with room for
+//! all keys none gets less.
 #![cfg(feature = "test-util")]
 
 use std::{
@@ -24,7 +24,7 @@ fn rule(text: &str) -> AnyRule {
     text.parse().unwrap()
 }
 
-/// What happened to one key, in units, all threads together.
+/// The units of one key, summed over all threads.
 #[derive(Default)]
 struct Account {
     admitted: AtomicU64,
@@ -32,14 +32,14 @@ struct Account {
     resets: AtomicU64,
 }
 
-struct Shop {
+struct Setup {
     store: Local<AnyRule, ManualClock>,
     capacity: usize,
     policy: Policy,
     accounts: Vec<Account>,
 }
 
-impl Shop {
+impl Setup {
     fn new(clock: &ManualClock, capacity: usize, keys: u64) -> Self {
         let store = LocalBuilder::new()
             .capacity(capacity)
@@ -67,7 +67,7 @@ impl Shop {
         { decision }.take_charge()
     }
 
-    /// Spends all of these costs, or nothing.
+    /// Spends all of these costs, or none.
     fn spend_all(&self, rule: &AnyRule, costs: &[(u64, u64)]) {
         let ask = |(key, cost): &(u64, u64)| {
             let cost = Cost::new(*cost).unwrap();
@@ -85,7 +85,7 @@ impl Shop {
     }
 
     fn settle(&self, rule: &AnyRule, key: u64, charge: Charge, actual: u64) {
-        // Before it is given back: who spends it meanwhile must not seem to have minted it.
+        // Counted before the settlement, so that a concurrent charge of the refunded units is within the bound.
         let refund = charge.cost.saturating_sub(actual);
         self.account(key).refunded.fetch_add(refund, Relaxed);
         let settlement = Settlement::new(&self.policy, rule, key.into(), charge, actual).unwrap();
@@ -99,7 +99,7 @@ impl Shop {
         self.store.reset(&self.policy, &key.into());
     }
 
-    /// Runs `work` in all threads at once, with their numbers.
+    /// Runs `work` concurrently in all threads, with their numbers.
     fn run(&self, work: impl Fn(&Self, u64, &mut Random) + Sync) {
         let (barrier, work) = (Barrier::new(THREADS as usize), &work);
         std::thread::scope(|scope| {
@@ -113,7 +113,7 @@ impl Shop {
         });
     }
 
-    /// Spends what each key has left, one by one.
+    /// Spends the remaining units of each key, one by one.
     fn drain(&self, rule: &AnyRule) {
         for key in 0..self.accounts.len() as u64 {
             let spends = (0..1_000).take_while(|_| self.spend(rule, key, 1).is_some());
@@ -122,32 +122,32 @@ impl Shop {
     }
 }
 
-/// All that can be done to a key, at random.
-fn anything(shop: &Shop, rule: &AnyRule, thread: u64, random: &mut Random) {
-    // A few keys are hot, so that known keys and newcomers meet.
+/// Runs random operations on a key.
+fn anything(setup: &Setup, rule: &AnyRule, thread: u64, random: &mut Random) {
+    // A few keys are hot, so that known and new keys conflict.
     let key = match random.below(2) {
         0 => random.below(8),
         _ => random.below(KEYS),
     };
     match random.below(20) {
         0 => {
-            shop.store.look(&shop.policy, rule, &key.into());
+            setup.store.look(&setup.policy, rule, &key.into());
         }
-        1 if key % THREADS == thread => shop.reset(key),
+        1 if key % THREADS == thread => setup.reset(key),
         cost => {
             let cost = cost % 3 + 1;
-            if let Some(charge) = shop.spend(rule, key, cost)
+            if let Some(charge) = setup.spend(rule, key, cost)
                 && random.below(4) == 0
             {
-                // From all back to more than was asked for.
-                shop.settle(rule, key, charge, random.below(cost + 3));
+                // From a full refund to more than was charged.
+                setup.settle(rule, key, charge, random.below(cost + 3));
             }
         }
     }
 }
 
 #[test]
-fn nobody_gains_by_leaving_and_coming_back() {
+fn evicted_keys_that_return_gain_nothing() {
     let texts = [
         "token-bucket 60/1m burst=7",
         "leaky-bucket 60/1m queue=6",
@@ -158,112 +158,112 @@ fn nobody_gains_by_leaving_and_coming_back() {
         .flat_map(|text| [10, 17, 40].map(|keys| (text, keys)))
     {
         let rule = rule(text);
-        let shop = Shop::new(&ManualClock::default(), capacity, KEYS);
-        shop.run(|shop, thread, random| {
+        let setup = Setup::new(&ManualClock::default(), capacity, KEYS);
+        setup.run(|setup, thread, random| {
             for _ in 0..40_000 {
-                anything(shop, &rule, thread, random);
+                anything(setup, &rule, thread, random);
             }
         });
-        shop.drain(&rule);
-        for (key, account) in shop.accounts.iter().enumerate() {
+        setup.drain(&rule);
+        for (key, account) in setup.accounts.iter().enumerate() {
             let most = 7 * (1 + account.resets.load(Relaxed)) + account.refunded.load(Relaxed);
             let admitted = account.admitted.load(Relaxed);
             assert!(admitted <= most, "{text}, key {key}: {admitted} of {most}");
         }
-        assert!(shop.store.stats().evicted > 0, "the store was never full");
+        assert!(setup.store.stats().evicted > 0, "the store was never full");
     }
 }
 
 #[test]
-fn nobody_gains_while_time_passes() {
+fn no_key_exceeds_its_limit_while_time_passes() {
     let rule = rule("token-bucket 3/1s");
     let clock = ManualClock::default();
     let begin = clock.now();
-    let shop = Shop::new(&clock, 20, KEYS);
-    shop.run(|shop, thread, random| {
+    let setup = Setup::new(&clock, 20, KEYS);
+    setup.run(|setup, thread, random| {
         for call in 0..60_000 {
             if thread == 0 && call % 20 == 0 {
-                // A token takes 333 ms to come, a bucket a second to fill.
+                // A token takes 333 ms, a full bucket a second.
                 clock.advance(Duration::from_millis(random.below(20)));
             }
-            anything(shop, &rule, thread, random);
+            anything(setup, &rule, thread, random);
         }
     });
-    shop.drain(&rule);
+    setup.drain(&rule);
     let elapsed = clock.now().saturating_since(begin).as_millis() as u64;
-    for (key, account) in shop.accounts.iter().enumerate() {
+    for (key, account) in setup.accounts.iter().enumerate() {
         let given = 3 * account.resets.load(Relaxed) + account.refunded.load(Relaxed);
         let most = 3 + 3 * elapsed / 1_000 + given;
         let admitted = account.admitted.load(Relaxed);
         assert!(admitted <= most, "key {key}: {admitted} of {most}");
     }
-    let stats = shop.store.stats();
+    let stats = setup.store.stats();
     assert!(stats.forgotten > 0 && stats.evicted > 0, "{stats:?}");
 }
 
-/// A refund moves a key to another slot, or out of the table, while others spend of it.
+/// A refund moves a key to another slot or out of the table, while other threads charge it.
 #[test]
-fn what_is_refunded_meanwhile_is_spent_once() {
+fn concurrently_refunded_units_are_spent_once() {
     for keys in [1, 3] {
         let rule = rule("token-bucket 1/1d burst=500");
-        let shop = Shop::new(&ManualClock::default(), keys as usize, keys);
-        shop.run(|shop, _, random| {
+        let setup = Setup::new(&ManualClock::default(), keys as usize, keys);
+        setup.run(|setup, _, random| {
             for _ in 0..40_000 {
                 let (key, cost) = (random.below(keys), 1 + random.below(3));
-                if let Some(charge) = shop.spend(&rule, key, cost)
+                if let Some(charge) = setup.spend(&rule, key, cost)
                     && random.below(3) > 0
                 {
-                    shop.settle(&rule, key, charge, random.below(cost));
+                    setup.settle(&rule, key, charge, random.below(cost));
                 }
             }
         });
-        shop.drain(&rule);
-        for account in &shop.accounts {
+        setup.drain(&rule);
+        for account in &setup.accounts {
             let refunded = account.refunded.load(Relaxed);
             assert_eq!(account.admitted.load(Relaxed), 500 + refunded);
         }
     }
 }
 
-/// One rule is kept in the table and one in the map, and keys change between them. Credit
-/// carries over as time: an hour, of which the one takes 600 s for a token, and the other nearly 514 2/7 s.
+/// One rule is kept in the table and one in the map, and keys move between them. Credit carries over as time: an
+/// hour, in which a token takes 600 s under one rule and nearly 514 2/7 s under the other.
 #[test]
-fn nobody_gains_by_a_change_of_rules() {
+fn a_change_of_rules_gains_nothing() {
     let rules = ["token-bucket 6/1h", "token-bucket 7/1h initial=6 keep=0s"].map(rule);
     // In sevenths of a second.
     const PRICES: [u64; 2] = [4_200, 3_600];
     const HOUR: u64 = 25_200;
     for capacity in [10, 25, KEYS as usize] {
-        let shop = Shop::new(&ManualClock::default(), capacity, KEYS);
+        let setup = Setup::new(&ManualClock::default(), capacity, KEYS);
         let taken: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-        let spend = |shop: &Shop, key: u64, rule: usize| {
-            let charge = shop.spend(&rules[rule], key, 1);
+        let spend = |setup: &Setup, key: u64, rule: usize| {
+            let charge = setup.spend(&rules[rule], key, 1);
             let price = charge.map_or(0, |_| PRICES[rule]);
             taken[key as usize].fetch_add(price, Relaxed);
         };
-        shop.run(|shop, _, random| {
+        setup.run(|setup, _, random| {
             for _ in 0..20_000 {
                 let (key, rule) = (random.below(KEYS), random.below(2) as usize);
-                spend(shop, key, rule);
+                spend(setup, key, rule);
             }
         });
-        let elsewhere = shop.store.stats().turned_away;
+        let elsewhere = setup.store.stats().turned_away;
         for (key, taken) in taken.iter().enumerate() {
-            (0..14).for_each(|call| spend(&shop, key as u64, call % 2));
+            (0..14).for_each(|call| spend(&setup, key as u64, call % 2));
             let taken = taken.load(Relaxed);
             assert!(taken <= HOUR, "key {key}: {taken}");
             if capacity == KEYS as usize {
                 assert_eq!(elsewhere, 0, "there is room for all");
-                // A key that begins in the map begins with a token less.
+                // A key that starts in the map starts with one token less.
                 assert!(taken + 2 * PRICES[1] > HOUR, "key {key}: {taken}");
             }
         }
     }
 }
 
-/// States of the map, of which single asks lock only a slot, while lists lock whole shards.
+/// States in the map. Single asks lock only a slot, and lists lock whole shards.
 #[test]
-fn lists_and_single_asks_spend_exactly_what_there_is() {
+fn lists_and_single_asks_spend_exactly_the_limit() {
     const LIMIT: u64 = 8_000;
     let texts = [
         "token-bucket 1/1d burst=8001 initial=8000",
@@ -272,31 +272,31 @@ fn lists_and_single_asks_spend_exactly_what_there_is() {
         "sliding-log 8000/1d",
     ];
     for rule in texts.map(rule) {
-        let shop = Shop::new(&ManualClock::default(), KEYS as usize, 3);
-        shop.run(|shop, _, dice| {
+        let setup = Setup::new(&ManualClock::default(), KEYS as usize, 3);
+        setup.run(|setup, _, dice| {
             for _ in 0..10_000 {
                 let mut any = || (dice.below(3), 1 + dice.below(2));
                 let costs = [any(), any(), any()];
                 match dice.below(3) {
-                    0 => shop.spend_all(&rule, &costs),
-                    // Two that may be one key.
-                    1 => shop.spend_all(&rule, &costs[1..]),
+                    0 => setup.spend_all(&rule, &costs),
+                    // Two asks, possibly of one key.
+                    1 => setup.spend_all(&rule, &costs[1..]),
                     _ => {
                         let (key, cost) = costs[0];
-                        shop.spend(&rule, key, cost);
+                        setup.spend(&rule, key, cost);
                     }
                 }
             }
         });
-        shop.drain(&rule);
-        for account in &shop.accounts {
+        setup.drain(&rule);
+        for account in &setup.accounts {
             assert_eq!(account.admitted.load(Relaxed), LIMIT, "{rule}");
         }
     }
 }
 
-/// All of them in the table, each with words of its own, which follow each other in one slot. What was counted in the
-/// window that goes on is carried over.
+/// All rules are in the table with packed states of different periods, which replace each other in one slot. Counts
+/// of the current window carry over.
 #[test]
 fn windows_of_several_lengths_lose_no_count() {
     let rules = [
@@ -305,41 +305,41 @@ fn windows_of_several_lengths_lose_no_count() {
         "fixed-window 90/1d",
     ]
     .map(rule);
-    let shop = Shop::new(&ManualClock::default(), KEYS as usize, 3);
-    shop.run(|shop, _, random| {
+    let setup = Setup::new(&ManualClock::default(), KEYS as usize, 3);
+    setup.run(|setup, _, random| {
         for _ in 0..40_000 {
             let (key, rule) = (random.below(3), &rules[random.below(3) as usize]);
-            shop.spend(rule, key, 1 + random.below(2));
+            setup.spend(rule, key, 1 + random.below(2));
         }
     });
     for rule in &rules {
-        shop.drain(rule);
+        setup.drain(rule);
     }
-    for (key, account) in shop.accounts.iter().enumerate() {
+    for (key, account) in setup.accounts.iter().enumerate() {
         assert_eq!(account.admitted.load(Relaxed), 90, "key {key}");
     }
 }
 
-/// A key that rules of all kinds take turns on has the limit of each, once.
+/// A key under rules of all kinds, in turn, has the limit of each kind once.
 #[test]
-fn marks_of_other_kinds_are_never_read_as_ones_own() {
+fn packed_states_of_other_kinds_are_never_misread() {
     let texts = [
         "token-bucket 9/1d",
         "leaky-bucket 9/1d queue=8",
         "fixed-window 9/1d",
     ];
     let rules = texts.map(rule);
-    let shop = Shop::new(&ManualClock::default(), KEYS as usize, 2);
-    shop.run(|shop, _, random| {
+    let setup = Setup::new(&ManualClock::default(), KEYS as usize, 2);
+    setup.run(|setup, _, random| {
         for _ in 0..40_000 {
-            shop.spend(&rules[random.below(3) as usize], random.below(2), 1);
+            setup.spend(&rules[random.below(3) as usize], random.below(2), 1);
         }
     });
     for rule in &rules {
-        shop.drain(rule);
+        setup.drain(rule);
     }
-    for account in &shop.accounts {
+    for account in &setup.accounts {
         assert_eq!(account.admitted.load(Relaxed), 3 * 9);
     }
-    assert_eq!(shop.store.len(), 2 * rules.len());
+    assert_eq!(setup.store.len(), 2 * rules.len());
 }

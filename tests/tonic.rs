@@ -1,4 +1,4 @@
-//! The layer in tonic, over real connections: what a gRPC client receives.
+//! The layer in tonic, over real connections: the responses that a gRPC client receives.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "tonic", feature = "test-util"))]
 
@@ -172,7 +172,7 @@ async fn a_refusal_is_resource_exhausted_with_its_details() {
 }
 
 #[tokio::test]
-async fn a_call_that_can_never_pass_is_told_not_to_retry() {
+async fn a_call_that_can_never_pass_has_negative_pushback() {
     let layer = RateLimitLayer::new(TokenBucket::per_minute(2)).cost(Cost::new(3).unwrap());
     let mut caller = Caller::new(serve!(layer.respond(Grpc::new()))).await;
     let status = caller.refused().await;
@@ -206,7 +206,7 @@ async fn each_peer_has_a_budget_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_tell_is_unavailable_or_open() {
+async fn an_undecided_call_is_unavailable_or_admitted() {
     let store = Remote::<TokenBucket>::open();
     store.failing.store(true, Ordering::SeqCst);
     let layer = || RateLimitLayer::new(TokenBucket::per_day(1)).respond(Grpc::new());
@@ -230,7 +230,7 @@ async fn a_store_that_cannot_tell_is_unavailable_or_open() {
 }
 
 #[tokio::test]
-async fn a_missing_key_is_the_fault_of_whose_it_is() {
+async fn a_missing_key_has_the_status_of_its_cause() {
     let layer = || RateLimitLayer::new(TokenBucket::per_day(1)).respond(Grpc::new());
 
     let mut caller = Caller::new(serve!(layer().key(Header::new("x-api-key")))).await;
@@ -317,12 +317,12 @@ async fn grpc_web_is_answered_in_its_own_content_type() {
         );
         assert!(answer.ends_with("\r\n\r\n"), "{answer}");
     }
-    // Nothing that only begins so.
+    // Content types with the same prefix are not gRPC.
     let answer = browse(server, "POST", &[("content-type", "application/grpcx")], "").await;
     assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
 }
 
-/// The answer to an HTTP/1.1 request, as it comes over the wire.
+/// Returns the response to an HTTP/1.1 request, as it appears on the wire.
 async fn browse(server: SocketAddr, method: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut request = format!("{method} / HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n");
     for (name, value) in headers {
@@ -343,7 +343,7 @@ async fn browse(server: SocketAddr, method: &str, headers: &[(&str, &str)], body
 const FRAMED: [u8; 8] = [0, 0, 0, 0, 3, 0x0a, 1, b'x'];
 
 #[tokio::test]
-async fn admitted_trailers_are_the_services_own() {
+async fn trailers_of_admitted_calls_are_unchanged() {
     let layer = RateLimitLayer::new(TokenBucket::per_day(1)).store(still());
     let server = serve!(layer.respond(Grpc::new()));
     let stream = TokioIo::new(TcpStream::connect(server).await.unwrap());
@@ -410,7 +410,7 @@ fn push_frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[
     bytes.extend_from_slice(payload);
 }
 
-/// Refusals of gRPC must be Trailers-Only: one frame, which ends the stream.
+/// Refusals over gRPC must be Trailers-Only: one frame, which ends the stream.
 #[tokio::test]
 async fn a_refusal_is_one_frame() {
     let layer = RateLimitLayer::new(TokenBucket::per_day(1)).store(still());
@@ -432,7 +432,7 @@ async fn a_refusal_is_one_frame() {
     }
 }
 
-/// Calls the method; kind and flags of each frame of the answer, to its end.
+/// Calls the method. Returns the kind and the flags of each frame of the response.
 async fn frames_of(server: SocketAddr) -> Vec<(u8, u8)> {
     let mut fields = Vec::new();
     for (name, value) in [

@@ -1,5 +1,5 @@
-//! The contract of tower: the ready instance is used or dropped, clones share a budget, a waiting call holds nothing,
-//! and a dropped future costs what the documentation says.
+//! The contract of tower: the ready instance is used or dropped, clones share a budget, a waiting call holds no
+//! capacity, and a dropped future costs what the documentation states.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 
 mod common;
@@ -24,7 +24,7 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 use tower_test::{assert_request_eq, mock};
 
-/// Complains when it is called without having been made ready, as a clone of a ready one is not.
+/// Panics when it is called without being ready. A clone of a ready instance is not ready.
 #[derive(Debug)]
 struct Strict {
     ready: bool,
@@ -95,7 +95,7 @@ async fn clones_and_services_of_one_layer_share_a_budget() {
 }
 
 #[tokio::test]
-async fn a_refusal_lets_go_of_what_readiness_reserved() {
+async fn a_refusal_releases_the_capacity_of_the_ready_instance() {
     let layer = RateLimitLayer::new(TokenBucket::per_day(1)).respond(InWords);
     let mut service = layer.layer(ConcurrencyLimit::new(Strict::new(), 1));
     let mut other = service.clone();
@@ -105,7 +105,7 @@ async fn a_refusal_lets_go_of_what_readiness_reserved() {
             .await
             .starts_with("refused")
     );
-    // The only permit must be free again, although `service` lives on.
+    // The only permit must be free again, although `service` still exists.
     tokio::time::timeout(Duration::from_secs(10), other.ready())
         .await
         .expect("a permit")
@@ -114,7 +114,7 @@ async fn a_refusal_lets_go_of_what_readiness_reserved() {
 }
 
 #[tokio::test]
-async fn a_missing_key_is_answered_and_an_exempt_request_passes_without_asking() {
+async fn a_missing_key_is_refused_and_an_exempt_request_passes() {
     let keyed = |call: &Call| match call.key {
         Some("health") => Ok(tollgate::key::Extracted::Exempt),
         Some(key) => Ok(Key::from(key).into()),
@@ -130,7 +130,7 @@ async fn a_missing_key_is_answered_and_an_exempt_request_passes_without_asking()
         send(&mut service, Call::default()).await,
         "no key: no key in the call"
     );
-    // It has an outcome (`tests/axum.rs`), and its response is not marked.
+    // It has an outcome (`tests/axum.rs`), and its response is not annotated.
     assert_eq!(send(&mut service, Call::of("health")).await, "call 1");
     assert_eq!(store.len(), 0);
     assert_eq!(
@@ -185,7 +185,7 @@ async fn several_limits_charge_together_or_not_at_all() {
                 .starts_with("refused")
         );
     }
-    // What was refused to `a` left the total alone.
+    // The refused call of `a` did not charge the total.
     assert_eq!(send(&mut service, Call::of("b")).await, "call 3, 0 left");
     assert!(
         send(&mut service, Call::of("b"))
@@ -196,14 +196,14 @@ async fn several_limits_charge_together_or_not_at_all() {
 
 #[test]
 #[should_panic(expected = "two limits of one layer are named `default`")]
-fn limits_of_one_name_cannot_be_told_apart() {
+fn two_limits_of_one_name_panic() {
     let rule = TokenBucket::per_second(1);
     let _ = RateLimitLayer::new(rule).also(Limit::new(rule));
 }
 
 #[test]
 #[should_panic(expected = "cannot be written in a header")]
-fn a_name_that_no_header_can_carry_is_refused_at_once() {
+fn a_name_that_no_header_can_contain_panics() {
     let _ = RateLimitLayer::new(TokenBucket::per_second(1)).named("größe");
 }
 
@@ -223,7 +223,7 @@ async fn readiness_and_errors_of_the_inner_service_pass_through() {
     assert!(matches!(service.poll_ready(), Poll::Ready(Err(_))));
 }
 
-/// For services that a refusal cannot be told to in this test.
+/// A responder for services whose responses cannot carry a refusal. It must not be called.
 #[derive(Clone)]
 struct Silent;
 
@@ -260,8 +260,8 @@ async fn a_store_over_a_network_calls_the_instance_that_was_ready() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_tell_is_answered_as_its_user_chose() {
-    for (open, told) in [
+async fn an_undecided_call_follows_the_chosen_policy() {
+    for (open, expected) in [
         (true, format!("call 1, {} left", u64::MAX)),
         (false, "undecided".into()),
     ] {
@@ -276,7 +276,7 @@ async fn a_store_that_cannot_tell_is_answered_as_its_user_chose() {
             .store(safe.clone().boxed())
             .respond(InWords)
             .layer(Strict::new());
-        assert_eq!(send(&mut service, Call::default()).await, told);
+        assert_eq!(send(&mut service, Call::default()).await, expected);
         assert_eq!(safe.failures(), 1);
         store.failing.store(false, Ordering::SeqCst);
         assert!(
@@ -288,9 +288,9 @@ async fn a_store_that_cannot_tell_is_answered_as_its_user_chose() {
     }
 }
 
-/// A request that is dropped while the store is asked: never called, charged once at most.
+/// A request dropped during the call to the store is never passed on, and is charged at most once.
 #[tokio::test]
-async fn dropped_while_checking() {
+async fn a_call_dropped_during_the_check_is_charged_at_most_once() {
     let store = Remote::<TokenBucket>::shut();
     let inner = Strict::new();
     let mut service = RateLimitLayer::new(TokenBucket::per_day(2))
@@ -308,7 +308,7 @@ async fn dropped_while_checking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_request_holds_no_capacity_and_then_goes_on() {
+async fn a_delayed_request_holds_no_capacity_and_is_then_passed_on() {
     let clock = TokioClock::new();
     let mut service = RateLimitLayer::new(PerSecond::waiting(1))
         .store(LocalBuilder::new().clock(clock).build())
@@ -319,7 +319,7 @@ async fn a_delayed_request_holds_no_capacity_and_then_goes_on() {
     let mut delayed = Box::pin(service.ready().await.unwrap().call(Call::default()));
     assert!(futures_util::poll!(delayed.as_mut()).is_pending());
 
-    // While it waits, the only permit is free.
+    // The only permit is free during the delay.
     let mut other = service.clone();
     tokio::time::timeout(Duration::from_millis(1), other.ready())
         .await
@@ -335,7 +335,7 @@ async fn a_delayed_request_holds_no_capacity_and_then_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_while_delayed_is_settled_back_and_counted() {
+async fn a_call_dropped_during_its_delay_is_refunded_and_counted() {
     let store = LocalBuilder::new().clock(TokioClock::new()).build();
     let layer = RateLimitLayer::new(PerSecond::waiting(2))
         .store(store.clone())
@@ -353,14 +353,14 @@ async fn dropped_while_delayed_is_settled_back_and_counted() {
     }
     assert_eq!(layer.cancelled(), 1);
     assert_eq!(inner.calls.load(Ordering::SeqCst), 2);
-    // Two were charged, not three.
+    // Two calls were charged, not three.
     let tight = PerSecond::new(3);
     let look = store.look(&tollgate::Policy::default(), &tight, &Key::GLOBAL);
     assert_eq!(look.remaining(), Some(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_told_by_a_network_is_waited_for_too() {
+async fn a_delay_from_a_remote_store_is_waited_for() {
     let store = Remote::<PerSecond>::open();
     let layer = RateLimitLayer::new(PerSecond::waiting(1))
         .store(store.clone().fail_closed())
@@ -388,9 +388,9 @@ async fn a_delay_told_by_a_network_is_waited_for_too() {
     );
 }
 
-/// An inner service that fails while a delayed request asks it for readiness.
+/// The inner service fails when a delayed request polls its readiness.
 #[tokio::test(start_paused = true)]
-async fn an_inner_error_after_a_delay_is_told_and_settled_back() {
+async fn an_inner_error_after_a_delay_is_returned_and_refunded() {
     #[derive(Clone)]
     struct Failing(Arc<AtomicBool>);
     impl Service<Call> for Failing {

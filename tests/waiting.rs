@@ -1,5 +1,5 @@
-//! A rule that delays requests means the same in every build: where nothing can hold a request, no layer accepts such a
-//! rule.
+//! A rule that delays requests means the same in every build. Without a runtime to hold requests, no layer accepts
+//! such a rule.
 //!
 //! Also run with each framework alone: `cargo test --no-default-features --features axum --test waiting`.
 
@@ -13,7 +13,7 @@ use tollgate::{
 };
 use tower::{Layer, Service, service_fn};
 
-/// Rules by which the second request of an hour waits.
+/// Rules that delay the second request of an hour.
 const DELAYING: [&str; 4] = [
     "leaky-bucket 1/1h",
     "leaky-bucket 10/10h queue=1 max-wait=2h",
@@ -21,7 +21,7 @@ const DELAYING: [&str; 4] = [
     "token-bucket 100/1h & leaky-bucket 1/1h",
 ];
 
-/// Rules that answer at once.
+/// Rules that never delay.
 const PROMPT: [&str; 9] = [
     "token-bucket 1/1h",
     "leaky-bucket 1/1h queue=0",
@@ -43,7 +43,7 @@ async fn hello(_: Request<()>) -> Result<Response<String>, Infallible> {
 }
 
 #[test]
-fn rules_that_answer_at_once_are_built_everywhere() {
+fn rules_that_never_delay_are_accepted_in_every_build() {
     for text in PROMPT {
         assert!(!rule(text).may_delay(), "{text}");
         assert!(RateLimitLayer::try_new(rule(text)).is_ok(), "{text}");
@@ -57,7 +57,7 @@ fn rules_that_answer_at_once_are_built_everywhere() {
 
 #[cfg(any(feature = "axum", feature = "tonic", feature = "tokio"))]
 #[tokio::test(start_paused = true)]
-async fn what_the_rule_delays_is_held_with_any_framework() {
+async fn delayed_requests_are_held_with_any_framework() {
     for text in DELAYING {
         assert!(rule(text).may_delay(), "{text}");
         assert!(
@@ -95,7 +95,8 @@ fn without_a_runtime_a_rule_that_delays_is_refused_when_its_layer_is_built() {
     }
 }
 
-/// Of a rule that is made for a request, nobody can know before; and a runtime can be missing where it was built for one.
+/// A rule made for a request is unknown when the layer is built, and a program built with a runtime may run outside
+/// it.
 #[test]
 fn outside_of_a_runtime_a_delay_is_a_refusal_that_charges_nothing() {
     let waiting = LeakyBucket::per_hour(1);
@@ -120,5 +121,5 @@ fn outside_of_a_runtime_a_delay_is_a_refusal_that_charges_nothing() {
         assert!((3500..=3600).contains(&wait), "{wait}");
     }
     let look = store.look(&Policy::default(), &waiting, &Key::GLOBAL);
-    assert_eq!(look.remaining(), Some(1), "the second place is free");
+    assert_eq!(look.remaining(), Some(1), "the second position is free");
 }

@@ -1,4 +1,4 @@
-//! An axum server behind a rate limit that the command line chooses, and a demo of it.
+//! An axum server with a rate limit chosen on the command line, and a demo of it.
 //!
 //! ```text
 //! cargo run --features axum --example quickstart -- --demo
@@ -10,7 +10,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `routes.rs` | the limit, and the routes behind it: read this first |
-//! | `store.rs` | stores shared by several servers, and what happens while they are gone |
+//! | `store.rs` | stores shared by several servers, and their failures |
 //! | `main.rs` | the server |
 //! | `flags/` | the command line |
 //! | `demo/` | a client that shows the limit at work |
@@ -55,7 +55,7 @@ async fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output closed it, as `--demo | head` does.
+        // The reader closed the output, as in `--demo | head`.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("quickstart: {error}");
@@ -89,7 +89,7 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
         #[cfg(feature = "memcached")]
         Opened::Counted(rule, store) => routes::app(args, rule, store)?,
     };
-    // The limit reads the address of a client from the connect info.
+    // The limit reads the client's address from the connect info.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     Ok((listener, address, app))
 }
@@ -117,10 +117,10 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(out, "stopped")?)
 }
 
-/// Waits for Ctrl-C; a second one ends the program at once.
+/// Waits for Ctrl-C. A second Ctrl-C ends the program at once.
 async fn interrupted() {
     if signal::ctrl_c().await.is_err() {
-        // No handler is installed, so the signal ends the program.
+        // No handler could be installed, so the signal ends the program.
         std::future::pending::<()>().await;
     }
     eprintln!("finishing what is under way; Ctrl-C again ends at once");

@@ -22,7 +22,7 @@ const SLOWEST: u64 = 10_000;
 ///
 /// # Errors
 ///
-/// If the store cannot run the rule.
+/// Returns an error if the store cannot run the rule.
 pub(crate) fn app<Rule>(
     args: &Args,
     rule: Rule,
@@ -72,7 +72,7 @@ async fn slow(
     }
 }
 
-/// Shows the decision about this very request.
+/// Shows the decision about this request.
 async fn decision(outcome: Outcome) -> Json<Value> {
     let limits: Vec<_> = outcome.iter().map(limit_as_json).collect();
     Json(json!({ "admitted": outcome.is_admitted(), "limits": limits }))

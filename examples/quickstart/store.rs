@@ -1,4 +1,4 @@
-//! The store of the limit: in memory, in Redis or in memcached, and what stands in front of one that can fail.
+//! The store of the limit: in memory, in Redis or in memcached, and the wrappers around a store that can fail.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -14,34 +14,34 @@ use tollgate::{
     store::{CountersBuilder, MemcachedConnection, OptimisticBuilder},
 };
 
-use crate::flags::{Args, OnStoreError, Place};
+use crate::flags::{Args, OnStoreError, StoreLocation};
 
-/// A store chosen at run time, which never fails: errors are decided by `--on-store-error`.
+/// A store chosen at run time, which never fails: `--on-store-error` decides about errors.
 ///
-/// An application that names its store in code needs neither the box nor most of this file:
+/// An application with a fixed store needs neither the box nor most of this file:
 /// `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
 pub(crate) type AnyStore<Rule> = BoxStore<Rule, Infallible>;
 /// A store whose calls can fail.
 type Remote<Rule> = BoxStore<Rule, store::Error>;
 
-/// A store and its rule. Counters run windows alone, so their rule has a type of its own.
+/// A store and its rule. Counters run only windows, so their rule has a type of its own.
 pub(crate) enum Opened {
     Any(AnyRule, AnyStore<AnyRule>),
     #[cfg(feature = "memcached")]
     Counted(CountedRule, AnyStore<CountedRule>),
 }
 
-/// The time for which the circuit breaker stays open after a failure: at first, and at most.
+/// The first and the longest pause of the circuit breaker after a failure.
 const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
-/// Opens the store of the arguments, or returns a sentence that says why it cannot be used.
+/// Opens the store named by the arguments, or returns a sentence that says why it cannot be used.
 pub(crate) async fn open(args: &Args) -> Result<Opened, String> {
     match &args.store {
-        Place::Memory => Ok(Opened::Any(args.rule.clone(), Local::new().boxed())),
+        StoreLocation::Memory => Ok(Opened::Any(args.rule.clone(), Local::new().boxed())),
         #[cfg(feature = "redis")]
-        Place::Redis(url) => redis(url, args).await,
+        StoreLocation::Redis(url) => redis(url, args).await,
         #[cfg(feature = "memcached")]
-        Place::Memcached(url) => memcached(url, args).await,
+        StoreLocation::Memcached(url) => memcached(url, args).await,
     }
 }
 
@@ -53,7 +53,7 @@ async fn redis(url: &str, args: &Args) -> Result<Opened, String> {
     any(redis.boxed(), is_there, args).await
 }
 
-/// Counts windows; runs all other rules by compare-and-swap.
+/// Counts windows. Runs all other rules by compare-and-swap.
 #[cfg(feature = "memcached")]
 async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = MemcachedConnection::builder(url).response_timeout(connection_timeout(args));
@@ -67,7 +67,8 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
             Ok(Opened::Counted(rule, store))
         }
         Err(_) => {
-            // Shorter than the timeout of a request: a lost race is reported as contention, not as a silent server.
+            // Shorter than the timeout of a request, so that a lost race is reported as contention and not as a
+            // silent server.
             let deadline = args.store_timeout * 4 / 5;
             let swaps = OptimisticBuilder::new(connection).deadline(deadline);
             any(swaps.build().boxed(), is_there, args).await
@@ -75,13 +76,13 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     }
 }
 
-/// Longer than the timeout of a request, so that one slow answer does not cost the connection.
+/// Returns a timeout longer than that of a request, so that one slow answer does not close the connection.
 fn connection_timeout(args: &Args) -> Duration {
     args.store_timeout + Duration::from_secs(1)
 }
 
-/// Returns the connection, and `true` if the server answers. If it does not, `open` and `local` start with a connection that the first
-/// request makes; an application that wants only that calls `connect_lazy`.
+/// Returns the connection, and `true` if the server answers. If it does not, `open` and `local` start with a
+/// connection that the first request opens. An application that wants only that calls `connect_lazy`.
 fn now_or_later<T>(
     now: Result<T, store::Error>,
     later: impl FnOnce() -> Result<T, store::Error>,
@@ -112,7 +113,7 @@ fn describe(args: &Args, error: &store::Error) -> String {
     format!("--store {}: {error}{advice}", args.store)
 }
 
-/// Returns the rule by which this server decides while the store cannot be reached.
+/// Returns the rule that this server uses while the store is unreachable.
 fn share(args: &Args) -> Result<AnyRule, Error> {
     args.rule.try_scaled(1, args.nodes)
 }
@@ -123,7 +124,8 @@ async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Ope
     Ok(Opened::Any(args.rule.clone(), store))
 }
 
-/// Wraps a store that can fail: from the inside out a timeout, a circuit breaker, remembered refusals, and a fallback.
+/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, remembered refusals, and a
+/// fallback.
 async fn guard<Rule>(
     remote: Remote<Rule>,
     is_there: bool,
@@ -134,7 +136,7 @@ async fn guard<Rule>(
 where
     Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
 {
-    // A rule that this store cannot run fails the start, not every request.
+    // A rule that this store cannot run must fail at the start, not in every request.
     let policy = Policy::default();
     let ask = Ask::new(&policy, rule, Key::shared("start"), Cost::ONE);
     let answer = remote.look(&[ask]);
@@ -157,7 +159,7 @@ where
                 let nodes = args.nodes;
                 format!("--on-store-error local, --nodes {nodes}: {error}; here, take `open` or `closed`")
             })?;
-            // In code, where the rule is a token bucket: `.share(1, nodes)`.
+            // With a token bucket known at compile time: `.share(1, nodes)`.
             let local = store.fall_back_to(Local::new());
             local.rule(move |_: &Rule| Some(share.clone())).boxed()
         }

@@ -1,5 +1,5 @@
-//! What `tonic-prost-build` would generate, less what this example does not need, so that it
-//! builds without `protoc`:
+//! The code that `tonic-prost-build` would generate, reduced to what this example uses, so that it builds without
+//! `protoc`:
 //!
 //! ```proto
 //! service Greeter { rpc SayHello (HelloRequest) returns (HelloReply); }
@@ -41,7 +41,7 @@ pub(crate) struct HelloReply {
     pub(crate) message: String,
 }
 
-/// The service: the one method is this struct's.
+/// The service. Its one method is implemented on this struct.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeter;
 

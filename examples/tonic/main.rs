@@ -1,7 +1,7 @@
 //! A gRPC service and an HTTP page on one port, behind one limit.
 //!
-//! `cargo run --features tonic --example tonic` serves, calls itself, and shows how either kind of
-//! client learns that it is refused.
+//! `cargo run --features tonic --example tonic` serves, calls itself, and shows the refusal that each kind of client
+//! receives.
 
 mod greeter;
 
@@ -20,13 +20,13 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // One budget for both: the layer tells gRPC calls by their content type.
+    // One budget for both. The layer recognizes gRPC calls by their content type.
     let limit = RateLimitLayer::new(TokenBucket::per_minute(3)).key(PeerIp::new());
     let app: Router = Routes::new(GreeterServer(Greeter))
         .into_axum_router()
         .route("/", get(|| async { "hello, browser\n" }))
         .layer(limit);
-    // A server of gRPC alone needs no router:
+    // A server with only gRPC needs no router:
     // `Server::builder().layer(limit.respond(Grpc::new())).add_service(…)`.
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse()?)?;
     let address = incoming.local_addr()?;
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// The answer to a plain HTTP/1.1 request, as it comes over the wire.
+/// Returns the response to a plain HTTP/1.1 request, as it appears on the wire.
 async fn get_page(address: &str) -> Result<String, Error> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -1,4 +1,4 @@
-//! The answer that every oracle gives, and the part of a decision that it is compared with.
+//! The answer of an oracle, and the part of a decision that is compared with it.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use tollgate::{Decision, Verdict};
 
-/// Waits are in whole nanoseconds, rounded up, and at most what a `Duration` holds.
+/// Waits are in whole nanoseconds, rounded up, and at most the largest `Duration`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) admitted: bool,
-    /// Zero unless the call waits.
+    /// Zero unless the call is delayed.
     pub(crate) delay: BigInt,
-    /// The bucket of a cascade, or the color of a marker; 0 for all other rules.
+    /// The bucket of a cascade, or the color of a marker. 0 for all other rules.
     pub(crate) class: u8,
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
-    /// `None` is never.
+    /// `None` means never.
     pub(crate) retry: Option<BigInt>,
     pub(crate) reset: BigInt,
     pub(crate) more: BigInt,
@@ -47,7 +47,7 @@ pub(crate) fn nanos(wait: Duration) -> BigInt {
     BigInt::from(wait.as_nanos())
 }
 
-/// Returns a wait in whole nanoseconds, rounded up, and cut to what a `Duration` holds.
+/// Rounds a wait up to whole nanoseconds, and caps it at the largest `Duration`.
 pub(crate) fn rounded(wait: BigRational) -> BigInt {
     let wait = wait.ceil().to_integer();
     if &wait / 1_000_000_000 > BigInt::from(u64::MAX) {

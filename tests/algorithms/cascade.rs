@@ -1,4 +1,4 @@
-//! The cascade keeps the laws, and equals a list of buckets in rational arithmetic.
+//! The cascade obeys the laws, and equals a list of buckets in rational arithmetic.
 
 pub(crate) mod common;
 mod oracle;
@@ -26,7 +26,7 @@ use crate::{
 type AnyState = <AnyRule as Algorithm>::State;
 type CascadeState = <Cascade as Algorithm>::State;
 
-/// With costs that some buckets can pay and others never.
+/// Includes costs that some buckets can never pay.
 const AT_REST: [&str; 7] = [
     "cascade 100/1m > 7/1s burst=3",
     "cascade 3/1s burst=30 > 1/365d > 5/10s burst=1",
@@ -58,7 +58,7 @@ proptest! {
             "cascade 8/10s initial=0",
         ]);
         rules.rotate_left(first);
-        hold(&rules, Keeps { rest: false, grows: false, ..Keeps::ALL }, begin, &ops);
+        hold(&rules, Keeps { starts_at_rest: false, never_shrinks: false, ..Keeps::ALL }, begin, &ops);
     }
 
     #[test]
@@ -66,7 +66,7 @@ proptest! {
         equals(&[list], |list| cascade(list), Fillings::default(), begin, &ops);
     }
 
-    /// A fraction of a nanosecond is rounded as it is carried over: these have none.
+    /// Whole intervals only: a fraction of a nanosecond would be rounded when the state carries over.
     #[test]
     fn equals_the_oracle_while_rules_change(
         lists in prop::collection::vec(buckets(true), 2..4), begin in beginnings(), ops in ops(10 * SECOND, 20),
@@ -74,9 +74,9 @@ proptest! {
         equals(&lists, |list| cascade(list), Fillings::default(), begin, &ops);
     }
 
-    /// Whichever bucket paid, its charge is corrected as if the call had cost that much, and no other bucket is.
+    /// A settlement corrects the bucket that paid, as if the call had had the actual cost. No other bucket changes.
     #[test]
-    fn settling_leaves_what_the_actual_cost_would_have_left(
+    fn a_settled_charge_equals_a_call_of_the_actual_cost(
         list in buckets(false), before in prop::collection::vec(1..20_u64, 0..5), cost in 1..20_u64, actual in 0..20_u64,
         share in 0..1000_u64,
     ) {
@@ -92,7 +92,7 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(charge.class, u32::from(charged.class()));
-        // Before the bucket has filled up again.
+        // A time before the bucket is full again.
         let refill = whole(cost) * list[charge.class as usize].interval();
         let gap = (refill * whole(share) / whole(1000)).to_integer().to_u64().unwrap();
         let now = at(SECOND.saturating_add(gap).min(1 << 62));
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn two_cascades_settle_each_its_own_bucket(
+    fn two_cascades_each_settle_their_own_bucket(
         a in buckets(true), b in buckets(true), c in bucket(true), calls in prop::collection::vec((0..SECOND, 1..9_u64, 0..12_u64), 1..20),
     ) {
         let (a, b, c) = (cascade(&a), cascade(&b), c.rule());
@@ -125,7 +125,7 @@ proptest! {
             let other = any.step(&mut in_any, at(now), units(cost)).decision();
             prop_assert_eq!({ decision }.take_charge(), { other }.take_charge());
             let Some(charge) = { decision }.take_charge() else {
-                // A refusal may be what begins the buckets that do not start at rest.
+                // A refusal may start buckets that do not start at rest.
                 (alone_a, alone_b, alone_c) = parts(&in_pair);
                 continue;
             };
@@ -180,7 +180,7 @@ proptest! {
         decoded_state_decides(&[&[0x49][..], &bytes].concat(), first);
     }
 
-    /// Whatever numbers a state could hold.
+    /// States with arbitrary numbers.
     #[test]
     fn no_state_panics(states in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u32>()), 1..=8), first in 0..AT_REST.len()) {
         let mut bytes = vec![0x49, states.len() as u8];
@@ -208,7 +208,7 @@ fn parts(
     (a.clone(), b, c)
 }
 
-/// Every operation on what the bytes are, if they are a state.
+/// Runs every operation on the bytes, if they are a state.
 fn decoded_state_decides(bytes: &[u8], first: usize) -> bool {
     let Ok(state) = CascadeState::from_bytes(bytes) else {
         return false;
@@ -228,9 +228,9 @@ fn step<A: Algorithm>(rule: &A, state: &mut Option<A::State>, now: u64, cost: u6
     rule.step(state, at(now), units(cost)).decision()
 }
 
-/// MB-1: the first that can pay does, and a large cost goes past a small bucket.
+/// The first bucket that can pay is charged. A large cost skips small buckets.
 #[test]
-fn the_first_bucket_that_can_pay_does() {
+fn the_first_bucket_that_can_pay_is_charged() {
     let rule = Cascade::new(TokenBucket::per_second(2)).then(TokenBucket::per_second(1).burst(5));
     let mut state = None;
     let mut classes = Vec::new();
@@ -242,7 +242,7 @@ fn the_first_bucket_that_can_pay_does() {
     let refused = step(&rule, &mut state, 0, 1);
     assert_eq!(refused.verdict(), Verdict::Refuse);
     assert_eq!(refused.retry_after(), Some(Duration::from_millis(500)));
-    // Two tokens come sooner to the first bucket, and three can only come to the second.
+    // The first bucket has two tokens sooner. Only the second can hold three.
     let refused = step(&rule, &mut state, 0, 2);
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
     let refused = step(&rule, &mut state, 0, 3);
@@ -256,7 +256,7 @@ fn the_first_bucket_that_can_pay_does() {
 }
 
 #[test]
-fn a_cost_is_never_shared() {
+fn a_cost_is_never_split_between_buckets() {
     let bucket = TokenBucket::per_second(3);
     let (rule, mut state) = (Cascade::new(bucket).then(bucket), None);
     assert_eq!(rule.look(state.as_ref(), at(0)).remaining(), Some(3));
@@ -311,7 +311,7 @@ fn all_buckets_begin_when_the_key_is_first_seen() {
     let rule: Cascade = "cascade 1/s > 1/s burst=5 initial=0".parse().unwrap();
     let mut state = None;
     assert_eq!(step(&rule, &mut state, 0, 1).class(), 0);
-    // Not when it is first asked, three seconds later.
+    // Not at the first admitted call, three seconds later.
     assert_eq!(step(&rule, &mut state, 3 * SECOND, 1).class(), 0);
     assert_eq!(step(&rule, &mut state, 3 * SECOND, 3).class(), 1);
     assert!(!step(&rule, &mut state, 3 * SECOND, 1).is_admitted());
@@ -324,11 +324,14 @@ fn all_buckets_begin_when_the_key_is_first_seen() {
 
     let mut too_much = None;
     assert!(!step(&rule, &mut too_much, 0, 6).is_admitted());
-    assert_eq!(too_much, None, "what could never pass disturbs nothing");
+    assert_eq!(
+        too_much, None,
+        "a cost that can never pass leaves the state unchanged"
+    );
 }
 
 #[test]
-fn a_bucket_is_not_new_again_while_the_key_is_in_use() {
+fn the_initial_fill_is_not_repeated_while_the_key_is_in_use() {
     let rule: Cascade = "cascade 1/s > 1/s initial=9 keep=1m".parse().unwrap();
     let mut state = None;
     for now in 0..1000 {
@@ -352,14 +355,14 @@ fn a_bucket_is_not_new_again_while_the_key_is_in_use() {
 }
 
 #[test]
-fn an_exhausted_client_stays_exhausted_under_more_buckets() {
+fn an_exhausted_client_stays_exhausted_when_buckets_are_added() {
     let one: Cascade = "cascade 1/s burst=3".parse().unwrap();
     let two: Cascade = "cascade 1/s burst=3 > 2/s burst=20".parse().unwrap();
     let mut state = None;
     assert!(step(&one, &mut state, 0, 3).is_admitted());
     assert!(
         !step(&two, &mut state, 0, 1).is_admitted(),
-        "what is added is empty"
+        "an added bucket starts empty"
     );
     assert_eq!(
         two.look(state.as_ref(), at(10 * SECOND)).remaining(),
@@ -376,17 +379,17 @@ fn an_exhausted_client_stays_exhausted_under_more_buckets() {
     assert_eq!(
         two.look(state.as_ref(), at(4 * SECOND)).remaining(),
         Some(0),
-        "dropped, and added again"
+        "a removed bucket that is added again starts empty"
     );
 }
 
 #[test]
-fn time_stands_still_for_all_buckets() {
+fn a_clock_that_steps_back_refills_no_bucket() {
     let rule: Cascade = "cascade 1/s burst=2 > 1/s burst=10".parse().unwrap();
     let mut state = None;
     assert_eq!(step(&rule, &mut state, 0, 10).class(), 1);
     assert_eq!(step(&rule, &mut state, 4 * SECOND, 2).class(), 0);
-    // Four seconds back: the second bucket holds what it held at the last write to the first.
+    // The clock steps back four seconds. The second bucket has its level at the last write to the first.
     let refused = step(&rule, &mut state, 0, 5);
     assert_eq!(refused.remaining(), Some(4));
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(5)));
@@ -395,7 +398,7 @@ fn time_stands_still_for_all_buckets() {
 }
 
 #[test]
-fn a_charge_of_a_class_that_is_not_there_is_left_alone() {
+fn settling_a_charge_of_an_unknown_class_changes_nothing() {
     let rule: Cascade = "cascade 1/s burst=2 > 1/s burst=10".parse().unwrap();
     let mut state = None;
     step(&rule, &mut state, 0, 2);
@@ -413,7 +416,7 @@ fn a_charge_of_a_class_that_is_not_there_is_left_alone() {
 }
 
 #[test]
-fn classes_take_as_many_bits_as_they_need() {
+fn class_bits_depend_on_the_number_of_buckets() {
     let bucket = TokenBucket::per_second(1);
     let bits = (1..=8).scan(Cascade::new(bucket), |rule, _| {
         let bits = rule.class_bits();
@@ -431,10 +434,10 @@ fn quotas_add_up() {
         ("100/1m > 1/s", "160/1m"),
         ("1/7d > 1/1d > 1/1d", "15/7d"),
         ("1/s > 1000000000000/s", "1000000000001/s"),
-        // More than a quota can say: the fastest.
+        // The sum exceeds the largest quota, so the fastest rate is reported.
         ("1000000000000/s > 1000000000000/s", "1000000000000/s"),
         ("1/7ns > 1/9223372036854775807ns", "1/7ns"),
-        // In a period that is shorter than the common one.
+        // The sum uses a period shorter than the common one.
         (
             "1/6000000000000000000ns > 1/4000000000000000000ns > 1/12000000000ns",
             "66666667/800000000s",
@@ -450,7 +453,7 @@ fn quotas_add_up() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_texts_are_errors_with_a_column_and_a_reason() {
     for (text, column, word) in [
         ("cascade", 8, "ends too early"),
         ("cascade > 5/s", 8, "ends too early"),

@@ -1,4 +1,4 @@
-//! The kinds of states: what rules share one, and what numbers stores have written for them.
+//! State kinds: which rules share one, and the numbers that stores have written for them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn rule(text: &str) -> AnyRule {
     text.parse().unwrap()
 }
 
-/// Each algorithm, and a rule of other numbers of it.
+/// Each algorithm, with two rules of different numbers.
 const RULES: [[&str; 2]; 13] = [
     ["token-bucket 10/s", "token-bucket 7/1h burst=9 initial=1"],
     [
@@ -53,7 +53,7 @@ const RULES: [[&str; 2]; 13] = [
 ];
 
 #[test]
-fn each_algorithm_has_a_kind_of_its_own_whatever_its_numbers() {
+fn each_algorithm_has_its_own_kind_for_any_numbers() {
     let mut kinds = BTreeMap::new();
     for texts in RULES {
         let [one, other] = texts.map(|text| rule(text).state_kind());
@@ -64,7 +64,7 @@ fn each_algorithm_has_a_kind_of_its_own_whatever_its_numbers() {
 }
 
 #[test]
-fn a_rule_has_the_kind_that_it_has_as_any_rule_and_for_each_key() {
+fn a_rule_has_the_same_kind_as_any_rule_and_for_each_key() {
     let kind = |text: &str| rule(text).state_kind();
     assert_eq!(
         TokenBucket::per_hour(3).state_kind(),
@@ -106,7 +106,7 @@ fn compositions_combine_the_kinds_of_their_members_in_order() {
     }
 }
 
-/// A number that changes loses the states that stores have.
+/// Stored states are lost if a number changes.
 #[test]
 fn kinds_are_written_as_the_same_numbers_in_all_releases() {
     let fnv = |name: &str| {

@@ -1,5 +1,5 @@
-//! What holds for every rule, whatever it decides: the laws of [`Algorithm`] and the definitions of a
-//! [`Decision`]'s numbers, on adversarial timelines.
+//! The laws of [`Algorithm`] and the definitions of a [`Decision`]'s numbers. They hold for every rule, on
+//! adversarial timelines.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -9,31 +9,31 @@ use tollgate::{
     algorithm::{Algorithm, Codec, Step},
 };
 
-/// What happens to one key.
+/// An event on the timeline of one key.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Spend(u64),
-    /// Spends exactly what remains, or one unit more.
+    /// Spends the remaining units, or one more.
     SpendRest {
         and_more: bool,
     },
     Advance(u64),
-    /// To the instant at which the last refused call passes, or a nanosecond before it.
+    /// To the instant when the last refused call can pass, or a nanosecond before.
     ToRetry {
         early: bool,
     },
-    /// To the end of all that is remembered, or a nanosecond before it.
+    /// To the instant when the state can be forgotten, or a nanosecond before.
     ToReset {
         early: bool,
     },
     StepBack(u64),
-    /// Corrects the last admitted charge.
+    /// Settles the last admitted charge.
     Settle(u64),
-    /// Goes on with another one of the rules.
+    /// Switches to another rule.
     Change(usize),
 }
 
-/// Timelines around a scale of time in nanoseconds (a period, a slice), and costs around a capacity.
+/// Generates timelines around a scale of time in nanoseconds (a period, a slice) and costs around a capacity.
 pub(crate) fn ops(scale: u64, capacity: u64) -> impl Strategy<Value = Vec<Op>> {
     let near = move |most: u64| {
         prop_oneof![
@@ -68,7 +68,7 @@ pub(crate) fn ops(scale: u64, capacity: u64) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-/// Beginnings: the epoch, a day in the year 2026 that begins no window, and near the end of time.
+/// Generates start times: the epoch, an instant in 2026 at which no window starts, and one near the end of time.
 pub(crate) fn beginnings() -> impl Strategy<Value = Timestamp> {
     prop_oneof![
         1 => Just(0),
@@ -78,29 +78,29 @@ pub(crate) fn beginnings() -> impl Strategy<Value = Timestamp> {
     .prop_map(Timestamp::from_nanos)
 }
 
-/// How much of the laws a rule keeps.
+/// The laws that a rule obeys.
 #[derive(Clone, Copy)]
 pub(crate) struct Keeps {
-    /// Without a state it is as it is when all is back; so a refusal never writes.
-    pub(crate) rest: bool,
-    /// What remains never shrinks while nothing happens. (A warm-up becomes colder.) Else it is only looked at
-    /// whether time stands still at the last write.
-    pub(crate) grows: bool,
-    /// The first call under another rule says which window a count belongs to: so one is made, and refused, whatever
-    /// happened. Else a refusal never writes.
-    pub(crate) carries: bool,
+    /// A key without a state equals a key whose debt is repaid. So a refusal never writes.
+    pub(crate) starts_at_rest: bool,
+    /// The remaining units never shrink while the key is idle. (Those of a warm-up do, as it cools.) If `false`, only
+    /// clock steps back to the last write are checked.
+    pub(crate) never_shrinks: bool,
+    /// The first call under another rule writes, even if it is refused, because it decides which window the count
+    /// belongs to. The test makes such a call after each change. If `false`, a refusal never writes.
+    pub(crate) carries_over: bool,
 }
 
 impl Keeps {
     pub(crate) const ALL: Self = Self {
-        rest: true,
-        grows: true,
-        carries: false,
+        starts_at_rest: true,
+        never_shrinks: true,
+        carries_over: false,
     };
 }
 
-/// The part of a decision that clients act upon.
-fn facts(decision: &Decision) -> impl PartialEq + Debug + use<> {
+/// Returns the part of a decision that clients act upon.
+fn client_view(decision: &Decision) -> impl PartialEq + Debug + use<> {
     (
         decision.verdict(),
         decision.remaining(),
@@ -128,7 +128,7 @@ fn bytes<S: Codec>(state: &Option<S>) -> Vec<u8> {
     state.to_bytes()
 }
 
-/// Runs the timeline under the first of the rules, and the others where it says so; panics where a law is broken.
+/// Runs the timeline under the rules. Panics if a law is broken.
 pub(crate) fn hold<A>(rules: &[A], keeps: Keeps, begin: Timestamp, ops: &[Op])
 where
     A: Algorithm + Debug,
@@ -168,13 +168,13 @@ where
                 let nanos = now.as_nanos().saturating_sub(nanos);
                 now = Timestamp::from_nanos(nanos);
                 let behind = rule.look(state.as_ref(), now);
-                if !keeps.grows {
-                    // Time stands still at the last write.
+                if !keeps.never_shrinks {
+                    // Time is clamped to the last write.
                     ahead = rule.look(state.as_ref(), Some(now).max(written).unwrap_or(now));
                 }
                 assert!(
                     state.is_none() || behind.remaining() <= ahead.remaining(),
-                    "{rule:?} minted as the clock stepped back: {ahead:?}, then {behind:?}"
+                    "{rule:?} restored units as the clock stepped back: {ahead:?}, then {behind:?}"
                 );
                 None
             }
@@ -195,7 +195,7 @@ where
             let before = rule.look(state.as_ref(), now);
             let decision = step(rule, keeps, &mut state, now, cost);
             if let Some(charge) = { decision }.take_charge() {
-                settled(rule, &state, &decision, &before);
+                check_settlements(rule, &state, &decision, &before);
                 last_charge = Some(charge);
                 written = written.max(Some(now));
             } else {
@@ -203,14 +203,14 @@ where
             }
         }
         newest = newest.max(now);
-        if keeps.carries {
+        if keeps.carries_over {
             carry(rule, &mut state, now);
         }
-        standing(rule, keeps, &state, now, newest);
+        check_look(rule, keeps, &state, now, newest);
     }
 }
 
-/// The first call under another rule, refused if anything is counted: it changes nothing of what is told.
+/// Makes a refused first call under another rule. It must not change any reported number.
 fn carry<A>(rule: &A, state: &mut Option<A::State>, now: Timestamp)
 where
     A: Algorithm + Debug,
@@ -225,13 +225,14 @@ where
     assert!(!step.decision().is_admitted(), "{rule:?}: {look:?}");
     let after = rule.look(state.as_ref(), now);
     assert_eq!(
-        (facts(&look), look.more_after(), look.reset_after()),
-        (facts(&after), after.more_after(), after.reset_after()),
+        (client_view(&look), look.more_after(), look.reset_after()),
+        (client_view(&after), after.more_after(), after.reset_after()),
         "{rule:?} at {now:?}, {state:?}"
     );
 }
 
-/// One call: it passes just if it remains, and a refusal keeps its promise and writes nothing.
+/// Makes one call. It is admitted exactly if its cost is at most `remaining`, and a refusal keeps its promise and
+/// writes nothing.
 fn step<A>(
     rule: &A,
     keeps: Keeps,
@@ -256,7 +257,7 @@ where
     assert_eq!(
         decision.is_admitted(),
         looked.remaining().unwrap() >= cost.get(),
-        "a look says {looked:?}; {}",
+        "a look returned {looked:?}; {}",
         context()
     );
     assert_eq!(
@@ -282,7 +283,7 @@ where
         return decision;
     }
     let known = |state: &A::State| rule.forgettable_at(state) > now;
-    if keeps.rest || unspent.as_ref().is_some_and(known) {
+    if keeps.starts_at_rest || unspent.as_ref().is_some_and(known) {
         assert!(matches!(step, Step::Kept(_)), "{}", context());
         assert_eq!(bytes(state), bytes(&unspent), "{}", context());
     }
@@ -319,11 +320,12 @@ where
     decision
 }
 
-/// A refund never leaves more than there was, and a settlement of what was charged changes nothing.
+/// Checks settlements. A refund never leaves more than the cost restores, and settling the charged cost changes
+/// nothing.
 ///
-/// Where waits are limited, nothing remains behind a call that makes the next one wait too long: its refund gives
-/// back more than it cost, but not more than there was `before`.
-fn settled<A>(rule: &A, state: &Option<A::State>, decision: &Decision, before: &Decision)
+/// With a maximum wait there is an exception: a call after which the queue is full for any other call. Its refund may
+/// restore more units than it cost, but not more than there were `before`.
+fn check_settlements<A>(rule: &A, state: &Option<A::State>, decision: &Decision, before: &Decision)
 where
     A: Algorithm + Debug,
     A::State: Codec + Debug,
@@ -339,21 +341,26 @@ where
         assert!(
             after.remaining().unwrap() <= look.remaining().unwrap().saturating_add(back)
                 || (after.remaining() <= before.remaining() && look.remaining() == Some(0)),
-            "{rule:?} gave back more than it took: {charge:?}, {look:?}, then {after:?}"
+            "{rule:?} refunded more than it charged: {charge:?}, {look:?}, then {after:?}"
         );
         if back == 0 {
             assert_eq!(
-                facts(&look),
-                facts(&after),
+                client_view(&look),
+                client_view(&after),
                 "{rule:?}: {charge:?} settled as it was"
             );
         }
     }
 }
 
-/// The numbers of a look are what they are defined to be. The clock has been at `newest` already.
-fn standing<A>(rule: &A, keeps: Keeps, state: &Option<A::State>, now: Timestamp, newest: Timestamp)
-where
+/// Checks the numbers of a look against their definitions. `newest` is the latest time of the clock so far.
+fn check_look<A>(
+    rule: &A,
+    keeps: Keeps,
+    state: &Option<A::State>,
+    now: Timestamp,
+    newest: Timestamp,
+) where
     A: Algorithm + Debug,
     A::State: Codec + Debug,
 {
@@ -375,9 +382,9 @@ where
         context()
     );
     let more = look.more_after();
-    // A bucket that does not start at rest begins to fill when it is first seen.
+    // A bucket that does not start at rest starts to fill when it is first seen.
     let known = |state: &A::State| rule.forgettable_at(state) > now;
-    let fills = keeps.rest || state.as_ref().is_some_and(known);
+    let fills = keeps.starts_at_rest || state.as_ref().is_some_and(known);
     if let Some(at) = later(now, more).filter(|_| fills && !more.is_zero()) {
         let [early, due] = [before(at), at].map(|at| rule.look(state.as_ref(), at).remaining());
         assert!(
@@ -392,7 +399,7 @@ where
         );
     }
     if let Some(at) = later(now, look.reset_after()) {
-        alike(rule, state, at.max(newest));
+        check_forgettable(rule, state, at.max(newest));
     }
     let Some(known) = state else {
         assert_eq!(look.reset_after(), Duration::ZERO, "{}", context());
@@ -404,12 +411,12 @@ where
         now.max(end),
         now.max(end).saturating_add(Duration::from_nanos(1)),
     ] {
-        alike(rule, state, at.max(newest));
+        check_forgettable(rule, state, at.max(newest));
     }
-    if keeps.rest && !look.reset_after().is_zero() {
+    if keeps.starts_at_rest && !look.reset_after().is_zero() {
         let reset = later(now, look.reset_after());
-        // A bucket that was full at its last write is at rest also before it, and another rule beside it may not be; and what
-        // was given back to a key is remembered until the charges that it moved have passed.
+        // A state may be remembered longer than until the reset: another rule beside it may still matter, and refunds
+        // are remembered until the charges that they moved have passed.
         assert!(
             reset.is_none_or(|reset| reset <= end),
             "resets at {reset:?}, forgettable at {end:?}; {}",
@@ -422,25 +429,25 @@ where
         let cost = Cost::new(cost).unwrap();
         let read = rule.step(&mut again.clone(), now, cost).decision();
         assert_eq!(
-            facts(&read),
-            facts(&spend(rule, state, now, cost.get())),
+            client_view(&read),
+            client_view(&spend(rule, state, now, cost.get())),
             "{}",
             context()
         );
     }
 }
 
-/// From here on, the state says no more than none.
+/// Checks that from `at` on, the state decides like no state.
 ///
-/// Not for a clock that has stepped back: without a state, time does not stand still.
-fn alike<A: Algorithm + Debug>(rule: &A, state: &Option<A::State>, at: Timestamp)
+/// This excludes clocks that step back, because only a state keeps its last write.
+fn check_forgettable<A: Algorithm + Debug>(rule: &A, state: &Option<A::State>, at: Timestamp)
 where
     A::State: Debug,
 {
     let (known, fresh) = (rule.look(state.as_ref(), at), rule.look(None, at));
     assert_eq!(
-        facts(&known),
-        facts(&fresh),
+        client_view(&known),
+        client_view(&fresh),
         "{rule:?} at {at:?}, {state:?}"
     );
     for cost in [1, fresh.remaining().unwrap().max(1)] {
@@ -452,8 +459,8 @@ where
                 rule.step(&mut b, at, cost).decision(),
             );
             assert_eq!(
-                facts(&a),
-                facts(&b),
+                client_view(&a),
+                client_view(&b),
                 "{rule:?} at {at:?}, {state:?}, cost {}",
                 cost.get()
             );

@@ -1,5 +1,5 @@
-//! The leaky bucket: the laws, its numbers against an [`oracle`] in rational arithmetic, its cancelled calls
-//! against a list of [`places`], and what its settings and bytes may be.
+//! The leaky bucket: the laws, its numbers compared with an [`oracle`] in rational arithmetic, cancelled calls
+//! compared with a list of [`places`], and its valid settings and bytes.
 
 mod oracle;
 mod places;
@@ -35,7 +35,7 @@ fn step<A: Algorithm>(rule: &A, state: &mut Option<A::State>, now: u64, cost: u6
         .decision()
 }
 
-/// How long an admitted call has to wait, in nanoseconds.
+/// Returns the delay of an admitted call in nanoseconds.
 fn delay(decision: &Decision) -> Option<u64> {
     match decision.verdict() {
         Verdict::Allow => Some(0),
@@ -62,9 +62,9 @@ proptest! {
         hold(&rules, Keeps::ALL, begin, &ops);
     }
 
-    /// LK-3: upside down it is a token bucket that holds one token more than the queue.
+    /// A leaky bucket admits like a token bucket that holds one token more than the queue.
     #[test]
-    fn it_is_a_token_bucket_upside_down(
+    fn admits_like_a_token_bucket(
         amount in 1..2_000_u64,
         period in prop::sample::select(vec![SECOND, 7 * SECOND, 60 * SECOND, 86_400 * SECOND]),
         queue in 0..20_u64,
@@ -78,7 +78,7 @@ proptest! {
             now = if often == 3 { now - gap / 8 } else { now + gap };
             for _ in 0..=often {
                 let (ours, theirs) = (step(&leaky, &mut backlog, now, cost), step(&tokens, &mut level, now, cost));
-                let told = |decision: &Decision| (
+                let answer = |decision: &Decision| (
                     decision.is_admitted(),
                     decision.limit(),
                     decision.remaining(),
@@ -86,12 +86,12 @@ proptest! {
                     decision.reset_after(),
                     decision.more_after(),
                 );
-                prop_assert_eq!(told(&ours), told(&theirs));
+                prop_assert_eq!(answer(&ours), answer(&theirs));
             }
         }
     }
 
-    /// LK-1 and LK-2: whatever comes when, also after idle time.
+    /// Holds for any arrivals, also after idle time.
     #[test]
     fn departures_are_an_interval_apart(
         amount in 1..200_u64,
@@ -120,9 +120,9 @@ proptest! {
     }
 }
 
-/// LK-1: constant outflow, and no drift in three hundred thousand departures.
+/// The outflow is constant, with no drift in three hundred thousand departures.
 #[test]
-fn a_queue_of_three_a_second_leaves_in_thirds_of_a_second() {
+fn departures_at_three_a_second_do_not_drift() {
     let (rule, mut state) = (LeakyBucket::per_second(3).queue(2), None);
     let mut now = 0;
     for call in 0..300_000_u64 {
@@ -135,9 +135,8 @@ fn a_queue_of_three_a_second_leaves_in_thirds_of_a_second() {
     }
 }
 
-/// LK-2.
 #[test]
-fn what_would_wait_too_long_is_refused_at_once_and_spends_nothing() {
+fn a_call_that_would_wait_too_long_is_refused_at_once_for_free() {
     let rule = bucket("10/s queue=50 max-wait=250ms");
     let mut state = None;
     let delays: Vec<_> = (0..3)
@@ -160,7 +159,7 @@ fn what_would_wait_too_long_is_refused_at_once_and_spends_nothing() {
 }
 
 #[test]
-fn a_call_keeps_the_intervals_after_its_departure() {
+fn a_call_delays_the_calls_after_it_by_its_cost() {
     let (rule, mut state) = (LeakyBucket::per_second(10).queue(9), None);
     assert_eq!(step(&rule, &mut state, 0, 10).verdict(), Verdict::Allow);
     let refused = step(&rule, &mut state, 0, 1);
@@ -171,7 +170,7 @@ fn a_call_keeps_the_intervals_after_its_departure() {
 }
 
 #[test]
-fn a_queue_of_none_lets_only_an_idle_bucket_pass() {
+fn without_a_queue_a_call_passes_only_when_the_bucket_is_idle() {
     let (rule, mut state) = (LeakyBucket::per_second(10).queue(0), None);
     for call in 0..5 {
         let now = call * SECOND / 10;
@@ -186,7 +185,7 @@ fn a_queue_of_none_lets_only_an_idle_bucket_pass() {
 }
 
 #[test]
-fn a_look_tells_the_delay_of_one_unit() {
+fn a_look_returns_the_delay_of_one_unit() {
     let (rule, mut state) = (LeakyBucket::per_second(10).queue(1), None);
     assert_eq!(rule.look(None, at(0)).verdict(), Verdict::Allow);
     step(&rule, &mut state, 0, 1);
@@ -199,16 +198,16 @@ fn a_look_tells_the_delay_of_one_unit() {
     assert_eq!(look.retry_after(), Some(Duration::from_millis(100)));
 }
 
-/// ALL-3: the other waits are promises on the clock, a delay is not.
+/// The other waits are relative to the clock. A delay is not.
 #[test]
-fn a_clock_that_steps_back_lengthens_no_delay() {
+fn a_clock_that_steps_back_does_not_lengthen_delays() {
     let (rule, mut state) = (LeakyBucket::per_second(2).queue(2), None);
     assert_eq!(delay(&step(&rule, &mut state, 3600 * SECOND, 1)), Some(0));
     assert_eq!(delay(&step(&rule, &mut state, 0, 1)), Some(SECOND / 2));
     assert_eq!(delay(&step(&rule, &mut state, 0, 1)), Some(SECOND));
     let refused = step(&rule, &mut state, 0, 1);
-    let told = Some(Duration::from_millis(3_600_500));
-    assert_eq!(refused.retry_after(), told);
+    let expected = Some(Duration::from_millis(3_600_500));
+    assert_eq!(refused.retry_after(), expected);
     assert_eq!(refused.reset_after(), Duration::from_millis(3_601_500));
     assert_eq!(
         delay(&step(&rule, &mut state, 3600 * SECOND + SECOND / 2, 1)),
@@ -216,16 +215,15 @@ fn a_clock_that_steps_back_lengthens_no_delay() {
     );
 }
 
-/// ALL-4.
 #[test]
-fn the_extremes_neither_overflow_nor_round() {
+fn extreme_values_neither_overflow_nor_round() {
     let year = 365 * 86_400 * SECOND;
     let most = Quota::MAX_AMOUNT;
     let slow = bucket("1/365d").queue(most);
     let mut state = None;
     assert_eq!(delay(&step(&slow, &mut state, 0, most)), Some(0));
     let last = step(&slow, &mut state, 0, 1);
-    assert_eq!(last.verdict(), Verdict::Delay(Duration::MAX), "it is cut");
+    assert_eq!(last.verdict(), Verdict::Delay(Duration::MAX), "capped");
     assert_eq!(last.remaining(), Some(0));
     assert_eq!(last.more_after(), Duration::from_nanos(year));
     let next = slow.look(state.as_ref(), at(year - 1));
@@ -250,11 +248,11 @@ fn the_extremes_neither_overflow_nor_round() {
     for rule in [fast, slow] {
         rule.settle(&mut state, &charge, at(end), u64::MAX);
         let look = rule.look(state.as_ref(), at(end));
-        assert_eq!(look.remaining(), Some(0), "what is forced saturates");
+        assert_eq!(look.remaining(), Some(0), "a forced charge saturates");
     }
 }
 
-/// ALL-4: an interval that is no whole number of ticks is rounded down, by as much as is documented.
+/// An interval that is not a whole number of ticks is rounded down, by as much as is documented.
 #[test]
 fn a_rate_that_is_rounded_stays_close_to_the_quota() {
     let rule = bucket("9999999999/s").queue(Quota::MAX_AMOUNT - 1);
@@ -266,13 +264,13 @@ fn a_rate_that_is_rounded_stays_close_to_the_quota() {
 }
 
 #[test]
-fn a_backlog_of_centuries_is_never_cut_short() {
+fn a_backlog_of_centuries_is_kept_in_full() {
     let year = 365 * 86_400 * SECOND;
     let interval = rate(7, year, 7001).interval;
     let rule = bucket("7/365d queue=7000");
     let mut state = None;
     for calls in 0..1_000_u64 {
-        let told = match step(&rule, &mut state, 0, 5).verdict() {
+        let delay = match step(&rule, &mut state, 0, 5).verdict() {
             Verdict::Delay(delay) => delay.as_nanos(),
             verdict => {
                 assert_eq!((calls, verdict), (0, Verdict::Allow));
@@ -280,13 +278,13 @@ fn a_backlog_of_centuries_is_never_cut_short() {
             }
         };
         let exact = &interval * BigRational::from_integer((5 * calls).into());
-        assert_eq!(exact.ceil().to_integer().to_u128(), Some(told));
+        assert_eq!(exact.ceil().to_integer().to_u128(), Some(delay));
     }
 }
 
-/// ALL-7: who was told a delay keeps it, and nobody departs before them.
+/// A call keeps the delay that it was given, and no later call departs before it.
 #[test]
-fn a_new_rule_begins_behind_the_backlog() {
+fn a_new_rule_queues_calls_after_the_backlog() {
     let (old, mut state) = (LeakyBucket::per_second(10), None);
     for _ in 0..11 {
         step(&old, &mut state, 0, 1);

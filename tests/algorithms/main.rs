@@ -1,4 +1,4 @@
-//! Every algorithm: the laws that all keep, and a comparison with its own oracle in rational arithmetic, written the
+//! Every algorithm: the laws that all obey, and a comparison with an oracle in rational arithmetic, written in the
 //! slow obvious way.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! Several rules on one key: the laws hold of pairs and of `… & …`, whichever rules they are of.
+//! Several rules on one key: the laws hold for pairs and for `… & …`, with any rules in them.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ type AnyState = <AnyRule as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Rules that start at rest, two of each algorithm. The fixed windows of both are the same: a count that goes over into
-/// other windows does so by a call, and among several rules not by each.
+/// Rules that start at rest, two of each algorithm. Both fixed windows have the same period, because a refused call
+/// in a combination does not always carry a count over to other windows.
 const KINDS: [[&str; 2]; 10] = [
     ["token-bucket 10/s", "token-bucket 7/3s burst=20"],
     [
@@ -47,15 +47,15 @@ fn rule(text: &str) -> AnyRule {
 
 fn keeps<'a>(rules: impl IntoIterator<Item = &'a AnyRule>) -> Keeps {
     Keeps {
-        rest: true,
-        grows: !rules.into_iter().any(Algorithm::may_shrink_when_idle),
-        carries: false,
+        starts_at_rest: true,
+        never_shrinks: !rules.into_iter().any(Algorithm::may_shrink_when_idle),
+        carries_over: false,
     }
 }
 
 proptest! {
     #[test]
-    fn laws_hold_of_pairs(
+    fn laws_hold_for_pairs(
         begin in beginnings(), a in 0..KINDS.len(), b in 0..KINDS.len(), ops in ops(2 * SECOND, 10),
     ) {
         let rules = [0, 1].map(|n| (rule(KINDS[a][n]), rule(KINDS[b][n])));
@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn laws_hold_of_several(
+    fn laws_hold_for_combinations(
         begin in beginnings(), kinds in prop::collection::vec(0..KINDS.len(), 2..5), ops in ops(2 * SECOND, 10),
     ) {
         let rules = [0, 1].map(|n| {
@@ -80,9 +80,9 @@ fn step(rule: &AnyRule, state: &mut Option<AnyState>, second: u64, cost: u64) ->
     decision.retry_after()
 }
 
-/// A warm key, and a bucket beside it in which there is room only when the key will be cold again.
+/// A warm key, and beside it a bucket that has room only when the key will be cold again.
 #[test]
-fn no_retry_time_is_told_that_a_warm_up_has_cooled_by() {
+fn no_retry_time_is_returned_if_the_warm_up_cools_by_then() {
     let rule = rule("warm-up 12/s over=10s cold=3 & token-bucket 12/s");
     let slower = "warm-up 12/s over=10s cold=3 & token-bucket 1/10s burst=12";
     let slower: AnyRule = slower.parse().unwrap();
@@ -90,7 +90,7 @@ fn no_retry_time_is_told_that_a_warm_up_has_cooled_by() {
     for second in 0..40 {
         while step(&rule, &mut state, second, 1) == Some(Duration::ZERO) {}
     }
-    // Cold it lets 4 pass.
+    // A cold key admits 4.
     let (four, eight) = (
         step(&slower, &mut state, 40, 4),
         step(&slower, &mut state, 40, 8),
@@ -99,9 +99,9 @@ fn no_retry_time_is_told_that_a_warm_up_has_cooled_by() {
     assert_eq!(eight, None);
 }
 
-/// A bucket that is forgotten begins empty again.
+/// A bucket that was forgotten starts empty again.
 #[test]
-fn no_retry_time_is_told_that_a_bucket_is_forgotten_by() {
+fn no_retry_time_is_returned_if_a_bucket_is_forgotten_by_then() {
     let rule = rule("token-bucket 10/s initial=0 keep=5s & fixed-window 1/1m");
     let mut state = None;
     assert_eq!(
@@ -110,6 +110,6 @@ fn no_retry_time_is_told_that_a_bucket_is_forgotten_by() {
     );
     assert_eq!(step(&rule, &mut state, 11, 1), Some(Duration::ZERO));
     assert_eq!(step(&rule, &mut state, 12, 1), None);
-    // It is seen anew, and will be full when the window ends.
+    // The bucket is seen anew, and will be full when the window ends.
     assert_eq!(step(&rule, &mut state, 58, 1), Some(Duration::from_secs(2)));
 }

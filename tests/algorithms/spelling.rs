@@ -1,4 +1,4 @@
-//! Rules with every setting, built by the API and written as text in any of the ways that parse.
+//! Rules with every setting, built with the API and written as text in all the ways that parse.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// A rule, and a text that the API says is the same.
+/// A rule, and a text that must parse to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) rule: AnyRule,
     pub(crate) text: String,
 }
 
-/// Chooses among the ways to write the same value.
+/// Chooses among the spellings of a value.
 #[derive(Debug)]
 struct Pen(Random);
 
@@ -69,7 +69,7 @@ impl Pen {
         format!("{}/{period}", self.number(quota.amount()))
     }
 
-    /// Settings in any order.
+    /// Writes the settings in random order.
     fn settings(&mut self, settings: impl IntoIterator<Item = Option<String>>) -> String {
         let mut settings: Vec<_> = settings.into_iter().flatten().collect();
         let mut text = String::new();
@@ -115,7 +115,7 @@ fn maybe<T: Clone + std::fmt::Debug>(
     prop::option::of(values)
 }
 
-/// Buckets, with what follows their name; some of them shares of others, which are as they are by no setting.
+/// Generates buckets and the text after their name. Some are shares of others, which no text setting expresses.
 fn buckets() -> impl Strategy<Value = (TokenBucket, String)> {
     let keeps =
         prop_oneof![4 => nanos(), 1 => Just(0), 1 => Just(86_400 * SECOND), 1 => Just(u64::MAX)];
@@ -355,7 +355,7 @@ fn markers() -> impl Strategy<Value = Written> {
         )
 }
 
-/// Every algorithm, each with every setting.
+/// Generates rules of every algorithm with every setting.
 pub(crate) fn written() -> impl Strategy<Value = Written> {
     prop_oneof![
         3 => token_buckets().boxed(),
@@ -370,7 +370,8 @@ pub(crate) fn written() -> impl Strategy<Value = Written> {
     ]
 }
 
-/// What becomes of a rule while it is used: the share of a node, the window of a key, the colour of a request.
+/// Returns the rules that derive from a rule in use: the share of a node, the window of a key, the color of a
+/// request.
 pub(crate) fn derived(rule: &AnyRule, number: u64) -> impl Iterator<Item = AnyRule> {
     let share = match rule {
         AnyRule::TokenBucket(bucket) => bucket.try_scaled(1 + number % 7, 7).ok(),

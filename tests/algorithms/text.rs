@@ -1,11 +1,11 @@
-//! The text of rules: what is nearly right is refused at a column of the text, and what is right prints what parses back.
+//! The text of rules: an error names a column of the text, and a printed rule parses back.
 
 use proptest::prelude::*;
 use tollgate::{AnyRule, Error};
 
 use crate::spelling::{derived, written};
 
-/// Every form that is documented.
+/// Every documented form.
 const FORMS: [&str; 16] = [
     "token-bucket 100/1m burst=150 initial=300 keep=1h",
     "token-bucket 100/1m keep=1h",
@@ -25,7 +25,7 @@ const FORMS: [&str; 16] = [
     "token-bucket 10/s & fixed-window 1000/1h",
 ];
 
-/// What may stand, or is put, somewhere in a rule.
+/// Pieces that are valid in a rule, or are inserted into one.
 const PIECES: [&str; 34] = [
     "",
     " ",
@@ -63,17 +63,17 @@ const PIECES: [&str; 34] = [
     "+1",
 ];
 
-/// What a rule prints parses to the same rule, which prints the same.
-fn prints_itself(rule: &AnyRule) {
+/// Checks that a printed rule parses to the same rule, and prints the same text again.
+fn assert_prints_itself(rule: &AnyRule) {
     let printed = rule.to_string();
     let parsed = printed.parse::<AnyRule>();
     assert_eq!(parsed.as_ref(), Ok(rule), "{printed:?}");
     assert_eq!(parsed.unwrap().to_string(), printed);
 }
 
-fn judge(text: &str) {
+fn check(text: &str) {
     match text.parse::<AnyRule>() {
-        Ok(rule) => prints_itself(&rule),
+        Ok(rule) => assert_prints_itself(&rule),
         Err(error) => {
             let column = error
                 .column()
@@ -89,7 +89,7 @@ fn judge(text: &str) {
 
 proptest! {
     #[test]
-    fn what_is_nearly_a_rule_is_one_or_an_error_at_a_column(
+    fn nearly_valid_text_parses_or_is_an_error_at_a_column(
         form in prop::sample::select(&FORMS[..]), other in prop::sample::select(&FORMS[..]), joined in any::<bool>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 0..4_usize, prop::sample::select(&PIECES[..])), 0..4),
     ) {
@@ -99,7 +99,7 @@ proptest! {
             let end = (begin + taken).min(text.len());
             text.splice(begin..end, piece.chars());
         }
-        judge(&text.into_iter().collect::<String>());
+        check(&text.into_iter().collect::<String>());
     }
 }
 
@@ -107,16 +107,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_rule_is_what_its_text_says_however_it_is_written(written in written(), number: u64) {
+    fn every_spelling_parses_to_the_rule(written in written(), number: u64) {
         prop_assert_eq!(written.text.parse(), Ok(written.rule.clone()), "{:?}", written.text);
-        prints_itself(&written.rule);
+        assert_prints_itself(&written.rule);
         for rule in derived(&written.rule, number) {
-            prints_itself(&rule);
+            assert_prints_itself(&rule);
         }
     }
 
     #[test]
-    fn several_rules_are_what_their_text_says(
+    fn the_text_of_several_rules_parses_to_them(
         several in prop::collection::vec(written(), 2..=4), joint in prop::sample::select(&["&", " & ", "\t&\n"][..]),
     ) {
         let texts: Vec<_> = several.iter().map(|one| one.text.as_str()).collect();
@@ -125,23 +125,23 @@ proptest! {
             panic!("{texts:?} is one rule");
         };
         prop_assert_eq!(all.rules(), rules);
-        prints_itself(&AnyRule::All(all));
+        assert_prints_itself(&AnyRule::All(all));
     }
 }
 
 #[test]
-fn every_form_parses_and_says_the_same() {
+fn every_form_parses_to_the_same_rule_in_any_order() {
     for form in FORMS {
         let rule: AnyRule = form.parse().unwrap();
-        judge(form);
-        // Words apart by any white space, and settings in any order.
+        check(form);
+        // Any white space separates words, and settings are in any order.
         let words: Vec<_> = form.split(' ').collect();
         assert_eq!(words.join(" \t\r\n ").parse(), Ok(rule), "{form}");
     }
 }
 
 #[test]
-fn a_newer_state_is_told_in_a_sentence() {
+fn a_newer_state_is_an_error_that_says_so() {
     let error = Error::newer_state().to_string();
     assert!(error.contains("update this program"), "{error}");
     assert!(!error.contains("  "), "{error}");

@@ -1,4 +1,4 @@
-//! The marker keeps the laws, and equals the pseudo code of RFC 2698 (§3) with buckets that fill continuously.
+//! The marker obeys the laws, and equals the pseudo code of RFC 2698 (§3) with buckets that fill continuously.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 
 type ThreeColorState = <ThreeColor as Algorithm>::State;
 
-/// A marker's numbers. `given` is what a request was marked with before, if the marker minds.
+/// The numbers of a marker. `given` is the color of an incoming request, for a color-aware marker.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     committed: Bucket,
@@ -37,7 +37,7 @@ impl Setting {
     }
 }
 
-/// The fillings of the buckets C and P, in nanoseconds, at the instant of the last write.
+/// The fillings of the buckets C and P in nanoseconds, at the instant of the last write.
 #[derive(Clone, Default, Debug)]
 struct Fillings(Option<(BigRational, BigRational, u64)>);
 
@@ -46,7 +46,7 @@ const YELLOW: u8 = 1;
 const RED: u8 = 2;
 
 impl Fillings {
-    /// Tc(t), Tp(t), and t, which is never before the last write.
+    /// Returns Tc(t), Tp(t), and t, which is at or after the last write.
     fn tokens(&self, rule: &Setting, now: u64) -> (BigRational, BigRational, u64) {
         let (bucket_c, bucket_p) = (&rule.committed, &rule.peak);
         let Some((c, p, written)) = &self.0 else {
@@ -60,7 +60,7 @@ impl Fillings {
         (filled(bucket_c, c), filled(bucket_p, p), at)
     }
 
-    /// RFC 2698 §3, colour-blind and colour-aware: the colour of B units, given the colour they had.
+    /// RFC 2698 §3, color-blind and color-aware: returns the color of B units, from the color that they had.
     fn mark(rule: &Setting, tc: &mut BigRational, tp: &mut BigRational, b: u64) -> u8 {
         let had = rule.given.unwrap_or(GREEN);
         if had >= RED || *tp < whole(b) {
@@ -131,9 +131,9 @@ impl Oracle<Setting> for Fillings {
         self.answer(rule, now, color, 1)
     }
 
-    /// What a call marked so is corrected by: in the bucket as it was left, unless that has filled up or another
-    /// call has written since. Then more is taken now, and what is given back is what lies behind the last write of a
-    /// charge that began when it was made, in whole nanoseconds.
+    /// Corrects a charge of this color in the bucket as the call left it. If the bucket has filled up or another call
+    /// has written since, additional units are charged now. A refund is then limited to the part of the charge after
+    /// the last write, in whole nanoseconds, if the charge began when it was made.
     fn settle(&mut self, rule: &Setting, charge: &Charge, now: u64, actual: u64) {
         let back = whole(charge.cost) - whole(actual);
         if charge.class > 1 || back.is_zero() || (self.0.is_none() && back > BigRational::zero()) {
@@ -142,7 +142,7 @@ impl Oracle<Setting> for Fillings {
         let (tc, tp, at) = self.tokens(rule, now);
         let (c, p, written) = self.0.clone().unwrap_or_default();
         let untouched = self.0.is_some() && written == charge.at.as_nanos();
-        // Tokens, and the instant at which it holds them.
+        // Returns the tokens, and the instant at which the bucket holds them.
         let corrected = |bucket: &Bucket, left: &BigRational, tokens: &BigRational| {
             let full = whole(bucket.burst);
             let ended = left + whole(at - written) >= &full * bucket.interval();
@@ -178,7 +178,7 @@ impl Oracle<Setting> for Fillings {
         }
         let (tp, at_p) = peak.unwrap_or_else(|| as_it_was(&rule.peak, p, tp));
         let (tc, at_c) = committed.unwrap_or_else(|| as_it_was(&rule.committed, c, tc));
-        // Both are written at one instant, that of the later one.
+        // Both buckets are written at the later of the two instants.
         let later = at_p.max(at_c);
         let filled = |bucket: &Bucket, tokens: BigRational, at: u64| {
             (tokens + whole(later - at) / bucket.interval()).min(whole(bucket.burst))
@@ -191,7 +191,7 @@ impl Oracle<Setting> for Fillings {
     }
 }
 
-/// Two rates, the faster one the peak; exact ones.
+/// Generates two exact rates, the faster one being the peak.
 fn setting(whole_intervals: bool) -> impl Strategy<Value = Setting> {
     let given = prop::sample::select(vec![None, None, Some(0), Some(1), Some(2), Some(255)]);
     (bucket(whole_intervals), bucket(whole_intervals), given).prop_map(|(a, b, given)| {
@@ -238,13 +238,13 @@ proptest! {
     #[test]
     fn equals_the_oracle(setting in setting(false), begin in beginnings(), ops in ops(10 * SECOND, 20)) {
         let given = [None, Some(0), Some(1), Some(2)];
-        // The colour that a request comes with changes, the rates stay.
+        // The color of the request changes, the rates do not.
         let mut settings = vec![setting];
         settings.extend(given.map(|given| Setting { given, ..setting }));
         equals(&settings, Setting::rule, Fillings::default(), begin, &ops);
     }
 
-    /// A fraction of a nanosecond is rounded as it is carried over: these have none.
+    /// Whole intervals only: a fraction of a nanosecond would be rounded when the state carries over.
     #[test]
     fn equals_the_oracle_while_rules_change(
         settings in prop::collection::vec(setting(true), 2..4), begin in beginnings(), ops in ops(10 * SECOND, 20),
@@ -252,9 +252,9 @@ proptest! {
         equals(&settings, Setting::rule, Fillings::default(), begin, &ops);
     }
 
-    /// In any span, of what is green and of all that passes.
+    /// Checks both the green units and all admitted units in every time span.
     #[test]
-    fn no_span_lets_more_through(setting in setting(false), calls in prop::collection::vec((0..2 * SECOND, 1..4_u64, 0..3_u8), 1..60)) {
+    fn no_time_span_exceeds_its_bound(setting in setting(false), calls in prop::collection::vec((0..2 * SECOND, 1..4_u64, 0..3_u8), 1..60)) {
         let setting = Setting { given: Some(0), ..setting };
         let (mut now, mut state, mut passed) = (0, None, Vec::new());
         for (gap, cost, given) in calls {
@@ -310,7 +310,7 @@ proptest! {
         decoded_state_decides(&[&[0x51][..], &bytes].concat());
     }
 
-    /// Whatever numbers a state could hold.
+    /// States with arbitrary numbers.
     #[test]
     fn no_state_panics(written_at: u64, committed: (u64, u32), peak: (u64, u32)) {
         let mut bytes = vec![0x51];
@@ -323,7 +323,7 @@ proptest! {
     }
 
     #[test]
-    fn a_marker_and_a_cascade_settle_each_its_own_buckets(
+    fn a_marker_and_a_cascade_each_settle_their_own_buckets(
         setting in setting(true), calls in prop::collection::vec((0..SECOND, 1..9_u64, 0..12_u64), 1..20),
     ) {
         let (marker, cascade) = (setting.rule(), "cascade 5/1s > 9/1s > 2/1s burst=30".parse::<Cascade>().unwrap());
@@ -350,7 +350,7 @@ proptest! {
     }
 }
 
-/// Every operation on what the bytes are, if they are a state.
+/// Runs every operation on the bytes, if they are a state.
 fn decoded_state_decides(bytes: &[u8]) -> bool {
     let Ok(state) = ThreeColorState::from_bytes(bytes) else {
         return false;
@@ -368,7 +368,7 @@ fn marker(text: &str) -> ThreeColor {
     format!("three-color {text}").parse().unwrap()
 }
 
-/// MB-2: red, yellow, green are tested in that order; yellow spends the peak bucket, green both.
+/// Red, yellow and green are tested in that order. Yellow spends the peak bucket only, green spends both.
 #[test]
 fn green_spends_both_buckets_and_yellow_the_peak_alone() {
     let (rule, mut state) = (marker("1/s burst=3 peak=2/s peak-burst=10"), None);
@@ -378,7 +378,7 @@ fn green_spends_both_buckets_and_yellow_the_peak_alone() {
     let yellow = step(&rule, &mut state, 0, 2);
     assert_eq!((yellow.class(), yellow.remaining()), (1, Some(6)));
     assert_eq!({ yellow }.take_charge().unwrap().class, 1);
-    // The committed bucket has kept its last token.
+    // The committed bucket still has its last token.
     assert_eq!(step(&rule, &mut state, 0, 1).class(), 0);
     assert_eq!(step(&rule, &mut state, 0, 5).class(), 1);
     let red = step(&rule, &mut state, 0, 1);
@@ -401,7 +401,7 @@ fn green_spends_both_buckets_and_yellow_the_peak_alone() {
 }
 
 #[test]
-fn a_marker_that_is_not_aware_minds_no_colour() {
+fn a_color_blind_marker_ignores_the_given_color() {
     let rule = marker("1/s peak=2/s");
     assert_eq!(rule.given(2), rule);
     assert_ne!(rule.aware(), rule);
@@ -424,7 +424,7 @@ fn a_marker_that_is_not_aware_minds_no_colour() {
 }
 
 #[test]
-fn an_aware_marker_never_makes_a_colour_better() {
+fn a_color_aware_marker_never_improves_a_color() {
     let (rule, mut state) = (marker("5/s peak=9/s aware"), None);
     assert_eq!(step(&rule.given(1), &mut state, 0, 2).class(), 1);
     let before = state;
@@ -439,17 +439,17 @@ fn an_aware_marker_never_makes_a_colour_better() {
     assert_eq!(
         red.more_after(),
         Duration::ZERO,
-        "nothing that is red ever passes"
+        "a red request never passes"
     );
     assert!(!red.reset_after().is_zero());
     let look = rule.given(2).look(state.as_ref(), at(0));
     assert_eq!((look.verdict(), look.class()), (Verdict::Refuse, 2));
-    // All five are left for what is green.
+    // All five are left for green requests.
     assert_eq!(step(&rule.given(0), &mut state, 0, 5).class(), 0);
 }
 
 #[test]
-fn what_it_was_marked_says_what_is_given_back() {
+fn the_color_of_a_charge_decides_which_buckets_are_refunded() {
     let rule = marker("1/s burst=4 peak=1/s peak-burst=9");
     let mut state = None;
     let green = step(&rule, &mut state, 0, 4).take_charge().unwrap();
@@ -465,7 +465,7 @@ fn what_it_was_marked_says_what_is_given_back() {
     assert_eq!(
         rule.look(without_yellow.as_ref(), at(0)).class(),
         1,
-        "none was green"
+        "no green tokens were refunded"
     );
 
     rule.settle(&mut state, &green, at(0), 1);
@@ -480,7 +480,7 @@ fn what_it_was_marked_says_what_is_given_back() {
     for class in [2, 3, u32::MAX] {
         let charge = Charge::new(green.at, green.cost).with_class(class);
         rule.settle(&mut state, &charge, at(0), 0);
-        assert_eq!(state, before, "what is red was never charged");
+        assert_eq!(state, before, "a red request was never charged");
     }
 }
 
@@ -496,7 +496,7 @@ fn an_exhausted_client_stays_exhausted_under_a_new_rule() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_texts_are_errors_with_a_column_and_a_reason() {
     for (text, column, word) in [
         ("three-color", 12, "ends too early"),
         ("three-color 5/s", 16, "no peak rate"),

@@ -8,7 +8,7 @@ const DAY: u64 = 86_400_000_000_000;
 pub(crate) enum Wait {
     None,
     Nanos(u64),
-    /// The last refusal's `retry_after`, and a nanosecond less or more.
+    /// The last refusal's `retry_after`, or a nanosecond less or more.
     Retry(i64),
 }
 
@@ -23,7 +23,7 @@ impl Wait {
         ]
     }
 
-    /// Returns the instant after the wait, where `retry` is the last refusal's.
+    /// Returns the instant after the wait. `retry` is the last refusal's wait.
     pub(crate) fn after(&self, now: u64, retry: u64) -> u64 {
         let later = match *self {
             Self::None => return now,
@@ -37,7 +37,7 @@ impl Wait {
 #[derive(Clone, Debug)]
 pub(crate) enum RequestCost {
     Units(u64),
-    /// The last answer's `remaining`, and so much more.
+    /// The last answer's `remaining` plus this many.
     Remaining(u64),
 }
 

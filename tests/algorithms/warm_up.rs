@@ -1,4 +1,4 @@
-//! The warm-up against an oracle that goes through every second in rational arithmetic, token by token.
+//! Compares the warm-up with an oracle that goes through every second in rational arithmetic, token by token.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::{
 type WarmUpState = <WarmUp as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
-/// The beginning of a second in the year 2026.
+/// The start of a second in 2026.
 const BEGIN: u64 = 1_767_235_685 * SECOND;
-/// It becomes colder while nothing happens.
+/// The remaining units shrink while the key is idle, because it cools.
 const KEEPS: Keeps = Keeps {
-    grows: false,
+    never_shrinks: false,
     ..Keeps::ALL
 };
 
@@ -59,7 +59,7 @@ impl Setting {
     fn numbers(&self) -> Numbers {
         let count = ratio(self.amount, self.period) * whole(SECOND);
         let (over, factor) = (whole(self.over), ratio(self.cold, 1000));
-        // As times, of which the first is rounded down to a nanosecond, and the second up.
+        // Two times, the first rounded down to a nanosecond, the second rounded up.
         let threshold = (&over / (&factor - whole(1))).floor();
         let above = (over * whole(2) / (&factor + whole(1))).ceil();
         let threshold = threshold * &count / whole(SECOND);
@@ -79,7 +79,7 @@ impl Setting {
 #[derive(Clone, Debug)]
 struct Numbers {
     count: BigRational,
-    /// The count div the cold factor.
+    /// The count divided by the cold factor.
     divided: BigRational,
     threshold: BigRational,
     maximum: BigRational,
@@ -148,7 +148,7 @@ impl Oracle {
         second
     }
 
-    /// The first second from the next one to that in which the key is cold, and one more, for which this holds.
+    /// Returns the first second for which `holds` is true, from the next one to the second after the key is cold.
     fn when(rule: &Numbers, from: &Second, holds: impl Fn(&Second) -> bool) -> Option<u64> {
         let mut second = from.next(rule);
         loop {
@@ -240,8 +240,8 @@ fn settings() -> impl Strategy<Value = Setting> {
             over,
             cold,
         })
-        .prop_filter("a rule that can be", |setting| {
-            // The oracle goes through every second until it is cold.
+        .prop_filter("a valid rule", |setting| {
+            // Keeps the oracle fast, because it goes through every second until the key is cold.
             setting.over / (setting.cold - 1000) < SECOND / 5 && setting.try_rule().is_ok()
         })
 }
@@ -258,16 +258,16 @@ enum Op {
 enum Wait {
     None,
     Nanos(u64),
-    /// To the beginning of a second, and a nanosecond less or more.
+    /// To the start of a second, or a nanosecond less or more.
     Seconds(u64, i64),
 }
 
 #[derive(Clone, Debug)]
 enum RequestCost {
     Units(u64),
-    /// What remained last, and so much more.
+    /// The last remaining units plus this many.
     Remaining(u64),
-    /// Part of what remained last.
+    /// A part of the last remaining units.
     Part(u64),
 }
 
@@ -367,7 +367,7 @@ proptest! {
         hold(&rules, KEEPS, begin, &ops);
     }
 
-    /// Whatever a store finds under a key, it neither panics nor opens the gate.
+    /// Any bytes found under a key neither panic nor admit without a limit.
     #[test]
     fn any_bytes_are_a_state_or_an_error(
         second in 0..=u64::MAX / SECOND, passed: u64, nanos: u64, part: u32, now: u64, cost: u64, rest: Vec<u8>,
@@ -402,7 +402,7 @@ proptest! {
         prop_assert!(WarmUpState::from_bytes(&rest).is_err() || rest.first() == Some(&0x39));
     }
 
-    /// An amount above 2^32 that has a factor of 512 with the nanoseconds of a second is exact.
+    /// An amount above 2^32 that shares a factor of 512 with the nanoseconds of a second is exact.
     #[test]
     fn a_large_amount_that_can_be_reduced_warms_exactly(
         amount in 1_u64 << 24..=1 << 31, parts in prop::collection::vec(0..4_u64, 1..40),
@@ -421,9 +421,9 @@ proptest! {
         }
     }
 
-    /// Warmth carries over as time, what passed in the last second as calls.
+    /// Warmth carries over as time, and the calls of the last second as calls.
     #[test]
-    fn a_change_of_the_rule_mints_nothing(
+    fn a_rule_change_admits_no_extra_units(
         old in settings(), new in settings(), seconds in prop::collection::vec(prop_oneof![3 => Just(4), 1 => 0..=4_u64], 0..30),
         gap in prop_oneof![0..3 * SECOND, 0..20 * SECOND],
     ) {
@@ -441,7 +441,7 @@ proptest! {
         }
         if let Some(last) = oracle.last.clone() {
             let warmth = (&old.maximum - &last.stored) / &old.count;
-            // Fractions are rounded to 2^-32 ns, and then down to what a nanosecond brings in parts of a call.
+            // Fractions are rounded to 2^-32 ns, and then down to the parts of a call that a nanosecond brings.
             let tick = ratio(1, SECOND) / whole(1_u64 << 32);
             let least = &warmth - ratio(1, SECOND);
             let under = |warmth: BigRational| {
@@ -450,12 +450,12 @@ proptest! {
                 Oracle { last: Some(last) }.look(&new, now + gap).remaining
             };
             let look = changed.look(state.as_ref(), at(now + gap)).remaining().unwrap();
-            // Not in this order: a key that is as warm as it gets cools where a colder one would not.
+            // The bounds are not in this order: the warmest key cools while a colder one does not.
             let bounds = [least, warmth.clone(), warmth + tick].map(under);
             let (least, most) = (bounds.iter().min().unwrap(), bounds.iter().max().unwrap());
             prop_assert!((least..=most).contains(&&look), "{} not in {}..={}", look, least, most);
         }
-        // In that second a longer warm-up finds the key colder.
+        // In that second a longer warm-up treats the key as colder.
         if let (Some(last), Ok(longer)) = (oracle.last, longer.try_rule()) {
             let now = at(last.number * SECOND);
             let [before, after] = [rule, longer].map(|rule| rule.look(state.as_ref(), now).remaining());
@@ -464,7 +464,6 @@ proptest! {
     }
 }
 
-/// ALL-7.
 #[test]
 fn an_exhausted_second_stays_exhausted_under_a_new_rule() {
     let (old, mut state) = (WarmUp::per_second(200), None);
@@ -478,10 +477,14 @@ fn an_exhausted_second_stays_exhausted_under_a_new_rule() {
     }
     let faster = WarmUp::per_second(300);
     let look = faster.look(state.as_ref(), at(BEGIN));
-    assert_eq!(look.remaining(), Some(100 - 66), "a higher limit, as cold");
+    assert_eq!(
+        look.remaining(),
+        Some(100 - 66),
+        "a higher limit, equally cold"
+    );
 }
 
-/// WU-1 to WU-4: under full load, the exact number of each second, which a plain simulation finds too.
+/// Under full load, the exact number of each second equals that of a plain simulation.
 #[test]
 fn two_hundred_a_second_starts_at_66_and_is_warm_after_about_ten_seconds() {
     let setting = Setting {
@@ -502,7 +505,7 @@ fn two_hundred_a_second_starts_at_66_and_is_warm_after_about_ten_seconds() {
     for second in 0..20 {
         let mut passed = 0;
         for call in 0..400 {
-            // Spread over the second.
+            // Calls are spread over the second.
             let now = BEGIN + second * SECOND + call * (SECOND / 400);
             passed += u64::from(spend(&rule, &mut state, now, 1).is_admitted());
         }
@@ -524,11 +527,11 @@ fn two_hundred_a_second_starts_at_66_and_is_warm_after_about_ten_seconds() {
     assert!(numbers[12..].iter().all(|passed| *passed == 200));
 }
 
-/// The trap: a warm-up that never warms, because a second at the cold rate makes more tokens than it takes.
+/// The trap: a warm-up that never warms, because a second at the cold rate adds more tokens than it takes.
 #[test]
-fn sixty_six_a_second_warm_and_sixty_five_do_not() {
+fn a_key_warms_at_66_a_second_and_not_at_65() {
     let rule = WarmUp::per_second(200);
-    // 65 are given back before the next 65 are taken.
+    // 65 tokens return before the next 65 are taken.
     for (each, after) in [(66, 200), (65, 69)] {
         let mut state = None;
         for second in 0..40 {
@@ -583,7 +586,7 @@ fn an_idle_key_becomes_cold_again() {
     assert!(rule.forgettable_at(&state.unwrap()) == at(warm).saturating_add(reset));
 }
 
-/// A cost that neither this second nor the next has room for is refused for good: the key only becomes colder.
+/// A cost that neither this second nor the next has room for is refused for good, because the key only cools.
 #[test]
 fn a_cost_above_the_cold_rate_waits_for_the_next_second_or_never_passes() {
     let (rule, mut state) = (WarmUp::per_second(200), None);
@@ -607,7 +610,7 @@ fn a_cost_above_the_cold_rate_waits_for_the_next_second_or_never_passes() {
 }
 
 #[test]
-fn looks_and_refusals_in_between_change_nothing() {
+fn looks_and_refusals_change_nothing() {
     let rule = WarmUp::per_second(200);
     let mut state = None;
     assert!(spend(&rule, &mut state, BEGIN, 66).is_admitted());
@@ -626,7 +629,7 @@ fn looks_and_refusals_in_between_change_nothing() {
 }
 
 #[test]
-fn a_charge_is_corrected_within_its_second_only() {
+fn a_charge_is_settled_only_within_its_second() {
     let (rule, mut state) = (WarmUp::per_second(200), None);
     let first = spend(&rule, &mut state, BEGIN, 60).take_charge().unwrap();
     rule.settle(&mut state, &first, at(BEGIN + 5), 10);
@@ -635,10 +638,10 @@ fn a_charge_is_corrected_within_its_second_only() {
 
     let second = spend(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
     rule.settle(&mut state, &second, at(BEGIN), 500);
-    assert_eq!(look(&state, BEGIN), Some(0), "taken by force");
+    assert_eq!(look(&state, BEGIN), Some(0), "a forced charge");
     assert_eq!(look(&state, BEGIN + SECOND), Some(101), "1490 are stored");
 
-    // No write since, but the second is over for the key once the next one writes.
+    // No write since. The second ends for the key with the next write.
     let third = spend(&rule, &mut state, BEGIN + SECOND, 101)
         .take_charge()
         .unwrap();
@@ -658,7 +661,7 @@ fn a_charge_is_corrected_within_its_second_only() {
 }
 
 #[test]
-fn time_stands_still_where_the_clock_steps_back() {
+fn a_clock_that_steps_back_changes_nothing() {
     let (rule, mut state) = (WarmUp::per_second(200), None);
     let later = BEGIN + 3600 * SECOND;
     assert!(spend(&rule, &mut state, later, 66).is_admitted());
@@ -670,7 +673,7 @@ fn time_stands_still_where_the_clock_steps_back() {
 }
 
 #[test]
-fn the_extremes_neither_overflow_nor_panic() {
+fn extreme_values_neither_overflow_nor_panic() {
     for text in [
         "warm-up 1099511627776/s cold=1000 over=20000d",
         "warm-up 1099511627776/s cold=1.001 over=26d",
@@ -721,7 +724,7 @@ fn a_thousand_years_are_one_step() {
 }
 
 #[test]
-fn settings_that_cannot_warm_are_refused() {
+fn settings_that_cannot_warm_are_errors() {
     for (text, column, word) in [
         ("warm-up", 8, "ends too early"),
         ("warm-up 0/s", 9, "is 0"),

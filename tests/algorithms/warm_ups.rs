@@ -1,4 +1,4 @@
-//! Both warm-ups at rates and times near the bounds of what can be counted: what they tell as remaining is what passes.
+//! Both warm-ups at rates and times near the largest that can be counted: `remaining` always equals what is admitted.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -11,10 +11,10 @@ use tollgate::{
 use crate::laws::{Keeps, beginnings, hold, ops};
 
 const SECOND: u64 = 1_000_000_000;
-/// What a state can tell apart in a nanosecond.
+/// The parts of a nanosecond that a state distinguishes.
 const PARTS: u64 = 1 << 32;
 
-/// Quotas whose amount is near 2^32, or any, in periods that leave it as it is or reduce it.
+/// Generates quotas whose amount is near 2^32, or any, in periods that reduce to lowest terms or not.
 fn quotas() -> impl Strategy<Value = Quota> {
     let amounts = prop_oneof![
         2 => 1..1000_u64,
@@ -40,15 +40,16 @@ fn colds() -> impl Strategy<Value = u64> {
     prop_oneof![Just(3000), 1001..50_000_u64]
 }
 
-/// Spends in each second a part of what remains, and then the rest: at each call just what was told passes.
-fn all_passes<A>(rule: &A, begin: Timestamp)
+/// Spends a part of the remaining units in each second, and then the rest. Each call must be decided as `remaining`
+/// says.
+fn assert_remaining_passes<A>(rule: &A, begin: Timestamp)
 where
     A: Algorithm<State: Codec + Debug> + Debug,
 {
     let (mut state, mut now) = (None, begin);
     for part in (1..20).chain(1..20) {
-        let told = rule.look(state.as_ref(), now).remaining().unwrap();
-        for cost in [told / part, told - told / part] {
+        let remaining = rule.look(state.as_ref(), now).remaining().unwrap();
+        for cost in [remaining / part, remaining - remaining / part] {
             let Some(cost) = Cost::new(cost) else {
                 continue;
             };
@@ -71,28 +72,28 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn what_remains_passes_at_every_rate_that_is_not_refused(
+    fn remaining_units_pass_at_every_valid_rate(
         quota in quotas(), over in times(), cold in colds(), begin in beginnings(), ops in ops(SECOND, 1000),
     ) {
         if let Ok(rule) = WarmUp::try_with(quota, over, cold) {
-            all_passes(&rule, begin);
-            hold(&[rule], Keeps { grows: false, ..Keeps::ALL }, begin, &ops);
+            assert_remaining_passes(&rule, begin);
+            hold(&[rule], Keeps { never_shrinks: false, ..Keeps::ALL }, begin, &ops);
         }
     }
 
     #[test]
-    fn what_remains_passes_at_every_rate_that_is_spaced(
+    fn remaining_units_pass_at_every_spaced_rate(
         quota in quotas(), over in times(), cold in colds(), wait in times(), begin in beginnings(), ops in ops(SECOND, 1000),
     ) {
         let rule = WarmUpSpaced::new(quota).try_over(over).and_then(|rule| rule.try_cold_thousandths(cold));
         if let Ok(rule) = rule.and_then(|rule| rule.try_max_wait(wait)) {
-            all_passes(&rule, begin);
+            assert_remaining_passes(&rule, begin);
             hold(&[rule], Keeps::ALL, begin, &ops);
         }
     }
 
     #[test]
-    fn just_what_cannot_be_counted_is_refused(quota in quotas()) {
+    fn exactly_the_rates_that_cannot_be_counted_are_errors(quota in quotas()) {
         let error = WarmUp::try_new(quota).err().map(|error| error.to_string());
         let counted = quota.amount() / gcd(quota.amount(), quota.period_nanos()) <= PARTS;
         let refused = error.as_ref().is_some_and(|error| error.contains("cannot be counted"));

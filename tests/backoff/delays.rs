@@ -1,4 +1,4 @@
-//! Single delays: the same for the same seed, at any attempt, in any setting.
+//! Single delays: equal for equal seeds, and valid for any attempt and setting.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ fn drawn<const N: usize>(made: Made, base: u64, cap: u64, seed: u64) -> [u64; N]
 
 type Made = fn(Duration, Duration) -> Backoff;
 
-/// The numbers come from a program of a few lines in another language: Vigna's `splitmix64.c`, two numbers as one fraction
-/// of 128 bits, and the article's formulas in integers without bound.
+/// The numbers come from a short program in another language: Vigna's `splitmix64.c`, two numbers as one fraction of
+/// 128 bits, and the article's formulas in unbounded integers.
 #[test]
 fn the_same_seed_gives_the_same_delays_on_every_machine() {
     let (base, cap) = (100_000_000, 10_000_000_000);
@@ -38,7 +38,7 @@ fn the_same_seed_gives_the_same_delays_on_every_machine() {
         [248_312_976, 279_680_714, 128_105_897, 162_096_460, 231_311_750, 221_698_420, 390_117_712, 811_955_461, 341_935_575, 186_495_951]
     );
 
-    // Odd numbers, whose halves are cut.
+    // Odd numbers, whose halves are truncated.
     let odd = [7, 11, 10, 36, 7, 66, 44, 441, 781, 622];
     assert_eq!(drawn(Backoff::full, 7, 1001, 2015), odd);
     let odd = [7, 13, 19, 46, 59, 145, 246, 669, 891, 812];
@@ -46,7 +46,7 @@ fn the_same_seed_gives_the_same_delays_on_every_machine() {
     let odd = [20, 49, 58, 113, 30, 31, 15, 26, 63, 120];
     assert_eq!(drawn(Backoff::decorrelated, 7, 1001, 2015), odd);
 
-    // The widest ranges there are.
+    // The widest ranges.
     let (base, cap) = (1 << 62, u64::MAX);
     assert_eq!(
         drawn(Backoff::full, base, cap, 1),
@@ -75,12 +75,12 @@ fn the_same_seed_gives_the_same_delays_on_every_machine() {
 }
 
 #[test]
-fn without_a_seed_each_client_has_delays_of_its_own() {
+fn without_a_seed_each_client_has_different_delays() {
     let hour = Duration::from_secs(3600);
     for made in [Backoff::full, Backoff::equal, Backoff::decorrelated] {
         let backoff = made(hour, 4 * hour);
         assert!(backoff.delays().take(3).ne(backoff.delays().take(3)));
-        // A clone is the same client.
+        // A clone has the delays of its original.
         let delays = backoff.delays();
         assert!(delays.clone().take(3).eq(delays.take(3)));
     }
@@ -96,7 +96,7 @@ fn no_attempt_overflows() {
         for (index, kind) in KINDS.iter().enumerate() {
             let backoff = setting.backoff(kind);
             let longest = |attempt: u32| {
-                // From attempt 64 on, every base but 0 has grown above any cap.
+                // From attempt 64 on, any base but 0 has grown above any cap.
                 let attempt = attempt.min(100);
                 let growth = match index {
                     3 => BigUint::from(3_u32).pow(attempt + 1),
@@ -116,7 +116,7 @@ fn no_attempt_overflows() {
 }
 
 #[test]
-fn settings_above_all_range_are_cut_to_it() {
+fn settings_above_the_range_are_capped() {
     let longest = Duration::from_nanos(u64::MAX);
     for kind in &KINDS {
         let backoff = (kind.made)(Duration::MAX, Duration::MAX);
@@ -130,7 +130,7 @@ fn settings_above_all_range_are_cut_to_it() {
 }
 
 #[test]
-fn a_cap_below_the_base_is_never_passed() {
+fn a_cap_below_the_base_is_never_exceeded() {
     let [base, cap] = [1000 * MILLI, 10 * MILLI];
     for (kind, expected) in
         KINDS
@@ -143,7 +143,7 @@ fn a_cap_below_the_base_is_never_passed() {
 }
 
 #[test]
-fn of_a_base_of_zero_there_is_no_delay() {
+fn a_base_of_zero_gives_no_delay() {
     for kind in &KINDS {
         let delays = (kind.made)(Duration::ZERO, MILLI).delays();
         assert!(delays.take(1000).all(|delay| delay.is_zero()));
@@ -151,7 +151,7 @@ fn of_a_base_of_zero_there_is_no_delay() {
 }
 
 #[test]
-fn what_a_server_asks_for_wins_over_the_cap_and_is_spread() {
+fn the_servers_wait_overrides_the_cap_and_is_jittered() {
     let cap = 100 * MILLI;
     let least = Duration::from_secs(30);
     for (index, kind) in KINDS.iter().enumerate() {
@@ -159,7 +159,7 @@ fn what_a_server_asks_for_wins_over_the_cap_and_is_spread() {
         let alone = obedient.clone();
         let mut seen = Vec::new();
         for (attempt, delay) in alone.take(1000).enumerate() {
-            // Asked for by two servers in three; the delays in between are as if nobody had asked.
+            // Two attempts in three have a lower bound from the server. The others are unaffected.
             let asked = [least, Duration::ZERO, 2 * least][attempt % 3];
             let found = obedient.next_at_least(asked);
             assert_eq!(found, asked + delay);
@@ -168,7 +168,7 @@ fn what_a_server_asks_for_wins_over_the_cap_and_is_spread() {
         }
         seen.sort();
         seen.dedup();
-        // Nothing is drawn of the first kind, and a third of the last one is the cap.
+        // The first kind is not random. A third of the last kind's delays is the cap.
         assert_eq!(seen.len() > 600, index > 0, "{} delays", seen.len());
     }
     let mut delays = Backoff::exponential(MILLI, cap).delays();

@@ -1,12 +1,12 @@
-//! A million draws of each kind, against the formulas.
+//! A million draws of each kind, compared with the formulas.
 
 use super::{KINDS, Kind, Setting, nanos};
 
-/// Clients, each with a seed of its own.
+/// The number of clients, each with a seed of its own.
 const CLIENTS: u64 = 100_000;
 const ATTEMPTS: usize = 10;
 
-/// The delays of each client, a million in all; each lies where the article says.
+/// Returns the delays of each client, a million in all. Each is within the range of the article.
 fn draw(kind: &Kind, setting: Setting) -> impl Iterator<Item = Vec<u64>> {
     let Setting { base, cap } = setting;
     (0..CLIENTS).map(move |seed| {
@@ -22,7 +22,7 @@ fn draw(kind: &Kind, setting: Setting) -> impl Iterator<Item = Vec<u64>> {
     })
 }
 
-/// So few nanoseconds that each of them has a probability of its own, which is worked out by going through all ways.
+/// With so few nanoseconds, each value has an exact probability, computed by enumerating all sequences.
 #[test]
 fn each_nanosecond_comes_as_often_as_the_formulas_say() {
     let setting = Setting { base: 3, cap: 41 };
@@ -39,7 +39,7 @@ fn each_nanosecond_comes_as_often_as_the_formulas_say() {
         for (attempt, seen) in (0..).zip(&seen) {
             let mut now = vec![0.0; width];
             for (previous, weight) in before.iter().enumerate() {
-                // What cannot have been before leads nowhere.
+                // Impossible previous delays contribute nothing.
                 if *weight == 0.0 {
                     continue;
                 }
@@ -63,14 +63,15 @@ fn each_nanosecond_comes_as_often_as_the_formulas_say() {
     }
 }
 
-/// Milliseconds and more: mean and variance in closed form, attempt by attempt, within six standard deviations.
+/// With milliseconds and more: the mean and variance of each attempt are within six standard deviations of the closed
+/// form.
 #[test]
 fn means_are_those_of_the_formulas() {
     let milli = 1_000_000;
     let settings = [
-        // Capped from the seventh attempt on, at no power of two.
+        // Capped from the seventh attempt on, at a value that is no power of two.
         (0..3, 100 * milli),
-        // The decorrelated one in ten attempts never.
+        // The decorrelated kind does not reach its cap in ten attempts.
         (3..4, 60_000 * milli),
     ];
     for (kinds, cap) in settings {
@@ -88,12 +89,12 @@ fn check_means(kind: &Kind, setting: Setting) {
         }
     }
     let base = setting.base as f64;
-    // The mean of a delay, and that of its square.
+    // The mean of a delay, and the mean of its square.
     let (mut mean, mut square) = (base, base * base);
     for (attempt, sum) in (0..).zip(sums) {
         let (least, most) = (kind.range)(setting, attempt, 0);
         (mean, square) = if most < least {
-            // From the base to three times a delay that is drawn itself.
+            // Uniform from the base to three times the previous delay, which is itself random.
             let variance =
                 (9.0 * square - 6.0 * (base - 1.0) * mean + (base - 1.0).powi(2) - 1.0) / 12.0;
             let middle = (base * base + 6.0 * base * mean + 9.0 * square) / 4.0;

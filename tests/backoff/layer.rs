@@ -1,4 +1,4 @@
-//! Clients that back off, in front of a limit that tells them when to come again.
+//! Clients that back off, in front of a limit that sends `Retry-After`.
 
 use std::{
     collections::HashSet,
@@ -19,7 +19,7 @@ use crate::retry::{Answer, Obedient};
 
 type Server = BoxCloneService<Request<()>, Response<String>, Infallible>;
 
-/// A server that limits its clients by the header `client`, in tokio's time.
+/// Returns a server that limits its clients by the header `client`, in tokio's time.
 fn server(rule: &str) -> Server {
     fn hello(_: Request<()>) -> Ready<Result<Response<String>, Infallible>> {
         ready(Ok(Response::new("hello".to_owned())))
@@ -40,7 +40,7 @@ fn read(response: &Response<String>) -> Answer {
     Answer::Later(Some(wait))
 }
 
-/// Sends requests one after the other, each until it passes; tells all answers, and when they came.
+/// Sends requests one after the other, each until it passes. Returns all answers with their instants.
 async fn send(
     server: Server,
     client: String,
@@ -70,8 +70,8 @@ async fn send(
 const BACKOFF: Backoff = Backoff::full(Duration::from_secs(1), Duration::from_secs(10));
 
 #[tokio::test(start_paused = true)]
-async fn who_obeys_is_never_refused_for_coming_early() {
-    // A unit in 8⁴⁄₇ s.
+async fn a_client_that_obeys_retry_after_is_never_early() {
+    // One unit in 8⁴⁄₇ s.
     let server = server("token-bucket 7/1m burst=3");
     let mut clients = JoinSet::new();
     for client in 0..40 {
@@ -94,7 +94,7 @@ async fn who_obeys_is_never_refused_for_coming_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_told_the_same_instant_does_not_come_back_with_all_others() {
+async fn clients_with_equal_retry_after_return_at_different_instants() {
     let server = server("fixed-window 100/1h");
     send(server.clone(), "all".to_owned(), BACKOFF, 100).await;
 
@@ -108,16 +108,16 @@ async fn who_is_told_the_same_instant_does_not_come_back_with_all_others() {
         ));
     }
     let logs = clients.join_all().await;
-    let told = logs[0][0];
+    let expected = logs[0][0];
     let mut instants = HashSet::new();
     for log in &logs {
-        // Refused at one instant, by one window.
+        // All are refused at one instant by one window.
         let [first, (Answer::Yes, instant)] = log[..] else {
             panic!("expected one refusal and an admission: {log:?}");
         };
-        assert_eq!(first, told);
+        assert_eq!(first, expected);
         instants.insert(instant);
     }
-    // Of the thousand milliseconds that they were spread over.
+    // The delays are spread over a thousand milliseconds.
     assert!(instants.len() > 40, "{} instants", instants.len());
 }

@@ -1,4 +1,4 @@
-//! Client back-off: the delays that are drawn, and their use in `tower::retry`.
+//! Client back-off: the random delays, and their use in `tower::retry`.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod delays;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tollgate::backoff::Backoff;
 
-/// A kind of back-off, and the range that one delay is drawn from before it is cut to the cap, as the article writes it.
+/// A kind of back-off, and the range of one delay before the cap, as in the article.
 struct Kind {
     made: fn(Duration, Duration) -> Backoff,
     range: fn(Setting, attempt: u32, previous: u64) -> (u64, u64),

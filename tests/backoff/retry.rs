@@ -1,4 +1,4 @@
-//! As the back-off of `tower::retry`, in tokio's paused time.
+//! The back-off in `tower::retry`, in tokio's paused time.
 
 use std::{
     convert::Infallible,
@@ -18,14 +18,14 @@ use tower::{
     service_fn,
 };
 
-/// An answer: nothing to say, or when to come again, which may be left open.
+/// A response: admitted, or refused with or without a time to wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
     Yes,
     Later(Option<Duration>),
 }
 
-/// Tries again until it is let through, and tells the back-off what the server said.
+/// Retries until it is admitted, and passes the server's wait to the back-off.
 #[derive(Clone)]
 pub(crate) struct Obedient(pub(crate) Sleeps);
 
@@ -45,12 +45,12 @@ impl<Request: Clone, E> Policy<Request, Answer, E> for Obedient {
     }
 }
 
-/// As generic code makes one.
+/// Makes a back-off like generic code.
 fn made<M: MakeBackoff>(mut maker: M) -> M::Backoff {
     maker.make_backoff()
 }
 
-/// What passes between the calls to a server that gives these answers, one after the other.
+/// Returns the time between the calls to a server that gives these answers in turn.
 async fn waits(sleeps: Sleeps, answers: &[Answer]) -> Vec<Duration> {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let mut service = ServiceBuilder::new()
@@ -68,8 +68,8 @@ async fn waits(sleeps: Sleeps, answers: &[Answer]) -> Vec<Duration> {
     calls.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// Timers wait for the next whole millisecond, and at least as long as they are told.
-fn agree(waits: &[Duration], delays: &[Duration]) {
+/// Asserts that each wait is its delay, rounded up to the timer's next millisecond.
+fn assert_waits(waits: &[Duration], delays: &[Duration]) {
     assert_eq!(waits.len(), delays.len());
     for (wait, delay) in waits.iter().zip(delays) {
         let late = wait.checked_sub(*delay);
@@ -88,7 +88,7 @@ async fn a_retry_waits_as_its_delays_say() {
     let later = Answer::Later(None);
     let answers = [later, later, later, later, later, Answer::Yes];
     let delays: Vec<_> = backoff.delays().take(5).collect();
-    agree(&waits(made(backoff), &answers).await, &delays);
+    assert_waits(&waits(made(backoff), &answers).await, &delays);
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,26 +103,26 @@ async fn a_retry_waits_at_least_as_long_as_the_server_says() {
         *delay += asked;
     }
     let waits = waits(made(backoff), &answers).await;
-    agree(&waits, &delays);
+    assert_waits(&waits, &delays);
     for (wait, asked) in waits.iter().zip(asked) {
         assert!(*wait >= asked);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_request_begins_anew() {
+async fn each_request_starts_at_the_first_attempt() {
     let later = Answer::Later(None);
     let answers = [later, later, later, Answer::Yes];
-    // What a policy holds is cloned for each request; this one has grown to its cap.
+    // The state of a policy is cloned for each request. This one has grown to its cap.
     let mut used = BACKOFF.seed(1).sleeps();
     for _ in 0..10 {
         used.next_backoff().await;
     }
     let first: Vec<_> = BACKOFF.seed(1).delays().take(3).collect();
-    agree(&waits(used.clone(), &answers).await, &first);
-    agree(&waits(used.clone(), &answers).await, &first);
+    assert_waits(&waits(used.clone(), &answers).await, &first);
+    assert_waits(&waits(used.clone(), &answers).await, &first);
 
-    // Without a seed, not all requests of a client wait for the same instants.
+    // Without a seed, the requests of one client have different delays.
     let sleeps = BACKOFF.sleeps();
     let [one, other] = [sleeps.clone(), sleeps.clone()];
     assert_ne!(waits(one, &answers).await, waits(other, &answers).await);

@@ -1,4 +1,4 @@
-//! Attempts, deadlines, and who is told what.
+//! Attempts, deadlines, and the result of each call.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -36,7 +36,7 @@ async fn acquire(store: &Driver) -> Result<Decision, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_loses_every_race_is_told_that_the_key_is_contended() {
+async fn a_call_that_loses_every_race_is_contended() {
     let clock = ManualClock::default();
     let store: Driver = OptimisticBuilder::new(slow())
         .clock(clock)
@@ -52,7 +52,7 @@ async fn who_loses_every_race_is_told_that_the_key_is_contended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_loses_every_race_gets_what_was_chosen() {
+async fn a_contended_call_follows_the_chosen_policy() {
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     for (choice, admitted, wait) in [
@@ -68,7 +68,7 @@ async fn who_loses_every_race_gets_what_was_chosen() {
         assert!(decision.is_undecided() && decision.is_admitted() == admitted);
         assert_eq!((decision.retry_after(), decision.limit()), (wait, None));
         assert_eq!((wrapped.contentions(), wrapped.failures()), (1, 0));
-        // An outage is another thing.
+        // An outage is not contention.
         store.data().is_down.store(true, Ordering::Relaxed);
         let decision = decide().await;
         assert!(decision.is_undecided() && !decision.is_admitted());
@@ -78,7 +78,7 @@ async fn who_loses_every_race_gets_what_was_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_ends_a_row_of_lost_races() {
+async fn the_deadline_ends_a_series_of_lost_races() {
     let clock = ManualClock::default();
     let backoff = Backoff::exponential(30 * MILLI, 30 * MILLI);
     let store: Driver = OptimisticBuilder::new(slow())
@@ -95,7 +95,7 @@ async fn the_deadline_ends_a_row_of_lost_races() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_store_keeps_nobody_longer_than_one_silence() {
+async fn calls_to_a_silent_store_wait_for_one_timeout_only() {
     let store = driver::<TokenBucket>(slow());
     store.data().is_silent.store(true, Ordering::Relaxed);
     let calls: Vec<_> = (0..600)
@@ -118,7 +118,7 @@ async fn a_silent_store_keeps_nobody_longer_than_one_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settlements_and_resets_are_tried_after_a_silence_that_was_not_theirs() {
+async fn settlements_and_resets_are_tried_after_the_timeout_of_another_call() {
     let store = driver::<TokenBucket>(slow());
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let charge = acquire(&store).await.unwrap().take_charge().unwrap();
@@ -128,7 +128,7 @@ async fn settlements_and_resets_are_tried_after_a_silence_that_was_not_theirs() 
         async move { acquire(&store).await }
     });
     tokio::time::sleep(MILLI).await;
-    // Nobody waits for it.
+    // No caller waits for it.
     let key = "alice".into();
     drop(store.settle(vec![
         Settlement::new(&policy, &rule, key, charge, 0).unwrap(),
@@ -142,7 +142,7 @@ async fn settlements_and_resets_are_tried_after_a_silence_that_was_not_theirs() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_is_shared_out_in_order() {
+async fn combined_calls_are_admitted_in_order() {
     let store = driver::<TokenBucket>(slow());
     let calls: Vec<_> = (0..20)
         .map(|_| {
@@ -157,7 +157,7 @@ async fn a_grant_is_shared_out_in_order() {
     }
     let expected = [(true, 3), (true, 2), (true, 1), (true, 0)];
     assert_eq!(left[..4], expected);
-    assert!(left[4..].iter().all(|told| *told == (false, 0)));
+    assert!(left[4..].iter().all(|answer| *answer == (false, 0)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +188,7 @@ async fn the_same_seed_gives_the_same_delays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_wait_for_his_turn_is_not_charged() {
+async fn a_call_dropped_before_its_turn_is_not_charged() {
     let store = driver::<TokenBucket>(slow());
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
@@ -203,7 +203,7 @@ async fn who_does_not_wait_for_his_turn_is_not_charged() {
 }
 
 #[test]
-fn a_runtime_that_shuts_down_blocks_no_other_one() {
+fn a_runtime_that_shuts_down_does_not_block_another() {
     let store = driver::<TokenBucket>(memory(Ways::default()));
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
@@ -228,7 +228,7 @@ fn a_runtime_that_shuts_down_blocks_no_other_one() {
         }
         assert_eq!(acquire(&store).await.unwrap().remaining(), Some(3));
     });
-    // Outside of any runtime there is nobody to do it.
+    // Outside any runtime no task can do it.
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     let answer = store.acquire(&ask);

@@ -1,4 +1,4 @@
-//! By whose clock is decided.
+//! The clock that decisions are made by.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn acquire(store: &Driver) -> Decision {
 
 /// A host that is ahead spends its lead in advance, once.
 #[tokio::test(start_paused = true)]
-async fn clocks_that_lie_apart_admit_what_the_rule_admits_in_so_much_more_time() {
+async fn clocks_that_differ_admit_the_refill_of_their_difference_extra() {
     const AHEAD: u64 = 4;
     let begin = Timestamp::from_nanos(1_000_000_000_000);
     let right = ManualClock::new(begin);
@@ -37,7 +37,7 @@ async fn clocks_that_lie_apart_admit_what_the_rule_admits_in_so_much_more_time()
     let nodes = [node(&memory, &right), node(&memory, &ahead)];
     let mut admitted = 0;
     for second in 0..100 {
-        // Both are asked for all that they would give, first the one and then the other.
+        // Both nodes are called until they refuse, in alternating order.
         for n in [second % 2, 1 - second % 2] {
             for _ in 0..10 {
                 admitted += u64::from(acquire(&nodes[n]).await.is_admitted());
@@ -46,12 +46,12 @@ async fn clocks_that_lie_apart_admit_what_the_rule_admits_in_so_much_more_time()
         right.advance(SECOND);
         ahead.advance(SECOND);
     }
-    // The burst, what comes in 99 s, and the lead.
+    // The burst, the refill of 99 s, and the lead.
     assert_eq!(admitted, 5 + 99 + AHEAD);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_store_tells_the_time_all_decide_by_it() {
+async fn all_nodes_decide_by_the_stores_time_if_it_returns_one() {
     let ways = Ways {
         time: true,
         versions: true,
@@ -62,7 +62,7 @@ async fn where_the_store_tells_the_time_all_decide_by_it() {
     let store = node(&memory, &own);
     for _ in 0..4 {
         assert_eq!(acquire(&store).await.at(), clock.now());
-        // Reckoned for a while, and then asked again.
+        // The store's time is extrapolated for a while, and then read again.
         for step in [SECOND / 4, SECOND / 2] {
             own.advance(step);
             clock.advance(step);

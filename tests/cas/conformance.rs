@@ -1,4 +1,4 @@
-//! What every store keeps.
+//! The conformance suite.
 
 use std::sync::atomic::Ordering;
 
@@ -27,12 +27,12 @@ async fn all_laws_hold(ways: Ways) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_laws_hold_over_a_store_that_tells_least() {
+async fn all_laws_hold_on_a_store_that_returns_nothing_optional() {
     all_laws_hold(Ways::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_laws_hold_over_a_store_that_tells_versions() {
+async fn all_laws_hold_on_a_store_that_returns_versions() {
     let ways = Ways {
         versions: true,
         gives_way: true,
@@ -42,7 +42,7 @@ async fn all_laws_hold_over_a_store_that_tells_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_laws_hold_over_a_store_that_tells_all() {
+async fn all_laws_hold_on_a_store_that_returns_everything_optional() {
     let ways = Ways {
         versions: true,
         found: true,

@@ -1,4 +1,4 @@
-//! How calls and time grow with the number of processes that want one key.
+//! The number of operations and the time with many processes on one key.
 
 use std::{
     sync::{Arc, Mutex},
@@ -18,7 +18,7 @@ use tollgate::{
 
 use crate::memory::{Memory, Ways};
 
-/// A store behind a network: each way takes 8 to 12 ms.
+/// A store behind a network: each direction takes 8 to 12 ms.
 struct Far {
     memory: Memory,
     random: Arc<Mutex<Random>>,
@@ -49,7 +49,7 @@ impl CompareAndSwap for Far {
     }
 }
 
-/// Operations for each decision, and the time until all are made.
+/// Returns the number of operations, and the time until all decisions are made.
 async fn contend(nodes: u64, each: u64, ways: Ways, backoff: Option<Backoff>) -> (u64, Duration) {
     let memory = Memory::new(ManualClock::default(), ways);
     let started = Instant::now();
@@ -83,7 +83,7 @@ async fn contend(nodes: u64, each: u64, ways: Ways, backoff: Option<Backoff>) ->
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The back-offs of the table in the documentation.
+/// The back-offs in the table of the documentation.
 const BACKOFFS: [Option<Backoff>; 3] = [
     None,
     Some(Backoff::full(
@@ -97,7 +97,7 @@ const BACKOFFS: [Option<Backoff>; 3] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn the_table_in_the_documentation_is_what_comes_out() {
+async fn the_table_in_the_documentation_is_current() {
     let documentation = include_str!("../../src/store/cas/store.rs");
     let mut missing = Vec::new();
     for nodes in [1, 2, 5, 10, 20, 50, 100, 200] {
@@ -119,14 +119,14 @@ async fn the_table_in_the_documentation_is_what_comes_out() {
     );
 }
 
-/// To two digits behind the point.
+/// Formats a time with two decimals.
 fn seconds(time: Duration) -> String {
     let hundredths = time.as_millis() / 10;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
 #[tokio::test(start_paused = true)]
-async fn backing_off_spares_the_store_and_telling_versions_the_rest() {
+async fn back_off_and_returned_versions_reduce_operations() {
     let all = Ways {
         versions: true,
         found: true,
@@ -137,7 +137,7 @@ async fn backing_off_spares_the_store_and_telling_versions_the_rest() {
     let (knowingly, _) = contend(64, 10, all, BACKOFFS[2]).await;
     assert!(politely * 4 < plainly, "{politely} and {plainly}");
     assert!(knowingly * 3 < politely * 2, "{knowingly} and {politely}");
-    // One process alone needs one swap for each decision.
+    // A single process needs one swap per decision.
     let (alone, took) = contend(1, 100, all, BACKOFFS[2]).await;
     assert_eq!(alone, 101);
     assert!(took <= 101 * 24 * MS);

@@ -1,4 +1,4 @@
-//! How many operations decisions take.
+//! The number of operations per decision.
 
 use std::time::Duration;
 
@@ -45,14 +45,14 @@ async fn a_decision_takes_a_load_and_a_swap_and_a_refusal_a_load() {
     assert!(admits(&store, &rule).await);
     assert_eq!(sent(&store), (1, 1));
     assert_eq!(started.elapsed(), Duration::from_millis(2));
-    // Until nobody works for the key any more.
+    // Waits until the key's task has ended.
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(!admits(&store, &rule).await);
     assert_eq!(sent(&store), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_says_nothing_is_not_kept() {
+async fn a_state_that_no_longer_matters_is_not_stored() {
     let (store, policy) = (a_store(WAYS), Policy::new("api"));
     let rule = TokenBucket::per_hour(1);
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
@@ -94,7 +94,7 @@ async fn many(store: Driver, tasks: u64, each: u64) -> (u64, Duration) {
 async fn a_hot_key_takes_less_than_three_operations_for_each_decision() {
     let (sent, _) = many(a_store(WAYS), 64, 20).await;
     assert!(sent < 3 * 64 * 20, "{sent}");
-    // Each swap serves all who wait.
+    // Each swap serves all waiting calls.
     assert!(sent <= 2 * 20 + 2, "{sent}");
     let least = Ways {
         versions: false,
@@ -120,7 +120,7 @@ async fn combining_and_backing_off_is_ten_times_as_fast_as_neither() {
     assert!(combined * 10 <= plainly, "{combined} and {plainly}");
 }
 
-/// One that its runtime leaves behind, and one outside of any.
+/// The runtime of one settlement shuts down, and another is made outside any runtime.
 #[test]
 fn settlements_without_a_runtime_are_counted() {
     let (rule, policy) = (TokenBucket::per_hour(10), Policy::new("api"));

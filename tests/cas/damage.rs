@@ -1,4 +1,4 @@
-//! Values that are no state of this program.
+//! Values that are not states of this program.
 
 use std::fmt::Debug;
 
@@ -28,7 +28,7 @@ where
     Ok(answer.as_slice()[0])
 }
 
-/// The key and the value after one call.
+/// Returns the key and the value after one call, and its decision.
 async fn written<R>(store: &Driver<R>, rule: &R) -> (Vec<u8>, Vec<u8>, Decision)
 where
     R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -53,7 +53,7 @@ const RULES: [&str; 10] = [
     "token-bucket 6/1h & fixed-window 4/1d",
 ];
 
-/// Nothing is left of the damage after the next admission, and it was one that a fresh key gets.
+/// Asserts that the next admission replaces the damaged value, and decides as for a fresh key.
 async fn is_healed<R>(rule: &R, damage: impl Fn(Vec<u8>) -> Vec<Vec<u8>>)
 where
     R: Algorithm<State: Codec + Send> + Debug + Send + Sync + 'static,
@@ -86,7 +86,7 @@ async fn foreign_and_truncated_values_count_as_no_state_and_are_replaced() {
     }
 }
 
-/// A whole value around it does not make a state of what is none.
+/// A valid value around invalid state bytes does not make them a state.
 #[tokio::test]
 async fn a_damaged_state_in_a_value_counts_as_none_and_is_replaced() {
     for text in RULES {
@@ -109,9 +109,9 @@ async fn a_damaged_state_in_a_value_counts_as_none_and_is_replaced() {
     }
 }
 
-/// Neither more states than there can be, nor two of one kind, nor none.
+/// Too many states, two of one kind, or none.
 #[tokio::test]
-async fn a_value_that_no_program_writes_counts_as_no_state() {
+async fn an_invalid_value_counts_as_no_state() {
     is_healed(&TokenBucket::per_hour(5), |value| {
         let [state] = &states(&value)[..] else {
             panic!("expected one state in {value:?}")
@@ -123,14 +123,14 @@ async fn a_value_that_no_program_writes_counts_as_no_state() {
         let many: Vec<_> = others.chain([state.clone()]).collect();
         let twice = [state.clone(), state.clone()];
         let none = value[..1].to_vec();
-        // As it lay there before there were several kinds.
+        // The form from before there were several kinds.
         let alone = state.bytes.clone();
         vec![value_of(&many), value_of(&twice), none, alone]
     })
     .await;
 }
 
-/// The old release fails, and says why, until the key is reset or has expired; what the new one wrote stays.
+/// The old release fails with a clear message until the key is reset or expires. The newer value is unchanged.
 #[tokio::test]
 async fn a_newer_version_is_reported_and_not_replaced() {
     for (text, is_value) in RULES.iter().flat_map(|text| [(text, true), (text, false)]) {
@@ -141,7 +141,7 @@ async fn a_newer_version_is_reported_and_not_replaced() {
             value[0] += 1;
         } else {
             let mut states = states(&value);
-            // Of a token bucket there are two versions.
+            // A token bucket has two versions.
             states[0].bytes[0] += 2;
             value = value_of(&states);
         }
@@ -154,8 +154,8 @@ async fn a_newer_version_is_reported_and_not_replaced() {
             store.look(&look).await.unwrap_err(),
             store.settle(vec![settlement]).await.unwrap_err(),
         ] {
-            let told = error.to_string();
-            assert!(told.contains("newer version"), "{told}");
+            let message = error.to_string();
+            assert!(message.contains("newer version"), "{message}");
             assert!(!error.is_timeout() && !error.is_contended() && !error.is_unavailable());
         }
         assert_eq!(store.data().get(&key).unwrap().1, value, "{text}");
@@ -166,7 +166,7 @@ async fn a_newer_version_is_reported_and_not_replaced() {
     }
 }
 
-/// Also where it lies inside of a pair, or of several rules.
+/// Holds also inside a pair, or among several rules.
 #[tokio::test]
 async fn a_newer_version_inside_is_reported() {
     let store = a_store();

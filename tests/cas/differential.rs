@@ -1,4 +1,4 @@
-//! The driver decides as its rule does in memory.
+//! Compares the driver's decisions with those of its rule in memory.
 
 use std::{collections::HashMap, fmt::Debug, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::memory::{Memory, Ways, driver};
 
 const KEYS: [&str; 2] = ["alice", "bob"];
 
-/// What is remembered of a key: the state, and when the rule that wrote it says that it can be forgotten.
+/// The state of a key, and the instant from which the rule that wrote it can forget it.
 type Kept<S> = Option<(S, Timestamp)>;
 
-/// The state that is there at an instant; what has expired is gone.
+/// Returns the state at an instant, or `None` if it has expired.
 fn recall<S: Clone>(kept: &mut Kept<S>, now: Timestamp) -> Option<S> {
     if kept.as_ref().is_some_and(|(_, until)| *until <= now) {
         *kept = None;
@@ -45,7 +45,7 @@ where
     let policy = Policy::new("api");
     let mut random = Random::new(seed);
     let mut kept: HashMap<(usize, StateKind), Kept<R::State>> = HashMap::new();
-    // Of a state that expired and came back, when the clock stepped back, the other kinds keep the value.
+    // If the clock steps back, an expired state can return, as the states of other kinds keep the value alive.
     let steps_back = rules
         .iter()
         .all(|rule| rule.state_kind() == rules[0].state_kind());
@@ -91,7 +91,7 @@ where
                 let actual = random.below(4);
                 own.settle(&mut state, &charge, now, actual);
                 keep(slot, &own, state);
-                // What says nothing is not even written.
+                // A state that no longer matters is not written.
                 recall(slot, now);
                 let (policy, rule) = (&policy, &rule);
                 let settlement = Settlement::new(policy, rule, key, charge, actual).unwrap();
@@ -140,7 +140,7 @@ where
     }
 }
 
-/// Those of one line take turns on the same keys.
+/// The rules of one line take turns on the same keys.
 const RULES: [&[&str]; 12] = [
     &["token-bucket 5/1s", "token-bucket 7/2s burst=9"],
     &[
@@ -183,12 +183,12 @@ async fn typed_rules_and_pairs_decide_as_in_memory() {
     timelines(&[(TokenBucket::per_second(5), spread)]).await;
 }
 
-/// What was charged and not told costs a client at most that much; nobody gets more than the limit.
+/// A charge whose answer was lost costs the client at most that much. No client gets more than the limit.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_admits_no_more_than_the_limit() {
     let policy = Policy::new("api");
     let rule: AnyRule = "token-bucket 40/1h".parse().unwrap();
-    let mut told = 0;
+    let mut admitted_calls = 0;
     for (n, ways) in all_ways().enumerate() {
         let clock = ManualClock::default();
         let ways = Ways {
@@ -222,12 +222,15 @@ async fn a_store_that_fails_admits_no_more_than_the_limit() {
             refused == 0 || admitted + failed >= 40,
             "{admitted} and {failed}"
         );
-        told += admitted;
+        admitted_calls += admitted;
     }
-    assert!(told > 40, "hardly anything was decided: {told}");
+    assert!(
+        admitted_calls > 40,
+        "hardly anything was decided: {admitted_calls}"
+    );
 }
 
-/// Decisions of one kind are told apart, or the comparison above would say nothing.
+/// Decisions of different kinds differ. Otherwise the comparison above would be empty.
 #[test]
 fn decisions_differ() {
     let rule = TokenBucket::per_second(5);

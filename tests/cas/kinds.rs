@@ -1,4 +1,4 @@
-//! Rules of several kinds on one key: releases whose rules differ, and rules chosen per request.
+//! Rules of several kinds on one key: releases whose rules differ, and rules selected per request.
 
 #[path = "../common/rules.rs"]
 mod rules;
@@ -39,7 +39,7 @@ where
     Ok(answer.as_slice()[0])
 }
 
-/// Calls for as long as one passes.
+/// Makes calls as long as one passes.
 async fn drain<R>(store: &Driver<R>, rule: &R) -> u64
 where
     R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -52,7 +52,7 @@ where
     admitted
 }
 
-/// What a rule lets a fresh key have at one instant.
+/// Returns the units that a rule admits for a fresh key at one instant.
 async fn alone<R>(rule: &R) -> u64
 where
     R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -60,8 +60,8 @@ where
     drain(&driver(memory(Ways::default())), rule).await
 }
 
-/// Nothing was foreign, and nothing is lost: what is counted of states that could not be read is zero.
-fn nothing_was_healed<R>(stores: &[Driver<R>]) {
+/// Asserts that no state was unreadable, and none was replaced.
+fn assert_nothing_was_healed<R>(stores: &[Driver<R>]) {
     for store in stores {
         let stats = store.stats();
         assert_eq!((stats.healed, stats.newer), (0, 0));
@@ -89,14 +89,14 @@ async fn every_pair_of_kinds_has_the_limit_of_each_once_in_any_order() {
                 admitted += u64::from(decision.is_admitted());
             }
             assert_eq!(admitted, both, "{pair:?}");
-            nothing_was_healed(&stores);
+            assert_nothing_was_healed(&stores);
         }
     }
 }
 
-/// One store whose rule is chosen per request: its calls are combined into one swap.
+/// One store whose rule is selected per request. Its calls are combined into one swap.
 #[tokio::test]
-async fn callers_at_once_share_one_limit_of_each_kind() {
+async fn concurrent_callers_share_one_limit_of_each_kind() {
     let rules = RULES.map(rule);
     for [a, b, c] in [[0, 2, 3], [0, 1, 2], [4, 9, 10], [7, 8, 11]] {
         let rules = [&rules[a], &rules[b], &rules[c]];
@@ -108,7 +108,7 @@ async fn callers_at_once_share_one_limit_of_each_kind() {
         let stores: [Arc<Driver<AnyRule>>; 2] = [1, 2].map(|seed| {
             let node = memory.node(seed);
             let clock = node.clock.clone();
-            // However often a call loses.
+            // Allows any number of lost races.
             let builder = OptimisticBuilder::new(node)
                 .clock(clock)
                 .attempts(10_000)
@@ -155,7 +155,7 @@ async fn three_releases_with_typed_rules_have_the_limit_of_each() {
         admitted[turn] += u64::from(decision.unwrap().is_admitted());
     }
     assert_eq!(admitted, [5, 7, 3]);
-    // The release before the last, which can be of any algorithm, reads what a typed one wrote.
+    // The oldest release, which accepts any algorithm, reads the states of typed rules.
     let any: Driver<AnyRule> = driver(memory.node(4));
     for text in ["token-bucket 5/1h", "fixed-window 7/1d"] {
         assert_eq!(drain(&any, &rule(text)).await, 0, "{text}");
@@ -174,7 +174,7 @@ async fn three_releases_with_typed_rules_have_the_limit_of_each() {
 async fn a_reset_by_any_release_clears_every_kind() {
     let memory = memory(Ways::default());
     let store: Driver<AnyRule> = driver(memory.node(1));
-    // Whose rules never met the key.
+    // Its rules have never charged the key.
     let other: Driver<SlidingLog> = driver(memory.node(2));
     for by_another in [false, true] {
         for text in RULES {
@@ -194,7 +194,7 @@ async fn a_reset_by_any_release_clears_every_kind() {
 }
 
 #[tokio::test]
-async fn a_settlement_reaches_the_kind_that_charged_and_no_other() {
+async fn a_settlement_changes_only_the_kind_that_was_charged() {
     let policy = policy();
     for [one, other] in pairs() {
         let store: Driver<AnyRule> = driver(memory(Ways::default()));
@@ -206,7 +206,7 @@ async fn a_settlement_reaches_the_kind_that_charged_and_no_other() {
             !spend(&store, &other).await.unwrap().is_admitted(),
             "{other} beside {one}"
         );
-        nothing_was_healed(&[store]);
+        assert_nothing_was_healed(&[store]);
     }
 }
 
@@ -241,7 +241,7 @@ async fn several_asks_about_one_key_may_be_of_several_kinds() {
     }
 }
 
-/// What is under the only key.
+/// Returns the value of the only key.
 fn value(memory: &Memory) -> Vec<u8> {
     let keys = memory.keys();
     assert_eq!(keys.len(), 1);
@@ -261,9 +261,9 @@ fn number(text: &str) -> u64 {
     rule(text).state_kind().as_u64()
 }
 
-/// And somewhat longer: the host that wrote it may have a slower clock.
+/// It is kept slightly longer, because the host that wrote it may have a slower clock.
 #[tokio::test]
-async fn a_state_is_kept_as_long_as_it_matters_while_others_write() {
+async fn a_state_is_kept_while_it_matters_and_others_write() {
     let memory = memory(Ways::default());
     let store: Driver<AnyRule> = driver(memory.node(1));
     let [window, bucket] = ["fixed-window 4/1h", "token-bucket 5/1s"];
@@ -285,7 +285,7 @@ async fn a_state_is_kept_as_long_as_it_matters_while_others_write() {
     memory.clock.advance(Duration::from_secs(31));
     spend(&store, &rule(bucket)).await.unwrap();
     assert_eq!(kinds(&memory), [number(bucket)]);
-    // What nobody writes any more expires with the last of its states.
+    // A value that is no longer written expires with the last of its states.
     memory.clock.advance(Duration::from_secs(2));
     assert!(
         store
@@ -301,9 +301,9 @@ async fn a_state_is_kept_as_long_as_it_matters_while_others_write() {
     assert!(memory.keys().is_empty());
 }
 
-/// Each host by its own clock, one of them ten minutes ahead.
+/// Each host uses its own clock. One is ten minutes ahead.
 #[tokio::test]
-async fn a_host_ahead_forgets_nothing_of_another_kind() {
+async fn a_host_whose_clock_is_ahead_keeps_states_of_other_kinds() {
     let memory = memory(Ways::default());
     let store: Driver<AnyRule> = driver(memory.node(1));
     let ahead = ManualClock::new(memory.clock.now().saturating_add(Duration::from_secs(600)));
@@ -317,7 +317,7 @@ async fn a_host_ahead_forgets_nothing_of_another_kind() {
     }
 }
 
-/// Of an other one's state, nothing is asked but until when it matters.
+/// Only the end of its lifetime is read from a state of another kind.
 #[tokio::test]
 async fn a_newer_or_unknown_state_of_another_kind_is_kept_and_is_no_error() {
     let memory = memory(Ways::default());
@@ -333,7 +333,7 @@ async fn a_newer_or_unknown_state_of_another_kind_is_kept_and_is_no_error() {
     });
     memory.put(&memory.keys()[0], &value_of(&before));
     assert_eq!(drain(&store, &bucket).await, 5);
-    nothing_was_healed(std::slice::from_ref(&store));
+    assert_nothing_was_healed(std::slice::from_ref(&store));
     let after = states(&value(&memory));
     assert!(
         before.iter().all(|state| after.contains(state)),
@@ -344,7 +344,7 @@ async fn a_newer_or_unknown_state_of_another_kind_is_kept_and_is_no_error() {
     assert!(store.stats().newer > 0);
 }
 
-/// A kind of its own for each number.
+/// A rule with a kind of its own for each number.
 #[derive(Clone, Debug)]
 struct Of(u64, TokenBucket);
 
@@ -384,10 +384,10 @@ impl Algorithm for Of {
 }
 
 #[tokio::test]
-async fn a_value_holds_sixteen_states_at_most_and_those_that_matter_longest() {
+async fn a_value_keeps_the_sixteen_states_that_matter_longest() {
     let memory = memory(Ways::default());
     let store: Driver<Of> = driver(memory.node(1));
-    // The shortest first, but for the last one, which is the shortest of all.
+    // In ascending order of lifetime, except for the last one, which is the shortest.
     for n in (1..=30).chain([0]) {
         let of = Of(n, TokenBucket::per_hour(1).burst(100 + n));
         assert_eq!(drain(&store, &of).await, 100 + n);
@@ -398,9 +398,9 @@ async fn a_value_holds_sixteen_states_at_most_and_those_that_matter_longest() {
     assert_eq!(store.stats().healed, 0);
 }
 
-/// More kinds than a value holds, in one swap.
+/// One swap with more kinds than a value can hold.
 #[tokio::test]
-async fn a_swap_for_many_kinds_leaves_a_value_that_can_be_read() {
+async fn a_swap_for_many_kinds_writes_a_readable_value() {
     let memory = memory(Ways::default());
     let store: Driver<Of> = driver(memory.node(1));
     let policy = policy();
@@ -424,7 +424,7 @@ async fn a_swap_for_many_kinds_leaves_a_value_that_can_be_read() {
     assert_eq!(store.stats().healed, 0);
 }
 
-/// What is written is the same whoever wrote last, so that what changes nothing is not written.
+/// The bytes do not depend on the writer, so an unchanged value is not written.
 #[tokio::test]
 async fn a_settlement_that_changes_nothing_writes_nothing_beside_other_kinds() {
     let memory = memory(Ways::default());

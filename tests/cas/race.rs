@@ -80,12 +80,12 @@ async fn exactly_the_limit_is_admitted() {
             left.extend(task.await.unwrap());
         }
         left.sort_unstable();
-        // Each unit once, as if one after the other.
+        // Each unit is admitted once, as in a sequential execution.
         assert_eq!(left, (0..LIMIT).collect::<Vec<_>>());
     }
 }
 
-/// What is charged under one key is charged under the other, or nothing is.
+/// Either both keys are charged, or neither.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn several_keys_are_spent_together_or_not_at_all() {
     let (first, second) = (TokenBucket::per_day(300), TokenBucket::per_day(200));
@@ -132,7 +132,7 @@ async fn several_keys_are_spent_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn where_one_key_refuses_nothing_is_written() {
+async fn nothing_is_written_if_one_key_refuses() {
     let store = &nodes(ALL[0])[0];
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_day(3));
     let two = Cost::new(2).unwrap();
@@ -144,11 +144,11 @@ async fn where_one_key_refuses_nothing_is_written() {
         Ask::new(&policy, &rule, "bob".into(), two),
     ];
     let answer = store.acquire(&both).await.unwrap();
-    let told: Vec<_> = answer
+    let numbers: Vec<_> = answer
         .as_slice()
         .iter()
-        .map(|told| (told.is_admitted(), told.remaining()))
+        .map(|decision| (decision.is_admitted(), decision.remaining()))
         .collect();
-    assert_eq!(told, [(true, Some(3)), (false, Some(1))]);
+    assert_eq!(numbers, [(true, Some(3)), (false, Some(1))]);
     assert_eq!(store.stats().swaps, swaps);
 }

@@ -1,7 +1,7 @@
-//! Concurrent callers while something happens to the server of a store: one caller at several paces, four, and 64. Each
-//! has a deadline below the response timeout, with and without a circuit breaker.
+//! Concurrent callers during a fault of a store's server: one caller at several paces, four, and 64. Each has a
+//! deadline below the response timeout, with and without a circuit breaker.
 //!
-//! A dead connection must be given up for any number and pace of callers, so each group has a store of its own.
+//! A dead connection must be closed for any number and pace of callers, so each group has a store of its own.
 #![allow(unreachable_pub, reason = "items of a test module")]
 
 use std::{
@@ -23,10 +23,10 @@ use tollgate::{
 /// The deadline of each call. The response timeout of the stores is four times as long.
 pub const DEADLINE: Duration = Duration::from_millis(150);
 pub const RESPONSE: Duration = Duration::from_millis(600);
-/// Within which calls are answered again, and within which a fault is noticed.
+/// The time in which calls must succeed again, or a fault must be detected.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The number of callers, and the pause of each one after a call.
+/// The number of callers, and the pause of each after a call.
 #[derive(Clone, Copy, Debug)]
 struct Callers {
     count: u64,
@@ -34,7 +34,7 @@ struct Callers {
 }
 
 impl Callers {
-    /// The last one alone pauses for longer than the response timeout.
+    /// Only the last group pauses for longer than the response timeout.
     const ALL: [Self; 5] = [
         Self::of(64, 100),
         Self::of(4, 5),
@@ -55,11 +55,11 @@ struct Member {
     has_breaker: bool,
     answered: Arc<AtomicU64>,
     failed: Arc<AtomicU64>,
-    /// The failures by the time that all of them were answered last.
+    /// The number of failures when all members were last answered.
     known: AtomicU64,
 }
 
-/// All of them, until they are told to stop.
+/// All callers, until [`end`](Self::end).
 pub struct Crowd {
     members: Vec<Member>,
     stop: Arc<AtomicBool>,
@@ -67,7 +67,8 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// They ask about these clients in turn, under a policy of their own, in stores with a response timeout of [`RESPONSE`].
+    /// Starts the callers. They use these clients in turn, under one policy, on stores with a response timeout of
+    /// [`RESPONSE`].
     pub async fn start<S, Rule>(clients: &[Key], rule: Rule, connect: impl AsyncFn() -> S) -> Self
     where
         S: Store<Rule, Error = Error, Answer: Send> + Clone + Send + Sync + 'static,
@@ -130,7 +131,7 @@ impl Crowd {
         self.members.push(member);
     }
 
-    /// Waits until each of them has seen so many calls of a kind, after those `before`.
+    /// Waits until each member has made `more` calls of a kind, in addition to those `before`.
     fn wait(&self, what: &str, more: u64, before: &[u64], count: impl Fn(&Member) -> u64) {
         wait_until(what, SOON, || {
             let mut waiting = Vec::new();
@@ -145,7 +146,7 @@ impl Crowd {
         });
     }
 
-    /// Waits until all of them are answered from now on.
+    /// Waits until all members are answered from now on.
     pub fn is_answered(&self) {
         let answered = |member: &Member| member.answered.load(SeqCst);
         let before: Vec<_> = self.members.iter().map(answered).collect();
@@ -155,7 +156,7 @@ impl Crowd {
         }
     }
 
-    /// Waits until calls of all of them have failed since they were [answered](Self::is_answered).
+    /// Waits until calls of all members have failed since they were [answered](Self::is_answered).
     pub fn has_failed(&self) {
         let known = |member: &Member| member.known.load(SeqCst);
         let before: Vec<_> = self.members.iter().map(known).collect();

@@ -20,26 +20,26 @@ use tollgate::{
 /// A version, a value, and its expiry.
 pub(crate) type Entry = (u64, Vec<u8>, Timestamp);
 
-/// The behaviour of the store, beyond keeping values.
+/// The behaviour of the store, besides storing values.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ways {
-    /// Tells the version that a swap has written.
+    /// Returns the version that a swap has written.
     pub(crate) versions: bool,
-    /// Tells what a lost swap found.
+    /// Returns the value that a lost swap found.
     pub(crate) found: bool,
-    /// Tells its clock.
+    /// Returns the time of its clock.
     pub(crate) time: bool,
-    /// Each answer takes so long, of tokio's time; `None` is at once, without giving way.
+    /// Each answer takes this much of tokio's time. `None` is at once, without yielding.
     pub(crate) delay: Option<Duration>,
-    /// Each answer lets other tasks run first.
+    /// Each answer yields to other tasks first.
     pub(crate) gives_way: bool,
-    /// One swap in so many loses against another node that writes the same; 0 is none.
+    /// One swap in this many loses against another node that writes the same value. 0 means none.
     pub(crate) loses: u64,
-    /// One operation in so many fails, half of the swaps among them after they took place; 0 is none.
+    /// One operation in this many fails. Half of the failing swaps take effect. 0 means none.
     pub(crate) fails: u64,
 }
 
-/// Clones are nodes: they share what is kept and count for themselves.
+/// Clones are nodes: they share the values and have counts of their own.
 pub(crate) struct Memory {
     entries: Arc<Mutex<HashMap<Vec<u8>, Entry>>>,
     versions: Arc<AtomicU64>,
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
     random: Mutex<Random>,
     pub(crate) is_down: Arc<AtomicBool>,
     pub(crate) is_silent: Arc<AtomicBool>,
-    /// Every swap loses, as if others were always faster.
+    /// Every swap loses, as if other processes were always faster.
     pub(crate) always_loses: Arc<AtomicBool>,
 }
 
@@ -66,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// Another node of the same store.
+    /// Returns another node of the same store.
     pub(crate) fn node(&self, seed: u64) -> Self {
         Self {
             entries: Arc::clone(&self.entries),
@@ -80,17 +80,17 @@ impl Memory {
         }
     }
 
-    /// The keys that are there.
+    /// Returns all keys.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.entries.lock().unwrap().keys().cloned().collect()
     }
 
-    /// The value under a key, also after its time.
+    /// Returns the value of a key, even after its expiry.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         self.entries.lock().unwrap().get(key).cloned()
     }
 
-    /// Writes, as another program would.
+    /// Writes a value, as another program would.
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) {
         let entry = (self.version(), value.to_vec(), Timestamp::MAX);
         self.entries.lock().unwrap().insert(key.to_vec(), entry);
@@ -126,7 +126,7 @@ impl Memory {
 
     fn load_now(&self, entries: &mut HashMap<Vec<u8>, Entry>, key: &[u8]) -> Loaded<u64> {
         let now = self.clock.now();
-        // What has expired is gone, also when the clock steps back then.
+        // An expired value is removed for good, also if the clock steps back afterwards.
         if entries.get(key).is_some_and(|(.., until)| *until <= now) {
             entries.remove(key);
         }
@@ -196,7 +196,7 @@ impl CompareAndSwap for Memory {
     }
 }
 
-/// A driver that decides by the clock of the store, and whose back-off is the same each time.
+/// Returns a driver that decides by the clock of the store, with a fixed seed for its back-off.
 pub(crate) fn driver<Rule>(memory: Memory) -> Optimistic<Memory, Rule, ManualClock>
 where
     Rule: Algorithm<State: Codec>,

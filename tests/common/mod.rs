@@ -1,4 +1,4 @@
-//! A small algorithm and a small store, as a user of the traits would write them.
+//! A small algorithm and a small store, written like those of a user of the traits.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "items of a test module")]
 
@@ -25,7 +25,7 @@ use tollgate::{
     },
 };
 
-/// So many in each second of the calendar; those above it may wait for the next second.
+/// Admits this many units in each second of the calendar. More may wait for the next second.
 #[derive(Clone, Debug)]
 pub struct PerSecond {
     pub limit: NonZeroU64,
@@ -64,7 +64,7 @@ impl PerSecond {
             .with_more_after(left)
     }
 
-    /// The count of the second that `now` lies in, and its number.
+    /// Returns the count of the second that contains `now`, and the number of that second.
     fn count(&self, state: Option<&(u64, u64)>, now: Timestamp) -> (u64, u64) {
         let second = now.as_nanos() / SECOND;
         match state {
@@ -109,7 +109,7 @@ impl Algorithm for PerSecond {
 
     fn settle(&self, state: &mut Option<(u64, u64)>, charge: &Charge, _: Timestamp, actual: u64) {
         if let Some((second, count)) = state {
-            // Never out of the window that was charged.
+            // Never corrects a window that was not charged.
             if charge.at.as_nanos() / SECOND == *second {
                 *count = count.saturating_sub(charge.cost).saturating_add(actual);
             }
@@ -125,7 +125,7 @@ impl Algorithm for PerSecond {
     }
 }
 
-/// A store as a network has it: answers when its gate is opened, and can fail.
+/// A store like one on a network: it answers when its gate is open, and can fail.
 pub struct Remote<A: Algorithm> {
     states: Arc<Mutex<HashMap<StateKey, A::State>>>,
     pub now: Arc<AtomicU64>,
@@ -147,12 +147,12 @@ impl<A: Algorithm> Clone for Remote<A> {
 }
 
 impl<A: Algorithm> Remote<A> {
-    /// A store that answers at the first poll.
+    /// Returns a store that answers at the first poll.
     pub fn open() -> Self {
         Self::with_permits(tokio::sync::Semaphore::MAX_PERMITS)
     }
 
-    /// A store whose answers wait for `gate.add_permits(…)`.
+    /// Returns a store whose answers wait for `gate.add_permits(…)`.
     pub fn shut() -> Self {
         Self::with_permits(0)
     }
@@ -243,7 +243,7 @@ where
     }
 }
 
-/// Answers in words, and lets the request carry its outcome.
+/// Responds in text, and puts the outcome into the request.
 #[derive(Clone, Debug)]
 pub struct InWords;
 

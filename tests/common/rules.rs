@@ -29,7 +29,7 @@ pub fn rule(text: &str) -> AnyRule {
     text.parse().unwrap()
 }
 
-/// Every pair of rules of two kinds.
+/// Returns every pair of rules of different kinds.
 pub fn pairs() -> impl Iterator<Item = [AnyRule; 2]> {
     let pair = |n: usize| (0..n).map(move |m| [rule(RULES[m]), rule(RULES[n])]);
     (0..RULES.len()).flat_map(pair)
@@ -38,7 +38,7 @@ pub fn pairs() -> impl Iterator<Item = [AnyRule; 2]> {
 /// Returns which of two rules makes a call, 0 or 1.
 pub type Turns = fn(u64, &mut Random) -> usize;
 
-/// One after the other, in turn, by fives, and at random.
+/// First one rule and then the other, alternating, in groups of five, and at random.
 pub const TURNS: [Turns; 4] = [
     |call, _| usize::from(call >= 60),
     |call, _| (call % 2) as usize,

@@ -1,4 +1,4 @@
-//! Stores that are broken in one way each, and the law that tells.
+//! Stores that are broken in one way each, and the law that detects it.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     turns::InTurns,
 };
 
-/// Time is paused: whoever never answers is told so at once.
+/// With paused time, a call that never returns is detected at once.
 fn suite(flaw: Flaw) -> Suite<AnyRule, Flawed> {
     let clock = ManualClock::default();
     let store = Flawed::new(&clock, flaw);
@@ -82,7 +82,7 @@ async fn each_flaw_breaks_its_law() {
     ];
     for (flaw, law) in flaws {
         let Err(broken) = suite(flaw).only(law).run().await else {
-            panic!("{flaw:?} goes unseen by {law:?}");
+            panic!("{flaw:?} is not detected by {law:?}");
         };
         assert_eq!(laws(&broken), [law], "{flaw:?}");
         let text = broken.to_string();
@@ -96,7 +96,7 @@ async fn each_flaw_breaks_its_law() {
     }
 }
 
-/// Flaws that one law alone can tell.
+/// Flaws that only one law can detect.
 #[tokio::test(start_paused = true)]
 async fn a_flaw_breaks_no_law_that_it_does_not_touch() {
     let flaws = [
@@ -118,7 +118,7 @@ async fn a_flaw_breaks_no_law_that_it_does_not_touch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_tells_what_was_expected_and_what_led_there() {
+async fn a_message_contains_the_expectation_and_the_timeline() {
     let broken = suite(Flaw::AdmitsOneMore).run().await.unwrap_err();
     let text = broken.to_string();
     let begin = "\
@@ -142,10 +142,10 @@ limit: a rule admits exactly its limit
     assert_eq!(format!("{broken:?}"), format!("Broken({text})"));
 }
 
-/// The seed that a message tells makes the same timeline.
+/// The seed in a message reproduces the timeline.
 #[tokio::test(start_paused = true)]
 async fn a_broken_timeline_can_be_run_again() {
-    // Of the calendar, and of the names of the keys, these know nothing.
+    // Rules that depend on neither the calendar nor the names of the keys.
     let rules = ["token-bucket 20/1s burst=3", "leaky-bucket 6/1h queue=5"];
     let timelines = || {
         let clock = ManualClock::default();
@@ -160,14 +160,14 @@ async fn a_broken_timeline_can_be_run_again() {
     let seed = seed.parse().unwrap();
     let again = || timelines().seed(seed).timelines(1);
     let [first, second] = [again().run().await, again().run().await].map(Result::unwrap_err);
-    // The clock stands where the timelines before it have left it; all else is the same.
+    // Only the clock differs, as earlier timelines have advanced it.
     assert_eq!(first.to_string(), second.to_string());
     assert!(first.to_string().contains(&format!("seed({seed})")));
 }
 
-/// Waits may be rounded up to what a store says, and never down.
+/// Waits may be rounded up to the resolution that a store declares, and never down.
 #[tokio::test(start_paused = true)]
-async fn a_store_may_tell_the_time_in_coarser_steps() {
+async fn a_store_may_declare_a_coarser_resolution() {
     let micro = Duration::from_micros(1);
     let up = || suite(Flaw::RoundsWaitsUp);
     up().resolution(micro).run().await.unwrap();
@@ -180,9 +180,9 @@ async fn a_store_may_tell_the_time_in_coarser_steps() {
     assert!(laws(&broken).contains(&Law::Wait), "{broken}");
 }
 
-/// What misses its rules by so much and says so is right.
+/// A store may deviate from its rules by the tolerance that it declares.
 #[tokio::test(start_paused = true)]
-async fn a_store_may_miss_its_rules_by_what_it_says() {
+async fn a_store_may_declare_a_tolerance() {
     let more = || suite(Flaw::AdmitsOneMore);
     let report = more().tolerance(0, 1).run().await.unwrap();
     let counted = [
@@ -203,7 +203,7 @@ async fn a_store_may_miss_its_rules_by_what_it_says() {
     let broken = less().tolerance(0, 1).run().await.unwrap_err();
     assert!(laws(&broken).contains(&Law::Limit), "{broken}");
 
-    // Flaws of another kind are seen all the same.
+    // Other flaws are still detected.
     let others = [
         (Flaw::OversizeIsToldAWait, Law::Never),
         (Flaw::MixesKinds, Law::Keys),
@@ -218,7 +218,7 @@ async fn a_store_may_miss_its_rules_by_what_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_law_that_cannot_be_checked_is_no_law_that_is_kept() {
+async fn a_law_that_cannot_be_checked_is_not_reported_as_kept() {
     let store = || Local::<TokenBucket>::new();
     let hourly = [TokenBucket::per_hour(5), TokenBucket::per_hour(7)];
     let unchecked = async |suite: Suite<TokenBucket, _>| {
@@ -232,7 +232,7 @@ async fn a_law_that_cannot_be_checked_is_no_law_that_is_kept() {
     assert_eq!(unchecked(suite()).await, [Law::Wait, Law::Race]);
     let spawning = suite().spawn(tokio::spawn);
     assert_eq!(unchecked(spawning).await, [Law::Wait]);
-    // Nobody waits for an hour.
+    // The suite does not wait for an hour.
     let sleeping = || suite().spawn(tokio::spawn).sleep(tokio::time::sleep);
     assert_eq!(unchecked(sleeping()).await, [Law::Wait]);
     let report = sleeping().without(Law::Wait).run().await.unwrap();
@@ -253,7 +253,7 @@ async fn a_law_that_cannot_be_checked_is_no_law_that_is_kept() {
 
 /// Each node has a limit of its own.
 #[tokio::test(start_paused = true)]
-async fn nodes_that_share_nothing_are_told_so() {
+async fn nodes_that_share_nothing_fail_the_suite() {
     let clock = ManualClock::default();
     let [one, other] = [(); 2].map(|()| Flawed::new(&clock, Flaw::None));
     let suite = Suite::new(InTurns::new(one, other)).clock(clock);
@@ -265,9 +265,9 @@ async fn nodes_that_share_nothing_are_told_so() {
     );
 }
 
-/// It tells, and does not hang.
+/// The suite reports it and does not hang.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers_is_told_so() {
+async fn a_store_that_never_answers_fails_the_suite() {
     let clock = ManualClock::default();
     let store: Local<AnyRule, _> = LocalBuilder::new().clock(clock.clone()).build();
     let faulty = Faulty::new(store);

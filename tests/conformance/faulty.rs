@@ -1,4 +1,4 @@
-//! The faulty store: what each fault does, how faults are chosen, and what lives with them.
+//! The faulty store: its faults, their selection, and the wrappers that handle them.
 
 use std::{
     future::{Future, IntoFuture},
@@ -50,7 +50,7 @@ impl Calls {
         self.store.acquire(&[ask])
     }
 
-    /// What is left, without a fault.
+    /// Returns the remaining units, without a fault.
     fn left(&self) -> Option<u64> {
         let ask = Ask::new(&self.policy, &self.rule, Key::GLOBAL, Cost::ONE);
         match self.store.look(&[ask]) {
@@ -67,7 +67,7 @@ impl Calls {
     }
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicU64);
 
@@ -77,13 +77,13 @@ impl Wake for Woken {
     }
 }
 
-/// A call under way, polled by hand.
-struct UnderWay<F> {
+/// A call in flight, polled by hand.
+struct InFlight<F> {
     future: Pin<Box<F>>,
     woken: Arc<Woken>,
 }
 
-impl<F: Future> UnderWay<F> {
+impl<F: Future> InFlight<F> {
     fn new(call: impl IntoFuture<IntoFuture = F>) -> Self {
         Self {
             future: Box::pin(call.into_future()),
@@ -106,7 +106,7 @@ fn is_admitted(answer: &Poll<Result<Decisions, Error>>) -> bool {
 }
 
 #[tokio::test]
-async fn without_a_fault_an_answer_is_what_it_was() {
+async fn without_a_fault_answers_are_unchanged() {
     let calls = Calls::new();
     assert!(matches!(calls.acquire(), Check::Ready(Ok(_))));
     assert_eq!(calls.left(), Some(9));
@@ -114,7 +114,7 @@ async fn without_a_fault_an_answer_is_what_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_not_decided_costs_nothing() {
+async fn a_call_that_is_not_decided_is_not_charged() {
     let calls = Calls::new();
     calls.faults.script([Some(Fault::Unavailable)]);
     let error = calls.acquire().await.unwrap_err();
@@ -126,7 +126,7 @@ async fn what_is_not_decided_costs_nothing() {
     assert!(error.is_contended() && !error.is_unavailable() && !error.is_timeout());
 
     calls.faults.script([Some(Fault::Silent)]);
-    let mut silent = UnderWay::new(calls.acquire());
+    let mut silent = InFlight::new(calls.acquire());
     for _ in 0..5 {
         assert!(silent.poll().is_pending());
     }
@@ -145,16 +145,16 @@ async fn a_lost_answer_is_charged() {
 }
 
 #[tokio::test]
-async fn a_late_answer_comes_after_so_many_polls() {
+async fn a_late_answer_arrives_after_a_number_of_polls() {
     let calls = Calls::new();
     calls.faults.script([Some(Fault::Late(2))]);
-    let mut late = UnderWay::new(calls.acquire());
-    // Decided already.
+    let mut late = InFlight::new(calls.acquire());
+    // The store has decided already.
     assert_eq!(calls.left(), Some(9));
     assert!(late.poll().is_pending() && late.woken() == 1);
     assert!(late.poll().is_pending() && late.woken() == 2);
     assert!(is_admitted(&late.poll()));
-    // Whoever awaits it gets there too.
+    // Awaiting it completes, too.
     calls.faults.script([Some(Fault::Late(7))]);
     assert!(calls.acquire().await.unwrap().is_admitted());
     assert_eq!(calls.left(), Some(8));
@@ -164,24 +164,24 @@ async fn a_late_answer_comes_after_so_many_polls() {
 async fn a_held_answer_waits_for_its_release() {
     let calls = Calls::new();
     calls.faults.always(Fault::Held);
-    let [mut first, mut second] = [(); 2].map(|()| UnderWay::new(calls.acquire()));
+    let [mut first, mut second] = [(); 2].map(|()| InFlight::new(calls.acquire()));
     assert!(first.poll().is_pending() && second.poll().is_pending() && first.poll().is_pending());
     calls.faults.none();
-    assert!(first.poll().is_pending(), "what is held stays held");
+    assert!(first.poll().is_pending(), "a held answer stays pending");
     assert_eq!(calls.left(), Some(8));
     calls.faults.release();
     assert_eq!((first.woken(), second.woken()), (1, 1));
     assert!(is_admitted(&first.poll()) && is_admitted(&second.poll()));
-    // A later one waits for a later release.
+    // A later answer waits for a later release.
     calls.faults.script([Some(Fault::Held)]);
-    let mut third = UnderWay::new(calls.acquire());
+    let mut third = InFlight::new(calls.acquire());
     assert!(third.poll().is_pending());
     calls.faults.release();
     assert!(is_admitted(&third.poll()));
 }
 
 #[tokio::test]
-async fn faults_hit_all_that_can_be_called() {
+async fn faults_apply_to_every_operation() {
     let calls = Calls::new();
     let charged = calls.acquire().await.unwrap().as_slice()[0];
     let charge = || { charged }.take_charge().unwrap();
@@ -200,7 +200,7 @@ async fn faults_hit_all_that_can_be_called() {
 }
 
 #[tokio::test]
-async fn a_script_comes_first_and_once() {
+async fn a_script_takes_precedence_and_runs_once() {
     let calls = Calls::new();
     calls.faults.always(Fault::Contended);
     calls.faults.script([None, Some(Fault::Unavailable)]);
@@ -228,11 +228,11 @@ async fn a_script_comes_first_and_once() {
     assert_eq!((counts.lost, counts.contended), (1, 2));
     calls.faults.script([Some(Fault::Lost); 9]);
     calls.faults.none();
-    assert!(calls.acquire().await.is_ok(), "a script ends with the rest");
+    assert!(calls.acquire().await.is_ok(), "the script is used up");
 }
 
 #[tokio::test]
-async fn chance_is_the_same_for_the_same_seed() {
+async fn random_faults_are_equal_for_equal_seeds() {
     let run = async |seed| {
         let calls = Calls::new();
         let faults = [Fault::Unavailable, Fault::Contended];
@@ -255,7 +255,7 @@ async fn chance_is_the_same_for_the_same_seed() {
     calls.faults.by_chance(1, 1, []);
     assert!(
         calls.acquire().await.is_ok(),
-        "a list without faults is none"
+        "an empty list means no faults"
     );
 }
 
@@ -263,9 +263,9 @@ fn memory(clock: &ManualClock) -> Faulty<Local<AnyRule, ManualClock>> {
     Faulty::new(LocalBuilder::new().clock(clock.clone()).build())
 }
 
-/// What passes on errors, and what answers them, is right again when the fault is gone.
+/// Wrappers that pass errors on or replace them work again once the faults end.
 #[tokio::test(start_paused = true)]
-async fn the_suite_is_content_with_faults_that_end() {
+async fn the_suite_passes_with_faults_that_end() {
     let faults = [
         Fault::Unavailable,
         Fault::Contended,
@@ -294,14 +294,14 @@ async fn the_suite_is_content_with_faults_that_end() {
     }
 }
 
-/// A store that is contended under load is right, also where its callers cannot tell what was charged.
+/// A contended store under load obeys the laws, even if callers cannot know what was charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_suite_takes_errors_in_a_race_for_what_they_are() {
+async fn the_suite_accepts_contention_errors_in_a_race() {
     for fault in [Fault::Contended, Fault::Lost] {
         let clock = ManualClock::default();
         let faulty = memory(&clock);
         let faults = faulty.faults();
-        // Each task makes two calls or more: when a race is over, so is the script.
+        // Each task makes two calls or more, so the script is used up when a race ends.
         let handle = faults.clone();
         let spawn = move |task: BoxFuture<()>| {
             handle.script([None, Some(fault)]);

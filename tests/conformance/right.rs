@@ -1,4 +1,4 @@
-//! Stores that are right.
+//! Correct stores.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
     turns::InTurns,
 };
 
-/// All that can be checked of a store whose clock can be moved.
+/// Checks everything that can be checked on a store whose clock can be moved.
 async fn check<R, S>(suite: Suite<R, S>, clock: &ManualClock) -> Report
 where
     R: Algorithm + Debug + Send + Sync + 'static,
@@ -47,7 +47,7 @@ async fn memory_under_any_rule() {
     let store = local(&clock);
     let report = check(Suite::new(store.clone()), &clock).await;
     all_but_faults(&report);
-    // That it did something at all; and in how much room.
+    // The suite made calls, and the memory used is bounded.
     assert!(report.calls() > 10_000, "{report}");
     let inserted = store.stats().inserted;
     assert!((2_000..5_000).contains(&inserted), "{inserted} keys");
@@ -78,9 +78,9 @@ async fn memory_under_token_buckets() {
     }
 }
 
-/// Rules that were written elsewhere, also such as let wait; and pairs.
+/// Rules from outside the crate, including delaying ones, and pairs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_under_rules_of_ones_own() {
+async fn memory_under_user_defined_rules() {
     let clock = ManualClock::default();
     let rules = [PerSecond::new(3), PerSecond::new(40), PerSecond::waiting(2)];
     all_but_faults(&check(Suite::with_rules(local(&clock), rules), &clock).await);
@@ -89,7 +89,7 @@ async fn memory_under_rules_of_ones_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_in_all_that_stores_can_be_wrapped_in() {
+async fn memory_in_every_wrapper() {
     let clock = ManualClock::default();
     let store = || local::<AnyRule>(&clock);
     all_but_faults(&check(Suite::new(Arc::new(store())), &clock).await);
@@ -102,7 +102,7 @@ async fn memory_in_all_that_stores_can_be_wrapped_in() {
     assert!(counts().passed > 5_000 && counts().late == 0);
 }
 
-/// Answers that take their time are answers all the same.
+/// Late answers are valid answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_that_answers_late() {
     let clock = ManualClock::default();
@@ -114,9 +114,9 @@ async fn memory_that_answers_late() {
     assert!(counts.late > 2_000 && counts.passed > 2_000, "{counts:?}");
 }
 
-/// Nobody moves its time: what is asked for is waited for.
+/// The clock cannot be moved, so the suite waits in real time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_by_its_own_clock() {
+async fn memory_with_the_system_clock() {
     let suite = Suite::new(Local::new())
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
@@ -124,7 +124,7 @@ async fn memory_by_its_own_clock() {
     all_but_faults(&suite.run().await.unwrap());
 }
 
-/// Two nodes that share what they remember.
+/// Two nodes that share their state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_handles_that_take_turns() {
     let clock = ManualClock::default();
@@ -133,9 +133,9 @@ async fn two_handles_that_take_turns() {
     all_but_faults(&check(Suite::new(nodes), &clock).await);
 }
 
-/// Time that passes where everybody sleeps.
+/// Time advances while all tasks sleep.
 #[tokio::test(start_paused = true)]
-async fn memory_by_a_clock_that_is_paused() {
+async fn memory_with_a_paused_clock() {
     let store: Local<AnyRule, _> = LocalBuilder::new().clock(TokioClock::new()).build();
     let suite = Suite::new(store)
         .sleep(tokio::time::sleep)
@@ -144,7 +144,7 @@ async fn memory_by_a_clock_that_is_paused() {
     all_but_faults(&suite.run().await.unwrap());
 }
 
-/// The store of these tests, before anything is broken.
+/// The store of these tests, without a flaw.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_store_without_a_flaw() {
     let clock = ManualClock::default();
@@ -152,7 +152,7 @@ async fn a_plain_store_without_a_flaw() {
     all_but_faults(&check(Suite::new(store), &clock).await);
 }
 
-/// Several at once, one after the other.
+/// Several asks are charged one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_settles_back() {
     let clock = ManualClock::default();

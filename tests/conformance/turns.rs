@@ -1,4 +1,4 @@
-//! Two nodes, behind one store.
+//! Two nodes behind one store.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use tollgate::{
     store::{Ask, Backend, Check, Settlement, Store},
 };
 
-/// Asks the one, and then the other.
+/// Alternates between two stores.
 #[derive(Clone)]
 pub(super) struct InTurns<S> {
     nodes: [S; 2],

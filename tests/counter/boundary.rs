@@ -1,4 +1,4 @@
-//! Calls that meet where one slice of a sliding window ends and the next begins.
+//! Calls around the boundary of two slices of a sliding window.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tollgate::{
 
 use super::{acquire, cache::Cache};
 
-/// What was admitted when, by the clocks of those who asked.
+/// The admissions with their instants, by the clocks of the hosts.
 #[derive(Default)]
 struct Admitted(Vec<(Timestamp, u64)>);
 
@@ -24,8 +24,8 @@ impl Admitted {
         );
     }
 
-    /// At each admission the estimate is at most the limit, in exact fractions.
-    fn hold(&self, rule: &SlidingWindow, context: &str) {
+    /// Asserts that the estimate is at most the limit at each admission, in exact fractions.
+    fn assert_limit(&self, rule: &SlidingWindow, context: &str) {
         let slicing = rule.slicing().unwrap();
         let limit = u128::from(rule.quota().amount());
         for (at, _) in &self.0 {
@@ -51,9 +51,9 @@ impl Admitted {
     }
 }
 
-/// The clock of a host that is so much late.
+/// The clock of a host that is late by a fixed duration.
 ///
-/// All hosts share one clock, so that they are never further apart than that, whenever it is moved.
+/// All hosts share one clock underneath, so that their distance stays the same whenever it is moved.
 #[derive(Clone)]
 struct Late(ManualClock, Duration);
 
@@ -66,7 +66,7 @@ impl Clock for Late {
 
 type Host = Counters<Cache, SlidingWindow, Late>;
 
-/// Two that are late, and one that is not.
+/// Returns two hosts that are late, and one that is not.
 fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [Host; 3] {
     [apart, apart, Duration::ZERO].map(|late| {
         CountersBuilder::new(cache.clone())
@@ -76,7 +76,8 @@ fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [Host; 3] {
     })
 }
 
-/// Calls of many tasks while time passes from slice to slice, by clocks that are so far apart; how many were admitted.
+/// Runs calls of many tasks while time passes from slice to slice, with clocks this far apart. Returns the number of
+/// admissions.
 async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
     let clock = ManualClock::default();
     let slicing = rule.slicing().unwrap();
@@ -106,12 +107,12 @@ async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
         }
         clock.advance(length - 2 * (Duration::from_millis(1) + apart));
     }
-    admitted.hold(&rule, &format!("{rule:?}, seed {seed}, {apart:?} apart"));
+    admitted.assert_limit(&rule, &format!("{rule:?}, seed {seed}, {apart:?} apart"));
     admitted.0.len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_meet_at_a_boundary_see_each_other() {
+async fn concurrent_calls_at_a_boundary_see_each_other() {
     for seed in 0..40 {
         for slices in [1, 4] {
             let rule = SlidingWindow::per_minute(12).slices(slices);

@@ -1,4 +1,4 @@
-//! A cache in memory, slow and faulty at will, that counts what it is asked for.
+//! A cache in memory that is slow and faulty on demand, and counts its operations.
 
 use std::{
     collections::HashMap,
@@ -16,16 +16,16 @@ use tollgate::{
     time::{Clock, ManualClock},
 };
 
-/// What happens to one operation.
+/// The fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// An error, and nothing was done.
+    /// Returns an error without executing.
     Before,
-    /// Done, and an error.
+    /// Executes, and returns an error.
     After,
 }
 
-/// How often the cache was asked.
+/// The number of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ops {
     pub(crate) adds: u64,
@@ -42,13 +42,13 @@ impl Ops {
 
 #[derive(Debug)]
 struct Inside {
-    /// Of each counter its total, and from when on it is gone.
+    /// The total and the expiry of each counter.
     counters: HashMap<Box<[u8]>, (u64, Timestamp)>,
     ops: Ops,
     random: Random,
-    /// Others may come between as often, before an operation is done and after it, at most.
+    /// The maximum number of yields before and after each operation.
     yields: u64,
-    /// Of so many operations of a kind one fails: adds, subtractions, readings; 0 for none.
+    /// For additions, subtractions and reads: one operation in this many fails. 0 means none.
     faults: [(u64, Option<Fault>); 3],
 }
 
@@ -57,7 +57,7 @@ struct Inside {
 pub(crate) struct Cache {
     inside: Arc<Mutex<Inside>>,
     clock: ManualClock,
-    /// The latest time that was seen: where the clock steps back, it stands still.
+    /// The latest time seen. The cache's time does not fall if the clock steps back.
     newest: Arc<AtomicU64>,
 }
 
@@ -77,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// The same, in which up to so many turns of other tasks pass before and after each operation.
+    /// Makes each operation yield up to this many times before and after it executes.
     pub(crate) fn slow(self, seed: u64, yields: u64) -> Self {
         let mut inside = self.inside();
         inside.random = Random::new(seed);
@@ -86,7 +86,7 @@ impl Cache {
         self
     }
 
-    /// From now on, one of so many additions, subtractions and readings each fails; 0 for none.
+    /// From now on, one in this many additions, subtractions and reads fails. 0 means none.
     pub(crate) fn fail(&self, [adds, subtracts, reads]: [u64; 3], fault: Option<Fault>) {
         self.inside().faults = [adds, subtracts, reads].map(|of| (of, fault));
     }
@@ -95,7 +95,7 @@ impl Cache {
         self.inside().ops
     }
 
-    /// What counts now: each counter's name with its total.
+    /// Returns the name and the total of each live counter.
     pub(crate) fn counters(&self) -> HashMap<String, u64> {
         let (inside, now) = (self.inside(), self.now());
         let living = inside.counters.iter().filter(|(_, (_, end))| *end > now);
@@ -104,14 +104,14 @@ impl Cache {
             .collect()
     }
 
-    /// The only counter that counts.
+    /// Returns the total of the only live counter.
     pub(crate) fn only(&self) -> u64 {
         let counters = self.counters();
         assert!(counters.len() <= 1, "{counters:?}");
         counters.into_values().next().unwrap_or(0)
     }
 
-    /// Puts a counter to a total, for as long as the clock stands still.
+    /// Sets a counter to a total until time advances.
     pub(crate) fn put(&self, name: &str, total: u64) {
         let end = Timestamp::MAX;
         self.inside()
@@ -129,7 +129,7 @@ impl Cache {
         self.inside.lock().unwrap()
     }
 
-    async fn dawdle(&self) {
+    async fn yield_sometimes(&self) {
         let turns = {
             let mut inside = self.inside();
             let most = inside.yields;
@@ -140,13 +140,13 @@ impl Cache {
         }
     }
 
-    /// An operation of a kind, with what goes wrong.
+    /// Runs an operation of a kind, with its fault.
     async fn operate<T>(
         &self,
         kind: usize,
         operation: impl FnOnce(&mut Inside, Timestamp) -> T,
     ) -> Result<T, Error> {
-        self.dawdle().await;
+        self.yield_sometimes().await;
         let result = {
             let mut inside = self.inside();
             let ops = &mut inside.ops;
@@ -159,7 +159,7 @@ impl Cache {
             let (of, fault) = inside.faults.get(kind).copied().unwrap_or_default();
             let fault = fault.filter(|_| of > 0 && inside.random.below(of) == 0);
             match fault {
-                Some(Fault::Before) => Err(Error::unavailable("a fault that a test made")),
+                Some(Fault::Before) => Err(Error::unavailable("a fault injected by a test")),
                 Some(Fault::After) => {
                     operation(&mut inside, self.now());
                     Err(Error::timeout())
@@ -167,7 +167,7 @@ impl Cache {
                 None => Ok(operation(&mut inside, self.now())),
             }
         };
-        self.dawdle().await;
+        self.yield_sometimes().await;
         result
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that are dropped before they are answered.
+//! Calls that are dropped before they complete.
 
 use std::{future::IntoFuture, pin::pin, task::Poll};
 
@@ -7,7 +7,7 @@ use tollgate::{FixedWindow, key::Key, store::Store, time::ManualClock};
 
 use super::{Node, acquire, ask, cache::Cache, node, settle};
 
-/// Polls a call so often and drops it; whether it was answered.
+/// Polls a call this many times and drops it. Returns `true` if it completed.
 async fn dropped(store: &Node<FixedWindow>, rule: &FixedWindow, cost: u64, polls: u32) -> bool {
     let call = store.acquire(&[ask(rule, Key::GLOBAL, cost)]).into_future();
     let mut call = pin!(call);
@@ -20,26 +20,26 @@ async fn dropped(store: &Node<FixedWindow>, rule: &FixedWindow, cost: u64, polls
     false
 }
 
-/// Until all that goes on by itself has come to its end.
-async fn quiet() {
+/// Waits until all background work has ended.
+async fn background_work_ended() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_call_that_was_not_polled_asks_nothing() {
+async fn a_call_that_was_not_polled_sends_nothing() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let store = node(&cache, &clock);
     assert!(!dropped(&store, &FixedWindow::per_hour(3), 1, 0).await);
-    quiet().await;
+    background_work_ended().await;
     assert_eq!(cache.ops().all(), 0);
 }
 
-/// Wherever it is dropped: what passes is charged, what is refused is taken back.
+/// Dropped at any point: the call is charged if admitted, and taken back if refused.
 #[tokio::test]
-async fn a_call_that_is_dropped_goes_on() {
+async fn a_dropped_call_completes_in_the_background() {
     let mut unanswered = [0; 2];
     for seed in 0..8 {
         for polls in 1..20 {
@@ -47,10 +47,10 @@ async fn a_call_that_is_dropped_goes_on() {
             let cache = Cache::new(&clock).slow(seed, 6);
             let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(3));
             unanswered[0] += u32::from(!dropped(&store, &rule, 2, polls).await);
-            quiet().await;
+            background_work_ended().await;
             assert_eq!(cache.only(), 2, "seed {seed}, {polls} polls");
             unanswered[1] += u32::from(!dropped(&store, &rule, 2, polls).await);
-            quiet().await;
+            background_work_ended().await;
             assert_eq!(cache.only(), 2, "seed {seed}, {polls} polls");
             let ops = cache.ops();
             assert_eq!(ops.adds - ops.subtracts, 1, "seed {seed}, {polls} polls");
@@ -59,27 +59,27 @@ async fn a_call_that_is_dropped_goes_on() {
     assert!(unanswered.iter().all(|calls| *calls > 20), "{unanswered:?}");
 }
 
-/// Who begins calls that are refused and drops each of them keeps nobody out.
+/// A client that starts and drops calls that would be refused does not use up the limit.
 #[tokio::test]
-async fn knocking_and_running_away_charges_nothing() {
+async fn dropped_calls_that_would_be_refused_charge_nothing() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock).slow(3, 6);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
     let whole = acquire(&store, &rule, 10).await.unwrap();
     for n in 0..200 {
-        // As a node that has no memory of it.
+        // A new node, which does not remember the refusal.
         dropped(&node(&cache, &clock), &rule, 1 + n % 10, 1 + n as u32 % 5).await;
     }
-    quiet().await;
+    background_work_ended().await;
     assert_eq!(cache.only(), 10);
     assert!(cache.ops().subtracts > 50, "{:?}", cache.ops());
     settle(&store, &rule, &whole, 0).await.unwrap();
     assert!(acquire(&store, &rule, 10).await.unwrap().is_admitted());
 }
 
-/// Corrections and resets need nobody who waits.
+/// Settlements and resets complete although their futures are dropped.
 #[tokio::test]
-async fn settlements_and_resets_go_on() {
+async fn dropped_settlements_and_resets_complete_in_the_background() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock).slow(5, 6);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
@@ -93,9 +93,9 @@ async fn settlements_and_resets_go_on() {
     )
     .unwrap();
     drop(store.settle(vec![settlement]));
-    quiet().await;
+    background_work_ended().await;
     assert_eq!(cache.only(), 3);
     drop(store.reset(super::policy(), &Key::GLOBAL));
-    quiet().await;
+    background_work_ended().await;
     assert_eq!(cache.only(), 0);
 }

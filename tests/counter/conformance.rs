@@ -1,4 +1,4 @@
-//! The suite that every store passes.
+//! The conformance suite.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ use tollgate::{
 
 use super::cache::{Cache, Fault};
 
-/// The suite with all that it can be given, around a cache that is as slow as it is told.
+/// Runs the suite with everything that it can use, on a cache with this many yields.
 async fn check<R>(rules: &[R], yields: u64, without: &[Law]) -> Report
 where
     R: Counted<State: Send> + Debug + Send + Sync + 'static,
@@ -37,7 +37,7 @@ where
         .unwrap_or_else(|broken| panic!("{broken}"))
 }
 
-/// Windows of one length: a change of the limit alone mints nothing.
+/// Windows of one length: a change of the limit alone admits nothing extra.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_laws_hold_under_windows_of_one_length() {
     for yields in [0, 3] {
@@ -63,7 +63,7 @@ const RULES: [&str; 8] = [
     "sliding-window 70/1m slices=60",
 ];
 
-/// All but [`Law::Change`]: a window of another length or algorithm begins with counters of its own.
+/// All laws but [`Law::Change`]: a window of another length or algorithm has counters of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_laws_hold_under_rules_of_configuration() {
     let rules = RULES.map(|rule| rule.parse::<CountedRule>().unwrap());

@@ -1,4 +1,4 @@
-//! The same timelines through counters and through the rule itself, on a state in memory: every number is equal.
+//! Runs equal timelines on counters and on the rule itself in memory: every number is equal.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -13,7 +13,8 @@ use tollgate::{
 
 use super::{ask, cache::Cache, node, only, policy};
 
-/// Calls, looks, corrections and resets of one client at random times; returns how many calls were admitted and refused.
+/// Runs calls, looks, settlements and resets of one client at random times. Returns the numbers of admitted and
+/// refused calls.
 async fn compare<Rule>(rule: &Rule, period: Duration, limit: u64, seed: u64) -> [u64; 2]
 where
     Rule: Counted<State: Send> + Debug + Send + Sync + 'static,
@@ -25,7 +26,7 @@ where
     let key = Key::from(random.next_u64());
     let own = rule.for_key(&|| key.digest());
     let memory = own.as_ref().unwrap_or(rule);
-    // The store reads the clock when it is asked.
+    // The store reads the clock at each call.
     let (mut state, mut newest) = (None, Timestamp::default());
     let (mut charges, mut tally): (Vec<Decision>, _) = (Vec::new(), [0; 2]);
     let period = period.as_nanos() as u64;
@@ -42,10 +43,10 @@ where
                 clock.advance(Duration::from_nanos(random.below(most + 1)));
             }
             4 => {
-                let told = store.look(&[ask(rule, key, 1)]).await.map(only).unwrap();
+                let found = store.look(&[ask(rule, key, 1)]).await.map(only).unwrap();
                 newest = newest.max(clock.now());
                 assert_eq!(
-                    told,
+                    found,
                     memory.look(state.as_ref(), newest),
                     "{context}: a look"
                 );
@@ -61,7 +62,7 @@ where
                 memory.settle(&mut state, &ours, newest, actual);
             }
             7 if random.below(8) == 0 => {
-                // Nothing is known at the beginning.
+                // A reset fails here, because the store has seen no rule yet.
                 let _ = store.reset(policy(), &key).await;
                 state = None;
             }
@@ -71,7 +72,7 @@ where
                     1 => limit,
                     _ => 1,
                 };
-                let told = store
+                let found = store
                     .acquire(&[ask(rule, key, cost)])
                     .await
                     .map(only)
@@ -79,16 +80,16 @@ where
                 newest = newest.max(clock.now());
                 let cost = Cost::new(cost).unwrap();
                 let right = memory.step(&mut state, newest, cost).decision();
-                assert_eq!(told, right, "{context}: {cost:?}");
-                tally[usize::from(!told.is_admitted())] += 1;
-                charges.extend(told.is_admitted().then_some(told));
+                assert_eq!(found, right, "{context}: {cost:?}");
+                tally[usize::from(!found.is_admitted())] += 1;
+                charges.extend(found.is_admitted().then_some(found));
             }
         }
     }
     tally
 }
 
-/// Many timelines, in which calls are admitted and refused.
+/// Runs many timelines, with both admitted and refused calls.
 async fn compare_all<Rule>(rule: Rule, period: Duration, limit: u64)
 where
     Rule: Counted<State: Send> + Debug + Send + Sync + 'static,
@@ -101,7 +102,7 @@ where
     assert!(sum.iter().all(|calls| *calls > 150), "{rule:?}: {sum:?}");
 }
 
-/// Of round lengths, and such as no number of slices divides.
+/// Round periods, and periods that no number of slices divides.
 const QUOTAS: [&str; 4] = ["10/1m", "7/1s", "25/1000000007ns", "3/997us"];
 
 #[tokio::test]
@@ -137,7 +138,7 @@ async fn rules_of_configuration_decide_as_in_memory() {
     }
 }
 
-/// Windows of nanoseconds, and at the beginning of time: begins, ends and waits are exact there too.
+/// Windows of nanoseconds, and windows at the epoch: starts, ends and waits are exact.
 #[tokio::test]
 async fn slices_are_those_of_the_rule_to_the_nanosecond() {
     for (window, slices) in [(7, 3), (5, 5), (10, 1), (1000, 7)] {
@@ -147,9 +148,9 @@ async fn slices_are_those_of_the_rule_to_the_nanosecond() {
         let store = node::<SlidingWindow>(&Cache::new(&clock), &clock);
         let mut state = None;
         for step in 0..2000 {
-            let told = store.acquire(&[ask(&tiny, Key::GLOBAL, 1)]).await.map(only);
+            let decision = store.acquire(&[ask(&tiny, Key::GLOBAL, 1)]).await.map(only);
             let right = tiny.step(&mut state, clock.now(), Cost::ONE).decision();
-            assert_eq!(told.unwrap(), right, "{tiny:?}, step {step}");
+            assert_eq!(decision.unwrap(), right, "{tiny:?}, step {step}");
             clock.advance(Duration::from_nanos(1 + step % 97));
         }
     }

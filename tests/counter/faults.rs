@@ -1,4 +1,4 @@
-//! A store that fails, or that lies.
+//! Stores that fail or return wrong totals.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{
     look, node, policy, settle,
 };
 
-/// What fails is undecided, never let through; and what it charged is at most what it asked for.
+/// A failed call is undecided and never admitted. It charges at most its cost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_open_no_gate() {
+async fn failed_calls_are_never_admitted() {
     for (seed, fault) in [Fault::Before, Fault::After, Fault::Before, Fault::After]
         .into_iter()
         .enumerate()
@@ -38,7 +38,7 @@ async fn faults_open_no_gate() {
         for task in tasks {
             match task.await.unwrap() {
                 (cost, Ok(decision)) if decision.is_admitted() => admitted += cost,
-                // Some of these were refused and have been left behind.
+                // Some of these calls were refused, and their additions could not be taken back.
                 (cost, Ok(_)) => unknown += cost,
                 (cost, Err(error)) => {
                     assert_eq!(error.is_unavailable(), fault == Fault::Before, "{error}");
@@ -53,14 +53,15 @@ async fn faults_open_no_gate() {
             "{} of {admitted}",
             cache.only()
         );
-        // Nothing that was admitted has been lost.
+        // No admitted unit is lost.
         assert!(cache.only() >= admitted, "{} of {admitted}", cache.only());
     }
 }
 
-/// An addition of which nobody knows whether it was made is not taken back: that could give away what others have spent.
+/// If the result of an addition is unknown, it is not taken back, because that could refund the units of other
+/// clients.
 #[tokio::test]
-async fn an_addition_that_is_not_answered_stays() {
+async fn an_addition_without_an_answer_is_not_taken_back() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
@@ -78,9 +79,9 @@ async fn an_addition_that_is_not_answered_stays() {
     assert_eq!((cache.ops().adds, cache.ops().subtracts), (2, 0));
 }
 
-/// A refusal is a refusal, also where what it added cannot be taken back; that counts, and is counted.
+/// A refusal stays a refusal if its addition cannot be taken back. The added units count, and the failure is counted.
 #[tokio::test]
-async fn what_cannot_be_taken_back_is_left_behind() {
+async fn units_that_cannot_be_taken_back_stay_until_the_window_ends() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
@@ -96,15 +97,15 @@ async fn what_cannot_be_taken_back_is_left_behind() {
         (1, 0)
     );
     assert_eq!(look(&store, &rule).await.unwrap().remaining(), Some(0));
-    // Until its window ends.
+    // Until the window ends.
     clock.advance(Duration::from_secs(3600));
     cache.fail([0; 3], None);
     assert!(acquire(&store, &rule, 10).await.unwrap().is_admitted());
 }
 
-/// What cannot be read, as what is no number, may still be added to: a store may heal it so.
+/// After a failed read, such as of a value that is not a number, the next call adds: this may repair the counter.
 #[tokio::test]
-async fn after_a_failed_reading_the_next_call_adds() {
+async fn after_a_failed_read_the_next_call_adds() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(1));
@@ -121,9 +122,9 @@ async fn after_a_failed_reading_the_next_call_adds() {
     assert_eq!(cache.only(), 1);
 }
 
-/// One of several asks fails: the earlier ones are given back.
+/// If one of several asks fails, the earlier ones are refunded.
 #[tokio::test]
-async fn earlier_asks_are_given_back_when_a_later_one_fails() {
+async fn earlier_asks_are_refunded_when_a_later_one_fails() {
     use tollgate::{key::Key, store::Store};
     let clock = ManualClock::default();
     let mut failed = 0;
@@ -140,9 +141,9 @@ async fn earlier_asks_are_given_back_when_a_later_one_fails() {
     assert!(failed > 5, "{failed}");
 }
 
-/// Counters at their end: refused, and no number wraps.
+/// Counters near the largest number refuse, and no number wraps.
 #[tokio::test]
-async fn totals_beyond_all_numbers_refuse() {
+async fn totals_near_the_largest_number_refuse() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (fixed, sliding) = (node(&cache, &clock), node(&cache, &clock));
@@ -171,7 +172,7 @@ async fn totals_beyond_all_numbers_refuse() {
             );
         }
     }
-    // The same by force.
+    // With forced charges.
     let (cache, limit) = (Cache::new(&clock), 10);
     let store = node(&cache, &clock);
     let charged = acquire(&store, &rule, limit).await.unwrap();
@@ -182,7 +183,7 @@ async fn totals_beyond_all_numbers_refuse() {
     assert!(cache.only() > 1 << 48);
 }
 
-/// Answers what it likes.
+/// Returns arbitrary totals.
 struct Liar {
     total: u64,
     beside: Vec<u64>,
@@ -210,7 +211,7 @@ impl Increment for Liar {
 }
 
 #[tokio::test]
-async fn totals_that_cannot_be_are_errors() {
+async fn impossible_totals_are_errors() {
     let clock = ManualClock::default();
     let store = |total, beside: &[u64]| -> Counters<Liar, SlidingWindow, ManualClock> {
         let beside = beside.to_vec();
@@ -235,8 +236,8 @@ async fn totals_that_cannot_be_are_errors() {
         assert!(look(&store(5, beside), &rule).await.is_err(), "{beside:?}");
     }
     let cost = Cost::new(1 << 40).unwrap();
-    let told = acquire(&store(u64::MAX, &[u64::MAX]), &rule, cost.get()).await;
-    assert!(told.is_err(), "one total for two counters: {told:?}");
+    let found = acquire(&store(u64::MAX, &[u64::MAX]), &rule, cost.get()).await;
+    assert!(found.is_err(), "one total for two counters: {found:?}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn policy() -> &'static Policy {
 
 type Node<Rule> = Counters<Cache, Rule, ManualClock>;
 
-/// A process of its own, which shares the cache with others.
+/// Returns a process of its own, which shares the cache with others.
 fn node<Rule: Counted>(cache: &Cache, clock: &ManualClock) -> Node<Rule> {
     CountersBuilder::new(cache.clone())
         .clock(clock.clone())

@@ -1,4 +1,4 @@
-//! What calls cost the store.
+//! The number of store operations per call.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tollgate::{
 use super::{Node, acquire, ask, cache::Cache, cache::Ops, look, node, settle};
 
 #[tokio::test]
-async fn a_call_that_passes_is_one_operation() {
+async fn an_admitted_call_is_one_operation() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (fixed, sliding) = (node(&cache, &clock), node(&cache, &clock));
@@ -32,9 +32,9 @@ async fn a_call_that_passes_is_one_operation() {
     }
 }
 
-/// Who keeps knocking is read, not added; the window's last admission tells so beforehand.
+/// The calls of an exhausted client only read. The last admission of the window has cached that nothing remains.
 #[tokio::test]
-async fn a_call_that_is_refused_is_one_operation() {
+async fn a_refused_call_is_one_operation() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
@@ -47,7 +47,7 @@ async fn a_call_that_is_refused_is_one_operation() {
         ..Ops::default()
     };
     assert_eq!(cache.ops(), ops);
-    // Each other node finds out once.
+    // Each other node adds once before it knows of the refusal.
     let other: Node<FixedWindow> = node(&cache, &clock);
     for _ in 0..1000 {
         assert!(!acquire(&other, &rule, 1).await.unwrap().is_admitted());
@@ -67,15 +67,15 @@ async fn a_call_that_is_refused_is_one_operation() {
         stats.left_behind,
     );
     assert_eq!(counted, (1, 999, 1, 0));
-    // In the next window it is as before.
+    // The next window starts over.
     clock.advance(Duration::from_secs(3600));
     assert!(acquire(&other, &rule, 1).await.unwrap().is_admitted());
     assert_eq!(cache.ops().all(), ops.all() + 1);
 }
 
-/// Also where units come back one by one.
+/// Holds also if units return one by one.
 #[tokio::test]
-async fn under_a_sliding_window_too() {
+async fn a_call_under_a_sliding_window_is_one_operation() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), SlidingWindow::per_minute(20));
@@ -92,15 +92,15 @@ async fn under_a_sliding_window_too() {
     assert_eq!(ops.reads, refused);
 }
 
-/// Also calls of several costs in turn, of which some pass.
+/// Holds also for calls of several costs, some of which pass.
 #[tokio::test]
-async fn who_knocks_for_more_and_for_less_is_read() {
+async fn refused_calls_of_different_costs_are_one_read() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(100));
     for _ in 0..40 {
         assert!(acquire(&store, &rule, 2).await.unwrap().is_admitted());
-        // The first time it is not known.
+        // The first refusal is not known in advance.
         assert!(!acquire(&store, &rule, 99).await.unwrap().is_admitted());
     }
     let ops = cache.ops();
@@ -114,9 +114,9 @@ async fn who_knocks_for_more_and_for_less_is_read() {
     assert_eq!((ops.adds, ops.subtracts, ops.reads), (42, 1, 39 + 399));
 }
 
-/// What is given back passes again, and the doubt is gone with the first that passes.
+/// A refund on another node is noticed, and the first admission clears the cached refusal.
 #[tokio::test]
-async fn what_comes_back_on_another_node_is_seen() {
+async fn a_refund_on_another_node_is_noticed() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let [store, other]: [Node<FixedWindow>; 2] = [node(&cache, &clock), node(&cache, &clock)];
@@ -133,9 +133,9 @@ async fn what_comes_back_on_another_node_is_seen() {
     assert_eq!((ops.reads - before.reads, ops.adds - before.adds), (1, 2));
 }
 
-/// Beyond the limit nothing is added: also not for a client whose window is empty.
+/// A cost above the limit adds nothing, even if the client's window is empty.
 #[tokio::test]
-async fn what_never_passes_adds_nothing() {
+async fn a_cost_above_the_limit_adds_nothing() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(4));
@@ -155,9 +155,9 @@ async fn what_never_passes_adds_nothing() {
     );
 }
 
-/// A refusal that is foreseen is read at once for all asks.
+/// If a refusal is expected, all asks are read in one operation.
 #[tokio::test]
-async fn several_asks_are_read_together() {
+async fn several_asks_are_read_in_one_operation() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(2));
@@ -166,12 +166,12 @@ async fn several_asks_are_read_together() {
     assert_eq!(cache.ops().all(), 2);
     for _ in 0..10 {
         let decisions = store.acquire(&two).await.unwrap();
-        let told: Vec<_> = decisions
+        let verdicts: Vec<_> = decisions
             .as_slice()
             .iter()
             .map(|one| one.is_admitted())
             .collect();
-        assert_eq!(told, [true, false]);
+        assert_eq!(verdicts, [true, false]);
     }
     let ops = Ops {
         adds: 2,

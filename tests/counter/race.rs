@@ -1,4 +1,4 @@
-//! Nodes and tasks that ask for one key at once.
+//! Nodes and tasks that charge one key concurrently.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use tollgate::{
 
 use super::{Node, acquire, ask, cache::Cache, node, only};
 
-/// What calls of these costs come to, each in a task of its own, on several nodes.
+/// Returns the admitted units of calls with these costs, each in a task of its own, on several nodes.
 async fn race(cache: &Cache, clock: &ManualClock, rule: FixedWindow, costs: &[u64]) -> u64 {
     let nodes: Vec<Node<FixedWindow>> = (0..4).map(|_| node(cache, clock)).collect();
     let tasks: Vec<_> = costs
@@ -36,7 +36,7 @@ async fn race(cache: &Cache, clock: &ManualClock, rule: FixedWindow, costs: &[u6
     admitted
 }
 
-/// Calls of one cost: as many pass as fit, whatever the interleaving.
+/// Calls of one cost: exactly as many pass as fit, for any interleaving.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_calls_pass_as_many_as_fit() {
     for seed in 0..60 {
@@ -46,12 +46,12 @@ async fn equal_calls_pass_as_many_as_fit() {
         let rule = FixedWindow::per_hour(limit);
         let admitted = race(&cache, &clock, rule, &[cost; 64]).await;
         assert_eq!(admitted, limit / cost * cost, "seed {seed}");
-        // What was refused has been taken back.
+        // The additions of refused calls have been taken back.
         assert_eq!(cache.only(), admitted, "seed {seed}");
     }
 }
 
-/// Calls of all costs: never more than the limit, and in the end nothing is lost.
+/// Calls of mixed costs: never more than the limit is admitted, and no unit is lost in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unequal_calls_never_exceed_the_limit_and_lose_nothing() {
     let mut wrongly_refused = 0;
@@ -65,7 +65,7 @@ async fn unequal_calls_never_exceed_the_limit_and_lose_nothing() {
         assert!(admitted <= limit, "seed {seed}: {admitted}");
         assert_eq!(cache.only(), admitted, "seed {seed}");
         wrongly_refused += u64::from(costs.contains(&1) && admitted < limit);
-        // Nobody is under way any more: the rest passes.
+        // No call is in flight any more, so the rest passes.
         let store = node(&cache, &clock);
         for left in (admitted..limit).rev() {
             let decision = acquire(&store, &rule, 1).await.unwrap();
@@ -73,11 +73,11 @@ async fn unequal_calls_never_exceed_the_limit_and_lose_nothing() {
         }
         assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
     }
-    // It does happen, as the documentation says.
+    // Calls can be refused wrongly, as documented.
     assert!(wrongly_refused > 0);
 }
 
-/// Reads, decides, and adds if there was room: what so many limiters do.
+/// Reads, decides, and adds if there is room, as many limiters do.
 async fn get_then_set(cache: &Cache, limit: u64) -> Result<bool, Error> {
     let counter: Box<[u8]> = b"window"[..].into();
     let total = cache.read(std::slice::from_ref(&counter)).await?[0];
@@ -89,7 +89,7 @@ async fn get_then_set(cache: &Cache, limit: u64) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The same cache, the same delays: get-then-set lets more pass than there is, set-then-get never does.
+/// With equal delays, get-then-set admits more than the limit, and set-then-get never does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn get_then_set_loses_counts_and_set_then_get_does_not() {
     let clock = ManualClock::default();
@@ -121,11 +121,11 @@ async fn get_then_set_loses_counts_and_set_then_get_does_not() {
     }
     assert!(
         beyond > 20,
-        "get-then-set let only {beyond} pass beyond its limit"
+        "get-then-set admitted only {beyond} above its limit"
     );
 }
 
-/// Several asks at once: all or nothing, also where others come between.
+/// Several asks are charged together or not at all, for any interleaving.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_asks_are_spent_together_or_not_at_all() {
     for seed in 0..40 {
@@ -159,7 +159,8 @@ async fn several_asks_are_spent_together_or_not_at_all() {
         for task in tasks {
             admitted += task.await.unwrap();
         }
-        // One may find the other's charge in its way before that is settled back, but never more than fits.
+        // A call may be refused by the other's charge before that is settled back, but never more than fits is
+        // admitted.
         assert!((1..=4).contains(&admitted), "seed {seed}: {admitted}");
         let totals: Vec<_> = cache
             .counters()
@@ -170,9 +171,9 @@ async fn several_asks_are_spent_together_or_not_at_all() {
     }
 }
 
-/// One key's calls are no other key's, and one policy's no other policy's.
+/// Calls of different keys or policies share no counters.
 #[tokio::test]
-async fn names_do_not_meet() {
+async fn keys_and_policies_share_no_counters() {
     let clock = ManualClock::default();
     let store: Node<FixedWindow> = node(&Cache::new(&clock), &clock);
     let rule = FixedWindow::per_hour(1);

@@ -1,4 +1,4 @@
-//! Which rules counters run, and what is said of the others; resets, which are told no rule.
+//! The rules that counters can run, the errors for others, and resets, which name no rule.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tollgate::{
 use super::{Node, acquire, cache::Cache, look, node, policy};
 
 #[test]
-fn what_is_counted_is_read_printed_and_converted() {
+fn counted_rules_are_parsed_printed_and_converted() {
     for text in [
         "fixed-window 100/1m",
         "fixed-window 100/1m offset=10s",
@@ -35,9 +35,9 @@ fn what_is_counted_is_read_printed_and_converted() {
     assert_eq!(typed.to_string(), "fixed-window 100/1m");
 }
 
-/// Each error tells which rules are counted, and what to take instead.
+/// Each error names the rules that can be counted, and an alternative.
 #[test]
-fn what_is_not_counted_is_told_where_it_can_run() {
+fn errors_for_other_rules_name_an_alternative() {
     for text in [
         "token-bucket 100/1m",
         "leaky-bucket 10/s queue=50",
@@ -86,7 +86,7 @@ fn rules_are_strings_in_serde() {
     );
 }
 
-/// The type does not tell it: an error of each call, never a window that is shared with others.
+/// The type allows the rule, so each call is an error. It never shares a window with others.
 #[tokio::test]
 async fn windows_from_the_first_call_are_errors_of_calls() {
     let clock = ManualClock::default();
@@ -107,7 +107,7 @@ async fn windows_from_the_first_call_are_errors_of_calls() {
 }
 
 #[tokio::test]
-async fn a_reset_reaches_all_windows_that_were_asked_for() {
+async fn a_reset_clears_all_windows_that_were_used() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let store: Node<CountedRule> = node(&cache, &clock);
@@ -127,15 +127,15 @@ async fn a_reset_reaches_all_windows_that_were_asked_for() {
     }
     assert!(cache.counters().len() > rules.len());
     store.reset(policy(), &Key::GLOBAL).await.unwrap();
-    // What is left counts no more.
+    // A removed counter no longer counts.
     for rule in &rules {
-        let told = look(&store, rule).await.unwrap();
-        assert_eq!(told.remaining(), told.limit(), "{rule}");
+        let looked = look(&store, rule).await.unwrap();
+        assert_eq!(looked.remaining(), looked.limit(), "{rule}");
     }
     assert!(cache.counters().len() <= 3, "{:?}", cache.counters());
 }
 
-/// A process that only resets: it is told, and does not say that it has done what it has not.
+/// A process that has only made resets has seen no rule. The reset is an error instead of doing nothing.
 #[tokio::test]
 async fn a_reset_without_a_rule_is_an_error() {
     let clock = ManualClock::default();
@@ -163,7 +163,7 @@ async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
     let window = |minutes: u64| FixedWindow::new(Quota::new(5, Duration::from_secs(60 * minutes)));
     for minutes in 1..=64 {
         store.learn(&window(minutes)).unwrap();
-        // Limits alone are no other window.
+        // Different limits of one window are not different windows.
         store.learn(&FixedWindow::per_minute(minutes)).unwrap();
     }
     store.reset(policy(), &Key::GLOBAL).await.unwrap();
@@ -172,7 +172,7 @@ async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
     assert!(error.to_string().contains("more than 64"));
 }
 
-/// Another limit meets the counters as they are; other windows, and another algorithm, have counters of their own.
+/// A new limit continues with the counters. Other windows and another algorithm have counters of their own.
 #[tokio::test]
 async fn counters_outlast_a_change_of_the_limit() {
     let clock = ManualClock::default();
@@ -189,12 +189,12 @@ async fn counters_outlast_a_change_of_the_limit() {
         ("sliding-window 20/1h", 20),
         ("sliding-window 20/1h slices=2", 20),
     ] {
-        let told = look(&store, &rule(text)).await.unwrap();
-        assert_eq!(told.remaining(), Some(left), "{text}");
+        let looked = look(&store, &rule(text)).await.unwrap();
+        assert_eq!(looked.remaining(), Some(left), "{text}");
     }
 }
 
-/// How many calls each of two rules admits around the end of a window, where rule `turns[n % 4]` has call `n`.
+/// Returns the admissions of each of two rules around the end of a window. Rule `turns[n % 4]` decides call `n`.
 async fn around_a_boundary(rules: &[CountedRule; 2], turns: &[usize]) -> [u64; 2] {
     // The last 20 minutes of an hour, and the first 20 of the next one.
     let clock = ManualClock::new(Timestamp::from_nanos((3_600_000 + 40 * 60) * 1_000_000_000));
@@ -212,7 +212,7 @@ async fn around_a_boundary(rules: &[CountedRule; 2], turns: &[usize]) -> [u64; 2
     admitted
 }
 
-/// A window that does not slide forgets its counters sooner than one that does: they share none.
+/// The counters of a fixed window expire sooner than those of a sliding one, so they share none.
 #[tokio::test]
 async fn windows_that_slide_and_that_do_not_have_the_limit_of_each_in_any_order() {
     for sliding in ["sliding-window 6/1h", "sliding-window 6/1h slices=4"] {
@@ -227,7 +227,7 @@ async fn windows_that_slide_and_that_do_not_have_the_limit_of_each_in_any_order(
 }
 
 #[test]
-fn slicings_that_cannot_be_are_errors() {
+fn invalid_slices_are_errors() {
     let (none, second) = (Duration::ZERO, Duration::from_secs(1));
     for error in [
         Slicing::windows(none, none).unwrap_err(),
@@ -239,7 +239,7 @@ fn slicings_that_cannot_be_are_errors() {
     ] {
         assert!(error.to_string().contains("expected"), "{error}");
     }
-    // All that a rule can be can be cut.
+    // Every valid window can be divided.
     let longest = SlidingWindow::new(Quota::new(1, Quota::MAX_PERIOD)).slices(1000);
     let slicing = longest.slicing().unwrap();
     let end = tollgate::Timestamp::MAX;

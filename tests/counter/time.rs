@@ -1,4 +1,4 @@
-//! Expiry, clocks that step back or are apart, and answers that come late.
+//! Expiry, clocks that step back or differ, and late answers.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ fn pass(clocks: [&ManualClock; 2], time: Duration) {
     clocks.iter().for_each(|clock| clock.advance(time));
 }
 
-/// A counter lives until its slice counts no more, for any host.
+/// A counter lives until its slice no longer counts on any host.
 #[tokio::test]
-async fn counters_expire_when_they_count_no_more() {
+async fn counters_expire_when_they_no_longer_count() {
     async fn check<Rule>(rule: Rule)
     where
         Rule: Counted<State: Send> + Send + Sync + 'static,
@@ -43,9 +43,9 @@ async fn counters_expire_when_they_count_no_more() {
     check(SlidingWindow::per_minute(5).slices(7)).await;
 }
 
-/// The process's clock steps back; the cache's does not.
+/// The process's clock steps back, and the cache's does not.
 #[tokio::test]
-async fn a_clock_that_steps_back_mints_nothing() {
+async fn a_clock_that_steps_back_admits_nothing_extra() {
     let [clock, other] = [(); 2].map(|()| ManualClock::default());
     let cache = Cache::new(&other);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_minute(5));
@@ -54,18 +54,18 @@ async fn a_clock_that_steps_back_mints_nothing() {
     clock.set(tollgate::Timestamp::from_nanos(back));
     let charged = acquire(&store, &rule, 5).await.unwrap();
     assert!(charged.is_admitted());
-    // Almost an hour later it is still the same minute for this process, and the counter is still there.
+    // Almost an hour later it is still the same minute for this process, and the counter still exists.
     for _ in 0..60 {
         assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
         pass([&clock, &other], Duration::from_secs(60));
     }
-    // It has caught up.
+    // The process's clock has caught up.
     pass([&clock, &other], Duration::from_secs(60));
     assert!(acquire(&store, &rule, 5).await.unwrap().is_admitted());
 }
 
-/// Two hosts, half a second apart at the boundary of two windows: each window has its limit, also where the late host goes
-/// on in the old one.
+/// Two hosts, half a second apart at the boundary of two windows. Each window has its limit, also while the late host
+/// still uses the old one.
 #[tokio::test]
 async fn clocks_that_are_apart_share_the_counters_of_each_window() {
     let [early, late] = [(); 2].map(|()| ManualClock::default());
@@ -74,7 +74,7 @@ async fn clocks_that_are_apart_share_the_counters_of_each_window() {
     let [ahead, behind]: [Node<FixedWindow>; 2] = [node(&cache, &early), node(&cache, &late)];
     let rule = FixedWindow::per_minute(10);
     let mut admitted = 0;
-    // To and fro over six windows.
+    // Back and forth over six windows.
     for n in 0..6 * 60 * 4 {
         let node = if n % 2 == 0 { &ahead } else { &behind };
         admitted += u64::from(acquire(node, &rule, 1).await.unwrap().is_admitted());
@@ -82,11 +82,11 @@ async fn clocks_that_are_apart_share_the_counters_of_each_window() {
     }
     let windows = 6 + 1;
     assert!((60..=10 * windows).contains(&admitted), "{admitted}");
-    // The counter of a window that is over for one of them is there as long as it goes on for the other.
+    // A counter lives until its window is over for both hosts.
     assert!(cache.counters().into_values().all(|total| total <= 10));
 }
 
-/// Lets time pass while an addition is under way.
+/// Advances time while an addition is in flight.
 struct Late {
     cache: Cache,
     clock: ManualClock,
@@ -137,26 +137,29 @@ fn late<Rule: Counted>(
 async fn an_answer_that_is_a_window_late_is_taken_back() {
     let clock = ManualClock::default();
     let rule = SlidingWindow::per_minute(5).slices(3);
-    // From the beginning of a slice until it counts no more.
+    // From the start of a slice until it no longer counts.
     let (cache, store) = late(&clock, Duration::from_secs(80));
     assert!(acquire(&store, &rule, 2).await.unwrap_err().is_timeout());
     assert_eq!((cache.ops().adds, cache.ops().subtracts), (1, 1));
-    // One nanosecond before it, three slices have begun, and nobody has counted in them.
+    // One nanosecond before that, three slices have begun without a count.
     clock.set(ManualClock::default().now());
     let (cache, store) = late(&clock, Duration::from_secs(80) - NANO);
-    let told = acquire(&store, &rule, 2).await.unwrap();
-    assert_eq!((told.is_admitted(), told.remaining()), (true, Some(3)));
+    let decision = acquire(&store, &rule, 2).await.unwrap();
+    assert_eq!(
+        (decision.is_admitted(), decision.remaining()),
+        (true, Some(3))
+    );
     assert_eq!((cache.ops().reads, cache.ops().subtracts), (1, 0));
     // A fixed window is charged, however late the answer.
     let (cache, store) = late(&clock, Duration::from_secs(80));
-    let told = acquire(&store, &FixedWindow::per_minute(5), 2)
+    let decision = acquire(&store, &FixedWindow::per_minute(5), 2)
         .await
         .unwrap();
-    assert!(told.is_admitted());
+    assert!(decision.is_admitted());
     assert_eq!(cache.ops().all(), 1);
 }
 
-/// What others have counted in a slice that has not begun here is seen, and time stands at its beginning.
+/// Counts in a slice that has not begun on the late host are seen. Time is clamped to the start of that slice.
 #[tokio::test]
 async fn a_host_that_is_late_sees_what_is_counted_ahead() {
     let [early, late] = [(); 2].map(|()| ManualClock::default());
@@ -166,21 +169,24 @@ async fn a_host_that_is_late_sees_what_is_counted_ahead() {
     early.advance(Duration::from_millis(60_400));
     late.advance(Duration::from_millis(59_900));
     assert!(acquire(&ahead, &rule, 7).await.unwrap().is_admitted());
-    let told = acquire(&behind, &rule, 2).await.unwrap();
-    assert_eq!((told.is_admitted(), told.remaining()), (true, Some(1)));
+    let decision = acquire(&behind, &rule, 2).await.unwrap();
+    assert_eq!(
+        (decision.is_admitted(), decision.remaining()),
+        (true, Some(1))
+    );
     let refused = acquire(&behind, &rule, 2).await.unwrap();
     assert_eq!(
         (refused.is_admitted(), refused.remaining()),
         (false, Some(1))
     );
-    // Both see the same counters.
+    // Both hosts see the same counters.
     assert_eq!(look(&ahead, &rule).await.unwrap().remaining(), Some(1));
-    // A charge of the slice ahead is corrected where it was made, also by the host that is late.
-    settle(&behind, &rule, &told, 0).await.unwrap();
+    // The late host, too, settles a charge of the slice ahead where it was made.
+    settle(&behind, &rule, &decision, 0).await.unwrap();
     assert_eq!(look(&ahead, &rule).await.unwrap().remaining(), Some(3));
 }
 
-/// Also what another host has counted in a window that has not begun here, or is over here.
+/// A reset also clears counts of another host in a window that has not begun here, or is over here.
 #[tokio::test]
 async fn a_reset_reaches_hosts_that_are_early_or_late() {
     let [early, late] = [(); 2].map(|()| ManualClock::default());
@@ -199,9 +205,9 @@ async fn a_reset_reaches_hosts_that_are_early_or_late() {
     }
 }
 
-/// A correction never reaches out of the window that was charged.
+/// A settlement changes only the window that was charged.
 #[tokio::test]
-async fn corrections_stay_in_their_window() {
+async fn settlements_change_only_their_window() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_minute(10));
@@ -216,7 +222,7 @@ async fn corrections_stay_in_their_window() {
         settle(&store, &rule, &charged, actual).await.unwrap();
     }
     assert_eq!(cache.ops(), before);
-    // Of a time that is not yet, nothing is corrected.
+    // A charge with a time in the future is not settled.
     let mut charge = { charged }.take_charge().unwrap();
     charge.at = clock.now().saturating_add(Duration::from_secs(61));
     let settlement = tollgate::store::Settlement::new(

@@ -1,4 +1,4 @@
-//! Pacing: decisions at given instants, waiting in line, streams, and schedule.
+//! Pacing: decisions at given instants, waiting in line, streams, and schedules.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod pacer;
@@ -30,14 +30,14 @@ fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
 }
 
-/// A rule that delays: departures an interval apart, and a queue of so many units.
+/// A rule that delays: departures an interval apart, and a queue of `queue` units.
 ///
-/// It cannot give back: nothing may rely on that.
+/// It does not refund, so nothing may rely on refunds.
 #[derive(Clone, Debug)]
 struct Spaced {
     interval: u64,
     queue: u64,
-    /// Whether a cost departs with the last of its units; otherwise with the first.
+    /// `true` if a cost departs with the last of its units, otherwise with the first.
     last: bool,
 }
 
@@ -50,7 +50,7 @@ impl Spaced {
         }
     }
 
-    /// When the first unit of a cost departs, and the decision about all.
+    /// Returns the departure of the first unit of a cost, and the decision about all units.
     fn ask(&self, state: Option<&u64>, now: Timestamp, cost: u64) -> (u64, Decision) {
         let delay = state.map_or(0, |free| free.saturating_sub(now.as_nanos()));
         let capacity = self.queue + 1;
@@ -81,7 +81,7 @@ impl Spaced {
 }
 
 impl Algorithm for Spaced {
-    /// When the next departure is free, in nanoseconds.
+    /// The next free departure, in nanoseconds.
     type State = u64;
 
     fn step(&self, state: &mut Option<u64>, now: Timestamp, cost: Cost) -> Step {
@@ -105,7 +105,7 @@ impl Algorithm for Spaced {
     }
 }
 
-/// So many units in all, never refilled.
+/// A total of this many units, never refilled.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Debug)]
 struct Lifetime(u64);
@@ -122,7 +122,7 @@ impl Lifetime {
 
 #[cfg(feature = "tokio")]
 impl Algorithm for Lifetime {
-    /// What is spent.
+    /// The units spent.
     type State = u64;
 
     fn step(&self, state: &mut Option<u64>, now: Timestamp, cost: Cost) -> Step {
@@ -157,7 +157,7 @@ impl Algorithm for Lifetime {
     }
 }
 
-/// Tokio's time from [`BASE`] on, a given number of millionths of it slow.
+/// Tokio's time since [`BASE`], slowed down by a number of millionths.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Copy)]
 struct Paused {

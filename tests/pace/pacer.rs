@@ -1,4 +1,4 @@
-//! A pacer that is told the time.
+//! A pacer with explicit times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate::{
 
 use super::{BASE, MILLI, SECOND, Spaced, at, cost};
 
-/// Whether the rule itself lets a cost pass at once; a state that a delayed call would leave is dropped.
+/// Returns `true` if the rule itself admits a cost at once. The state of a delayed call is dropped.
 fn passes<A: Algorithm>(
     rule: &A,
     state: &mut Option<A::State>,
@@ -25,8 +25,12 @@ fn passes<A: Algorithm>(
     decision.is_admitted() && !delayed
 }
 
-/// A pacer says what its rule says, on a timeline of steps and costs; 0 is a unit by the short form.
-fn follows<A: Algorithm + Clone>(rule: A, timeline: &[(i64, u64)]) -> Result<(), TestCaseError> {
+/// Compares a pacer with its rule on a timeline of steps and costs. A cost of 0 stands for one unit by the short
+/// form.
+fn assert_follows<A: Algorithm + Clone>(
+    rule: A,
+    timeline: &[(i64, u64)],
+) -> Result<(), TestCaseError> {
     let pacer = Pacer::new(rule.clone());
     let (mut state, mut now) = (None, BASE);
     for &(step, units) in timeline {
@@ -57,7 +61,7 @@ fn follows<A: Algorithm + Clone>(rule: A, timeline: &[(i64, u64)]) -> Result<(),
 
 proptest! {
     #[test]
-    fn a_pacer_says_what_its_rule_says(
+    fn a_pacer_decides_like_its_rule(
         timeline in prop::collection::vec(
             (
                 prop_oneof![
@@ -73,23 +77,23 @@ proptest! {
         )
     ) {
         let bucket = TokenBucket::per_second(10).burst(5);
-        follows(bucket, &timeline)?;
-        follows(TokenBucket::per_second(10).initial(0), &timeline)?;
-        follows(TokenBucket::new(Quota::new(3, Duration::from_nanos(SECOND))), &timeline)?;
-        follows((bucket, TokenBucket::per_minute(30)), &timeline)?;
-        follows("token-bucket 7/s & token-bucket 30/1m".parse::<AnyRule>().unwrap(), &timeline)?;
+        assert_follows(bucket, &timeline)?;
+        assert_follows(TokenBucket::per_second(10).initial(0), &timeline)?;
+        assert_follows(TokenBucket::new(Quota::new(3, Duration::from_nanos(SECOND))), &timeline)?;
+        assert_follows((bucket, TokenBucket::per_minute(30)), &timeline)?;
+        assert_follows("token-bucket 7/s & token-bucket 30/1m".parse::<AnyRule>().unwrap(), &timeline)?;
         let spaced = Spaced::new(100 * MILLI, 4);
-        // Its arithmetic is for times of this century.
+        // The pacer's arithmetic is for times of this century.
         let timeline: Vec<_> = timeline.into_iter().filter(|(step, _)| *step < i64::MAX).collect();
-        follows(spaced.clone(), &timeline)?;
-        follows((bucket, spaced.clone()), &timeline)?;
-        follows((spaced.clone(), bucket), &timeline)?;
-        follows(Spaced { last: true, ..spaced }, &timeline)?;
+        assert_follows(spaced.clone(), &timeline)?;
+        assert_follows((bucket, spaced.clone()), &timeline)?;
+        assert_follows((spaced.clone(), bucket), &timeline)?;
+        assert_follows(Spaced { last: true, ..spaced }, &timeline)?;
     }
 }
 
 #[test]
-fn false_spends_nothing_however_often_it_is_said() {
+fn a_refusal_spends_nothing() {
     let spaced = Spaced::new(10 * MILLI, 100);
     let pacer = Pacer::new((TokenBucket::per_second(1000), spaced));
     let mut done = Vec::new();
@@ -105,7 +109,7 @@ fn false_spends_nothing_however_often_it_is_said() {
 }
 
 #[test]
-fn a_look_tells_when_work_can_be_done() {
+fn a_look_returns_the_wait_until_work_can_be_done() {
     for pacer in [
         Pacer::new(AnyRule::from(TokenBucket::per_minute(7).burst(2))),
         Pacer::new(AnyRule::from(TokenBucket::per_second(3).initial(0))),
@@ -153,7 +157,7 @@ fn extremes_spend_no_more_than_the_rule_allows() {
             assert!(pacer.spend(now, cost(capacity + 1)).is_none());
         }
         assert!(pacer.spend(Timestamp::MAX, cost(capacity)).is_some());
-        // Time stands still at the last write.
+        // Time is clamped to the last write.
         assert!(!pacer.can_do_work(Timestamp::default()));
         assert!(!pacer.can_do_work(Timestamp::MAX));
     }

@@ -21,7 +21,7 @@ use tollgate::{
 
 use super::{BASE, Lifetime, MILLI, Paused, SECOND, Spaced, cost};
 
-/// Nanoseconds since the beginning.
+/// Returns the nanoseconds since the start.
 fn since(clock: &impl Clock) -> u64 {
     clock.now().as_nanos() - BASE
 }
@@ -30,7 +30,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The instants at which so many units are spent one by one.
+/// Returns the instants at which this many units are spent one by one.
 async fn instants<A: Algorithm>(rule: A, units: u64) -> Vec<u64> {
     let clock = Paused::new();
     let pacer = Pacer::with_clock(rule, clock);
@@ -42,8 +42,8 @@ async fn instants<A: Algorithm>(rule: A, units: u64) -> Vec<u64> {
     instants
 }
 
-/// From any unit to any later one no more pass than burst + rate · Δt.
-fn within(instants: &[u64], burst: u64, quota: Quota) {
+/// Asserts that at most burst + rate · Δt pass from any unit to any later one.
+fn assert_rate(instants: &[u64], burst: u64, quota: Quota) {
     let (amount, period) = (u128::from(quota.amount()), u128::from(quota.period_nanos()));
     for (i, from) in instants.iter().enumerate() {
         for (n, until) in instants[i..].iter().enumerate() {
@@ -63,12 +63,12 @@ async fn a_thousand_items_take_exactly_what_the_rule_says() {
             .map(|nth| (nth + 1).saturating_sub(burst) * 10 * MILLI)
             .collect();
         assert_eq!(instants, expected);
-        within(&instants, burst, rule.quota());
+        assert_rate(&instants, burst, rule.quota());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_makes_up_for_what_the_timer_oversleeps() {
+async fn a_burst_compensates_for_late_timers() {
     // 333⅓ ms apart, and a timer of milliseconds: with a burst of 1 the rest of a millisecond is lost each time.
     let rule = TokenBucket::per_second(3).burst(1);
     let slower: Vec<_> = (0..300).map(|nth| nth * 334 * MILLI).collect();
@@ -80,10 +80,10 @@ async fn a_burst_makes_up_for_what_the_timer_oversleeps() {
         .map(|nth| (nth.saturating_sub(1) * SECOND).div_ceil(3).div_ceil(MILLI) * MILLI)
         .collect();
     assert_eq!(instants, expected);
-    within(&instants, 2, rule.quota());
+    assert_rate(&instants, 2, rule.quota());
 }
 
-/// Tasks that come in this order, a millisecond apart, and the order and time in which they are served.
+/// Starts tasks in this order, a millisecond apart. Returns the order and the time in which they are served.
 async fn served<A>(rule: A, costs: &[u64]) -> Vec<(usize, u64)>
 where
     A: Algorithm<State: Send> + Send + Sync + 'static,
@@ -106,20 +106,20 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_served_in_order_whatever_they_spend() {
-    // A token each 100 ms; five at first.
+async fn waiting_calls_are_served_in_order_for_any_cost() {
+    // A token each 100 ms, and five at the start.
     let rule = TokenBucket::per_second(10).burst(5);
     assert_eq!(
         served(rule, &[3, 5, 1, 1, 4, 2]).await,
         [(0, 0), (1, 300), (2, 400), (3, 500), (4, 900), (5, 1100)]
     );
     let rule = Spaced::new(100 * MILLI, 2);
-    // Who departs as one keeps the intervals of all its units.
+    // A call that departs as one delays the next by the intervals of all its units.
     assert_eq!(
         served(rule.clone(), &[1, 3, 1, 2, 1]).await,
         [(0, 0), (1, 100), (2, 400), (3, 500), (4, 700)]
     );
-    // Or departs with the last of them.
+    // Or it departs with the last of them.
     let rule = Spaced { last: true, ..rule };
     assert_eq!(
         served(rule, &[1, 3, 1, 2, 1]).await,
@@ -128,7 +128,7 @@ async fn those_who_wait_are_served_in_order_whatever_they_spend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_those_who_wait() {
+async fn no_call_overtakes_waiting_calls() {
     let clock = Paused::new();
     let pacer = Pacer::with_clock(TokenBucket::per_second(10).burst(3), clock);
     assert!(pacer.spend(clock.now(), cost(2)).is_some());
@@ -146,7 +146,7 @@ async fn nobody_overtakes_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_dropped_spends_nothing_and_lets_the_next_one_go_on() {
+async fn a_dropped_wait_spends_nothing_and_the_next_call_continues() {
     let clock = Paused::new();
     let pacer = Pacer::with_clock(TokenBucket::per_second(10).burst(5), clock);
     pacer.until_ready_for(cost(5)).await.unwrap();
@@ -162,7 +162,7 @@ async fn who_is_dropped_spends_nothing_and_lets_the_next_one_go_on() {
         assert!(poll!(first.as_mut()).is_pending());
         drop(dropped_in_line);
         first.set(pacer.until_ready_for(cost(5)));
-        // It gave its place away, and is the last one again.
+        // It has left the line, and rejoins at the end.
         assert!(poll!(first.as_mut()).is_pending());
         second.await.unwrap();
         assert_eq!(since(&clock), 250 * MILLI);
@@ -173,10 +173,10 @@ async fn who_is_dropped_spends_nothing_and_lets_the_next_one_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_dropped_in_a_delay_has_spent_nothing_either() {
+async fn a_wait_dropped_during_a_delay_spends_nothing() {
     let spaced = Spaced::new(100 * MILLI, 5);
     let clock = Paused::new();
-    // The rule cannot give back.
+    // The rule cannot refund.
     let pacer = Pacer::with_clock((spaced, TokenBucket::per_second(1000)), clock);
     pacer.until_ready().await.unwrap();
     let before = pacer.look(clock.now());
@@ -204,7 +204,7 @@ async fn a_delay_is_waited_for_and_departures_keep_the_rate() {
     let rule = Spaced { queue: 50, ..rule };
     assert_eq!(instants(rule.clone(), 1000).await, expected);
 
-    // Work between, and an idle time: the departures stay on their grid, and nothing is saved up.
+    // With work in between and an idle time, the departures stay on their grid, and no unused ones accumulate.
     let clock = Paused::new();
     let pacer = Pacer::with_clock(rule, clock);
     let mut departures = Vec::new();
@@ -229,7 +229,7 @@ async fn a_late_waking_does_not_slow_a_rule_that_delays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_pass_is_told_and_the_next_one_goes_on() {
+async fn a_cost_that_can_never_pass_is_an_error_and_the_next_call_continues() {
     let clock = TokioClock::new();
     let pacer = Pacer::with_clock(TokenBucket::per_second(10), clock);
     let never = pacer.until_ready_for(cost(11)).await.unwrap_err();
@@ -260,7 +260,7 @@ async fn what_can_never_pass_is_told_and_the_next_one_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_slewed_slow_is_waited_for() {
+async fn waits_are_extended_for_a_clock_slewed_slow() {
     let clock = Paused {
         slow: 500,
         ..Paused::new()
@@ -271,16 +271,16 @@ async fn a_clock_that_is_slewed_slow_is_waited_for() {
         pacer.until_ready().await.unwrap();
         assert!(since(&clock) >= nth * 60 * SECOND);
     }
-    // 19 minutes of it, 500 ppm, and at most two wakings of a millisecond each.
+    // 19 minutes, 500 ppm of them, and at most two wake-ups of a millisecond each.
     assert!(begun.elapsed() >= millis(1_140_570));
     assert!(begun.elapsed() <= millis(1_140_571 + 19 * 2));
 }
 
-/// Refuses for ever, and says "at once" each time.
+/// Always refuses, with a wait of zero.
 #[derive(Clone)]
-struct Lawless(Arc<AtomicU64>);
+struct ZeroWait(Arc<AtomicU64>);
 
-impl Algorithm for Lawless {
+impl Algorithm for ZeroWait {
     type State = ();
 
     fn step(&self, _: &mut Option<()>, now: Timestamp, cost: Cost) -> Step {
@@ -301,9 +301,9 @@ impl Algorithm for Lawless {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_breaks_its_promise_does_not_keep_the_thread_busy() {
+async fn a_rule_that_returns_zero_waits_does_not_keep_the_thread_busy() {
     let asked = Arc::new(AtomicU64::new(0));
-    let pacer = Pacer::with_clock(Lawless(asked.clone()), TokioClock::new());
+    let pacer = Pacer::with_clock(ZeroWait(asked.clone()), TokioClock::new());
     assert!(
         time::timeout(millis(100), pacer.until_ready())
             .await
@@ -331,7 +331,7 @@ fn the_futures_can_be_sent() {
     drop(sent(pacer.until_ready_for(cost(2))));
 }
 
-/// Tasks on several threads that wait, and one that does not: together they never exceed the rule.
+/// Tasks on several threads that wait, and one that does not. Together they never exceed the rule.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_together_spend_what_the_rule_allows() {
     let rule = TokenBucket::per_second(20_000).burst(10);

@@ -1,4 +1,4 @@
-//! The arithmetic of turns, against big rationals.
+//! The arithmetic of turns, compared with big rationals.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ proptest! {
                 prop_assert_eq!(schedule.next(now, sender), None);
                 continue;
             }
-            // The first of this period and the next one that begins after now.
+            // The turn in this period, and the next one that starts after now.
             let this = turn_of(period, senders, number, sender);
             let next = if this.begins > now { this } else { turn_of(period, senders, number + 1, sender) };
             prop_assert_eq!(schedule.next(now, sender), Some(next));
@@ -86,7 +86,7 @@ proptest! {
             let length = turn.ends.saturating_since(turn.begins).as_nanos() as u64;
             prop_assert!(length >= shortest);
             longest = longest.max(length);
-            // Its last nanosecond is its own still.
+            // The last nanosecond is still part of the turn.
             prop_assert_eq!(schedule.turn(Timestamp::from_nanos(turn.ends.as_nanos() - 1)), turn);
             now = turn.ends;
         }
@@ -109,7 +109,7 @@ fn three_senders_share_a_second_that_three_does_not_divide() {
         assert_eq!(schedule.turn(at(bound[0])), turn);
         assert_eq!(schedule.turn(at(bound[1] - 1)), turn);
     }
-    // At its beginning a turn is the present one, and the next a period later.
+    // At its start a turn is the current one, and the next is a period later.
     assert_eq!(schedule.next(at(0), 0).unwrap().begins, at(SECOND));
     assert_eq!(schedule.next(at(0), 1).unwrap().begins, at(333_333_334));
     assert_eq!(schedule.next(at(0), 3), None);
@@ -121,7 +121,7 @@ fn three_senders_share_a_second_that_three_does_not_divide() {
 }
 
 #[test]
-fn as_many_senders_as_nanoseconds_have_one_each() {
+fn as_many_senders_as_nanoseconds_have_one_nanosecond_each() {
     let longest = Quota::MAX_PERIOD;
     let schedule = RoundRobin::new(longest, i64::MAX as usize);
     for nanos in [0, 1, BASE, i64::MAX as u64 - 1] {
@@ -141,7 +141,7 @@ fn as_many_senders_as_nanoseconds_have_one_each() {
 }
 
 #[test]
-fn what_cannot_be_is_told() {
+fn invalid_schedules_are_errors() {
     let error = |period, senders| {
         RoundRobin::try_new(period, senders)
             .unwrap_err()

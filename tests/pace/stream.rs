@@ -23,7 +23,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The items of a stream, each with the millisecond at which it came.
+/// Returns the items of a stream, each with the millisecond at which it came.
 async fn timed<S: Stream>(stream: S) -> Vec<(S::Item, u128)> {
     let begun = time::Instant::now();
     let timed = stream.map(|item| (item, begun.elapsed().as_millis()));
@@ -70,8 +70,8 @@ async fn the_end_comes_with_the_last_item_and_spends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_stream_saves_no_permission() {
-    // Two items each half a second, where one is allowed in each tenth.
+async fn an_idle_stream_accumulates_no_permission() {
+    // Two items each half a second, with one allowed in each tenth of a second.
     let items = stream::unfold(0, async |nth| {
         if nth % 2 == 0 {
             time::sleep(millis(500)).await;
@@ -85,7 +85,7 @@ async fn an_idle_stream_saves_no_permission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_item_at_most_is_taken_ahead_and_given_back() {
+async fn at_most_one_item_is_taken_ahead_and_returned() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = {
         let taken = taken.clone();
@@ -111,7 +111,7 @@ async fn one_item_at_most_is_taken_ahead_and_given_back() {
         "PacedStream { paced: PacedStreamBy { holds_an_item: true, .. }, .. }"
     );
 
-    // What waits holds its place in line, until it is dropped.
+    // A waiting item keeps its place in line until the stream is dropped.
     let mut behind = pin!(pacer.until_ready());
     assert!(poll!(behind.as_mut()).is_pending());
     time::sleep(millis(100)).await;
@@ -132,7 +132,7 @@ async fn the_parts_are_the_rest_and_the_item_that_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_item_may_have_a_cost_and_what_can_never_pass_comes_back() {
+async fn items_have_costs_and_an_item_that_can_never_pass_is_returned() {
     let pacer = Pacer::with_clock(TokenBucket::per_second(10).burst(5), Paused::new());
     let sizes = stream::iter([5, 2, 6, 3, 1]);
     let paced = pacer.stream_by(sizes, |size| cost(*size));
@@ -142,7 +142,7 @@ async fn each_item_may_have_a_cost_and_what_can_never_pass_comes_back() {
             never.into_item()
         })
     }));
-    // The one of 6 is told when its turn has come, and takes no time.
+    // The item of 6 fails when its turn comes, and takes no time.
     assert_eq!(
         items.await,
         [
@@ -156,7 +156,7 @@ async fn each_item_may_have_a_cost_and_what_can_never_pass_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_item_that_waits_counts_as_one_to_come() {
+async fn the_waiting_item_counts_in_the_size_hint() {
     let pacer = Pacer::with_clock(even(), TokioClock::new());
     let mut paced = pacer.stream_by(stream::iter(0..4), |_| cost(1));
     assert_eq!(paced.size_hint(), (4, Some(4)));
@@ -168,7 +168,7 @@ async fn the_item_that_waits_counts_as_one_to_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_is_over_ends_the_stream_and_keeps_the_rest() {
+async fn an_exhausted_budget_ends_the_stream_and_keeps_the_rest() {
     let pacer = Pacer::with_clock(Lifetime(2), TokioClock::new());
     let mut paced = pacer.stream(stream::iter(0..5));
     for expected in [Some(0), Some(1), None, None] {

@@ -37,13 +37,13 @@ async fn every_sender_has_its_turn_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_that_went_by_are_told_and_none_comes_twice() {
+async fn missed_turns_are_counted_and_no_turn_comes_twice() {
     let clock = Paused::new();
     let mut turns = Turns::new(second(10), clock);
-    let mut told = Vec::new();
+    let mut served = Vec::new();
     for work in [0, 99, 100, 101, 199, 250, 0, 1000, 3300, 0] {
         let turn = turns.next_turn().await;
-        told.push((
+        served.push((
             turn.sender,
             turn.missed,
             clock.now().saturating_since(turn.begins),
@@ -52,13 +52,13 @@ async fn turns_that_went_by_are_told_and_none_comes_twice() {
     }
     let on_time = Duration::ZERO;
     assert_eq!(
-        told,
+        served,
         [
             (1, 0, on_time),
             (2, 0, on_time),
             (3, 0, on_time),
             (4, 0, on_time),
-            // 101 ms: the next turn had begun.
+            // 101 ms: the next turn has begun.
             (5, 0, millis(1)),
             // 199 ms from there.
             (7, 1, on_time),
@@ -75,7 +75,7 @@ async fn senders_come_and_go() {
     let clock = Paused::new();
     let mut turns = Turns::new(second(10), clock);
     assert_eq!(turns.next_turn().await.sender, 1);
-    // The turn ended at 200 ms, where four senders are in their first one.
+    // The turn ended at 200 ms, when four senders are in their first turn.
     turns.set_schedule(second(4));
     for (sender, begins, now) in [(0, 0, 200), (1, 250, 250), (2, 500, 500)] {
         let turn = turns.next_turn().await;
@@ -97,7 +97,7 @@ async fn senders_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_that_is_dropped_takes_no_turn() {
+async fn a_dropped_future_takes_no_turn() {
     let mut turns = Turns::new(second(10), Paused::new());
     for _ in 0..5 {
         let mut dropped = pin!(turns.next_turn());
@@ -127,7 +127,7 @@ async fn slices_shorter_than_the_timer_are_counted_as_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_stepped_back_is_waited_for() {
+async fn a_turn_waits_for_a_clock_that_stepped_back() {
     #[derive(Clone)]
     struct Stepping(Paused);
     impl Clock for Stepping {
@@ -170,7 +170,7 @@ async fn one_task_serves_a_hundred_senders_within_their_limits() {
         }
     }
     for (sender, sent) in sent.into_iter().enumerate() {
-        // 30 turns, and all that the limit gives within each second.
+        // 30 turns, and everything that the limit admits within each second.
         assert!(
             (limit(sender) * 30 - 1..=limit(sender) * 30).contains(&sent),
             "{sender}: {sent}"

@@ -1,4 +1,4 @@
-//! The quickstart example as its user meets it: a program, its output, and HTTP.
+//! The quickstart example as a user runs it: the program, its output, and HTTP.
 #![cfg(all(feature = "axum", feature = "tokio"))]
 
 use std::{
@@ -32,7 +32,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The right to keep the machine busy, or to be in time: one test at a time.
+/// Serializes tests that need the whole machine or depend on timing.
 #[cfg(any(feature = "redis", feature = "memcached"))]
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -68,7 +68,7 @@ impl Program {
         Self::start(Command::new(binary()).args(args).env_remove("NO_COLOR"))
     }
 
-    /// Waits for the end; the status, the output and the errors.
+    /// Waits for the end. Returns the status, the output and the errors.
     fn end(mut self, within: Duration) -> (ExitStatus, String, String) {
         let deadline = now() + within;
         let status = loop {
@@ -102,7 +102,7 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// The example, built with the features of this test, so that nothing is built twice.
+/// Returns the example, built with the features of this test so that nothing is built twice.
 fn binary() -> &'static PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -185,7 +185,7 @@ impl Server {
         self.get_with("/", lines).is_admitted()
     }
 
-    /// Asks until it refuses; how many were admitted, and the refusal's `Retry-After`.
+    /// Sends requests until one is refused. Returns the number of admissions, and the `Retry-After` of the refusal.
     fn exhaust(&self) -> (u64, u64) {
         for admitted in 0..1000 {
             let answer = self.get("/");
@@ -200,7 +200,7 @@ impl Server {
     }
 }
 
-/// A request with more header lines, each ending in a line break.
+/// Sends a request with additional header lines, each ending in a line break.
 fn get(host: SocketAddr, path: &str, lines: &str) -> Answer {
     let mut stream = TcpStream::connect_timeout(&host, SOON).expect("it listens");
     stream.set_read_timeout(Some(SOON)).expect("a bounded wait");
@@ -270,7 +270,7 @@ fn admits_at_most_the_burst_and_what_is_refilled() {
 }
 
 #[test]
-fn waiting_as_long_as_told_is_admitted() {
+fn a_request_after_retry_after_is_admitted() {
     for (rule, rounds) in [
         ("token-bucket 2/1s burst=2", 4),
         ("token-bucket 5/10s burst=5", 1),
@@ -311,7 +311,7 @@ fn clients_behind_a_trusted_proxy_do_not_influence_each_other() {
         ["192.0.2.1", "192.0.2.2", "6.6.6.6, 192.0.2.1"].map(|it| admissions(&server, it)),
         [2, 2, 0]
     );
-    // This peer is nobody's proxy: what it claims does not count.
+    // This peer is not a trusted proxy, so its header is ignored.
     let server = trusting("forwarded-for:10.0.0.0/8");
     assert_eq!(
         ["192.0.2.1", "192.0.2.2"].map(|it| admissions(&server, it)),
@@ -326,7 +326,7 @@ fn everybody_shares_the_global_key() {
 }
 
 #[test]
-fn decision_tells_what_the_limit_said() {
+fn decision_shows_the_limits_decision() {
     let server = Server::limiting("token-bucket 5/10s burst=5");
     let answer = server.get("/decision");
     let json: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
@@ -363,7 +363,7 @@ fn slow_is_bounded() {
 }
 
 #[test]
-fn headers_come_in_the_shape_that_was_chosen() {
+fn headers_have_the_chosen_format() {
     for (shape, present) in [
         ("draft", Some("ratelimit-policy")),
         ("draft-07", Some("ratelimit")),
@@ -386,7 +386,7 @@ fn headers_come_in_the_shape_that_was_chosen() {
 }
 
 #[test]
-fn wrong_flags_are_told_in_a_sentence() {
+fn wrong_flags_are_errors_of_one_sentence() {
     for (args, part) in [
         (&["--rule", "token-bucket 5/10x"][..], "unknown unit `x`"),
         (&["--rule", "bucket 5/10s"], "unknown algorithm `bucket`"),
@@ -439,7 +439,7 @@ fn wrong_flags_are_told_in_a_sentence() {
     }
 }
 
-/// Whether no line is longer than 80 columns.
+/// Asserts that no line is longer than 80 columns.
 fn fits_a_terminal(text: &str) {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "too long: {line}");
@@ -469,7 +469,7 @@ fn help_names_every_flag() {
 }
 
 #[test]
-fn address_in_use_is_told_in_a_sentence() {
+fn an_address_in_use_is_an_error_of_one_sentence() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("its address").to_string();
     let (status, _, errors) = Program::quickstart(&["--listen", &address]).end(SOON);
@@ -501,7 +501,7 @@ fn interrupt_lets_requests_finish() {
 }
 
 #[test]
-fn demo_shows_the_promise_kept() {
+fn demo_shows_that_the_rule_keeps_its_promise() {
     let (status, output, errors) = Program::quickstart(&["--demo"]).end(Duration::from_secs(60));
     assert!(status.success(), "{errors}\n{output}");
     for part in [
@@ -552,7 +552,7 @@ fn demo_works_with_other_rules_and_keys() {
 }
 
 #[test]
-fn rules_that_make_wait_are_served_but_not_shown() {
+fn rules_that_delay_are_served_but_not_demonstrated() {
     for rule in [
         "leaky-bucket 10/1s queue=5",
         "warm-up-spaced 10/1s over=2s & fixed-window 5/1s",
@@ -581,7 +581,7 @@ fn rules_that_make_wait_are_served_but_not_shown() {
 
 #[cfg(not(all(feature = "redis", feature = "memcached")))]
 #[test]
-fn a_store_that_was_not_built_is_told_in_a_sentence() {
+fn a_store_that_was_not_built_is_an_error_of_one_sentence() {
     for (scheme, built) in [
         ("redis", cfg!(feature = "redis")),
         ("memcached", cfg!(feature = "memcached")),

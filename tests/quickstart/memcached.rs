@@ -1,4 +1,4 @@
-//! The store in memcached, for both classes of rules: shared, lost, silent, and back.
+//! The store in memcached, for both classes of rules: shared, lost, silent, and restarted.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +22,7 @@ fn start(memcached: &Memcached, rule: &str, more: &[&str]) -> Server {
     Server::start(&[&["--rule", rule, "--store", &store, KEY], more].concat())
 }
 
-/// A window of an hour that has just begun.
+/// A window of an hour that has just started.
 #[expect(clippy::disallowed_methods, reason = "windows are the calendar's")]
 fn window(limit: u64) -> String {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -44,7 +44,7 @@ fn statuses_of(server: SocketAddr, client: &str, calls: usize) -> Vec<u16> {
     (0..calls).map(status).collect()
 }
 
-/// The names of all keys, as the server writes them: `@` is `%40`.
+/// Returns the names of all keys as the server writes them: `@` is `%40`.
 fn names(memcached: &Memcached) -> Vec<String> {
     let dump = memcached.command("lru_crawler metadump all");
     let names = dump.lines().filter_map(|line| line.strip_prefix("key="));
@@ -53,20 +53,20 @@ fn names(memcached: &Memcached) -> Vec<String> {
         .collect()
 }
 
-/// Asks for client after client until one is told how it stands, which nobody is while the store is gone.
+/// Sends requests of new clients until one is decided by the store. While the store is down, none is.
 fn until_decided(server: &Server) {
     let mut client = 0;
     wait_until("a decision of the store", SOON, || {
         client += 1;
         let answer = server.get_with("/", &format!("x-api-key: probe-{client}\r\n"));
-        let told = answer.header("ratelimit").map(drop);
-        told.ok_or_else(|| format!("{} for client {client}", answer.status))
+        let field = answer.header("ratelimit").map(drop);
+        field.ok_or_else(|| format!("{} for client {client}", answer.status))
     });
 }
 
-/// How many calls are admitted of those that four threads send to each of two processes at once.
+/// Returns the number of admissions of calls from four threads to each of two processes.
 fn admitted_by_both(memcached: &Memcached, rule: &str) -> usize {
-    // What could not be decided in time must not pass, and it should not happen.
+    // A call that was not decided in time must not pass. It should not happen.
     let patient = ["--on-store-error=closed", "--store-timeout=10s"];
     let both = [(); 2].map(|()| start(memcached, rule, &patient));
     let admitted = |server| {
@@ -108,7 +108,7 @@ fn two_processes_share_a_bucket() {
 fn two_processes_share_a_window() {
     let memcached = Memcached::start();
     assert_eq!(admitted_by_both(&memcached, &window(50)), 50);
-    // It was counted: the names of counters say when their windows began.
+    // It was counted: the names of the counters contain the start of their windows.
     let names = names(&memcached);
     assert!(
         !names.is_empty() && names.iter().all(|name| name.contains("%40")),
@@ -141,7 +141,7 @@ fn a_lost_store_opens_or_closes_and_comes_back_empty() {
         assert_eq!(statuses(&open, "ann", 2), [200; 2]);
         assert_eq!(statuses(&closed, "ann", 3), [200, 200, 429]);
         memcached.kill();
-        // More calls than the circuit breaker takes to open.
+        // More calls than open the circuit breaker.
         assert_eq!(statuses(&open, "ann", 20), [200; 20], "{rule}");
         assert_eq!(statuses(&closed, "ann", 20), [503; 20], "{rule}");
         let passed = open.get_with("/", "x-api-key: ann\r\n");
@@ -150,7 +150,7 @@ fn a_lost_store_opens_or_closes_and_comes_back_empty() {
         for server in [&open, &closed] {
             until_decided(server);
         }
-        // A restart is a fresh start, for both of them together.
+        // After a restart both processes start over together.
         assert_eq!(statuses(&closed, "ann", 3), [200; 3], "{rule}");
         assert_eq!(statuses(&open, "ann", 2), [200, 429], "{rule}");
     }
@@ -185,7 +185,7 @@ fn a_lost_store_is_replaced_by_a_share_of_the_bucket() {
     assert_eq!(statuses(&server, "ann", 4), [200, 200, 429, 429]);
     memcached.restart();
     until_decided(&server);
-    // It begins afresh, and is not told what was admitted meanwhile.
+    // The bucket starts empty of debts, and does not learn of admissions meanwhile.
     assert_eq!(statuses(&server, "ann", 5), [200, 200, 200, 200, 429]);
 }
 
@@ -218,10 +218,10 @@ fn a_silent_store_keeps_no_request_longer_than_told() {
             let (took, slack) = (start.elapsed(), slack_since(start));
             assert_eq!(status, [*expected]);
             assert!(took <= DEADLINE + slack, "{took:?}, slack {slack:?}");
-            // Compare-and-swap gives up a little sooner, to tell a lost race from silence.
+            // Compare-and-swap has a slightly shorter deadline, to distinguish a lost race from silence.
             waited += u32::from(took >= DEADLINE * 4 / 5);
         }
-        // Several in a row open the circuit breaker, and most of the others do not wait.
+        // Several timeouts open the circuit breaker, and most other calls do not wait.
         assert!((1..CALLS).contains(&waited), "{waited}");
     }
     memcached.resume();

@@ -1,15 +1,16 @@
-//! A store on another machine: shared, lost, silent, and back.
+//! A store on another machine: shared, lost, silent, and restarted.
 
 use std::time::Duration;
 
 use super::{Program, SOON, Server, alone, now, servers};
 
-/// What a server behind `url` is started with, and `more`.
+/// Returns the arguments of a server with its store at `url`, and `more` arguments.
 fn args<'a>(url: &'a str, rule: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--rule", rule, "--store", url], more].concat()
 }
 
-/// Asks for client after client until the store remembers one of them: past the pauses of the circuit breaker.
+/// Sends requests of new clients until the store contains one of them, which outlasts the pauses of the circuit
+/// breaker.
 fn until_asked(redis: &servers::Redis, server: &Server) {
     let before = redis.keys().len();
     let mut client = 0;
@@ -40,10 +41,10 @@ fn two_processes_share_one_limit() {
 }
 
 #[test]
-fn a_lost_store_opens_closes_or_is_replaced_as_told() {
+fn a_lost_store_opens_closes_or_is_replaced_as_configured() {
     let redis = servers::Redis::start();
     let url = redis.url();
-    // So long that nothing is decided elsewhere because it is only the machine that is slow.
+    // Long enough that a slow machine never triggers a fallback decision.
     let fixed = [
         "--key=header:x-api-key",
         "--store-timeout=10s",
@@ -59,7 +60,7 @@ fn a_lost_store_opens_closes_or_is_replaced_as_told() {
     for server in [&open, &closed, &local, &alone] {
         assert_eq!(server.get_with("/", "x-api-key: ann\r\n").status, 200);
     }
-    // The four of them have spent it together.
+    // The four servers have spent it together.
     assert_eq!(closed.get_with("/", "x-api-key: ann\r\n").status, 429);
     redis.kill();
     let statuses = |server: &Server, client: &str, calls| -> Vec<_> {
@@ -68,13 +69,13 @@ fn a_lost_store_opens_closes_or_is_replaced_as_told() {
             .map(|_| server.get_with("/", &line).status)
             .collect()
     };
-    // More calls than the circuit breaker takes to open.
+    // More calls than open the circuit breaker.
     assert_eq!(statuses(&open, "ann", 20), [200; 20]);
     assert_eq!(statuses(&closed, "ann", 20), [503; 20]);
-    // Nothing is known of the limit, so nothing is said.
+    // The limit is unknown, so no fields are sent.
     let passed = open.get_with("/", "x-api-key: ann\r\n");
     assert!(!passed.head.contains("ratelimit"), "{}", passed.head);
-    // Half of four for each of two servers, all of it for one alone.
+    // Half of four for each of two servers, all of it for a single one.
     assert_eq!(statuses(&local, "ann", 4), [200, 200, 429, 429]);
     assert_eq!(statuses(&local, "bob", 3), [200, 200, 429]);
     assert_eq!(statuses(&alone, "cid", 6), [200, 200, 200, 200, 429, 429]);
@@ -82,7 +83,7 @@ fn a_lost_store_opens_closes_or_is_replaced_as_told() {
     for server in [&open, &closed, &local, &alone] {
         until_asked(&redis, server);
     }
-    // It begins afresh, and is not told what was admitted meanwhile.
+    // It starts empty of debts, and does not learn of admissions meanwhile.
     assert_eq!(statuses(&closed, "dan", 5), [200, 200, 200, 200, 429]);
     assert_eq!(statuses(&local, "bob", 3), [200, 200, 200]);
     assert_eq!(statuses(&closed, "bob", 2), [200, 429]);
@@ -111,7 +112,7 @@ fn a_store_that_is_gone_at_the_start_is_asked_once_it_is_there() {
         let status = |_| server.get_with("/", &line).status;
         (0..calls).map(status).collect()
     };
-    // More calls than the circuit breaker takes to open.
+    // More calls than open the circuit breaker.
     assert_eq!(statuses(&open, "ann", 20), [200; 20]);
     assert_eq!(statuses(&local, "ann", 4), [200, 200, 429, 429]);
     redis.restart();
@@ -158,7 +159,7 @@ fn a_silent_store_keeps_no_request_longer_than_told() {
             assert!(took <= DEADLINE + slack, "{took:?}, slack {slack:?}");
             waited += u32::from(took >= DEADLINE);
         }
-        // Several in a row open the circuit breaker, and most of the others do not wait.
+        // Several timeouts open the circuit breaker, and most other calls do not wait.
         assert!((1..CALLS).contains(&waited), "{waited}");
     }
     redis.resume();
@@ -179,7 +180,7 @@ fn remembered_refusals_hold_while_the_store_is_gone() {
 }
 
 #[test]
-fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
+fn an_unusable_store_is_an_error_of_one_sentence() {
     let redis = servers::Redis::start();
     let url = redis.url();
     let ends = |args: &[&str], parts: &[&str]| {
@@ -193,12 +194,12 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
     let burst = "token-bucket 7/1h burst=1000000000000";
     ends(&["--store", &url, "--rule", burst], &["2^53"]);
     let local = ["--store", &url, "--on-store-error=local"];
-    // A burst of five has no sixth.
+    // A burst of five cannot be divided among six.
     ends(&[&local[..], &["--nodes=6"]].concat(), &["--nodes 6"]);
     let other = ["--rule", "fixed-window 5/1h"];
     let parts = ["--on-store-error local", "cannot be divided among nodes"];
     ends(&[&local[..], &other].concat(), &parts);
-    // Whoever goes on without a store wants to know of a wrong one all the same.
+    // A wrong password is an error also if the program could start without a store.
     let secret = url.replace("redis://", "redis://me:p4ss@");
     let of_cluster = secret.replace("redis://", "redis-cluster://");
     let open = "--on-store-error=open";
@@ -221,7 +222,7 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
         ("rediss-sentinel", cfg!(feature = "redis-tls")),
     ] {
         let store = format!("{}/mymaster", url.replace("redis", scheme));
-        let told = ["feature `redis-tls`", "cannot be reached"][usize::from(is_built)];
-        ends(&["--store", &store], &[told]);
+        let expected = ["feature `redis-tls`", "cannot be reached"][usize::from(is_built)];
+        ends(&["--store", &store], &[expected]);
     }
 }

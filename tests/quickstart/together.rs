@@ -1,4 +1,4 @@
-//! Servers under load: one alone, and two behind one limit.
+//! Servers under load: a single one, and two behind one limit.
 
 use std::{
     net::SocketAddr,
@@ -16,13 +16,13 @@ const BURST: u64 = 300;
 /// The connections to each server.
 const CONNECTIONS: u64 = 4;
 
-/// What one server was asked, and what it admitted.
+/// The requests to one server, and its admissions.
 struct Load {
     requests: u64,
     admitted: u64,
 }
 
-/// Drives all servers at once, for [`SECONDS`].
+/// Drives all servers concurrently, for [`SECONDS`].
 fn drive(servers: &[Server]) -> Vec<Load> {
     let has_wrk = Command::new("wrk").arg("--version").output().is_ok();
     servers::required("wrk", has_wrk);
@@ -38,14 +38,14 @@ fn drive(servers: &[Server]) -> Vec<Load> {
     })
 }
 
-/// By wrk, which tells how many requests were answered, and how many of them with errors.
+/// Uses wrk, which reports the number of responses and how many of them are errors.
 fn by_wrk(address: SocketAddr) -> Load {
     let (seconds, connections) = (format!("{SECONDS}s"), CONNECTIONS.to_string());
     let url = format!("http://{address}/");
     let args = ["-t1", "-c", &connections, "-d", &seconds, &url];
     let (status, output, errors) = Program::start(Command::new("wrk").args(args)).end(SOON);
     assert!(status.success(), "{errors}");
-    // An answer that is lost here may be an admission that is not counted.
+    // An answer lost here may be an admission that is not counted.
     assert!(!output.contains("Socket errors"), "{output}");
     let lines = || output.lines().map(str::trim);
     let requests = lines().find_map(|line| line.split_once(" requests in "));
@@ -58,7 +58,7 @@ fn by_wrk(address: SocketAddr) -> Load {
     }
 }
 
-/// By a thread for each connection.
+/// Uses a thread for each connection.
 fn by_threads(address: SocketAddr) -> Load {
     let (requests, admitted) = (AtomicU64::new(0), AtomicU64::new(0));
     let over = AtomicBool::new(false);
@@ -81,21 +81,21 @@ fn by_threads(address: SocketAddr) -> Load {
     }
 }
 
-/// Drives servers behind one limit, and holds what they admitted together against it.
+/// Drives servers behind one limit, and compares their total admissions with it.
 fn admit_one_limit(servers: &[Server]) {
     let start = now();
     let loads = drive(servers);
     let elapsed = u64::try_from(start.elapsed().as_nanos()).expect("a few seconds");
     let admitted: u64 = loads.iter().map(|load| load.admitted).sum();
-    // All that the bucket may give from before the first request until after the last one.
+    // The most that the bucket may admit from before the first request until after the last one.
     let most = BURST + (u128::from(RATE) * u128::from(elapsed) / 1_000_000_000) as u64;
     assert!(admitted <= most, "{admitted} of at most {most}");
-    // What it has to give while all drive it: nine tenths, for what they do not hear of, and for a machine
-    // that stands still for a moment.
+    // The least that it must admit under load: nine tenths. The rest allows for lost answers, and for a machine that
+    // stalls for a moment.
     let least = (BURST + RATE * SECONDS) * 9 / 10;
     assert!(admitted >= least, "{admitted} of at least {least}");
     for load in loads {
-        // Each asked for more than there was for all, and none got nothing.
+        // Each server received more requests than the limit of all, and each admitted some.
         assert!(load.requests > most, "{} of {most}", load.requests);
         assert!(load.admitted > 0);
     }
@@ -116,7 +116,7 @@ fn two_servers_under_load_admit_one_limit() {
     let _alone = alone();
     let redis = servers::Redis::start();
     let (url, rule) = (redis.url(), rule());
-    // What could not be decided in time must not pass, and it should not happen.
+    // A call that was not decided in time must not pass. It should not happen.
     let args = [
         "--rule",
         &rule,

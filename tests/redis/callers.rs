@@ -1,4 +1,4 @@
-//! Faults that must be noticed whoever calls, and however often: by one caller at several paces, by four and by 64.
+//! Faults must be detected for any number and pace of callers: one caller at several paces, four, and 64.
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ async fn a_dead_connection_is_given_up_whoever_calls() {
     let url = format!("redis://{}", proxy.address());
     let crowd = Crowd::start(&clients(), at_once(LIMIT), async || connect(&url).await).await;
     for _ in 0..2 {
-        // Half-open: nobody says that they are gone.
+        // Half-open: no packet reports the end.
         proxy.abandon();
         crowd.has_failed();
         crowd.is_answered();
@@ -58,7 +58,7 @@ async fn a_dead_connection_is_given_up_by_calls_of_each_kind() {
                 match kind {
                     "acquire" => acquire(&store, &rule, key).await.map(drop),
                     "look" => look(&store, &rule, key).await.map(drop),
-                    // That of a charge of another store, which has a connection of its own.
+                    // A charge of another store, which has a connection of its own.
                     "settle" => {
                         let other = connect(&server.url()).await;
                         let mut charged = acquire(&other, &rule, key).await.unwrap();
@@ -76,14 +76,14 @@ async fn a_dead_connection_is_given_up_by_calls_of_each_kind() {
         let start = Instant::now();
         while !call().await {
             assert!(start.elapsed() < 20 * RESPONSE, "{kind}");
-            // Alone each time.
+            // Only one call at a time.
             sleep(DEADLINE).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_before_there_is_a_connection_spends_nothing() {
+async fn a_call_dropped_before_the_connection_exists_spends_nothing() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let builder = Redis::<TokenBucket>::builder(format!("redis://{}", proxy.address()));
@@ -96,7 +96,7 @@ async fn a_call_that_is_dropped_before_there_is_a_connection_spends_nothing() {
     }
     proxy.set_answers(servers::Flow::Forward);
     until_answered(&store, &rule, key).await;
-    // The call just now, and no other.
+    // Only the call just made is charged.
     assert_eq!(look(&store, &rule, key).await.unwrap().remaining(), Some(4));
 }
 
@@ -108,11 +108,11 @@ async fn a_planned_failover_in_a_cluster() {
     let (clients, _) = clients_of(&url, master).await;
     let crowd = Crowd::start(&clients, at_once(LIMIT), async || connect(&url).await).await;
     let store = connect(&url).await;
-    // There, and back.
+    // There and back.
     for round in 0..2_u64 {
         master = cluster.hand_over(master);
         crowd.is_answered();
-        // Every key, by a store that was idle meanwhile: not even one call fails.
+        // Every key, on a store that was idle meanwhile: no call fails.
         for n in 0..60_u64 {
             let decision = acquire(&store, &at_once(5), Key::from(n)).await.unwrap();
             assert_eq!(decision.remaining(), Some(4 - round));
@@ -125,7 +125,7 @@ async fn a_planned_failover_in_a_cluster() {
 async fn a_master_in_a_cluster_that_falls_silent_is_left_for_its_successor() {
     let cluster = servers::Cluster::start();
     let url = url_of(&cluster);
-    // The first of the URL.
+    // The first node of the URL.
     let master = &cluster.nodes()[0];
     let (clients, _) = clients_of(&url, master).await;
     let crowd = Crowd::start(&clients, at_once(LIMIT), async || connect(&url).await).await;
@@ -133,7 +133,7 @@ async fn a_master_in_a_cluster_that_falls_silent_is_left_for_its_successor() {
     crowd.has_failed();
     cluster.wait_for_master(cluster.partner_of(master));
     crowd.is_answered();
-    // A program that starts now finds its way, too.
+    // A program that starts now finds the new master, too.
     let store = connect(&url).await;
     acquire(&store, &at_once(5), clients[0]).await.unwrap();
     master.resume();
@@ -142,7 +142,7 @@ async fn a_master_in_a_cluster_that_falls_silent_is_left_for_its_successor() {
     crowd.end().await;
 }
 
-/// One shard has no replica left, and its master dies or falls silent. Who asks the other shards does not notice.
+/// One shard has no replica left, and its master dies or falls silent. Callers of the other shards do not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_dead_shard_of_a_cluster_keeps_no_call_to_another_away() {
     servers::watch_this_runtime();
@@ -196,7 +196,7 @@ async fn one_dead_shard_of_a_cluster_keeps_no_call_to_another_away() {
         }
         for (count, _, store) in stores {
             assert!(store.opened() > 0 && store.rejected() > 0, "{count}");
-            // The dead shard, too, comes back.
+            // The dead shard comes back, too.
             let start = Instant::now();
             let ask = || Ask::new(policy(), &rule, of_dead, Cost::ONE);
             while let Err(error) = store.acquire(&[ask()]).await {
@@ -207,11 +207,11 @@ async fn one_dead_shard_of_a_cluster_keeps_no_call_to_another_away() {
     }
 }
 
-/// Below the response timeout, and no shorter than it must be: here a call that is late is a failure.
+/// Below the response timeout, and long enough that a late call is a failure.
 const LONG: Duration = Duration::from_millis(400);
 
-/// Calls for as long as several renewals take. All fail where the shard is dead, and none elsewhere, unless the machine stood
-/// still; then it is `late`, and the breaker may have seen as much.
+/// Makes calls for the time of several renewals. All fail on a dead shard, and none elsewhere, unless the machine
+/// stalled. Then it is `late`, and the breaker may have counted as many failures.
 async fn calls<S>(store: S, key: Key, pause: u64, late: Option<Arc<AtomicBool>>)
 where
     S: Store<TokenBucket, Error = Error>,

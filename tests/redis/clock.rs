@@ -1,4 +1,4 @@
-//! A server whose clock steps back, or a successor whose clock is behind: states that were written at a later time.
+//! A server whose clock steps back, or a successor whose clock is behind: the stored states have later times.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tollgate::{
 
 use super::{groups::replicated, only, policy, servers};
 
-/// How far the server's clock is behind the one that the states were written by.
+/// The distance of the server's clock behind the clock that the states were written with.
 const BEHIND: Duration = Duration::from_secs(30);
 const LIMIT: u64 = 10;
 
@@ -24,7 +24,7 @@ async fn by_the_server(store: &Redis<AnyRule>, rule: &AnyRule, client: u64) -> D
     only(store.acquire(&ask).await.unwrap())
 }
 
-/// Each refills nothing while the test runs.
+/// No rule refills anything while the test runs.
 const RULES: [&str; 9] = [
     "token-bucket 10/10d burst=10",
     "token-bucket 10/10d burst=12 initial=10",
@@ -37,17 +37,17 @@ const RULES: [&str; 9] = [
     "cascade 10/10d burst=4 > 10/10d burst=6",
 ];
 
-/// The instant at which a refusal says that the same call passes.
+/// Returns the instant at which a refused call can pass.
 fn passes_at(refusal: &Decision) -> Timestamp {
     assert_eq!(refusal.verdict(), Verdict::Refuse);
     refusal.at().saturating_add(refusal.retry_after().unwrap())
 }
 
-/// Clients of a rule before its server's clock went back, and what they get afterwards.
+/// Clients of a rule before the server's clock stepped back, and their expected decisions afterwards.
 struct Clients {
     rule: AnyRule,
     ahead: Timestamp,
-    /// What one that had used its limit up was told.
+    /// The instant at which the exhausted client can pass.
     passes_at: Timestamp,
 }
 
@@ -56,7 +56,7 @@ impl Clients {
     const HALF: u64 = 2;
     const NEW: u64 = 3;
 
-    /// Six of ten are left to one client, and none to another.
+    /// Leaves six of ten units to one client, and none to another.
     async fn before(store: &Redis<AnyRule>, rule: AnyRule) -> Self {
         let ahead = by_the_server(store, &rule, 0)
             .await
@@ -92,7 +92,7 @@ impl Clients {
                     continue;
                 }
                 match decision.verdict() {
-                    // Counted from when the clock has caught up.
+                    // Counted from the instant when the clock has caught up.
                     Verdict::Delay(wait) => {
                         assert!(decision.at().saturating_add(wait) >= ahead, "{what}");
                     }
@@ -101,7 +101,7 @@ impl Clients {
                 }
             }
         }
-        // Nothing more until then, and afterwards as ever.
+        // Nothing passes until then, and normal decisions follow.
         for client in [Self::USED_UP, Self::HALF] {
             for now in [ahead, before(then)] {
                 let early = at(store, now, &rule, client).await;
@@ -115,7 +115,7 @@ impl Clients {
     }
 }
 
-/// A microsecond sooner: scripts count in those.
+/// Returns a microsecond earlier, which is the resolution of scripts.
 fn before(at: Timestamp) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos() - 1000)
 }

@@ -1,4 +1,4 @@
-//! The suite that every store passes, on a real server: Redis alone, in each wrapper, and while it stands still.
+//! The conformance suite on a real server: Redis alone, in each wrapper, and while the server is suspended.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use tollgate::{
 
 use super::servers;
 
-/// All algorithms, alone and several at once.
+/// All algorithms, alone and combined.
 const RULES: [&str; 13] = [
     "token-bucket 5/100ms",
     "token-bucket 5/1h",
@@ -26,16 +26,16 @@ const RULES: [&str; 13] = [
     "warm-up-spaced 20/1s over=400ms",
     "token-bucket 5/100ms & fixed-window 9/1s",
 ];
-/// For wrappers, which do not look at the rule; with the one for [`Law::Wait`].
+/// For wrappers, which do not depend on the rule. Includes the rule for [`Law::Wait`].
 const FEW: [&str; 3] = [
     "token-bucket 5/100ms",
     "fixed-window 6/1h",
     "sliding-log 5/1h",
 ];
-/// Those of which a node can have a share.
+/// Rules that can be divided among nodes.
 const BUCKETS: [&str; 2] = ["token-bucket 6/100ms", "token-bucket 6/1h"];
 
-/// Longer than this machine stands still, so that nothing but a fault is one.
+/// Longer than this machine stalls, so that only injected faults occur.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn connect(server: &servers::Redis, response_timeout: Duration) -> Redis<AnyRule> {
@@ -89,10 +89,10 @@ async fn all_laws_hold_with_a_fallback_that_is_not_needed() {
     assert_eq!((store.failures(), store.decided()), (0, 0));
 }
 
-/// The waits that are told here are by the clock of this machine, and what is left is as the server told it: what can
-/// be counted is checked.
+/// Remembered waits use the clock of this machine, and remaining units are those that the server returned. So only
+/// the laws of counts are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_be_counted_holds_with_remembered_refusals() {
+async fn the_laws_of_counts_hold_with_remembered_refusals() {
     let server = servers::Redis::start();
     let redis = connect(&server, PATIENCE).await;
     let store = redis.remember_refusals();
@@ -102,7 +102,7 @@ async fn what_can_be_counted_holds_with_remembered_refusals() {
     assert!(store.hits() > 0 && store.remembered() > 0);
 }
 
-/// Stops and continues the server's process.
+/// Suspends and resumes the server's process.
 fn standstill(server: &Arc<servers::Redis>) -> impl Fn(bool) + 'static {
     let server = Arc::clone(server);
     move |begins| {
@@ -117,7 +117,7 @@ fn standstill(server: &Arc<servers::Redis>) -> impl Fn(bool) + 'static {
 const DEADLINE: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still_costs_a_charge_a_call_at_most() {
+async fn a_suspended_server_costs_at_most_one_charge_per_call() {
     let server = Arc::new(servers::Redis::start());
     let redis = connect(&server, DEADLINE).await;
     let suite = suite(redis, &FEW[1..]).fault(standstill(&server));
@@ -125,11 +125,11 @@ async fn a_server_that_stands_still_costs_a_charge_a_call_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standstill_behind_a_deadline_and_a_breaker() {
+async fn a_suspended_server_behind_a_deadline_and_a_breaker() {
     let server = Arc::new(servers::Redis::start());
     let redis = connect(&server, PATIENCE).await;
     let timeout = redis.timeout(DEADLINE);
-    // Of each rule, four calls meet the fault.
+    // Four calls of each rule meet the fault.
     let breaker = CircuitBreakerConfig::new().failures(2);
     let store = timeout.clone().circuit_breaker(breaker);
     let suite = suite(store.clone(), &FEW[1..]).fault(standstill(&server));
@@ -138,7 +138,7 @@ async fn a_standstill_behind_a_deadline_and_a_breaker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_network_that_swallows_behind_a_fallback() {
+async fn a_network_that_drops_packets_behind_a_fallback() {
     let server = servers::Redis::start();
     let proxy = Arc::new(servers::Proxy::start(server.address()));
     let builder = Redis::<AnyRule>::builder(format!("redis://{}", proxy.address()));

@@ -1,4 +1,4 @@
-//! Values under a key that are lists as the programs write them, but with odd numbers: what a bug or somebody left.
+//! Values that have the form of states but contain invalid numbers, as a bug or another program might leave.
 
 mod random;
 mod settle;
@@ -20,7 +20,7 @@ use super::{
     servers::{self, Reply},
 };
 
-/// One rule of each kind, under which nothing comes back while a test runs; but for warm-ups, which go by seconds.
+/// One rule of each kind that restores nothing while a test runs, except warm-ups, which count seconds.
 const RULES: [&str; 11] = [
     "token-bucket 5/1d",
     "leaky-bucket 1/1h queue=4",
@@ -35,27 +35,27 @@ const RULES: [&str; 11] = [
     "token-bucket 5/1d & sliding-log 6/1d",
 ];
 
-/// A rule, a client, and what lies under its key.
-struct Place {
+/// A rule, a client, and the value under its key.
+struct StoredKey {
     server: servers::Redis,
     store: Redis<AnyRule>,
     rule: AnyRule,
     name: Vec<u8>,
 }
 
-impl Place {
+impl StoredKey {
     async fn of(text: &str) -> Self {
         let server = servers::Redis::start();
         let store = Redis::connect(server.url()).await.unwrap();
-        let mut place = Self {
+        let mut stored = Self {
             server,
             store,
             rule: text.parse().unwrap(),
             name: Vec::new(),
         };
-        place.acquire("the first call").await;
-        place.name = place.server.keys().remove(0);
-        place
+        stored.acquire("the first call").await;
+        stored.name = stored.server.keys().remove(0);
+        stored
     }
 
     fn set(&self, bytes: &[u8]) {
@@ -85,7 +85,8 @@ impl Place {
         }
     }
 
-    /// The first decision, how many calls in a row are admitted, and how many states were healed meanwhile.
+    /// Makes calls until one is refused. Returns the first decision, the number of admissions, and the number of
+    /// states healed meanwhile.
     async fn drain(&self, context: &str) -> (Decision, u64, u64) {
         let healed = self.store.stats().healed;
         let first = self.acquire(context).await;
@@ -99,7 +100,7 @@ impl Place {
         (first, admitted, self.store.stats().healed - healed)
     }
 
-    /// What lies there is a state that expires.
+    /// Asserts that the value is a state that expires.
     fn assert_proper(&self, context: &str) {
         let bytes = self.bytes();
         let state = Value::take(&mut &bytes[..]);
@@ -112,7 +113,7 @@ impl Place {
         assert!(left > 0, "{}, {context}: {left} ms", self.rule);
     }
 
-    /// What is told of a key of which nothing is known, and how often that is admitted.
+    /// Returns the first decision for an unknown key, and the number of admissions.
     async fn fresh(&self) -> (Decision, u64) {
         self.server.command(&[&b"DEL"[..], &self.name[..]]);
         let (first, admitted, healed) = self.drain("a fresh key").await;
@@ -121,13 +122,13 @@ impl Place {
         (first, admitted)
     }
 
-    /// Whether time changes what passes.
+    /// Returns `true` if the passing of a second changes decisions.
     fn goes_by_seconds(&self) -> bool {
         matches!(self.rule, AnyRule::WarmUp(_))
     }
 }
 
-/// States with one odd number, or of another shape.
+/// Returns states with one invalid number, or of another shape.
 fn misshapen(state: &[Value]) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     let parts = || state[1..].to_vec();
@@ -155,7 +156,7 @@ fn misshapen(state: &[Value]) -> Vec<(String, Value)> {
         let numbers = [part, std::slice::from_ref(&more)].concat();
         all.push((format!("{more:?} more"), instead(numbers)));
     }
-    // In front of several rules, and in the place of the instant until which one of several states matters.
+    // Before several rules, and instead of the instant until which one of several states matters.
     for odd in odd_numbers() {
         let head = || List(vec![Int(0), Int(1), odd.clone()]);
         let state = |stop| List(vec![stop, head(), List(part.to_vec())]);
@@ -182,14 +183,14 @@ fn misshapen(state: &[Value]) -> Vec<(String, Value)> {
 #[tokio::test]
 async fn what_no_rule_writes_is_healed() {
     for text in RULES {
-        let place = Place::of(text).await;
-        let fresh = place.fresh().await;
-        place.server.command(&[&b"DEL"[..], &place.name[..]]);
-        place.acquire("a state to misshape").await;
-        let bytes = place.bytes();
+        let stored = StoredKey::of(text).await;
+        let fresh = stored.fresh().await;
+        stored.server.command(&[&b"DEL"[..], &stored.name[..]]);
+        stored.acquire("a state to misshape").await;
+        let bytes = stored.bytes();
         let mut rest = &bytes[..];
         let state = Value::take(&mut rest);
-        // Behind a bucket that starts full stands the second at which it expires.
+        // After a bucket that starts full is the second at which it expires.
         let is_all = rest.is_empty() || matches!(Value::take(&mut rest), Int(_)) && rest.is_empty();
         assert!(is_all, "{state:?} and {rest:?}");
         let cases = misshapen(state.items());
@@ -199,11 +200,11 @@ async fn what_no_rule_writes_is_healed() {
             .flat_map(|case| [(case, Form::Short), (case, Form::Wide)])
         {
             let context = format!("{text}, {what} in {state:?}");
-            place.set(&value.bytes(form));
-            let (first, admitted, healed) = place.drain(&context).await;
+            stored.set(&value.bytes(form));
+            let (first, admitted, healed) = stored.drain(&context).await;
             assert_eq!(healed, 1, "{context}");
             if text.contains('&') {
-                // The other rule may know the key.
+                // The other rule may have a valid state.
                 assert!(
                     admitted >= 1 && admitted <= fresh.1,
                     "{context}: {admitted}"
@@ -211,43 +212,43 @@ async fn what_no_rule_writes_is_healed() {
                 continue;
             }
             assert_eq!(first.remaining(), fresh.0.remaining(), "{context}");
-            if !place.goes_by_seconds() {
+            if !stored.goes_by_seconds() {
                 assert_eq!(admitted, fresh.1, "{context}");
             }
         }
     }
 }
 
-/// What is read at fixed widths, with any of its bytes changed.
+/// Values at fixed widths, with any of their bytes changed.
 #[tokio::test]
-async fn a_bucket_with_an_odd_byte_admits_no_more_than_a_fresh_one() {
-    let place = Place::of("token-bucket 5/1d").await;
-    let (_, fresh) = place.fresh().await;
-    place.server.command(&[&b"DEL"[..], &place.name[..]]);
-    place.acquire("a state to change").await;
-    let bytes = place.bytes();
+async fn a_bucket_with_a_changed_byte_admits_no_more_than_a_fresh_one() {
+    let stored = StoredKey::of("token-bucket 5/1d").await;
+    let (_, fresh) = stored.fresh().await;
+    stored.server.command(&[&b"DEL"[..], &stored.name[..]]);
+    stored.acquire("a state to change").await;
+    let bytes = stored.bytes();
     for at in 0..bytes.len() {
         for odd in [0, 1, 0x7f, 0x80, 0xc0, 0xce, 0xcf, 0xd2, 0xd3, 0xff] {
             let mut changed = bytes.clone();
             changed[at] = odd;
-            place.set(&changed);
+            stored.set(&changed);
             let context = format!("byte {at} is {odd:#x}");
             let mut admitted = 0;
-            while admitted <= fresh && place.acquire(&context).await.is_admitted() {
+            while admitted <= fresh && stored.acquire(&context).await.is_admitted() {
                 admitted += 1;
             }
             assert!(admitted <= fresh, "{context}");
         }
     }
-    place.server.command(&[&b"DEL"[..], &place.name[..]]);
+    stored.server.command(&[&b"DEL"[..], &stored.name[..]]);
 }
 
-/// Numbers that lie within what is written are read, however they are.
+/// Valid numbers are read in any encoding.
 #[tokio::test]
-async fn what_a_rule_writes_is_read_in_other_forms() {
+async fn valid_states_are_read_in_other_encodings() {
     for text in RULES {
-        let place = Place::of(text).await;
-        let bytes = place.bytes();
+        let stored = StoredKey::of(text).await;
+        let bytes = stored.bytes();
         let state = Value::take(&mut &bytes[..]);
         let [version, part] = state.items() else {
             continue;
@@ -260,16 +261,16 @@ async fn what_a_rule_writes_is_read_in_other_forms() {
         let longer = [&bytes[..], &[7]].concat();
         let wide = state.bytes(Form::Wide);
         for value in [floats.bytes(Form::Short), wide, longer] {
-            place.set(&bytes);
-            let expected = place.acquire(text).await.remaining();
-            place.set(&value);
-            let healed = place.store.stats().healed;
-            let found = place.acquire(text).await.remaining();
-            if !place.goes_by_seconds() {
+            stored.set(&bytes);
+            let expected = stored.acquire(text).await.remaining();
+            stored.set(&value);
+            let healed = stored.store.stats().healed;
+            let found = stored.acquire(text).await.remaining();
+            if !stored.goes_by_seconds() {
                 assert_eq!(found, expected, "{text}: {value:?}");
             }
-            assert_eq!(place.store.stats().healed, healed, "{text}: {value:?}");
-            place.assert_proper(text);
+            assert_eq!(stored.store.stats().healed, healed, "{text}: {value:?}");
+            stored.assert_proper(text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Exactly as much as the rule says, however many ask.
+//! Exactly the limit is admitted, with any number of callers.
 
 use std::{env, process::Stdio};
 
@@ -21,7 +21,7 @@ async fn stores_and_tasks_together_admit_the_limit() {
         stores.push(store(server.url()).await);
     }
     for task in 0..16 {
-        // Clones share a queue and a connection, the four stores nothing.
+        // Clones share a queue and a connection. The four stores share nothing.
         let store = stores[task % 4].clone();
         tasks.push(tokio::spawn(async move {
             admitted(&store, &at_once(LIMIT), Key::from(7_u64), 25).await
@@ -37,7 +37,7 @@ async fn stores_and_tasks_together_admit_the_limit() {
         (requests + stats.requests, calls + stats.calls)
     });
     assert_eq!(calls, 400);
-    assert!(requests < calls, "none went out together: {requests}");
+    assert!(requests < calls, "no calls were batched: {requests}");
 }
 
 const URL: &str = "TOLLGATE_TEST_REDIS_URL";
@@ -111,13 +111,13 @@ async fn several_asks_are_spent_together_or_not_at_all() {
         .map(|one| one.is_admitted())
         .collect();
     assert_eq!(verdicts, [true, false]);
-    // The one that would have passed spends nothing either.
+    // The ask that would have passed is not charged either.
     assert_eq!(left(&refused), [Some(8), Some(1)]);
     assert_eq!(
         left(&store.look(&ask(1)).await.unwrap()),
         [Some(8), Some(1)]
     );
-    // Several clients in one call, where one server holds them all.
+    // Several clients in one call, because one server holds them all.
     let apart = [
         Ask::new(&hour, &wide, Key::from(8_u64), Cost::ONE),
         Ask::new(&hour, &wide, Key::from(9_u64), Cost::ONE),
@@ -129,7 +129,7 @@ async fn several_asks_are_spent_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn settling_gives_back_or_takes_more() {
+async fn a_settlement_refunds_or_charges_more() {
     let server = servers::Redis::start();
     let (store, rule, key) = (store(server.url()).await, at_once(10), Key::from(7_u64));
     let settle = async |actual| {
@@ -143,7 +143,7 @@ async fn settling_gives_back_or_takes_more() {
     };
     assert_eq!(settle(1).await, Some(9));
     assert_eq!(settle(0).await, Some(9));
-    // More than there is: a debt, which must be paid before anything passes.
+    // A settlement above the remaining units leaves a debt, which time must repay before anything passes.
     assert_eq!(settle(12).await, Some(0));
     let debt = acquire(&store, &rule, key).await.unwrap();
     let a_day = std::time::Duration::from_secs(86_400);
@@ -157,7 +157,7 @@ async fn settling_gives_back_or_takes_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settlements_that_race_lose_nothing() {
+async fn racing_settlements_are_all_applied() {
     let server = servers::Redis::start();
     let (rule, key) = (at_once(200), Key::from(7_u64));
     let tasks: Vec<_> = (0..8)

@@ -1,4 +1,4 @@
-//! A connection that the application has already.
+//! A connection provided by the application.
 
 use tollgate::{
     TokenBucket,
@@ -9,14 +9,14 @@ use tollgate::{
 use super::{acquire, admitted, at_once, servers, until_answered};
 
 #[tokio::test]
-async fn a_managed_one_is_shared_and_comes_back() {
+async fn a_connection_manager_is_shared_and_reconnects() {
     let server = servers::Redis::start();
     let client = ::redis::Client::open(server.url()).unwrap();
     let manager = client.get_connection_manager().await.unwrap();
     let store: Redis<TokenBucket> = Redis::from_connection(manager.clone()).await.unwrap();
     let (rule, key) = (at_once(5), Key::from(7_u64));
     assert_eq!(admitted(&store, &rule, key, 3).await, 3);
-    // By any way, it is one limit; under another prefix another one.
+    // Each kind of connection uses the same limit. Another prefix is another limit.
     let multiplexed = client.get_multiplexed_async_connection().await.unwrap();
     let other: Redis<TokenBucket> = Redis::from_connection(multiplexed).await.unwrap();
     assert_eq!(admitted(&other, &rule, key, 1).await, 1);
@@ -33,7 +33,7 @@ async fn a_managed_one_is_shared_and_comes_back() {
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     assert!(until_answered(&store, &rule, key).await < 10);
     assert_eq!(admitted(&store, &rule, key, 9).await, 0);
-    // Nobody makes this one anew.
+    // This kind of connection is not reopened.
     for _ in 0..3 {
         assert!(
             acquire(&other, &rule, key)

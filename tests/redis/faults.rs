@@ -1,4 +1,4 @@
-//! What happens in each fault of a server.
+//! The effects of each fault of a server.
 
 use std::time::Duration;
 
@@ -76,20 +76,20 @@ async fn a_connection_that_was_closed_while_idle_costs_no_call() {
         };
         server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
         servers::wait_until(
-            "only the one that asks",
+            "only this test's own connection",
             RESPONSE * 10,
             || match connections() {
                 1 => Ok(()),
                 more => Err(more.to_string()),
             },
         );
-        // This side must hear of it before the next call.
+        // The store must notice the closed connection before the next call.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_killed_under_load_never_admit_too_much() {
+async fn connections_killed_under_load_admit_at_most_the_limit() {
     let server = servers::Redis::start();
     let (store, rule) = (store(server.url()).await, at_once(1000));
     let tasks: Vec<_> = (0..8)
@@ -122,7 +122,7 @@ async fn connections_killed_under_load_never_admit_too_much() {
         errors_in_all += errors;
     }
     assert_eq!(admitted_in_all + errors_in_all, 400);
-    // A call whose answer was lost may have been charged: more is charged than was admitted, never less.
+    // A call whose answer was lost may have been charged: the charges are never fewer than the admissions.
     let left = look(&store, &rule, key())
         .await
         .unwrap()
@@ -152,29 +152,29 @@ async fn a_killed_server_is_an_error_at_once_and_comes_back_empty() {
         assert!(error.is_unavailable(), "{error:?}");
     }
     server.restart();
-    // The very next call; and without persistence, all begins afresh.
+    // The next call succeeds. Without persistence the server starts empty.
     assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
 }
 
 #[tokio::test]
-async fn a_restart_with_persistence_forgets_nothing() {
+async fn a_restart_with_persistence_keeps_all_charges() {
     let server = servers::Redis::options().durable().start();
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
     server.restart();
-    // A look, for this side may not have heard yet that its connection is gone.
+    // A look, because the store may not have noticed yet that its connection is closed.
     let _ = look(&store, &rule, key()).await;
     assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_server_keeps_nobody_longer_than_it_may() {
+async fn calls_to_a_silent_server_end_at_the_timeout() {
     let server = servers::Redis::start();
     let (store, rule) = (impatient(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
     server.pause();
     for round in 0..2 {
-        // Far more than go out at once: none waits for those before it.
+        // Far more calls than go out at once: none waits for those before it.
         let calls: Vec<_> = (0..600)
             .map(|n| {
                 let store = store.clone();
@@ -185,7 +185,7 @@ async fn a_silent_server_keeps_nobody_longer_than_it_may() {
                             _ => acquire(&store, &rule, key()).await,
                         }
                     };
-                    // To connect, and to be answered.
+                    // One timeout to connect, and one for the answer.
                     in_time(2 * RESPONSE, call).await
                 })
             })
@@ -198,13 +198,13 @@ async fn a_silent_server_keeps_nobody_longer_than_it_may() {
             );
         }
     }
-    // A deadline of one's own.
+    // A deadline set by the user.
     let deadline = Duration::from_millis(20);
     let late = in_time(deadline, timeout(deadline, acquire(&store, &rule, key()))).await;
     assert!(late.is_err());
     server.resume();
     assert!(until_answered(&store, &rule, key()).await <= 2);
-    // What was sent before may be charged, and nothing else happens to the limit.
+    // The calls before the silence may be charged. The limit is otherwise unchanged.
     assert!(admitted(&store, &rule, key(), 10).await <= 3);
     assert_eq!(admitted(&store, &rule, Key::from(8_u64), 10).await, 5);
 }
@@ -224,7 +224,7 @@ async fn a_network_that_swallows_is_given_up() {
         .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     proxy.set_flow(servers::Flow::Forward);
-    // A proxy that was late may have forwarded it after all.
+    // A slow proxy may have forwarded the call after all.
     let left = admitted(&store, &rule, key(), 10).await;
     assert!((3..=4).contains(&left), "{left}");
 }
@@ -245,7 +245,7 @@ async fn a_full_server_is_an_error_and_still_tells() {
         look(&store, &rule, key()).await.unwrap().remaining(),
         Some(2)
     );
-    // The wrapper says what a user gets.
+    // The wrapper decides what a user gets.
     let open = store.clone().fail_open();
     let ask = Ask::new(policy(), &rule, key(), Cost::ONE);
     assert!(open.acquire(&[ask]).await.unwrap().is_admitted());
@@ -260,7 +260,7 @@ async fn a_server_that_takes_no_writes_is_an_error_and_still_tells() {
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
     let config = |name: &str, value: &str| server.command(&["CONFIG", "SET", name, value]);
-    // A dump that cannot take its place, as on a full disk.
+    // A snapshot that cannot be written, as on a full disk.
     let folder = server.command(&["CONFIG", "GET", "dir"]);
     let dump = std::path::Path::new(folder.lines().last().unwrap()).join("dump.rdb");
     std::fs::create_dir(&dump).unwrap();
@@ -277,8 +277,8 @@ async fn a_server_that_takes_no_writes_is_an_error_and_still_tells() {
         let error = acquire(&store, &rule, key()).await.unwrap_err();
         let why = error.to_string();
         assert!(why.contains(code), "{why}");
-        let told = look(&store, &rule, key()).await.unwrap();
-        assert_eq!(told.remaining(), Some(2));
+        let looked = look(&store, &rule, key()).await.unwrap();
+        assert_eq!(looked.remaining(), Some(2));
     };
     config("save", "3600 1");
     saved("err");
@@ -311,7 +311,7 @@ async fn who_may_not_is_told_what_is_missing() {
         why.contains("server's user and password into the URL"),
         "{why}"
     );
-    // All that the documentation names, for all that a store does.
+    // The permissions in the documentation suffice for everything that a store does.
     user(&[
         "+info",
         "+script|load",
@@ -367,7 +367,7 @@ async fn who_may_not_is_told_what_is_missing() {
         Some(5)
     );
 
-    // Without its commands in a script: what cannot be read is not taken for a value to be healed.
+    // If scripts may not read, the unreadable value is not treated as damaged.
     server.command(&["ACL", "SETUSER", "limiter", "-get", "-mget"]);
     let lone = acquire(&store, &rule, key()).await.unwrap_err();
     let several = store.acquire(&asks).await.unwrap_err();
@@ -389,7 +389,7 @@ async fn who_may_not_is_told_what_is_missing() {
     );
 }
 
-/// No call fails, and whoever is evicted begins afresh.
+/// No call fails, and an evicted client starts over.
 #[tokio::test]
 async fn a_server_that_evicts_forgets() {
     let server = servers::Redis::start();
@@ -406,7 +406,7 @@ async fn a_server_that_evicts_forgets() {
         if client % 500 == 0 && !server.keys().contains(&name) {
             break;
         }
-        assert!(client < 100_000, "nobody was evicted");
+        assert!(client < 100_000, "no key was evicted");
     }
     assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
 }
@@ -435,7 +435,7 @@ async fn a_server_that_has_become_a_replica_is_left() {
         let error = acquire(&store, &rule, key()).await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
     }
-    // Each of them asked anew who the server is, besides the two questions of this test.
+    // Each connection checked the server's role anew, besides the two commands of this test.
     assert!(connected() >= before + 3, "{before}, {}", connected());
     server.command(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
@@ -455,7 +455,7 @@ async fn a_server_that_is_busy_beyond_its_threshold_is_unavailable_at_once() {
         }
     });
     for _ in 0..5 {
-        // Said by the server, and not by silence: that would be a timeout.
+        // Reported by the server. Silence would be a timeout.
         let error = acquire(&store, &rule, key()).await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
     }
@@ -469,7 +469,7 @@ async fn a_server_that_is_busy_beyond_its_threshold_is_unavailable_at_once() {
 }
 
 #[test]
-fn a_runtime_that_ends_takes_no_other_along() {
+fn a_runtime_that_ends_does_not_break_another() {
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_all().build().unwrap()
@@ -478,7 +478,7 @@ fn a_runtime_that_ends_takes_no_other_along() {
     let (first, second) = (runtime(), runtime());
     let store = first.block_on(store(server.url()));
     server.pause();
-    // As many requests as go out at once, and one that waits, when their runtime ends.
+    // As many requests as go out at once, and a waiting one, when their runtime ends.
     first.block_on(async {
         for _ in 0..3 {
             let store = store.clone();
@@ -491,7 +491,7 @@ fn a_runtime_that_ends_takes_no_other_along() {
     let call = acquire(&store, &rule, Key::from(8_u64));
     let decision = second.block_on(async { timeout(20 * RESPONSE, call).await });
     assert_eq!(decision.unwrap().unwrap().remaining(), Some(4));
-    // Without a runtime there is nobody to send it.
+    // Without a runtime no task can send it.
     let ask = Ask::new(policy(), &rule, key(), Cost::ONE);
     let tollgate::store::Check::Ready(Err(error)) = store.acquire(&[ask]) else {
         panic!("expected an error at once");

@@ -1,4 +1,4 @@
-//! A cluster, and a master that sentinels name.
+//! A cluster, and a master found through sentinels.
 
 use std::{
     collections::HashSet,
@@ -20,9 +20,9 @@ use super::{
     until_answered,
 };
 
-/// Whom the nodes know besides their default user.
+/// An additional user of the nodes.
 const USER: &[&str] = &["limiter", "on", ">p4ss", "~*", "&*", "+@all"];
-/// What the documentation names, for a cluster.
+/// The permissions in the documentation, for a cluster.
 const USER_OF_CLUSTER: &str = "limiter on >p4ss ~tollgate:* +info +script|load +evalsha +eval +time +get +mget +set +setrange \
      +pexpire +pexpireat +del +cluster|slots +asking";
 const CREDENTIALS: &str = "limiter:p4ss@";
@@ -33,7 +33,7 @@ async fn store(url: &str) -> Redis<TokenBucket> {
     builder.connect().await.unwrap()
 }
 
-/// Calls without a pause until it is told to stop, or the limit is spent.
+/// Makes calls without a pause until it is stopped or the limit is exhausted.
 struct Load {
     stop: Arc<AtomicBool>,
     admitted: Arc<AtomicU64>,
@@ -81,7 +81,7 @@ impl Load {
         self.errors.load(SeqCst)
     }
 
-    /// Lets it go on until there are so many errors more.
+    /// Waits until there are this many more errors.
     fn wait_for_errors(&self, more: u64) {
         let before = self.errors();
         servers::wait_until("calls that fail", Duration::from_secs(30), || {
@@ -101,16 +101,16 @@ impl Load {
     }
 }
 
-/// Waits until a replica has all that was written before.
+/// Waits until a replica has everything that was written before.
 pub(super) fn replicated(master: &servers::Redis, probe: &str) {
     let mut connection = master.connect().unwrap();
-    // `WAIT` is about the writes of its own connection.
+    // `WAIT` only covers the writes of its own connection.
     connection
         .call(&["SET", probe, "1", "PX", "60000"])
         .unwrap();
     match connection.call(&["WAIT", "1", "4000"]).unwrap() {
         servers::Reply::Number(1..) => {}
-        other => panic!("expected a replica that has it all, found {other:?}"),
+        other => panic!("expected a replica that is up to date, found {other:?}"),
     }
 }
 
@@ -125,7 +125,7 @@ async fn a_cluster() {
     let url = format!("redis-cluster://{CREDENTIALS}{}", hosts.join(","));
     let store = store(&url).await;
 
-    // All limits of a client are on one node, and spent together.
+    // All limits of a client are on one node and charged together.
     let (rule, hour) = (at_once(5), Policy::new("hour"));
     let client = Key::from(1_u64);
     let both = |one: Key, other: Key| {
@@ -148,7 +148,7 @@ async fn a_cluster() {
     let slots: HashSet<_> = names.iter().map(|name| cluster.slot_of(name)).collect();
     assert_eq!((names.len(), slots.len()), (2, 1));
 
-    // Two clients in one call are an error, which says what to do, and spoils nobody else's call.
+    // Two clients in one call are an error that says what to do. Other calls are unaffected.
     let error = store
         .acquire(&both(client, Key::from(2_u64)))
         .await
@@ -161,7 +161,7 @@ async fn a_cluster() {
         Some(4)
     );
 
-    // A slot on its way, and at its new place: every call finds the state.
+    // During and after the migration of a slot every call finds the state.
     let slot = *slots.iter().next().unwrap();
     let from = cluster.master_of(slot);
     let target = cluster.nodes()[..3]
@@ -179,7 +179,7 @@ async fn a_cluster() {
         Some(2)
     );
 
-    // Many clients at once, all over the slots, from two instances.
+    // Many concurrent clients in all slots, from two instances.
     let other = self::store(&url).await;
     let mut tasks = Vec::new();
     for client in 0..60_u64 {
@@ -220,7 +220,7 @@ async fn a_cluster() {
     let sure = load.admitted();
     replicated(master, &probe);
     master.kill();
-    // What was admitted since may be lost, and what is under way now.
+    // The admissions since then may be lost, and those in flight now.
     let unsure = load.admitted() + TASKS - sure;
     load.wait_for_errors(TASKS);
     cluster.settle();
@@ -237,7 +237,7 @@ async fn a_cluster() {
         total <= charged + unsure,
         "{total} admitted, {charged} charged, {unsure} unsure"
     );
-    // None is sent twice where it may have been charged.
+    // No call is sent twice if it may have been charged.
     let most = total + 1 + errors + u64::from(before);
     assert!(charged <= most, "{charged} charged, at most {most}");
     assert_eq!(
@@ -273,7 +273,7 @@ async fn sentinels() {
         errors > 0 && total > sure,
         "{errors} errors, {total} admitted"
     );
-    // What had reached the replica is remembered.
+    // The charges that reached the replica are kept.
     assert_eq!(admitted(&store, &rule, key, 8).await, 2);
     let error = Redis::<TokenBucket>::connect(url.replace(servers::Sentinel::MASTER, "nobody"));
     assert!(error.await.unwrap_err().is_unavailable());
@@ -292,14 +292,14 @@ async fn a_host_with_a_sentinel_and_the_master_that_falls_silent() {
     .await;
     let old = group.master();
     replicated(old, "probe");
-    // The first that is asked, and a server that takes itself for the master still.
+    // Silences the first sentinel of the list, and a server that still considers itself the master.
     group.sentinels()[0].pause();
     old.pause();
     until_answered(&store, &rule, Key::from(2_u64)).await;
     assert_eq!(admitted(&store, &rule, key, 8).await, 2);
     crowd.has_failed();
     crowd.is_answered();
-    // With one sentinel of three, too, once a connection must be made.
+    // A new connection also works with one of three sentinels silent.
     let new = group.nodes().iter().find(|node| node.port() != old.port());
     group.sentinels()[1].pause();
     new.unwrap().command(&["CLIENT", "KILL", "TYPE", "normal"]);
@@ -312,7 +312,7 @@ async fn a_host_with_a_sentinel_and_the_master_that_falls_silent() {
 }
 
 #[tokio::test]
-async fn who_takes_a_sentinel_for_a_server_or_the_other_way_round_is_told() {
+async fn confusing_a_sentinel_with_a_server_is_a_specific_error() {
     let server = servers::Redis::start();
     let group = servers::Sentinel::start();
     let of_server = format!("redis-sentinel://{}/name", server.address());

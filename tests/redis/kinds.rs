@@ -1,4 +1,4 @@
-//! Rules of several kinds under one key, as while two releases run: a burst of each kind at most.
+//! Rules of several kinds under one key, as while two releases run: at most a burst of each kind is admitted.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tollgate::{
 
 use super::{policy, servers};
 
-/// One rule of each kind, under which nothing comes back while a test runs, and what it admits.
+/// One rule of each kind that restores nothing while a test runs, and the units that it admits.
 const RULES: [(&str, u64); 11] = [
     ("token-bucket 1/1d burst=5", 5),
     ("token-bucket 1/1d initial=4 burst=9 keep=1d", 4),
@@ -27,7 +27,7 @@ const RULES: [(&str, u64); 11] = [
     ("sliding-log 6/1d & token-bucket 4/1d", 4),
 ];
 
-/// Whether rules read each other's states.
+/// Returns `true` if the rules read each other's states.
 fn are_of_one_kind(one: &str, other: &str) -> bool {
     let names = |rule: &str| -> Vec<String> {
         let names = rule.split(" & ").filter_map(|rule| rule.split(' ').next());
@@ -65,7 +65,7 @@ async fn two_releases_with_rules_of_different_kinds_admit_a_burst_of_each_at_mos
                 let key = Key::from(client);
                 let mut admitted = [0, 0];
                 for turn in 0..40_usize {
-                    // In turns, and in no order.
+                    // Alternating, and in irregular order.
                     let release = if turn < 20 {
                         turn % 2
                     } else {
@@ -106,7 +106,7 @@ async fn stores_of_different_rules_admit_a_burst_of_each_at_most() {
     }
 }
 
-/// All kinds under one key; then none.
+/// All kinds under one key are removed.
 #[tokio::test]
 async fn a_reset_clears_every_kind() {
     let server = servers::Redis::start();
@@ -129,14 +129,14 @@ async fn a_reset_clears_every_kind() {
         for rule in rules.iter().rev() {
             assert!(!is_admitted(&store, rule, key).await, "{rule}");
         }
-        // Any rule resets; it is not even told which.
+        // A reset with any rule clears all, because the call names no rule.
         store.reset(policy(), &key).await.unwrap();
         assert!(server.keys().is_empty());
     }
 }
 
 #[tokio::test]
-async fn a_state_that_says_no_more_is_not_kept_beside_another_one() {
+async fn a_state_that_no_longer_matters_is_removed_by_the_next_write() {
     let server = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let key = Key::from(7_u64);
@@ -151,7 +151,7 @@ async fn a_state_that_says_no_more_is_not_kept_beside_another_one() {
         assert!(is_admitted(&store, &short, key).await);
         let both: u64 = size().parse().unwrap();
         assert!(both > alone, "{both}");
-        // Its window is over, or its bucket full: the next write leaves it out.
+        // Its window is over or its bucket full, so the next write removes it.
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert!(is_admitted(&store, &long, key).await);
         let left: u64 = size().parse().unwrap();

@@ -1,4 +1,4 @@
-//! What lies in the server: names, expiries, and what others left there.
+//! The keys in the server: names, expiries, and foreign values.
 
 use tollgate::{
     Cost, Policy,
@@ -14,7 +14,7 @@ fn names(server: &servers::Redis) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn names_hold_no_client_unless_it_is_labelled() {
+async fn names_contain_no_client_unless_its_key_is_labelled() {
     let server = servers::Redis::start();
     let rule = at_once(10);
     let store = store(server.url()).await;
@@ -52,7 +52,7 @@ async fn names_hold_no_client_unless_it_is_labelled() {
 }
 
 #[tokio::test]
-async fn every_key_expires_when_nothing_is_left_to_remember() {
+async fn every_key_expires_when_its_state_no_longer_matters() {
     const RULES: &[&str] = &[
         "token-bucket 100/1m burst=5",
         "token-bucket 5/1s initial=0 keep=2s",
@@ -83,17 +83,17 @@ async fn every_key_expires_when_nothing_is_left_to_remember() {
     }
 }
 
-/// What every test of this program ends with, for every server that it started.
+/// Checks the assertion that every test of this program makes at the end, for each server that it started.
 #[test]
 #[should_panic(expected = "foreign never expires")]
-fn a_key_that_stays_is_noticed() {
+fn a_key_that_never_expires_is_detected() {
     let server = servers::Redis::start();
     server.command(&["SET", "foreign", "1"]);
 }
 
-/// An expiry is moved only when it comes too early, and never comes too early.
+/// An expiry is moved only when it would be too early. It is never too early.
 #[tokio::test]
-async fn a_debt_outlives_its_calls_and_not_for_long() {
+async fn a_debt_expires_soon_after_it_is_repaid() {
     let server = servers::Redis::start();
     let rule = "token-bucket 1/1s burst=1000".parse().unwrap();
     let (store, key) = (store(server.url()).await, Key::from(7_u64));
@@ -115,7 +115,7 @@ async fn a_debt_outlives_its_calls_and_not_for_long() {
     assert!((2..30).contains(&moved), "{moved} times in 60 calls");
 }
 
-/// The calls of commands that write, and the bytes under all keys.
+/// Returns the number of calls of write commands, and the bytes of all values.
 fn writes(server: &servers::Redis) -> (u64, Vec<String>) {
     let text = server.command(&["INFO", "commandstats"]);
     let writing = ["set", "setrange", "del", "expire", "pexpire", "pexpireat"];
@@ -142,7 +142,7 @@ async fn a_refusal_writes_nothing() {
     assert!(before.0 >= 3 && before.1.len() == 1, "{before:?}");
     assert_eq!(admitted(&store, &rule, key, 20).await, 0);
     look(&store, &rule, key).await.unwrap();
-    // Refused together: neither the one that would have passed.
+    // Asks that are refused together: the one that would have passed is not written either.
     let other = Policy::new("other");
     let asks = [
         Ask::new(&other, &rule, key, Cost::ONE),
@@ -182,7 +182,7 @@ async fn foreign_values_are_healed_and_counted() {
             .map(|word| if *word == b"$" { name.as_bytes() } else { word })
             .collect();
         server.reply(&command);
-        // A look says what a decision would find, and leaves it there.
+        // A look returns what a decision would find, and does not change the value.
         assert_eq!(
             look(&store, &rule, key).await.unwrap().remaining(),
             Some(3),
@@ -197,12 +197,12 @@ async fn foreign_values_are_healed_and_counted() {
         let left: i64 = server.command(&["PTTL", &name]).parse().unwrap();
         assert!(left > 0, "{what}: {left}");
     }
-    // Numbers that no version of this algorithm writes: they count as none.
+    // Numbers that no version of this algorithm writes count as no state.
     server.reply(&[&b"SET"[..], name.as_bytes(), b"\x92\x01\x92\x01\x05"]);
     assert_eq!(admitted(&store, &rule, key, 5).await, 3);
     healed += 1;
     assert_eq!(store.stats().healed, healed);
-    // Next to each other in one call, each is judged by itself.
+    // In one call with others, each value is judged by itself.
     server.command(&["DEL", &name]);
     server.command(&["RPUSH", &name, "1"]);
     let other = Policy::new("other");
@@ -212,7 +212,7 @@ async fn foreign_values_are_healed_and_counted() {
     ];
     assert!(store.acquire(&asks).await.unwrap().is_admitted());
     assert_eq!(store.stats().healed, healed + 1);
-    // Whatever lies there, a reset removes it.
+    // A reset removes any value.
     server.command(&["DEL", &name]);
     server.command(&["RPUSH", &name, "1"]);
     store.reset(policy(), &key).await.unwrap();

@@ -1,4 +1,4 @@
-//! Stores that are made while nobody is there, and connect with their first calls.
+//! Stores that are created while no server runs, and connect at their first calls.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ pub(super) fn of(url: impl Into<String>) -> RedisBuilder<TokenBucket> {
     Redis::<TokenBucket>::builder(url).response_timeout(RESPONSE)
 }
 
-/// Of a store whose server takes connections, and says nothing: a call is given up in time.
-pub(super) async fn is_silent(store: &Redis<TokenBucket>) {
+/// Asserts that calls to a server that accepts connections and stays silent end in time.
+pub(super) async fn assert_silent(store: &Redis<TokenBucket>) {
     let rule = at_once(LIMIT);
     let call = in_time(2 * RESPONSE, acquire(store, &rule, key()));
     let error = call.await.unwrap_err();
     assert!(error.is_timeout() || error.is_unavailable(), "{error:?}");
 }
 
-/// Of a store whose server is gone: each call fails in time, and requests meet the policy.
-pub(super) async fn fails_by_policy(store: &Redis<TokenBucket>) {
+/// Asserts that each call to a missing server fails in time, and requests follow the policy.
+pub(super) async fn assert_failures_follow_policy(store: &Redis<TokenBucket>) {
     let rule = at_once(LIMIT);
     for _ in 0..3 {
         for call in [
@@ -55,14 +55,14 @@ pub(super) async fn fails_by_policy(store: &Redis<TokenBucket>) {
     assert!(store.reset(policy(), &key()).await.is_err());
 }
 
-/// Each call is decided, and exactly the limit is admitted.
-pub(super) async fn admits_the_limit(store: &Redis<TokenBucket>) {
+/// Asserts that each call is decided, and exactly the limit is admitted.
+pub(super) async fn assert_admits_the_limit(store: &Redis<TokenBucket>) {
     assert_eq!(admitted(store, &at_once(LIMIT), key(), 8).await, LIMIT);
 }
 
 fn connections(server: &servers::Redis) -> usize {
     let clients = server.command(&["CLIENT", "LIST", "TYPE", "normal"]);
-    // One of them asks.
+    // One of them belongs to this command.
     clients.lines().count() - 1
 }
 
@@ -71,17 +71,17 @@ async fn a_server_that_comes_after_the_program() {
     let server = servers::Redis::start();
     let store: Redis<TokenBucket> = of(server.url()).connect_lazy().unwrap();
     server.pause();
-    is_silent(&store).await;
+    assert_silent(&store).await;
     server.kill();
-    fails_by_policy(&store).await;
+    assert_failures_follow_policy(&store).await;
     server.restart();
-    admits_the_limit(&store).await;
+    assert_admits_the_limit(&store).await;
     assert_eq!(connections(&server), 1);
-    // And again, as any other.
+    // A later failure is handled like any other.
     server.kill();
-    fails_by_policy(&store).await;
+    assert_failures_follow_policy(&store).await;
     server.restart();
-    admits_the_limit(&store).await;
+    assert_admits_the_limit(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,10 +95,10 @@ async fn a_cluster_that_comes_after_the_program() {
     nodes.iter().for_each(|node| node.kill());
     let store = of(format!("redis-cluster://{}", hosts.join(","))).connect_lazy();
     let store: Redis<TokenBucket> = store.unwrap();
-    fails_by_policy(&store).await;
+    assert_failures_follow_policy(&store).await;
     nodes.iter().for_each(|node| node.restart());
     cluster.settle();
-    // One connection to each node, however many ask first.
+    // One connection to each node, for any number of first callers.
     let first = (0..60_u64).map(|client| {
         let store = store.clone();
         let calls = async move { admitted(&store, &at_once(LIMIT), Key::from(client), 8).await };
@@ -109,7 +109,7 @@ async fn a_cluster_that_comes_after_the_program() {
     for node in &nodes[..3] {
         assert_eq!(connections(node), 1, "{node:?}");
     }
-    // What is known from the URL holds before there is a connection, too.
+    // Mistakes visible in the URL are reported before there is a connection, too.
     let other: Redis<TokenBucket> = of(format!("redis-cluster://{}", hosts[0]))
         .connect_lazy()
         .unwrap();
@@ -131,15 +131,15 @@ async fn sentinels_that_come_after_the_program() {
     all().for_each(|server| server.kill());
     let store = of(group.url("redis-sentinel://")).connect_lazy();
     let store: Redis<TokenBucket> = store.unwrap();
-    fails_by_policy(&store).await;
-    // Sentinels alone lead nowhere.
+    assert_failures_follow_policy(&store).await;
+    // Sentinels without a master are not sufficient.
     group.sentinels()[0].restart();
     let call = acquire(&store, &at_once(LIMIT), key()).await;
     let error = call.unwrap_err();
     assert!(error.is_unavailable() || error.is_timeout(), "{error:?}");
     all().for_each(|server| server.restart());
     group.settle();
-    admits_the_limit(&store).await;
+    assert_admits_the_limit(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,7 +176,7 @@ async fn many_first_calls_make_one_connection() {
         LIMIT
     );
     assert_eq!(connections(&server), 1);
-    // It was looked at once, and is not again when the connection is made anew.
+    // The programs were checked once, and are not checked again on a new connection.
     assert_eq!(loaded(), Program::ALL.len());
     server.command(&["CONFIG", "RESETSTAT"]);
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
@@ -185,7 +185,7 @@ async fn many_first_calls_make_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn first_calls_that_are_dropped_hinder_nobody() {
+async fn dropped_first_calls_do_not_affect_later_ones() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let patient = of(format!("redis://{}", proxy.address())).response_timeout(40 * RESPONSE);
@@ -197,7 +197,7 @@ async fn first_calls_that_are_dropped_hinder_nobody() {
         assert!(call.await.is_err());
     }
     proxy.set_answers(servers::Flow::Forward);
-    // What was dropped before it went out is not charged, and the first call's connection carries this one.
+    // Calls dropped before they were sent are not charged. The connection opened for them serves this one.
     assert_eq!(admitted(&store, &rule, key(), 8).await, LIMIT);
     assert_eq!(proxy.accepted(), 1);
 }
@@ -228,16 +228,16 @@ async fn whom_the_server_refuses_is_told_by_each_call_until_it_does_not() {
         for _ in 0..3 {
             let error = acquire(store, &at_once(LIMIT), key()).await.unwrap_err();
             assert_eq!(error.to_string(), connect.to_string());
-            // It is there, and says no.
+            // The server runs and rejects the user.
             assert!(!error.is_unavailable() && !error.is_timeout(), "{error:?}");
         }
     }
     server.command(&["ACL", "SETUSER", "limiter", "+@all"]);
-    admits_the_limit(&store).await;
+    assert_admits_the_limit(&store).await;
 }
 
 #[tokio::test]
-async fn who_is_no_server_is_told_by_each_call() {
+async fn a_server_that_is_not_redis_is_an_error_of_each_call() {
     let group = servers::Sentinel::start();
     let sentinel = group.sentinels()[0].url();
     let strange = format!("redis-sentinel://{}/nobody", group.sentinels()[0].address());
@@ -253,7 +253,7 @@ async fn who_is_no_server_is_told_by_each_call() {
 }
 
 #[test]
-fn what_is_wrong_with_the_url_is_told_at_once_and_nothing_else() {
+fn only_mistakes_in_the_url_are_reported_at_once() {
     let failure = |url: &str| {
         let error = Redis::<TokenBucket>::connect_lazy(url).unwrap_err();
         assert!(!error.is_unavailable() && !error.is_timeout(), "{error:?}");
@@ -267,7 +267,7 @@ fn what_is_wrong_with_the_url_is_told_at_once_and_nothing_else() {
         let why = failure(url);
         assert!(why.contains(part), "{url}: {why}");
     }
-    // Without a runtime, and of hosts that nobody knows.
+    // Without a runtime, and with unknown hosts.
     for url in [
         "redis://nobody.invalid",
         "redis-cluster://nobody.invalid,127.0.0.1:1",

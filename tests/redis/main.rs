@@ -37,7 +37,7 @@ use tollgate::{
     store::{Ask, Decisions, Error, Redis, Store},
 };
 
-/// So many at once, and no more for as long as a test runs.
+/// Returns a rule that admits `burst` requests and then no more during a test.
 fn at_once(burst: u64) -> TokenBucket {
     format!("token-bucket 1/1d burst={burst}").parse().unwrap()
 }
@@ -81,7 +81,7 @@ fn only(decisions: Decisions) -> Decision {
     *decision
 }
 
-/// How many of `calls` acquisitions in a row are admitted.
+/// Makes `calls` acquisitions in a row and counts the admitted ones.
 async fn admitted(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key, calls: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..calls {
@@ -91,7 +91,7 @@ async fn admitted(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key, call
     admitted
 }
 
-/// Calls until one is answered; how many errors there were before.
+/// Calls until one succeeds. Returns the number of errors before it.
 async fn until_answered(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> u32 {
     let start = Instant::now();
     for errors in 0.. {

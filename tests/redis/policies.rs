@@ -1,4 +1,4 @@
-//! What requests get under each policy while something happens to the server: the chosen policy, in time.
+//! The decisions of requests under each failure policy during faults of the server: as configured, and in time.
 
 use std::{
     convert::Infallible,
@@ -27,7 +27,7 @@ use super::{
 };
 
 pub(super) const LIMIT: u64 = 100_000;
-/// Of each policy.
+/// The number of tasks per policy.
 pub(super) const TASKS: u64 = 2;
 const SOON: Duration = Duration::from_secs(60);
 
@@ -38,25 +38,25 @@ enum Way {
     Local,
 }
 
-/// What the requests under one policy got.
+/// The results of the requests under one policy.
 #[derive(Debug, Default)]
 struct Tally {
     /// Admitted by the server.
     by_server: AtomicU64,
-    /// Admitted by this node.
+    /// Admitted by this node's own store.
     here: AtomicU64,
     /// Decided without the server.
     without: AtomicU64,
 }
 
-/// Requests under all three policies, of a client each, without a pause.
+/// Requests under all three policies, with a client each, without a pause.
 pub(super) struct Policies {
     url: String,
     keys: [Key; 3],
     tallies: [Arc<Tally>; 3],
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
-    /// Of the same clients, in whatever happens.
+    /// Callers about the same clients, during all faults.
     crowd: Crowd,
 }
 
@@ -112,7 +112,7 @@ impl Policies {
         }
     }
 
-    /// Admitted by the server so far, under any policy.
+    /// Returns the admissions by the server so far, under any policy.
     pub(super) fn admitted(&self) -> u64 {
         let admitted = self.tallies.iter();
         admitted.map(|tally| tally.by_server.load(SeqCst)).sum()
@@ -122,7 +122,7 @@ impl Policies {
         let counts = || self.tallies.each_ref().map(|tally| count(tally));
         let before = counts();
         servers::wait_until(what, SOON, || {
-            self.still_runs();
+            self.assert_running();
             let now = counts();
             let more = now
                 .iter()
@@ -133,12 +133,12 @@ impl Policies {
         });
     }
 
-    fn still_runs(&self) {
+    fn assert_running(&self) {
         let ended = self.tasks.iter().any(JoinHandle::is_finished);
-        assert!(!ended, "a request broke its promise");
+        assert!(!ended, "a request ended in error or too late");
     }
 
-    /// Lets requests under each policy be decided without the server.
+    /// Waits until requests under each policy are decided without the server.
     pub(super) fn wait_for_failures(&self) {
         self.wait("requests without the server", |tally| {
             tally.without.load(SeqCst)
@@ -146,7 +146,7 @@ impl Policies {
         self.crowd.has_failed();
     }
 
-    /// Lets requests under each policy be decided by the server.
+    /// Waits until requests under each policy are decided by the server.
     pub(super) fn wait_for_the_server(&self) {
         self.wait("requests by the server", |tally| {
             tally.by_server.load(SeqCst)
@@ -154,7 +154,8 @@ impl Policies {
         self.crowd.is_answered();
     }
 
-    /// What the server admitted and did not charge is `unknown` at most in all; a node on its own admits its share at most.
+    /// Ends the requests. At most `unknown` admissions by the server may be uncharged in all. A node on its own
+    /// admits at most its share.
     pub(super) async fn end(self, unknown: u64) {
         self.stop.store(true, SeqCst);
         self.crowd.end().await;
@@ -167,7 +168,7 @@ impl Policies {
                 .await
                 .unwrap()
                 .remaining();
-            // Above the limit in the end, if all that is left is spent.
+            // Spending all remaining units must not exceed the limit.
             let sum = tally.by_server.load(SeqCst) + left.unwrap();
             assert!(
                 sum <= LIMIT + unknown,
@@ -196,7 +197,7 @@ where
         tally.without.fetch_add(1, SeqCst);
         assert_eq!(decision.is_undecided(), way != Way::Local, "{decision:?}");
     }
-    // Nobody spends all of it, so only the policy refuses.
+    // The limit is never exhausted, so only the policy refuses.
     assert_eq!(
         decision.is_admitted(),
         !(is_here && way == Way::Closed),
@@ -209,7 +210,7 @@ where
     };
 }
 
-/// Three clients of a master in a cluster, and the name of a key of one of its clients.
+/// Returns three clients of a master in a cluster, and the name of the key of one of them.
 pub(super) async fn clients_of(url: &str, master: &servers::Redis) -> ([Key; 3], String) {
     let store = connect(url).await;
     let client = |n: u32| Key::from(format!("client-{n:02}").as_str()).labelled();
@@ -226,7 +227,7 @@ pub(super) async fn clients_of(url: &str, master: &servers::Redis) -> ([Key; 3],
     (clients.try_into().unwrap(), names[0].clone())
 }
 
-/// A client for each policy.
+/// Returns a client for each policy.
 pub(super) fn clients() -> [Key; 3] {
     ["open", "closed", "local"].map(|name| Key::from(name).labelled())
 }
@@ -244,7 +245,7 @@ async fn a_server_that_stands_still() {
     policies.end(0).await;
 }
 
-/// Under rules of every kind, and also where what it charged on its own is settled, while the server is gone or after.
+/// Under rules of every kind. Charges of the fallback are settled while the server is down, and afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says() {
     let rules: Vec<AnyRule> = [
@@ -260,7 +261,7 @@ async fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_
     ]
     .map(|rule| rule.parse().unwrap())
     .into();
-    // The longest wait of any.
+    // The longest wait of any rule.
     let most = Duration::from_secs(20);
     let server = servers::Redis::start();
     for ahead in [600, -600] {
@@ -291,7 +292,7 @@ async fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_
         }
         server.resume();
         for (n, (_, second)) in charged.iter().enumerate() {
-            // A call that the server decides: the first one, or one that is in time.
+            // A call that the server decides: the first one, or one in time.
             let there = async || loop {
                 let alone = store.decided();
                 let decision = call(n).await;
@@ -317,7 +318,7 @@ async fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_
     }
 }
 
-/// With the threshold that servers have unless told otherwise, five seconds: until then nobody is answered.
+/// With the default threshold of servers, five seconds. Until then the server answers no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_with_a_script_for_longer_than_its_threshold() {
     let server = servers::Redis::start();
@@ -336,7 +337,7 @@ async fn a_server_that_is_busy_with_a_script_for_longer_than_its_threshold() {
     let begun = async { while call().await.is_ok() {} };
     tokio::time::timeout(SOON, begun).await.unwrap();
     assert!(call().await.unwrap_err().is_timeout());
-    // Each request is measured: it waits for its deadline, until the breaker opens.
+    // Each request is timed: it waits for its deadline until the breaker opens.
     policies.wait_for_failures();
     servers::wait_until("a server that says so", SOON, || {
         match server.ask(&["PING"]) {
@@ -353,7 +354,7 @@ async fn a_server_that_is_busy_with_a_script_for_longer_than_its_threshold() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_and_comes_back() {
-    // What is on its disk, it still knows.
+    // With persistence, the server keeps its charges.
     for (options, lost) in [
         (servers::Redis::options().durable(), 0),
         (servers::Redis::options(), LIMIT),
@@ -400,7 +401,7 @@ async fn a_server_that_becomes_a_replica() {
     policies.wait_for_failures();
     server.command(&["REPLICAOF", "NO", "ONE"]);
     policies.wait_for_the_server();
-    // It may have taken over what its master knew, which is nothing.
+    // It may have copied the data of its master, which has none.
     policies.end(LIMIT).await;
 }
 
@@ -414,7 +415,7 @@ async fn a_master_that_its_cluster_replaces() {
     let sure = policies.admitted();
     replicated(master, &name.replace(":api", ":probe"));
     master.kill();
-    // What the replica may not have heard of: what was admitted since, and what is under way.
+    // Possibly missing on the replica: the admissions since then, and the calls in flight.
     let unknown = policies.admitted() - sure + 3 * TASKS;
     policies.wait_for_failures();
     policies.wait_for_the_server();

@@ -1,4 +1,4 @@
-//! Settlements: made however busy a key is, and counted where they are not.
+//! Settlements: applied however busy a key is, and counted if they fail.
 
 mod counted;
 
@@ -12,8 +12,8 @@ use tollgate::{
 
 use super::{acquire_many, at_once, look, only, policy, servers, store};
 
-/// Rules under which nothing comes back while a test runs, with what a call leaves of its cost at most: a place in the middle of
-/// a queue is given back as a whole or not at all.
+/// Rules that restore nothing while a test runs, with the most units of its cost that a settled call leaves behind. A
+/// position in the middle of a queue is refunded as a whole or not at all.
 const SLOW: [(&str, u64); 9] = [
     ("token-bucket 1/1d burst=100000", 2),
     ("leaky-bucket 1/1d queue=100", 0),
@@ -32,7 +32,7 @@ const SLOW: [(&str, u64); 9] = [
     ),
 ];
 
-/// Callers of each store, and what each of them charges and settles.
+/// The number of callers of each store, and the charges that each of them makes and settles.
 const CALLERS: u64 = 12;
 const CHARGES: u64 = 24;
 
@@ -71,7 +71,8 @@ impl Client {
         self.store.settle(vec![settlement]).into_future()
     }
 
-    /// Charges two, and settles most of it: waits for every other settlement, and drops the rest. Returns what it really cost.
+    /// Makes charges and settles most of the cost. Awaits every other settlement and drops the rest. Returns the
+    /// actual cost.
     async fn work(self, caller: u64, most: u64) -> u64 {
         let mut spent = 0;
         for n in 0..CHARGES {
@@ -96,7 +97,7 @@ impl Client {
     }
 }
 
-/// Two processes that do nothing but admit and settle, over a network that takes two milliseconds.
+/// Two processes that only admit and settle, over a network with a delay of two milliseconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settlements_on_a_busy_key_are_all_made() {
     let server = servers::Redis::start();
@@ -111,7 +112,7 @@ async fn settlements_on_a_busy_key_are_all_made() {
             let rule = Arc::clone(&rule);
             clients.push(Client { store, rule });
         }
-        // Behind a charge that stays, none of those that are settled has begun to be refilled.
+        // After a charge that stays, none of the charges to be settled has begun to be refilled.
         assert!(clients[0].decide(9).await.is_admitted(), "{text}");
         let before = clients[0].remaining().await;
         let tasks: Vec<_> = (0..2 * CALLERS)
@@ -122,8 +123,8 @@ async fn settlements_on_a_busy_key_are_all_made() {
             spent += task.await.unwrap();
         }
         assert!(spent > 0 || most == 0, "{text}");
-        // Several buckets have no position in a charge: each refund loses what had come in since its charge. All that is less than a
-        // unit.
+        // Rules of several buckets store no position in a charge. Each refund loses the refill since its charge, less
+        // than a unit in all.
         let is_exact = !text.contains("cascade") && !text.contains("three-color");
         let expected = before - spent;
         let is_expected = |left| left == expected || !is_exact && left + 1 == expected;
@@ -138,7 +139,7 @@ async fn settlements_on_a_busy_key_are_all_made() {
         for client in &clients {
             let stats = client.store.stats();
             assert_eq!(stats.unsettled, 0, "{text}");
-            // They went out together.
+            // Calls were batched.
             assert!(stats.requests < stats.calls, "{text}: {stats:?}");
         }
         server.command(&["FLUSHALL"]);
@@ -158,7 +159,7 @@ async fn remaining(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> 
 }
 
 #[tokio::test]
-async fn a_settlement_that_is_dropped_goes_out() {
+async fn a_dropped_settlement_is_sent() {
     let server = servers::Redis::start();
     let (store, rule, key) = (store(server.url()).await, at_once(10), Key::from(7_u64));
     let decision = charge_of(&store, &rule, key).await;
@@ -173,7 +174,8 @@ async fn a_settlement_that_is_dropped_goes_out() {
     assert_eq!(store.stats().unsettled, 0);
 }
 
-/// What a settlement leaves as it was is not written, and its expiry stays; what it forgets does not stay.
+/// A settlement without an effect is not written, and the expiry stays. A settlement that empties a state removes the
+/// key.
 #[tokio::test]
 async fn a_settlement_that_changes_nothing_writes_nothing() {
     let server = servers::Redis::start();
@@ -193,16 +195,16 @@ async fn a_settlement_that_changes_nothing_writes_nothing() {
         assert_ne!(writes(), before, "{text}");
         store.reset(policy(), &Key::from(7_u64)).await.unwrap();
         let before = writes();
-        // Nothing is known of the key any more.
+        // The key is unknown afterwards.
         client.settle(decisions[0], 0).await.unwrap();
         assert_eq!(writes(), before, "{text}");
         assert!(server.keys().is_empty(), "{text}");
     }
 }
 
-/// More than fit into one request, on as many keys; one of them under a rule that fits into no script.
+/// More settlements than fit into one request, on as many keys. One has a rule that does not fit into a script.
 #[tokio::test]
-async fn a_settlement_that_fails_keeps_no_other_from_being_made() {
+async fn a_failing_settlement_does_not_affect_others() {
     let server = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let (rule, misfit): (AnyRule, AnyRule) = (
@@ -229,7 +231,7 @@ async fn a_settlement_that_fails_keeps_no_other_from_being_made() {
     }
 }
 
-/// One call of `settle`, and keys of all shards.
+/// One call of `settle`, with keys of all shards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settlements_in_a_cluster_go_to_their_slots() {
     let cluster = servers::Cluster::start();
@@ -249,9 +251,9 @@ async fn settlements_in_a_cluster_go_to_their_slots() {
     assert_eq!(store.stats().unsettled, 0);
 }
 
-/// A bucket that is settled is read by the programs for buckets as by the driver, and expires.
+/// A settled bucket is read by the bucket programs and by the driver, and expires.
 #[tokio::test]
-async fn a_settled_bucket_goes_on_as_it_was() {
+async fn a_settled_bucket_is_read_by_all_programs() {
     let server = servers::Redis::start();
     let (store, rule, key) = (store(server.url()).await, at_once(20), Key::from(7_u64));
     let first = charge_of(&store, &rule, key).await;
@@ -263,7 +265,7 @@ async fn a_settled_bucket_goes_on_as_it_was() {
         .settle(vec![settlement(&rule, key, first)])
         .await
         .unwrap();
-    // What was given back is a day less an instant for each unit, as the other calls came behind it.
+    // The refund is a day less an instant per unit, because the other calls came later.
     let decision = charge_of(&store, &rule, key).await;
     assert!(
         matches!(decision.remaining(), Some(10 | 11)),

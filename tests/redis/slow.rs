@@ -1,4 +1,4 @@
-//! Faults that take their time: `./test.sh slow`.
+//! Faults that take a long time: `./test.sh slow`.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ async fn slots_that_move() {
     let url = url_of(&cluster);
     let policies = Policies::start(&url, clients()).await;
     let names = nodes.iter().flat_map(|node| node.keys());
-    // The other key of each client lies in the same slot.
+    // The other key of each client is in the same slot.
     let names: Vec<_> = names.filter(|name| name.ends_with(b":api")).collect();
     assert_eq!(names.len(), 3);
     for _ in 0..3 {
@@ -32,7 +32,7 @@ async fn slots_that_move() {
             let to = nodes.iter().find(|node| node.port() != from.port());
             let migration = cluster.begin_migration(slot, to.unwrap());
             migration.move_keys();
-            // Neither here nor there for a while.
+            // The slot is between both nodes for a while.
             sleep(2 * DEADLINE).await;
             migration.finish();
         }
@@ -51,7 +51,7 @@ async fn a_master_that_sentinels_replace() {
     let old = group.master();
     replicated(old, "probe");
     old.kill();
-    // What the replica may not have heard of: what was admitted since, and what is under way.
+    // Possibly missing on the replica: the admissions since then, and the calls in flight.
     let unknown = policies.admitted() - sure + 3 * TASKS;
     policies.wait_for_failures();
     let new = group.master();
@@ -69,13 +69,13 @@ async fn a_network_that_takes_half_a_second() {
     let policies = Policies::start(&url, clients()).await;
     proxy.delay(Duration::from_millis(500));
     policies.wait_for_failures();
-    // Some of the calls that were given up arrive.
+    // Some of the calls that timed out still arrive.
     sleep(Duration::from_secs(3)).await;
     proxy.delay(Duration::ZERO);
     policies.wait_for_the_server();
     policies.end(0).await;
 
-    // Who has the patience waits for the answer: a second, there and back.
+    // With a long timeout a call waits for the answer: a second for both directions.
     let patient = Redis::<TokenBucket>::builder(url).response_timeout(Duration::from_secs(20));
     let patient: Redis<TokenBucket> = patient.connect().await.unwrap();
     proxy.delay(Duration::from_millis(500));
@@ -97,7 +97,7 @@ async fn connections_that_are_half_open() {
         let before = proxy.accepted();
         proxy.abandon();
         policies.wait_for_failures();
-        // Nobody says that they are gone: that is noticed here, and others are made.
+        // No packet reports the end. The store detects it and opens other connections.
         policies.wait_for_the_server();
         assert!(proxy.accepted() >= before + 3);
     }
@@ -124,10 +124,10 @@ async fn a_cluster_is_surveyed_only_while_calls_fail_and_no_connection_is_left_b
     while Instant::now() < end {
         let _ = timeout(DEADLINE, acquire(&store, &at_once(5), client)).await;
     }
-    // One in each response timeout, which takes at least as long, and the question of this test.
+    // One in each response timeout, which takes at least that long, and the command of this test.
     let surveys = counted(before) - 1;
     assert!((1..=7).contains(&surveys), "{surveys}");
-    // What the last call began ends.
+    // Waits until everything started by the last call has ended.
     sleep(6 * RESPONSE).await;
     let before = accepted();
     sleep(4 * RESPONSE).await;
@@ -137,7 +137,7 @@ async fn a_cluster_is_surveyed_only_while_calls_fail_and_no_connection_is_left_b
     until_answered(&store, &at_once(5), client).await;
     drop(store);
     for node in cluster.nodes() {
-        servers::wait_until("nobody but this test", 20 * RESPONSE, || {
+        servers::wait_until("no connection but this test's", 20 * RESPONSE, || {
             let clients = node.command(&["CLIENT", "LIST", "TYPE", "normal"]);
             match clients.lines().count() {
                 1 => Ok(()),

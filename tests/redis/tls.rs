@@ -1,4 +1,4 @@
-//! `rediss://`, and its like for clusters and sentinels.
+//! `rediss://`, and its counterparts for clusters and sentinels.
 
 #[cfg(feature = "redis-tls")]
 mod sentinels;
@@ -9,7 +9,7 @@ use tollgate::{TokenBucket, store::Redis};
 
 #[cfg(not(feature = "redis-tls"))]
 #[tokio::test]
-async fn without_its_feature_it_is_an_error_that_names_it() {
+async fn without_the_feature_the_error_names_it() {
     for url in [
         "rediss://localhost",
         "rediss-cluster://localhost",
@@ -37,23 +37,23 @@ mod with_it {
     }
 
     #[tokio::test]
-    async fn a_server_with_a_root_of_ones_own() {
+    async fn a_server_with_a_custom_root() {
         let tls = TlsRedis::start(false);
         let trusting = builder(&tls).root_certificate(tls.tls.certificate.as_str());
         let store: Redis<TokenBucket> = trusting.connect().await.unwrap();
         let (rule, key) = (at_once(5), Key::from(7_u64));
         assert_eq!(admitted(&store, &rule, key, 3).await, 3);
-        // One limit, whichever way.
+        // One limit over both connections.
         let plain: Redis<TokenBucket> = Redis::connect(tls.server.url()).await.unwrap();
         assert_eq!(admitted(&plain, &rule, key, 3).await, 2);
-        // The connection comes back as any other.
+        // The connection is reopened like any other.
         tls.server.restart();
         assert!(crate::until_answered(&store, &rule, key).await <= 1);
         assert_eq!(admitted(&store, &rule, key, 10).await, 4);
     }
 
     #[tokio::test]
-    async fn a_cluster_with_a_root_of_ones_own() {
+    async fn a_cluster_with_a_custom_root() {
         let tls = TlsRedis::start_cluster();
         let unknown = Redis::<TokenBucket>::connect(tls.cluster_url()).await;
         assert!(unknown.is_err());
@@ -71,19 +71,19 @@ mod with_it {
             let trusting = lazy::of(url).root_certificate(tls.tls.certificate.as_str());
             let store: Redis<TokenBucket> = trusting.connect_lazy().unwrap();
             tls.server.pause();
-            lazy::is_silent(&store).await;
+            lazy::assert_silent(&store).await;
             tls.server.kill();
-            lazy::fails_by_policy(&store).await;
+            lazy::assert_failures_follow_policy(&store).await;
             tls.server.restart();
             if url.starts_with("rediss-cluster") {
                 tls.settle();
             }
-            lazy::admits_the_limit(&store).await;
+            lazy::assert_admits_the_limit(&store).await;
         }
     }
 
     #[test]
-    fn what_is_wrong_with_certificates_is_told_before_anybody_is_asked() {
+    fn invalid_certificates_are_errors_before_any_connection() {
         let [own, other] = [(); 2].map(|()| super::server::tls(false));
         for url in [
             "rediss://nobody.invalid",
@@ -108,7 +108,7 @@ mod with_it {
     async fn a_server_that_nobody_vouches_for_is_an_error() {
         let (tls, other) = (TlsRedis::start(false), TlsRedis::start(false));
         let second = Duration::from_secs(1);
-        // By the roots of this machine, and by another one.
+        // Trusting the roots of this machine, and trusting another root.
         let machine = builder(&tls).connect();
         let error = in_time(2 * second, machine).await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
@@ -121,12 +121,12 @@ mod with_it {
                 .contains("`RedisBuilder::root_certificate`"),
             "{error:?}"
         );
-        // Its certificate is for `localhost` and `127.0.0.1`.
+        // The certificate is for `localhost` and `127.0.0.1`.
         let named = Redis::<TokenBucket>::builder(tls.url().replace("localhost", "127.0.0.2"));
         let named = named.root_certificate(tls.tls.certificate.as_str());
         let error = named.connect().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
-        // What is no certificate is told as such.
+        // An invalid certificate is reported as such.
         let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
         for broken in [broken, "", tls.tls.key.as_str()] {
             let error = builder(&tls).root_certificate(broken).connect();
@@ -136,7 +136,7 @@ mod with_it {
         assert!(!format!("{:?}", builder(&tls).client_certificate("a", "b")).contains("key"));
     }
 
-    /// Of an authority, which vouches for it until the end of that year.
+    /// Returns a certificate signed by an authority, valid until the end of that year.
     fn certificate(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, until: i32) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -145,7 +145,7 @@ mod with_it {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// Connections that are there go on; the next one is not made, and its calls meet the policy.
+    /// Existing connections continue. The next one fails, and its calls follow the policy.
     #[tokio::test]
     async fn a_certificate_that_expires_is_noticed_when_a_connection_is_made() {
         let mut params = rcgen::CertificateParams::default();
@@ -183,7 +183,7 @@ mod with_it {
         tls.server.command(&set);
         assert_eq!(admitted(&store, &rule, key, 3).await, 3);
         tls.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-        // The first ones may still go out on the connection that is closed.
+        // The first calls may still use the connection that is being closed.
         while acquire(&store, &rule, key).await.is_ok() {}
         for _ in 0..3 {
             let error = acquire(&store, &rule, key).await.unwrap_err();
@@ -191,12 +191,12 @@ mod with_it {
             assert!(error.to_string().contains("expired"), "{error}");
             assert!(error.to_string().contains("renew"), "{error}");
         }
-        let told = trusting.connect().await.unwrap_err();
-        assert!(told.to_string().contains("expired"), "{told}");
+        let error = trusting.connect().await.unwrap_err();
+        assert!(error.to_string().contains("expired"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_server_that_asks_who_is_there() {
+    async fn a_server_that_requires_client_certificates() {
         let tls = TlsRedis::start(true);
         let nobody = builder(&tls).root_certificate(tls.tls.certificate.as_str());
         let error = nobody.clone().connect().await.unwrap_err();
@@ -205,16 +205,18 @@ mod with_it {
         let store: Redis<TokenBucket> = known.connect().await.unwrap();
         let key = Key::from(7_u64);
         assert_eq!(admitted(&store, &at_once(2), key, 3).await, 2);
-        servers::wait_until("the key over there", Duration::from_secs(5), || {
-            match tls.server.keys().len() {
+        servers::wait_until(
+            "the key on the other server",
+            Duration::from_secs(5),
+            || match tls.server.keys().len() {
                 1 => Ok(()),
                 other => Err(other.to_string()),
-            }
-        });
+            },
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_connection_that_takes_longer_to_make_than_a_call_may() {
+    async fn a_connection_that_takes_longer_than_a_calls_deadline() {
         let tls = TlsRedis::start(false);
         let proxy = servers::Proxy::start(([127, 0, 0, 1], tls.tls.port).into());
         let url = format!("rediss://localhost:{}", proxy.address().port());
@@ -222,7 +224,7 @@ mod with_it {
             .root_certificate(tls.tls.certificate.as_str())
             .response_timeout(20 * DEADLINE);
         let store: Redis<TokenBucket> = builder.connect().await.unwrap();
-        // A call takes two thirds of its time, and the connection, with its handshake, at least twice as much.
+        // A call takes two thirds of its deadline, and the connection with its handshake at least twice as long.
         const DEADLINE: Duration = Duration::from_millis(600);
         proxy.delay(DEADLINE / 3);
         let (rule, key) = (at_once(100), Key::from(7_u64));
@@ -234,6 +236,6 @@ mod with_it {
                 return;
             }
         }
-        panic!("expected a connection that somebody has made");
+        panic!("expected an established connection");
     }
 }

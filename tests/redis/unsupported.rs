@@ -1,4 +1,5 @@
-//! Calls that Redis cannot decide for their own sake: they are the server's fault to their client, and nothing to others.
+//! Calls that Redis cannot decide because of their own content. Their client gets a server error, and other calls are
+//! unaffected.
 
 use std::{
     convert::Infallible,
@@ -17,16 +18,17 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::{at_once, servers};
 
-/// A bucket of more tokens than a script can count.
+/// Returns a bucket with more tokens than a script can count.
 fn misfit() -> TokenBucket {
     at_once(1_000_000_000)
 }
 
-/// What one call asks for: each a rule and a client.
+/// The asks of one call: a rule and a client each.
 type Asked = Vec<(AnyRule, Key)>;
 
-/// Sends calls that are not supported between those of clients that stay within their limits, from so many tasks at once.
-async fn others_go_on(url: &str, callers: u64, hostile: impl Fn(u64) -> Asked) {
+/// Sends unsupported calls between those of clients within their limits, from this many concurrent tasks. The latter
+/// must pass.
+async fn assert_others_unaffected(url: &str, callers: u64, hostile: impl Fn(u64) -> Asked) {
     let store = Redis::<AnyRule>::connect(url).await.unwrap();
     let breaker = store
         .timeout(Duration::from_secs(20))
@@ -78,17 +80,17 @@ async fn a_rule_that_does_not_fit_spoils_no_other_call() {
     for callers in [1, 4, 64] {
         let fine = at_once(5).into();
         // Alone, and beside a rule that fits.
-        others_go_on(&server.url(), callers, |n| {
+        assert_others_unaffected(&server.url(), callers, |n| {
             vec![(misfit().into(), Key::from(n))]
         })
         .await;
-        others_go_on(&server.url(), callers, |n| {
+        assert_others_unaffected(&server.url(), callers, |n| {
             let beside = AnyRule::clone(&fine);
             vec![(beside, Key::from(n)), (misfit().into(), Key::from(n))]
         })
         .await;
     }
-    // Nothing was charged to the client whose other rule fits: only the honest ones have states.
+    // The client whose other rule fits is not charged: only the honest clients have states.
     assert_eq!(server.keys().len(), 2 * (1 + 4 + 64));
 }
 
@@ -101,7 +103,7 @@ async fn a_call_about_two_clients_on_a_cluster_spoils_no_other_call() {
         .collect();
     let url = format!("redis-cluster://{}", hosts.join(","));
     for callers in [1, 4, 64] {
-        others_go_on(&url, callers, |n| {
+        assert_others_unaffected(&url, callers, |n| {
             let rule: AnyRule = at_once(5).into();
             vec![
                 (rule.clone(), Key::from(2 * n)),
@@ -112,7 +114,7 @@ async fn a_call_about_two_clients_on_a_cluster_spoils_no_other_call() {
     }
 }
 
-/// Rules at and beyond the bounds of each kind, and of all joined ones.
+/// Rules at and above the bounds of each kind, and of all combined ones.
 const RULES: [&str; 27] = [
     "token-bucket 100/1m",
     "token-bucket 1/1d burst=100000",
@@ -143,7 +145,7 @@ const RULES: [&str; 27] = [
     "token-bucket 10/1s & fixed-window 10/1500ns offset=spread",
 ];
 
-/// What is said when a layer is built holds for each call, whoever asks, and needs no server.
+/// The error at the creation of a layer equals that of each call, for any key, and needs no server.
 #[tokio::test]
 async fn a_rule_fits_exactly_if_its_calls_are_decided() {
     let server = servers::Redis::start();
@@ -164,7 +166,7 @@ async fn a_rule_fits_exactly_if_its_calls_are_decided() {
                 (Ok(()), Ok(_)) => {}
                 (Err(why), Err(error)) => {
                     assert!(error.is_unsupported(), "{error:?}");
-                    // The same words for each client: they are logged once.
+                    // The text is equal for all clients, so it is logged once.
                     assert!(error.to_string().ends_with(&why.to_string()), "{error}");
                 }
                 (fits, called) => panic!("{text}, client {client}: {fits:?}, but {called:?}"),
@@ -176,13 +178,13 @@ async fn a_rule_fits_exactly_if_its_calls_are_decided() {
 
 #[tokio::test]
 async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built() {
-    // Nobody listens there.
+    // No server listens on this port.
     let store = || {
         let store = Redis::<TokenBucket>::connect_lazy("redis://127.0.0.1:1").unwrap();
         store.fail_open()
     };
     let Err(error) = RateLimitLayer::new(misfit()).try_store(store()) else {
-        panic!("a rule that does not fit was taken");
+        panic!("a rule that does not fit was accepted");
     };
     let error = error.to_string();
     for part in [

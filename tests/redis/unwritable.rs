@@ -1,4 +1,5 @@
-//! A server that takes no writes, as one that is full: who is used up is refused, also beside those who would be admitted.
+//! A server that rejects writes, such as a full one. Exhausted clients are refused, also in one batch with clients
+//! that would be admitted.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tollgate::{
 
 use super::{only, policy, servers};
 
-/// What the programs decide apart: buckets that start full, and everything else.
+/// Rules of both kinds of programs: buckets that start full, and everything else.
 const RULES: [&str; 4] = [
     "token-bucket 1/1d burst=5",
     "fixed-window 5/365d",
@@ -19,7 +20,7 @@ const RULES: [&str; 4] = [
     "sliding-log 5/1d",
 ];
 
-/// A client that has spent all, and one that has not.
+/// An exhausted client, and one with units left.
 const USED_UP: u64 = 1_000;
 const HALF: u64 = 1_001;
 
@@ -29,14 +30,14 @@ async fn call(store: &Redis<AnyRule>, rule: &AnyRule, client: u64) -> Result<boo
     Ok(decisions.is_admitted())
 }
 
-/// Many calls at once, which go out together: of the one who is used up, of one who is not, and of newcomers.
-async fn tells_refusals_and_no_more(store: &Redis<AnyRule>, rule: &AnyRule, code: &str) {
+/// Makes many concurrent calls, which are batched: of the exhausted client, of the other one, and of new clients.
+async fn assert_only_refusals(store: &Redis<AnyRule>, rule: &AnyRule, code: &str) {
     for others in [0, 1, 3, 30] {
         let clients = (0..others).flat_map(|newcomer| [newcomer, USED_UP, HALF, HALF, HALF]);
         let clients: Vec<_> = clients.chain([USED_UP]).collect();
         let calls = clients.iter().map(|client| call(store, rule, *client));
-        for (client, told) in clients.iter().zip(join_all(calls).await) {
-            match told {
+        for (client, result) in clients.iter().zip(join_all(calls).await) {
+            match result {
                 Ok(admitted) => assert!(*client == USED_UP && !admitted, "{rule}: {client}"),
                 Err(error) => {
                     assert_ne!(*client, USED_UP, "{rule}: {error}");
@@ -46,14 +47,14 @@ async fn tells_refusals_and_no_more(store: &Redis<AnyRule>, rule: &AnyRule, code
             }
         }
     }
-    // Several asks: refused if one of them is, whatever the other one would be.
+    // Several asks in one call are refused if one of them is, whatever the others would be.
     let other = Policy::new("other");
     for (client, is_refused) in [(USED_UP, true), (HALF, false)] {
         let asks = [&other, policy()];
         let asks = asks.map(|policy| Ask::new(policy, rule, Key::from(client), Cost::ONE));
-        let told = store.acquire(&asks).await;
-        assert_eq!(told.is_ok(), is_refused, "{rule}: {told:?}");
-        assert!(!told.is_ok_and(|decisions| decisions.is_admitted()));
+        let result = store.acquire(&asks).await;
+        assert_eq!(result.is_ok(), is_refused, "{rule}: {result:?}");
+        assert!(!result.is_ok_and(|decisions| decisions.is_admitted()));
     }
 }
 
@@ -65,8 +66,8 @@ async fn with_clients(store: &Redis<AnyRule>, rule: &AnyRule) {
     }
 }
 
-/// What `HALF` has left, once writes are taken again: nothing was spent meanwhile.
-async fn nothing_was_spent(store: &Redis<AnyRule>, rule: &AnyRule) {
+/// Asserts that `HALF` has its units, once writes are accepted again.
+async fn assert_nothing_was_spent(store: &Redis<AnyRule>, rule: &AnyRule) {
     for (client, left) in [(USED_UP, 0), (HALF, 2), (0, 5)] {
         let mut admitted = 0;
         while call(store, rule, client).await.unwrap() {
@@ -91,9 +92,9 @@ async fn refusals_are_told_beside_admissions_that_fail() {
             let rule: AnyRule = rule.parse().unwrap();
             with_clients(&store, &rule).await;
             server.command(&["CONFIG", "SET", name, with]);
-            tells_refusals_and_no_more(&store, &rule, code).await;
+            assert_only_refusals(&store, &rule, code).await;
             server.command(&["CONFIG", "SET", name, without]);
-            nothing_was_spent(&store, &rule).await;
+            assert_nothing_was_spent(&store, &rule).await;
             server.command(&["FLUSHALL"]);
         }
     }
@@ -105,7 +106,7 @@ async fn a_replica_refuses_whom_it_knows_to_be_used_up_and_charges_nobody() {
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let [bucket, window] = [RULES[0], RULES[1]].map(|rule| rule.parse::<AnyRule>().unwrap());
     for rule in [bucket, window] {
-        // Its master knows the same clients.
+        // Its master has states of the same clients.
         let of_master: Redis<AnyRule> = Redis::connect(master.url()).await.unwrap();
         with_clients(&of_master, &rule).await;
         server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
@@ -115,16 +116,16 @@ async fn a_replica_refuses_whom_it_knows_to_be_used_up_and_charges_nobody() {
             up if up == "up" => Ok(()),
             other => Err(other),
         });
-        tells_refusals_and_no_more(&store, &rule, "READONLY").await;
+        assert_only_refusals(&store, &rule, "READONLY").await;
         server.command(&["REPLICAOF", "NO", "ONE"]);
-        nothing_was_spent(&store, &rule).await;
+        assert_nothing_was_spent(&store, &rule).await;
         for of_both in [&server, &master] {
             of_both.command(&["FLUSHALL"]);
         }
     }
 }
 
-/// Alone, and beside calls: none is taken for made that was not written.
+/// Alone, and batched with calls: no settlement counts as made unless it was written.
 #[tokio::test]
 async fn settlements_that_cannot_be_written_are_errors_and_counted() {
     let server = servers::Redis::start();

@@ -1,4 +1,4 @@
-//! What is too old is told when it is connected.
+//! Servers that are too old are reported at the connection.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -10,7 +10,7 @@ use tollgate::{TokenBucket, key::Key, store::Redis};
 
 use super::{acquire, at_once};
 
-/// Answers as a server of that version would: `INFO` with it, and all else with `OK`.
+/// Answers like a server of that version: `INFO` with the version, and any other command with `OK`.
 fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
     let mut answers = stream.try_clone()?;
     let mut commands = BufReader::new(stream).lines();
@@ -18,7 +18,7 @@ fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
         let words: usize = line.trim_start_matches('*').parse().unwrap_or(0);
         let mut command = Vec::new();
         for _ in 0..words {
-            // Its length, which a word without a line break need not be told.
+            // The length line, which is not needed for a word without a line break.
             commands.next().transpose()?;
             command.extend(commands.next().transpose()?);
         }
@@ -33,7 +33,7 @@ fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The URL of such a server.
+/// Returns the URL of such a server.
 fn of(version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -58,7 +58,7 @@ async fn a_server_that_is_too_old_is_told_so() {
         for part in [seen, "expected 5.0 or later", "update it"] {
             assert!(why.contains(part), "{version}: {why}");
         }
-        // One that was not asked before tells it by each call.
+        // A store that connects lazily reports it in each call.
         let store: Redis<TokenBucket> = Redis::connect_lazy(url).unwrap();
         for _ in 0..3 {
             let error = acquire(&store, &at_once(5), Key::from(7_u64)).await;

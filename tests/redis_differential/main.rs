@@ -1,5 +1,4 @@
-//! The same timelines through the store in memory and through the script in Redis: all numbers of the decisions are
-//! equal.
+//! Runs equal timelines on the store in memory and on the scripts in Redis: all numbers of the decisions are equal.
 #![cfg(all(target_os = "linux", feature = "redis", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -24,7 +23,7 @@ use self::{
     rules::{KINDS, RULES, UNEVEN, UNEVEN_SECONDS},
 };
 
-/// How far apart calls come, and whether they are compared with memory.
+/// The time between calls, and whether decisions are compared with memory.
 #[derive(Clone, Copy)]
 struct Pace {
     /// In microseconds.
@@ -32,16 +31,16 @@ struct Pace {
     compares: bool,
 }
 
-/// Within seconds.
+/// The time between calls, in tenths of a second.
 const TENTHS: u64 = 100_000;
 
-/// What timelines came to.
+/// The results of timelines.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     asks: u64,
     admitted: u64,
     refused: u64,
-    /// The asks of each algorithm, by its place in `KINDS`.
+    /// The number of asks of each algorithm, by its index in `KINDS`.
     of_kind: [u64; KINDS.len()],
 }
 
@@ -55,7 +54,7 @@ impl Tally {
         }
     }
 
-    /// So many asks more, each of all `kinds` of algorithms.
+    /// Counts this many more asks, of all `kinds` of algorithms.
     fn count(&mut self, kinds: &[usize], asks: u64) {
         self.asks += asks;
         for kind in kinds {
@@ -64,9 +63,10 @@ impl Tally {
     }
 }
 
-/// A client's calls at random times; where it is said, each decision is compared with that of memory.
+/// Makes a client's calls at random times. If the pace says so, compares each decision with memory.
 ///
-/// It is that of memory which counts as a script does, and to a microsecond that of memory.
+/// Decisions equal those of a memory store that counts in the units of scripts, and differ from ordinary memory by at
+/// most a microsecond.
 async fn run(
     store: Redis<AnyRule>,
     name: String,
@@ -87,7 +87,7 @@ async fn run(
         .any(|rule| rule.in_script().is_some())
         .then(|| Memory(vec![None; places]));
     let mut now = 1_767_235_685_123_456_u64;
-    // Rules of one kind, which are those of the same algorithms in the same order, read each other's states.
+    // Rules with equal lists of algorithms are of one kind and read each other's states.
     let algorithms = rules.iter().map(algorithms).collect::<Vec<_>>();
     let kind = |rule: usize| {
         algorithms
@@ -119,7 +119,7 @@ async fn run(
         let count = *random.choose(&[1, 1, 2, 3]);
         let first = random.below(3) as usize;
         let twice = random.below(8) == 0;
-        // One call for each ask, together in a request, instead of one for all of them.
+        // One call for each ask, in one request, instead of one call for all.
         let apart = random.below(4) == 0;
         let costs: Vec<Cost> = (0..count)
             .map(|_| Cost::new(*random.choose(&[1, 1, 1, 2, 3, 5, 50])).unwrap())
@@ -193,21 +193,21 @@ async fn run(
     tally
 }
 
-/// The algorithms of a rule in order.
+/// Returns the algorithms of a rule in order.
 fn algorithms(rule: &AnyRule) -> Vec<String> {
     let text = rule.to_string();
     let names = text.split(" & ").filter_map(|rule| rule.split(' ').next());
     names.map(str::to_owned).collect()
 }
 
-/// The algorithms of a rule, each once.
+/// Returns the algorithms of a rule, each once.
 fn kinds(rule: &AnyRule) -> Vec<usize> {
     let names = algorithms(rule);
     let has = |kind: &usize| names.iter().any(|name| name == KINDS[*kind]);
     (0..KINDS.len()).filter(has).collect()
 }
 
-/// All timelines at once, so that nobody waits for a single answer.
+/// Runs all timelines concurrently, so that their calls are batched.
 async fn run_all(
     url: &str,
     sets: &[(&str, &[&str])],
@@ -215,7 +215,7 @@ async fn run_all(
     calls: u64,
     pace: Pace,
 ) -> Tally {
-    // A machine that does more than this does not fail it.
+    // Allows for a machine under other load.
     let builder = Redis::<AnyRule>::builder(url).response_timeout(Duration::from_secs(60));
     let store: Redis<AnyRule> = builder.connect().await.unwrap();
     let mut tasks = Vec::new();
@@ -254,13 +254,13 @@ const COMPARED: Pace = Pace {
     compares: true,
 };
 
-/// How many asks of each algorithm are compared at least.
+/// The minimum number of compared asks of each algorithm.
 const ASKS: u64 = 100_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn decisions_are_those_of_memory() {
+async fn decisions_equal_those_of_memory() {
     let redis = servers::Redis::start();
-    // More for algorithms that are in few sets.
+    // More seeds for algorithms that are in few sets.
     let seeds = |name: &str| match name {
         "three colors" => 16,
         "leaky bucket" | "sliding window" | "sliding log" => 13,
@@ -273,13 +273,13 @@ async fn decisions_are_those_of_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn decisions_are_those_of_memory_in_valkey() {
+async fn decisions_equal_those_of_memory_in_valkey() {
     if let Some(valkey) = servers::Redis::start_valkey() {
         run_all(&valkey.url(), &RULES, |_| 2, 1000, COMPARED).await;
     }
 }
 
-/// The store gives an error where the program admits other calls than this process.
+/// The store returns an error if the program's number of admissions differs from this process's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_agrees_with_this_process_on_uneven_rules() {
     let redis = servers::Redis::start();

@@ -1,4 +1,4 @@
-//! The decisions of the store in memory, and the numbers of a decision that are compared.
+//! The decisions of the store in memory, and the compared numbers of a decision.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate::{
 
 type AnyState = <AnyRule as Algorithm>::State;
 
-/// The numbers of a decision by a clock of microseconds.
+/// The numbers of a decision, in microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct InMicros {
     verdict: Verdict,
@@ -17,7 +17,7 @@ pub(super) struct InMicros {
     class: u8,
     limit: Option<u64>,
     remaining: Option<u64>,
-    /// Retry, more and reset, in microseconds.
+    /// `retry_after`, `more_after` and `reset_after`.
     waits: [Option<u128>; 3],
 }
 
@@ -44,14 +44,21 @@ pub(super) fn in_micros(decision: &Decision) -> InMicros {
 }
 
 impl InMicros {
-    /// Whether no wait differs by more than a microsecond, and nothing else at all.
+    /// Returns `true` if no wait differs by more than a microsecond, and nothing else differs.
     pub(super) fn is_near(&self, other: &Self) -> bool {
         let (own, others) = (self.all_waits(), other.all_waits());
         let near = |(own, other): (&Option<u128>, &Option<u128>)| match (own, other) {
             (Some(own), Some(other)) => own.abs_diff(*other) <= 1,
             (own, other) => own == other,
         };
-        let numbers = |told: &Self| (told.spent, told.class, told.limit, told.remaining);
+        let numbers = |decision: &Self| {
+            (
+                decision.spent,
+                decision.class,
+                decision.limit,
+                decision.remaining,
+            )
+        };
         std::mem::discriminant(&self.verdict) == std::mem::discriminant(&other.verdict)
             && numbers(self) == numbers(other)
             && own.iter().zip(&others).all(near)
@@ -67,15 +74,15 @@ impl InMicros {
     }
 }
 
-/// The keys of one client in memory: of each key a state for each kind of rule.
+/// The keys of one client in memory, each with a state for each kind of rule.
 pub(super) struct Memory(pub(super) Vec<Option<AnyState>>);
 
-/// One ask: the place of the state, the rule as that key meets it, the cost.
+/// One ask: the index of the state, the rule for that key, the cost.
 pub(super) type Question = (usize, AnyRule, Cost);
 
 impl Memory {
-    /// All or nothing: where one is refused, the others are told how they stand. What a refusal writes stays, without the charges of
-    /// the others.
+    /// Decides all or nothing. If one ask is refused, the others are answered with looks. The write of a refusal
+    /// stays, without the charges of the others.
     pub(super) fn decide(&mut self, questions: &[Question], now: Timestamp) -> Vec<Decision> {
         let mut after = self.0.clone();
         let step = |(key, rule, cost): &Question| rule.step(&mut after[*key], now, *cost);

@@ -1,4 +1,4 @@
-//! Settlements and calls in one request: what is decided, and what lies there afterwards, is what memory makes of them.
+//! Settlements and calls in one request: decisions and stored states equal those in memory.
 
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
@@ -19,14 +19,14 @@ type AnyState = <AnyRule as Algorithm>::State;
 
 const KEYS: usize = 3;
 
-/// One client in memory, and in the server.
+/// One client in memory and in the server.
 struct Client {
     key: Key,
-    /// The rules as this key meets them in a script.
+    /// The rules as a script applies them to this key.
     rules: Vec<AnyRule>,
-    /// The state of each rule, which is that of the first one of its kind.
+    /// The states by rule. Rules of one kind use the state of the first of them.
     states: Vec<Option<AnyState>>,
-    /// Who may still settle, with the rule that charged.
+    /// The unsettled decisions, with the rule that charged.
     open: Vec<(usize, Decision)>,
     label: String,
     name: Vec<u8>,
@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    /// What lies in the server.
+    /// Returns the state in the server.
     fn written(&mut self, server: &servers::Redis) -> Vec<Option<Vec<i64>>> {
         if self.name.is_empty() {
             let mut names = server.keys().into_iter();
@@ -81,7 +81,7 @@ impl Client {
         parts
     }
 
-    /// In whole numbers, as it lies in the server.
+    /// Rounds the state to whole numbers, as the server stores it.
     fn round(&mut self, rule: usize) {
         let state = self.state(rule).1.clone();
         let parts = self.parts(rule, &state);
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// What timelines came to.
+/// The results of timelines.
 #[derive(Default, Debug)]
 struct Tally {
     given_back: u64,
@@ -121,8 +121,8 @@ struct Tally {
     refused: u64,
 }
 
-/// Random requests, each of some settlements and some calls, on three keys. Of one rule alone, states are compared number by
-/// number.
+/// Makes random requests, each with some settlements and some calls, on three keys. For a single rule, compares the
+/// states number by number.
 async fn run(
     server: &servers::Redis,
     store: &Redis<AnyRule>,
@@ -152,7 +152,7 @@ async fn run(
             if open.is_empty() {
                 continue;
             }
-            // The last one often, and any other.
+            // Often the last one, otherwise any.
             let place = match random.below(2) {
                 0 => open.len() - 1,
                 _ => random.below(open.len() as u64) as usize,
@@ -163,7 +163,7 @@ async fn run(
                 0..32 => 0,
                 32..54 => random.below(cost + 1),
                 54..63 => cost + random.below(3),
-                // From 2^52 ticks on, what a script makes of a price is a tick off.
+                // From 2^52 ticks on, a script's cost may be a tick off.
                 _ => cost + random.below(30),
             };
             settled.push((client, rule, charged, actual));
@@ -220,7 +220,7 @@ async fn run(
         }
         for client in &mut clients {
             let written = match client.written(server) {
-                // Nothing is left.
+                // The state is empty.
                 written if written == [None] => Vec::new(),
                 written => written,
             };
@@ -230,7 +230,7 @@ async fn run(
     tally
 }
 
-/// A set of rules, at its pace.
+/// Returns each set of rules with its pace.
 fn sets() -> Vec<(u64, Vec<&'static str>)> {
     let paces = [
         (TENTHS, &RULES[..]),
@@ -243,14 +243,14 @@ fn sets() -> Vec<(u64, Vec<&'static str>)> {
             sets.extend(rules.iter().map(|rule| (unit, vec![*rule])));
         }
     }
-    // What is carried over between uneven rules is rounded at other places in memory.
+    // Memory rounds states that carry over between uneven rules differently.
     let several = RULES.iter().filter(|(_, rules)| rules.len() > 1);
     sets.extend(several.map(|(_, rules)| (TENTHS, rules.to_vec())));
     sets
 }
 
 #[tokio::test]
-async fn settlements_and_calls_of_one_request_are_those_of_memory() {
+async fn settlements_and_calls_of_one_request_equal_those_of_memory() {
     let server = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let mut all = Tally::default();

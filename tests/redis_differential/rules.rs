@@ -1,6 +1,6 @@
 //! The rules of the timelines.
 
-/// The algorithms by their names in text.
+/// The names of the algorithms in text.
 pub(super) const KINDS: [&str; 9] = [
     "token-bucket",
     "leaky-bucket",
@@ -13,8 +13,8 @@ pub(super) const KINDS: [&str; 9] = [
     "warm-up-spaced",
 ];
 
-/// Rules that take turns on one key. Those of one algorithm count in the same fraction of a microsecond: what is
-/// carried over is then the same in memory, which rounds it to one of a nanosecond.
+/// Rules that take turns on one key. Rules of one algorithm count in the same fraction of a microsecond. So a state
+/// that carries over is equal in memory, which rounds it to a fraction of a nanosecond.
 pub(super) const RULES: [(&str, &[&str]); 19] = [
     (
         "token bucket",
@@ -155,9 +155,9 @@ pub(super) const RULES: [(&str, &[&str]); 19] = [
     ),
 ];
 
-/// Rules whose units are no multiples of each other, and so coarse that what is rounded off decides.
+/// Rules whose units are not multiples of each other, and so coarse that rounding affects decisions.
 ///
-/// Memory carries over more of it than the program does.
+/// Memory rounds off less than the program when a state carries over.
 pub(super) const UNEVEN: [(&str, &[&str]); 4] = [
     (
         "token bucket",
@@ -193,7 +193,7 @@ pub(super) const UNEVEN: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// The same of what goes by seconds.
+/// Like [`UNEVEN`], for rules that count seconds.
 pub(super) const UNEVEN_SECONDS: [(&str, &[&str]); 2] = [
     (
         "warm-up",

@@ -1,4 +1,4 @@
-//! What else concerns states in the server: settlements, expiry, and rules that do not fit.
+//! Further properties of states in the server: settlements, expiry, and rules that do not fit.
 
 use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
@@ -12,7 +12,7 @@ use super::{
     servers::{self, Reply},
 };
 
-/// Rules under which nothing comes back while a test runs.
+/// Rules that restore nothing while a test runs.
 const SLOW: [&str; 13] = [
     "token-bucket 10/1h",
     "token-bucket 7/1d burst=9 initial=12 keep=1h",
@@ -30,7 +30,7 @@ const SLOW: [&str; 13] = [
 ];
 
 #[tokio::test]
-async fn what_is_settled_is_back() {
+async fn settled_units_are_refunded() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     for text in SLOW {
@@ -49,7 +49,7 @@ async fn what_is_settled_is_back() {
         store.settle(vec![settlement]).await.unwrap();
         let after = look().await;
         assert_eq!(after.remaining(), before.remaining(), "{text}");
-        // A key that does not begin at rest has been seen now, and a call that does not wait has departed.
+        // A key that does not start at rest is known now, and a call that is not delayed has departed.
         if !text.contains("initial") && !text.contains("spaced") {
             assert_eq!(after.reset_after(), before.reset_after(), "{text}");
         }
@@ -58,13 +58,13 @@ async fn what_is_settled_is_back() {
 
 enum Op {
     Spend(u64),
-    /// Corrects the charge of that number to so many units.
+    /// Settles the charge with this number to this many units.
     Settle(usize, u64),
 }
 
-/// Also of places in the middle of a queue, which the program carries along.
+/// Includes positions in the middle of a queue, which the program keeps in the state.
 #[tokio::test]
-async fn settlements_are_those_of_memory() {
+async fn settlements_equal_those_of_memory() {
     use Op::{Settle, Spend};
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
@@ -138,7 +138,7 @@ async fn settlements_are_those_of_memory() {
             );
             assert_eq!(look.class(), expected.class(), "{text}, operation {n}");
             if text.starts_with("warm-up") {
-                // Which tells how warm the key is, and how long it is waited for.
+                // The look includes the warmth of the key and the length of its queue.
                 assert_eq!(
                     in_micros(&look),
                     in_micros(&expected),
@@ -149,15 +149,15 @@ async fn settlements_are_those_of_memory() {
     }
 }
 
-/// A time that was told does not pass in the server: such states are kept a minute longer.
+/// The time of these calls is given and does not pass in the server, so their states are kept a minute longer.
 #[tokio::test]
-async fn states_expire_when_they_say_no_more() {
+async fn states_expire_when_they_no_longer_matter() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     let at = Timestamp::from_nanos(1_767_235_685_123_456_000);
     for text in SLOW {
         let (rule, policy): (AnyRule, _) = (text.parse().unwrap(), Policy::new("limit"));
-        // Above the burst of a marker, of which the peak bucket is the later one then.
+        // Above the burst of a marker, so that its peak bucket fills last.
         let (mut state, cost) = (None, Cost::new(3).unwrap());
         assert!(rule.step(&mut state, at, cost).decision().is_admitted());
         let until = rule.forgettable_at(&state.unwrap());
@@ -209,9 +209,9 @@ fn usual_warm_ups_fit() {
     }
 }
 
-/// As in memory, the place behind a call that was told its delay last is free again.
+/// As in memory, the position of the call that was queued last is free again.
 #[tokio::test]
-async fn a_place_behind_others_is_given_back_to_the_tick() {
+async fn the_last_position_of_a_queue_is_refunded_to_the_tick() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     for text in [
@@ -224,7 +224,7 @@ async fn a_place_behind_others_is_given_back_to_the_tick() {
             Key::from("client"),
         );
         let ask = |units| [Ask::new(&policy, &rule, key, Cost::new(units).unwrap())];
-        // When the key is as if it were unused.
+        // The time until the key is as if unused.
         let rests = async || {
             let look = store.look(&ask(1)).await.unwrap().as_slice()[0];
             look.at().saturating_add(look.reset_after())
@@ -248,7 +248,7 @@ async fn a_place_behind_others_is_given_back_to_the_tick() {
 }
 
 #[tokio::test]
-async fn rules_beyond_the_numbers_of_a_script_are_errors() {
+async fn rules_that_do_not_fit_a_scripts_numbers_are_errors() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     for (text, problem) in [

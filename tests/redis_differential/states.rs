@@ -1,4 +1,4 @@
-//! What the program writes, number by number, and the arithmetic that it does so with.
+//! The states that the program writes, number by number, and its arithmetic.
 
 use tollgate::{
     AnyRule, Cost, Policy, Timestamp,
@@ -13,7 +13,7 @@ use super::{
     servers::{self, Reply},
 };
 
-/// The parts of a state, or `None` for one that is not there.
+/// Decodes the parts of a state; `None` for a missing part.
 pub(super) fn parts(mut bytes: &[u8]) -> Vec<Option<Vec<i64>>> {
     use rmp::decode::{read_array_len, read_int};
     let bytes = &mut bytes;
@@ -30,9 +30,9 @@ pub(super) fn parts(mut bytes: &[u8]) -> Vec<Option<Vec<i64>>> {
     (0..count).map(part).collect()
 }
 
-/// One rule alone writes what this side makes of the same calls.
+/// A single rule writes what this side computes for the same calls.
 #[tokio::test]
-async fn states_are_those_of_memory() {
+async fn states_equal_those_of_memory() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     let paces = [
@@ -81,16 +81,16 @@ async fn states_are_those_of_memory() {
     }
 }
 
-/// Under rules of other windows, also a refusal writes: what it carries over, and nothing but that.
+/// Under rules of different windows a refusal writes, too: only the count that carries over.
 #[tokio::test]
-async fn what_a_refusal_carries_over_is_written() {
+async fn a_count_that_a_refusal_carries_over_is_written() {
     const WINDOWS: [&str; 6] = [
         "fixed-window 9/1s",
         "fixed-window 20/3s offset=1s",
         "fixed-window 5/700ms from=first-call",
         "fixed-window 3/300ms offset=77us",
         "fixed-window 12/1100ms from=first-call",
-        // Its windows end later than a script can count.
+        // Windows that end later than a script can count.
         "fixed-window 30/104000d from=first-call",
     ];
     let redis = servers::Redis::start();
@@ -112,7 +112,7 @@ async fn what_a_refusal_carries_over_is_written() {
                 2..6 => now += random.below(TENTHS),
                 _ => {}
             }
-            // The last one for some, as its windows never end.
+            // The last rule is rare, because its windows never end.
             let rule = &rules[random.below(if call < 80 { 5 } else { 6 }) as usize];
             let (at, cost) = (Timestamp::from_nanos(now * 1000), 1 + random.below(6));
             let cost = Cost::new(cost).unwrap();
@@ -142,7 +142,7 @@ async fn what_a_refusal_carries_over_is_written() {
     assert!(carried > 100 && kept > 300, "{carried} {kept}");
 }
 
-/// Runs `tail` behind the numbers' file, on so many arguments at once.
+/// Runs `tail` after the script of number functions, on this many arguments at once.
 fn evaluate(redis: &servers::Redis, tail: &str, arguments: &[u64]) -> Vec<String> {
     let source = concat!(include_str!("../../src/store/script/lua/numbers.lua"), "\n");
     let mut command = vec!["EVAL".to_owned(), format!("{source}{tail}"), "0".to_owned()];
@@ -151,7 +151,7 @@ fn evaluate(redis: &servers::Redis, tail: &str, arguments: &[u64]) -> Vec<String
     answer.split(',').map(str::to_owned).collect()
 }
 
-/// A number below `2^bits`, of any length.
+/// Returns a number below `2^bits`, of random length.
 fn of_any_length(random: &mut Random, bits: u64) -> u64 {
     let bits = 1 + random.below(bits);
     random.below(1 << bits)
@@ -174,7 +174,7 @@ fn products_are_divided_exactly() {
             let mut y = of_any_length(&mut random, 52);
             let z = 1 + of_any_length(&mut random, 51).min((1 << 51) - 1);
             match random.below(4) {
-                // A quotient that is whole, or misses it by little.
+                // The quotient is whole, or nearly.
                 0 => x = z.saturating_sub(random.below(3)),
                 1 => (x, y) = (z / 2, y & !1),
                 _ => {}
@@ -211,7 +211,7 @@ fn fractions_are_compared_exactly() {
                 let [mut a, mut c] = [0; 2].map(|_: u64| of_any_length(&mut random, 53));
                 let [mut b, mut d] = [0; 2].map(|_: u64| 1 + of_any_length(&mut random, 52));
                 if random.below(2) == 0 {
-                    // Nearly or just the same fraction.
+                    // Nearly or exactly the same fraction.
                     let [p, q] = [0; 2].map(|_: u64| 1 + of_any_length(&mut random, 26));
                     let [k, l] = [0; 2].map(|_: u64| 1 + random.below(1 << 26));
                     (a, b, c, d) = (p * k, q * k, p * l, q * l);

@@ -1,7 +1,8 @@
-//! Settlements that give units back, with several open charges per key: they never return what has refilled already.
+//! Settlements that refund units, with several open charges per key. They never refund units that have refilled
+//! already.
 //!
-//! The law, on every store: an exact meter that is fed with the actual costs refuses no admitted call. A refund with no
-//! other write since, of a bucket that has not filled up, is exact.
+//! The law, on every store: an exact meter over the actual costs refuses no admitted call. A refund is exact if the
+//! bucket has not filled up and no other write came since.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -32,13 +33,13 @@ fn units(units: u64) -> Cost {
     Cost::new(units).unwrap()
 }
 
-/// What happens to one key.
+/// An event of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Spend(u64),
     /// Settles one of the open charges.
     Settle(usize, u64),
-    /// Lets time pass: so many thousandths of what the bucket takes to fill.
+    /// Lets time pass, in thousandths of the time that the bucket takes to fill.
     Pass(u64),
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..length)
 }
 
-/// Rules of one or several token buckets, and how a decision tells which of them were charged.
+/// Returns rules of one or several token buckets, and their buckets.
 pub(crate) fn rules() -> Vec<(&'static str, Vec<TokenBucket>)> {
     let bucket = |amount, seconds, burst| {
         let period = std::time::Duration::from_secs(seconds);
@@ -88,11 +89,11 @@ pub(crate) fn rules() -> Vec<(&'static str, Vec<TokenBucket>)> {
     ]
 }
 
-/// The buckets that an admission was charged to.
+/// Returns the indices of the buckets that an admission was charged to.
 pub(crate) fn charged(text: &str, decision: &Decision, buckets: usize) -> Vec<usize> {
     match (text.split(' ').next(), decision.class()) {
         (Some("cascade"), class) => vec![class.into()],
-        // Green spends both, yellow the peak.
+        // A green request spends both buckets, a yellow one the peak bucket.
         (Some("three-color"), 1) => vec![1],
         _ => (0..buckets).collect(),
     }
@@ -136,16 +137,16 @@ pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").map_or(usual, |cases| cases.parse().unwrap())
 }
 
-/// How long a bucket takes to fill, in nanoseconds.
+/// Returns the time that a bucket takes to fill, in nanoseconds.
 pub(crate) fn fills_in(bucket: &TokenBucket) -> u64 {
     let (quota, burst) = (bucket.quota(), bucket.capacity());
     u64::try_from(u128::from(quota.period_nanos()) * u128::from(burst) / u128::from(quota.amount()))
         .unwrap()
 }
 
-/// A charge of 50 is refilled after 30 s. What was charged since cannot be given back for it.
+/// A charge of 50 is refilled after 30 s. A later refund of it must not refund the charges made since.
 #[test]
-fn refill_is_not_given_back_a_second_time() {
+fn refilled_units_are_not_refunded_again() {
     let (rule, mut state) = (TokenBucket::per_minute(100), None);
     let first = rule
         .step(&mut state, at(0), units(50))
@@ -154,16 +155,16 @@ fn refill_is_not_given_back_a_second_time() {
         .unwrap();
     rule.step(&mut state, at(30 * SECOND), units(10));
     rule.settle(&mut state, &first, at(31 * SECOND), 0);
-    // 90 at 30 s, and what comes in a second: 91.67.
+    // 90 at 30 s, plus the refill of a second: 91.67.
     assert_eq!(
         rule.look(state.as_ref(), at(31 * SECOND)).remaining(),
         Some(91)
     );
 }
 
-/// The second charge lies behind the first on the time axis, and is moved forward when that is given back.
+/// The second charge comes after the first on the time axis, and moves forward when the first is refunded.
 #[test]
-fn a_refund_moves_the_charges_behind_it() {
+fn a_refund_moves_later_charges_forward() {
     let (rule, mut state) = (TokenBucket::per_minute(100), None);
     let mut charge = |now, cost| {
         let mut decision = rule.step(&mut state, at(now), units(cost)).decision();
@@ -174,7 +175,7 @@ fn a_refund_moves_the_charges_behind_it() {
     rule.settle(&mut state, &first, at(10 * SECOND), 0);
     rule.step(&mut state, at(30 * SECOND), units(10));
     rule.settle(&mut state, &second, at(35 * SECOND), 0);
-    // By what calls really cost 98.33 are there; what refill may have restored of the second is not given back.
+    // The actual costs leave 98.33. Units of the second charge that refill may have restored are not refunded.
     let remaining = rule
         .look(state.as_ref(), at(35 * SECOND))
         .remaining()
@@ -182,13 +183,13 @@ fn a_refund_moves_the_charges_behind_it() {
     assert!((90..=98).contains(&remaining), "{remaining}");
 }
 
-/// Requests that run side by side, each charged its estimate and settled to less: what a bucket in constant use holds is
-/// given back whole.
+/// Concurrent requests, each charged an estimate and settled to less. While the bucket is in constant use, refunds
+/// are complete.
 #[test]
-fn open_charges_of_a_busy_key_are_given_back_whole() {
+fn open_charges_of_a_busy_key_are_refunded_in_full() {
     let rule = TokenBucket::per_minute(60_000);
     let (mut state, mut now, mut used, mut open) = (None, 0, 0, std::collections::VecDeque::new());
-    // Each takes 10 s and costs 300 of 1000.
+    // Each request takes 10 s and costs 300 of 1000.
     for _ in 0..6_000 {
         now += SECOND / 10;
         while let Some((ends, _)) = open.front() {
@@ -207,7 +208,7 @@ fn open_charges_of_a_busy_key_are_given_back_whole() {
             open.push_back((now + 10 * SECOND, charge));
         }
     }
-    // 1000 a second come, and 60,000 were there.
+    // The refill is 1000 a second, and 60,000 were there at the start.
     let available = 60_000 + now / SECOND * 1_000;
     assert!(used * 100 >= available * 85, "{used} of {available}");
 }

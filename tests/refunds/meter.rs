@@ -1,4 +1,4 @@
-//! An exact meter over what calls really cost, in rational numbers.
+//! An exact meter over the actual costs of calls, in rational numbers.
 
 use num_rational::BigRational;
 use num_traits::Zero;
@@ -6,19 +6,19 @@ use tollgate::{Decision, TokenBucket};
 
 use support::rational::{rate, whole};
 
-/// A call that was admitted.
+/// An admitted call.
 pub(crate) struct Call {
-    /// Nanoseconds on the timeline of the store.
+    /// The admission, in nanoseconds on the timeline of the store.
     at: u64,
-    /// The buckets that it was charged to.
+    /// The buckets that were charged.
     buckets: Vec<usize>,
     charged: u64,
     actual: u64,
-    /// How many calls had been admitted when its actual cost was known.
+    /// The number of calls admitted before its actual cost was known.
     known: usize,
 }
 
-/// All calls of one key, and the buckets that its rule consists of.
+/// All calls of one key, and the buckets of its rule.
 pub(crate) struct Meter {
     buckets: Vec<TokenBucket>,
     calls: Vec<Call>,
@@ -32,7 +32,7 @@ impl Meter {
         }
     }
 
-    /// Notes an admission; returns its number.
+    /// Records an admission, and returns its number.
     pub(crate) fn admit(&mut self, decision: &Decision, buckets: Vec<usize>, cost: u64) -> usize {
         self.calls.push(Call {
             at: decision.at().as_nanos(),
@@ -44,17 +44,18 @@ impl Meter {
         self.calls.len() - 1
     }
 
-    /// Notes what a call really cost.
+    /// Records the actual cost of a call.
     pub(crate) fn settle(&mut self, call: usize, actual: u64) {
         let known = self.calls.len();
         self.calls[call].actual = actual;
         self.calls[call].known = known;
     }
 
-    /// The admissions that this meter refuses, with the units that each lacks.
+    /// Returns the admissions that this meter refuses, with the units missing for each.
     ///
-    /// Its bucket is full again at its theoretical arrival time; a call passes that moves it no further than the bucket takes
-    /// to fill. What calls before it cost less counts, whenever that was known; what they cost more, if it was.
+    /// A bucket is full again at its theoretical arrival time. A call passes if it moves that time no further ahead
+    /// than the bucket takes to fill. A lower actual cost of an earlier call always counts. A higher one counts only
+    /// if it was known by then.
     pub(crate) fn refused(&self) -> Vec<String> {
         let mut refused = Vec::new();
         for (n, bucket) in self.buckets.iter().enumerate() {

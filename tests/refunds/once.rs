@@ -1,4 +1,4 @@
-//! A charge settles once, under its own policy; and a settlement that fails is counted, not repeated.
+//! A charge settles once, under its own policy. A settlement that fails is counted and not repeated.
 
 use std::{convert::Infallible, sync::atomic::Ordering};
 
@@ -19,9 +19,9 @@ fn ask(rule: &TokenBucket) -> Ask<'_, TokenBucket> {
     Ask::new(policy(), rule, "alice".into(), Cost::new(4).unwrap())
 }
 
-/// What a handler, a layer around it and a task that it spawned hold are clones of one outcome.
+/// A handler, a layer around it and a task that it spawned have clones of one outcome.
 #[tokio::test]
-async fn a_charge_settles_once_whoever_holds_a_clone_of_its_outcome() {
+async fn a_charge_settles_once_among_clones_of_its_outcome() {
     let (store, rule) = (Local::<TokenBucket>::new(), TokenBucket::per_hour(9));
     let limit = RateLimitLayer::new(rule)
         .policy(policy().clone())
@@ -40,7 +40,7 @@ async fn a_charge_settles_once_whoever_holds_a_clone_of_its_outcome() {
         for holder in [&outcome, request.extensions().get().unwrap()] {
             let error = holder.take_charge("api").unwrap_err().to_string();
             assert!(error.contains("was taken already"), "{error}");
-            // Nor can it be taken from the decision that an outcome shows.
+            // The decision in an outcome does not contain the charge either.
             let mut decision: Decision = *holder.get("api").unwrap();
             assert!(decision.take_charge().is_none());
         }
@@ -96,7 +96,7 @@ async fn a_charge_is_not_settled_under_another_policy() {
     }
 }
 
-/// Half of the swaps that fail have taken place: to repeat one would give back twice.
+/// Half of the failing swaps take effect, so repeating one could refund twice.
 #[tokio::test]
 async fn a_remote_settlement_that_fails_is_counted_and_not_repeated() {
     let memory = Memory::new(ManualClock::default(), Ways::default());
@@ -107,7 +107,7 @@ async fn a_remote_settlement_that_fails_is_counted_and_not_repeated() {
     let charge = decision.take_charge().unwrap();
     let settlement = Settlement::new(policy(), &rule, "alice".into(), charge, 0).unwrap();
     is_down.store(true, Ordering::Relaxed);
-    // Nobody waits for it, as nobody does for a call that was dropped.
+    // No caller waits for it, as after a dropped call.
     drop(store.settle(vec![settlement]));
     for _ in 0..1_000 {
         if store.stats().unsettled > 0 {

@@ -1,4 +1,4 @@
-//! The same law on a real Redis, by its clock.
+//! The law of refunds on a real Redis, by its clock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tollgate::{AnyRule, Quota, TokenBucket, store::Redis};
 
 use super::{Op, ops, servers, stores::Client};
 
-/// Buckets that fill within a fraction of a second: alone, decided by the programs for buckets, and beside others.
+/// Buckets that fill within a fraction of a second: alone, decided by the bucket programs, and in combinations.
 fn rules() -> Vec<(&'static str, Vec<TokenBucket>)> {
     let bucket = |amount, millis, burst| {
         TokenBucket::new(Quota::new(amount, Duration::from_millis(millis))).burst(burst)

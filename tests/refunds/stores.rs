@@ -1,5 +1,5 @@
-//! The same law on the stores: in memory in the lock-free table and in the map, at the cap; by compare-and-swap; and on a
-//! real Redis, by its clock.
+//! The law of refunds on the stores: in memory in the lock-free table and in the map, at the cap, by
+//! compare-and-swap, and on a real Redis by its clock.
 
 use std::{fmt::Debug, sync::LazyLock, time::Duration};
 
@@ -30,7 +30,8 @@ pub(crate) struct Client {
     buckets: Vec<TokenBucket>,
     key: Key,
     open: Vec<(usize, Charge)>,
-    /// Whether calls never cost more than was charged: what finds no room in a full store is lost, and counted.
+    /// `true` if calls never cost more than was charged. Charges that find no room in a full store are lost and
+    /// counted.
     pub(crate) only_refunds: bool,
     pub(crate) meter: Meter,
 }
@@ -48,12 +49,12 @@ impl Client {
         }
     }
 
-    /// How long until its slowest bucket is full, in nanoseconds.
+    /// Returns the time until its slowest bucket is full, in nanoseconds.
     pub(crate) fn fills_in(&self) -> u64 {
         self.buckets.iter().map(fills_in).min().unwrap()
     }
 
-    /// Spends or settles; the time passes elsewhere.
+    /// Makes one charge or settlement. The caller advances the time.
     pub(crate) async fn act<S: Store<AnyRule, Error: Debug>>(&mut self, store: &S, op: Op) {
         match op {
             Op::Pass(_) => {}
@@ -82,7 +83,7 @@ impl Client {
     }
 }
 
-/// Runs the operations on keys in turn; returns what a meter of any of them refuses.
+/// Runs the operations on keys in turn. Returns the admissions that a meter of any key refuses.
 async fn hold<S: Store<AnyRule, Error: Debug>>(
     store: &S,
     clock: &ManualClock,
@@ -127,7 +128,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(1_000), ..ProptestConfig::default() })]
 
-    /// With room for all keys, and with room for fewer than there are.
+    /// With room for all keys, and with room for fewer.
     #[test]
     fn an_exact_meter_refuses_nothing_that_memory_admitted(
         which in 0..rules().len(), capacity in prop_oneof![1..4_usize, Just(1_000)], keys in 1..7_u64, ops in of_keys(80),
@@ -156,8 +157,8 @@ proptest! {
     }
 }
 
-/// A key of the lock-free table whose last charge is given back stays there; one whose charges overlap goes on in the map, and
-/// is forgotten when they have passed.
+/// A key of the lock-free table stays there if its last charge is refunded. If refunded charges overlap, it moves to
+/// the map, and is forgotten when they have passed.
 #[test]
 fn a_key_with_overlapping_refunds_is_forgotten_when_they_have_passed() {
     let clock = ManualClock::default();

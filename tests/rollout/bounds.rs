@@ -1,29 +1,29 @@
-//! Rules that give back within a test, and the bounds that they promise, counted anew for each span of time.
+//! Rules that refill within a test, and their promised bounds, checked for each span of time.
 
 use super::release::Answer;
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
-/// So many units in so many nanoseconds.
+/// An amount in a number of nanoseconds.
 type Quota = (u64, u64);
 
 /// A bound on the admitted calls of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bound {
-    /// In any span of time: a burst, and what the quota gives in it.
+    /// In any span of time: a burst, plus the quota's refill.
     Bucket(u64, Quota),
-    /// The same for calls of one class.
+    /// Like `Bucket`, for calls of one class.
     OfClass(u8, u64, Quota),
-    /// The same, from the first call on.
+    /// Like `Bucket`, from the first call on.
     Initial(u64, Quota),
     /// The quota in each window of the calendar.
     Calendar(Quota),
-    /// The quota in each window, where a window begins with the first call after the window before.
+    /// The quota in each window, where a window starts with the first call after the previous one.
     FirstCall(Quota),
-    /// The quota in any span that is shorter than its period.
+    /// The quota in any span shorter than its period.
     Span(Quota),
-    /// Departures at least an interval of the quota apart, and delays of at most so many nanoseconds.
+    /// Departures at least an interval of the quota apart, and delays of at most this many nanoseconds.
     Spaced(Quota, u64),
 }
 
@@ -50,7 +50,8 @@ pub(crate) const CASES: [Case; 23] = [
         1,
         &[Bucket(30, (999, 60 * SECOND))],
     ),
-    // A dozen calls at once, and as many a second. A token takes 7324.2 parts of 1/768 ns, which this release rounds down.
+    // A dozen calls at once, and as many a second. A token takes 7324.2 parts of 1/768 ns, which this release rounds
+    // down.
     (
         "token-bucket 104857600/1s",
         8_388_608,
@@ -97,7 +98,7 @@ pub(crate) const CASES: [Case; 23] = [
     ),
     ("sliding-log 12/1s", 1, &[Span((12, SECOND))]),
     ("warm-up 15/s over=2s", 1, &[Calendar((15, SECOND))]),
-    // A third of the rate, for it stays cold as long as a test runs.
+    // A third of the rate, because the key stays cold during the test.
     ("warm-up 15/s over=60s", 1, &[Calendar((5, SECOND))]),
     (
         "warm-up-spaced 11/s over=2s max-wait=500ms",
@@ -132,12 +133,12 @@ pub(crate) const CASES: [Case; 23] = [
 ];
 
 impl Bound {
-    /// Checks admitted calls of one `cost` each, in the order of their times. The clocks by which they were decided are up to `apart`
-    /// nanoseconds apart.
+    /// Checks admitted calls of one `cost` each, in the order of their times. The clocks of the processes differ by up to
+    /// `apart` nanoseconds.
     fn check(self, calls: &[Answer], cost: u64, apart: u64, what: &str) {
         let within = |calls: usize, limit: u64| {
             let units = calls as u64 * cost;
-            // For roundings, one unit, or a millionth.
+            // One unit for rounding, or a millionth.
             let most = limit + 1 + limit / 1_000_000;
             assert!(units <= most, "{what}: {units} units, {limit} by {self:?}");
         };
@@ -181,7 +182,7 @@ impl Bound {
                 let mut departures: Vec<_> = calls.iter().map(Answer::until).collect();
                 departures.sort_unstable();
                 for pair in departures.windows(2) {
-                    // A microsecond for the roundings of both.
+                    // A microsecond for the rounding of both.
                     let between = u128::from(pair[1] - pair[0] + apart + 1_000);
                     let is_apart = between * u128::from(amount) >= u128::from(cost * period);
                     assert!(is_apart, "{what}: departures at {pair:?}, {self:?}");
@@ -200,8 +201,8 @@ fn refilled((amount, period): Quota, span: u64) -> u64 {
     u64::try_from(units).unwrap()
 }
 
-/// Checks the answers of both releases about one key against the bounds of its rule, and against those that the former release
-/// gave alone, about a key of its own: from the same instant on, for as long.
+/// Checks the answers of both releases about one key against the bounds of its rule. Also compares them with the
+/// answers of the former release alone about another key, over the same time.
 pub(crate) fn check((rule, cost, bounds): Case, store: &str, shared: &[Answer], alone: &[Answer]) {
     // The server's clock decides in Redis, and in memcached that of each process.
     let apart = if store == "redis" { 0 } else { 2_000_000 };
@@ -220,7 +221,7 @@ pub(crate) fn check((rule, cost, bounds): Case, store: &str, shared: &[Answer], 
         by_both < calls * 9 / 10,
         "{what}: {by_both} of {calls} calls were admitted: expected more calls than may pass"
     );
-    // A tenth, and what a window that begins with the last calls may add.
+    // A tenth, plus the last calls, which may start another window.
     assert!(
         by_one * 9 / 10 <= by_both + 1 && by_both <= by_one * 11 / 10 + 3,
         "{what}: {by_both} calls by both releases, {by_one} by the former one alone"

@@ -1,4 +1,4 @@
-//! Rules under which nothing comes back while a test runs: counted to the unit.
+//! Rules that refill nothing while a test runs: counted to the unit.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use support::Random;
 
 use super::{
     all, in_both_orders,
-    release::{Place, Release, Rollout, stores_of},
+    release::{Release, Rollout, Target, stores_of},
 };
 
-/// A rule, and what it admits of calls of one unit.
+/// A rule, and the number of calls of one unit that it admits.
 pub(crate) const RULES: [(&str, u64); 18] = [
     ("token-bucket 7/1d burst=12", 12),
     ("token-bucket 9/1d burst=12", 12),
@@ -25,18 +25,18 @@ pub(crate) const RULES: [(&str, u64); 18] = [
     ("sliding-log 7/1d", 7),
     ("cascade 7/9d > 9/1d burst=4", 11),
     ("three-color 3/1d peak=7/1d peak-burst=9", 9),
-    // Calls wait for up to five hours: the fourth one would wait longer.
+    // Calls wait for up to five hours. The fourth one would wait longer.
     ("warm-up-spaced 1/1h over=5h", 3),
     ("token-bucket 7/1d & sliding-log 9/1d", 7),
     ("sliding-log 9/1d & token-bucket 7/1d", 7),
     ("fixed-window 9/3650d & leaky-bucket 7/9d queue=10", 9),
 ];
 
-/// Which release makes a call: 0 is the former one.
+/// Selects the release that makes a call: 0 is the former one.
 type Turns = fn(u64, &mut Random) -> u64;
 
 const TURNS: [Turns; 6] = [
-    // One of them alone until nothing is left, then the other one.
+    // One release until nothing is left, then the other.
     |call, _| u64::from(call >= 20),
     |call, _| u64::from(call < 20),
     |call, _| call % 2,
@@ -56,32 +56,32 @@ async fn releases_in_any_order_admit_one_limit() {
                 tasks.push(async move {
                     let key = format!("{order}:{rule}").replace(' ', "_");
                     let key = &*key;
-                    let place = Place { store, key, rule };
+                    let target = Target { store, key, rule };
                     let mut random = Random::new(limit);
                     let mut admitted = 0;
                     for call in 0..40 {
                         let release = &rollout.releases[turns(call, &mut random) as usize];
-                        let answer = release.acquire(place, 1).await;
+                        let answer = release.acquire(target, 1).await;
                         admitted += u64::from(answer.is_admitted);
                         let is_right = answer.is_admitted == (call < limit);
                         assert!(
                             is_right,
-                            "{place:?}, call {call} of {}: {answer:?}",
+                            "{target:?}, call {call} of {}: {answer:?}",
                             release.name
                         );
                         if is_counted(rule) {
-                            // No call may cost more than the burst, even if the initial fill is larger. Releases that count in
-                            // different units round in favour of the limit, so one unit may be missing for an instant.
+                            // No call may cost more than the burst, even if the initial fill is larger. Releases with
+                            // different units of time round in favour of the limit, so a unit may be missing for an instant.
                             let left = (limit - admitted).min(12);
                             let is_right =
                                 (left.saturating_sub(1)..=left).contains(&answer.remaining);
                             assert!(
                                 is_right,
-                                "{place:?}, call {call}: {left} are left, {answer:?}"
+                                "{target:?}, call {call}: {left} are left, {answer:?}"
                             );
                         }
                     }
-                    agree(&rollout.releases, place, 1, limit).await;
+                    assert_agree(&rollout.releases, target, 1, limit).await;
                 });
             }
         }
@@ -90,31 +90,36 @@ async fn releases_in_any_order_admit_one_limit() {
     rollout.end().await;
 }
 
-/// Returns `true` if `remaining` is what is left in all. That of a cascade is what its fullest bucket holds.
+/// Returns `true` if `remaining` is the total of what is left. For a cascade it is the content of the fullest bucket.
 fn is_counted(rule: &str) -> bool {
     !rule.starts_with("cascade") && !rule.starts_with("warm-up")
 }
 
 /// Checks that both releases refuse a call until the same instant. A release may round the interval of a unit to a third of a
-/// nanosecond, so the instants differ by up to as much for each unit of the limit.
-pub(crate) async fn agree(releases: &[Release; 2], place: Place<'_>, cost: u64, limit: u64) {
+/// nanosecond, so the instants may differ by that much for each unit of the limit.
+pub(crate) async fn assert_agree(
+    releases: &[Release; 2],
+    target: Target<'_>,
+    cost: u64,
+    limit: u64,
+) {
     let [before, now] = releases;
-    let (before, now) = tokio::join!(before.acquire(place, cost), now.acquire(place, cost));
-    assert!(!before.is_admitted && !now.is_admitted, "{place:?}");
-    // Redis counts microseconds by its own clock; with memcached each process has a clock.
-    let clocks = if place.store == "redis" {
+    let (before, now) = tokio::join!(before.acquire(target, cost), now.acquire(target, cost));
+    assert!(!before.is_admitted && !now.is_admitted, "{target:?}");
+    // Redis decides by its own clock in microseconds. With memcached each process has a clock.
+    let clocks = if target.store == "redis" {
         2_000
     } else {
         5_000_000
     };
     assert!(
         before.until().abs_diff(now.until()) <= clocks + limit / 3,
-        "{place:?}: {before:?} by the former release, {now:?} by this one"
+        "{target:?}: {before:?} by the former release, {now:?} by this one"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cost_that_one_release_took_is_missing_for_the_other() {
+async fn a_charge_by_one_release_counts_in_the_other() {
     const LARGE: [(&str, u64); 5] = [
         ("token-bucket 7/s burst=1000000", 1_000_000),
         ("token-bucket 104857600/1h", 104_857_600),
@@ -122,20 +127,23 @@ async fn a_cost_that_one_release_took_is_missing_for_the_other() {
         ("fixed-window 1000000/3650d", 1_000_000),
         ("three-color 7/s peak=9/s peak-burst=1000000", 1_000_000),
     ];
-    in_both_orders(LARGE, |rollout, place, first, limit| async move {
+    in_both_orders(LARGE, |rollout, target, first, limit| async move {
         let one = &rollout.releases[first];
         let other = &rollout.releases[1 - first];
         let most = limit - limit / 3;
-        assert!(one.acquire(place, limit / 3).await.is_admitted, "{place:?}");
-        // More than comes back meanwhile.
+        assert!(
+            one.acquire(target, limit / 3).await.is_admitted,
+            "{target:?}"
+        );
+        // More units than are refilled meanwhile.
         let spare = limit / 100;
-        let too_much = other.acquire(place, most + spare).await;
-        assert!(!too_much.is_admitted, "{place:?}: {too_much:?}");
-        let enough = other.acquire(place, most - most / 1000).await;
-        assert!(enough.is_admitted, "{place:?}: {enough:?}");
-        let refused = one.acquire(place, spare).await;
-        assert!(!refused.is_admitted, "{place:?}: {refused:?}");
-        agree(&rollout.releases, place, spare, limit).await;
+        let too_much = other.acquire(target, most + spare).await;
+        assert!(!too_much.is_admitted, "{target:?}: {too_much:?}");
+        let enough = other.acquire(target, most - most / 1000).await;
+        assert!(enough.is_admitted, "{target:?}: {enough:?}");
+        let refused = one.acquire(target, spare).await;
+        assert!(!refused.is_admitted, "{target:?}: {refused:?}");
+        assert_agree(&rollout.releases, target, spare, limit).await;
     })
     .await;
 }

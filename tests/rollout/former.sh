@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# The release that runs while this one is rolled out.
+# The release to roll out from.
 commit=fa86b020cf8ee3bd7014fe66d904c5dd1c4d8a31
 
 if [ "$(cat former/COMMIT 2>/dev/null)" = "$commit" ]; then
@@ -18,10 +18,10 @@ if ! git cat-file -e "$commit^{commit}" 2>/dev/null &&
 fi
 rm -rf former
 mkdir former
-# Files get the time of extraction (`-m`), because cargo rebuilds only what is newer than its last build. `src` includes
-# the pages as documentation.
+# Files get the time of extraction (`-m`), because cargo rebuilds only files newer than its last build. `src` contains
+# the documentation pages.
 git -C "$root" archive "$commit" Cargo.toml src README.md DESIGN.md BENCHMARKS.md | tar -x -m -C former
-# A lock file cannot tell two packages of one name and version in folders apart.
+# A lock file cannot distinguish two packages in folders with one name and version.
 sed -i '0,/^version = .*/s//version = "0.0.0"/' former/Cargo.toml
-# Last, so that an extraction that was interrupted is repeated.
+# Written last, so that an interrupted extraction is repeated.
 echo "$commit" >former/COMMIT

@@ -1,11 +1,11 @@
-//! Rules of different kinds in the two releases: a client has one limit of each at most.
+//! Rules of different kinds in the two releases: a client gets at most one limit of each.
 
 use std::sync::Arc;
 
 use super::{
     all,
     exact::RULES,
-    release::{COUNTERS, Place, Rollout, STORES, stores_of},
+    release::{COUNTERS, Rollout, STORES, Target, stores_of},
 };
 
 /// Returns `true` if the rules read each other's states.
@@ -17,7 +17,7 @@ fn are_of_one_kind(one: &str, other: &str) -> bool {
     names(one) == names(other)
 }
 
-/// Which release makes a call: 0 is the former one.
+/// Selects the release that makes a call: 0 is the former one.
 type Turns = fn(u64) -> u64;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn rules_of_two_kinds_admit_a_limit_of_each() {
                 tasks.push(async move {
                     let key = format!("{n}:{m}");
                     let rules = [old, new];
-                    let place = |turn: usize| Place {
+                    let target = |turn: usize| Target {
                         store,
                         key: &key,
                         rule: rules[turn].0,
@@ -51,19 +51,19 @@ async fn rules_of_two_kinds_admit_a_limit_of_each() {
                     let mut admitted = [0, 0];
                     for call in 0..40 {
                         let turn = turns(call) as usize;
-                        let answer = rollout.releases[turn].acquire(place(turn), 1).await;
+                        let answer = rollout.releases[turn].acquire(target(turn), 1).await;
                         admitted[turn] += u64::from(answer.is_admitted);
                     }
                     let limits = rules.map(|(_, limit)| limit);
                     assert_eq!(admitted, limits, "{rules:?} in {store}");
                     if store == COUNTERS {
-                        // A reset reaches the windows that its process was asked for.
+                        // Counters reset only the windows that their process has used.
                         return;
                     }
-                    // A reset by either release clears what both have written.
-                    rollout.releases[n % 2].reset(place(0)).await;
+                    // A reset by either release clears the states that both have written.
+                    rollout.releases[n % 2].reset(target(0)).await;
                     for turn in [0, 1] {
-                        let answer = rollout.releases[turn].acquire(place(turn), 1).await;
+                        let answer = rollout.releases[turn].acquire(target(turn), 1).await;
                         assert!(answer.is_admitted, "{rules:?} in {store}, after a reset");
                     }
                 });

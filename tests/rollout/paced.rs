@@ -1,4 +1,4 @@
-//! Rules that give back while both releases run: one call after the other, and many at once.
+//! Rules that refill while both releases run: with sequential calls, and with concurrent ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,18 +8,18 @@ use tokio::time::{Instant, interval};
 use super::{
     all,
     bounds::{CASES, check},
-    release::{Answer, Place, Rollout, stores_of},
+    release::{Answer, Rollout, Target, stores_of},
 };
 
-/// How long each key is asked for.
+/// The duration of the calls on each key.
 const TIME: Duration = Duration::from_secs(6);
 const PACE: Duration = Duration::from_millis(12);
 
-/// The answers about a key that both releases were asked for, and about one that the former release alone was asked for.
+/// The answers about a key used by both releases, and about one used by the former release alone.
 type Answers = [Vec<Answer>; 2];
 
-/// Makes calls of a `cost`, to one release at a time: in turn, by fives, or at random.
-async fn in_turns(rollout: &Rollout, [shared, alone]: [Place<'_>; 2], cost: u64) -> Answers {
+/// Makes calls of a `cost`, one at a time: to the releases in turn, in groups of five, or at random.
+async fn in_turns(rollout: &Rollout, [shared, alone]: [Target<'_>; 2], cost: u64) -> Answers {
     let [before, _] = &rollout.releases;
     let (end, mut pace) = (Instant::now() + TIME, interval(PACE));
     let (mut random, mut answers) = (Random::new(cost), Answers::default());
@@ -41,8 +41,8 @@ async fn in_turns(rollout: &Rollout, [shared, alone]: [Place<'_>; 2], cost: u64)
     answers
 }
 
-/// Makes calls of a `cost` to both releases at once.
-async fn at_once(rollout: &Rollout, [shared, alone]: [Place<'_>; 2], cost: u64) -> Answers {
+/// Makes calls of a `cost` to both releases concurrently.
+async fn at_once(rollout: &Rollout, [shared, alone]: [Target<'_>; 2], cost: u64) -> Answers {
     let [before, now] = &rollout.releases;
     let (by_before, by_now, by_one) = tokio::join!(
         before.flood(shared, cost, TIME),
@@ -52,7 +52,7 @@ async fn at_once(rollout: &Rollout, [shared, alone]: [Place<'_>; 2], cost: u64) 
     [[by_before, by_now].concat(), by_one]
 }
 
-/// Checks, for each rule in each store that runs it, what the releases answered.
+/// Checks the answers of the releases, for each rule in each store that runs it.
 macro_rules! check_each {
     ($ask:ident) => {{
         let rollout = Rollout::start().await;
@@ -65,8 +65,8 @@ macro_rules! check_each {
                     let keys =
                         ["shared", "alone"].map(|key| format!("{key}:{rule}").replace(' ', "_"));
                     let [shared, alone] = &keys;
-                    let places = [shared, alone].map(|key| Place { store, key, rule });
-                    let [shared, alone] = $ask(&rollout, places, cost).await;
+                    let targets = [shared, alone].map(|key| Target { store, key, rule });
+                    let [shared, alone] = $ask(&rollout, targets, cost).await;
                     check(case, store, &shared, &alone);
                 });
             }

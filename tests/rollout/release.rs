@@ -19,15 +19,15 @@ use tokio::{
 
 use super::servers;
 
-/// Longer than any call takes.
+/// The timeout of the test, longer than any call takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Stores that run any rule: by a script in Redis, and by compare-and-swap in memcached.
 pub(crate) const STORES: [&str; 2] = ["redis", "swaps"];
-/// The counters in memcached, which run windows of the calendar alone.
+/// The counters in memcached, which run only windows of the calendar.
 pub(crate) const COUNTERS: &str = "counters";
 
-/// The names of the stores that run a rule.
+/// Returns the names of the stores that run a rule.
 pub(crate) fn stores_of(rule: &str) -> impl Iterator<Item = &'static str> {
     let is_window = rule.starts_with("fixed-window") || rule.starts_with("sliding-window");
     let is_counted = is_window && !rule.contains('&') && !rule.contains("first-call");
@@ -36,19 +36,19 @@ pub(crate) fn stores_of(rule: &str) -> impl Iterator<Item = &'static str> {
 
 /// A key under a rule in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Target<'a> {
     pub(crate) store: &'static str,
     pub(crate) key: &'a str,
     pub(crate) rule: &'a str,
 }
 
-/// A decision as a worker reports it; times in nanoseconds.
+/// A decision as a worker reports it. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The number of the command, by which its charge is settled.
+    /// The number of the command, which identifies its charge for a settlement.
     pub(crate) id: u64,
     pub(crate) is_admitted: bool,
-    /// The delay if admitted, else when to come again.
+    /// The delay if admitted, otherwise `retry_after`.
     pub(crate) wait: u64,
     pub(crate) at: u64,
     pub(crate) remaining: u64,
@@ -71,7 +71,7 @@ impl Answer {
         }
     }
 
-    /// When an admitted call departs, or when a refused one would pass.
+    /// Returns the departure of an admitted call, or the instant at which a refused one can pass.
     pub(crate) fn until(&self) -> u64 {
         self.at.saturating_add(self.wait)
     }
@@ -114,10 +114,10 @@ impl Release {
             while let Some(line) = lines.next_line().await.unwrap() {
                 let (id, answer) = line.split_once(' ').unwrap();
                 let waits = answered.lock().unwrap().remove(&id.parse().unwrap());
-                // A test that has failed waits no more.
+                // A failed test no longer receives answers.
                 let _ = waits.unwrap().send(answer.to_owned());
             }
-            // Ends the calls that still wait.
+            // Ends the waiting calls.
             answered.lock().unwrap().clear();
         });
         Self {
@@ -129,66 +129,67 @@ impl Release {
         }
     }
 
-    async fn call(&self, name: &str, place: Place<'_>, numbers: [u64; 2]) -> (u64, String) {
+    async fn call(&self, name: &str, target: Target<'_>, numbers: [u64; 2]) -> (u64, String) {
         let id = self.next.fetch_add(1, Relaxed);
         let (sender, answer) = oneshot::channel();
         self.waiting.lock().unwrap().insert(id, sender);
-        let Place { store, key, rule } = place;
+        let Target { store, key, rule } = target;
         let [first, second] = numbers;
         let command = format!("{id} {name} {store} {key} {first} {second} {rule}\n");
         self.commands.send(command).unwrap();
         let answer = timeout(LIMIT, answer).await;
-        let answer = answer.unwrap_or_else(|_| panic!("{}: {name} {place:?}: silence", self.name));
-        let answer = answer.unwrap_or_else(|_| panic!("{}: {name} {place:?}: it ended", self.name));
-        // Neither release answers what the other one wrote by an error.
+        let answer = answer.unwrap_or_else(|_| panic!("{}: {name} {target:?}: silence", self.name));
+        let answer =
+            answer.unwrap_or_else(|_| panic!("{}: {name} {target:?}: it ended", self.name));
+        // Neither release returns an error for the states of the other.
         let is_error = answer.starts_with("error") || answer.contains(";error");
-        assert!(!is_error, "{}: {name} {place:?}: {answer}", self.name);
+        assert!(!is_error, "{}: {name} {target:?}: {answer}", self.name);
         (id, answer)
     }
 
-    pub(crate) async fn acquire(&self, place: Place<'_>, cost: u64) -> Answer {
-        let (id, answer) = self.call("acquire", place, [cost, 0]).await;
+    pub(crate) async fn acquire(&self, target: Target<'_>, cost: u64) -> Answer {
+        let (id, answer) = self.call("acquire", target, [cost, 0]).await;
         Answer::read(id, &answer)
     }
 
-    /// Corrects the charge of an earlier answer of this release.
-    pub(crate) async fn settle(&self, place: Place<'_>, charged: Answer, actual: u64) {
-        self.call("settle", place, [charged.id, actual]).await;
+    /// Settles the charge of an earlier answer of this release.
+    pub(crate) async fn settle(&self, target: Target<'_>, charged: Answer, actual: u64) {
+        self.call("settle", target, [charged.id, actual]).await;
     }
 
-    /// Lets two callers ask for a while, with a pause after each refusal.
-    pub(crate) async fn flood(&self, place: Place<'_>, cost: u64, time: Duration) -> Vec<Answer> {
+    /// Makes calls by two callers for some time, with a pause after each refusal.
+    pub(crate) async fn flood(&self, target: Target<'_>, cost: u64, time: Duration) -> Vec<Answer> {
         let millis = time.as_millis() as u64;
-        let (id, answers) = self.call("flood", place, [cost, millis]).await;
+        let (id, answers) = self.call("flood", target, [cost, millis]).await;
         let answers = answers.split(';');
         answers.map(|answer| Answer::read(id, answer)).collect()
     }
 
-    pub(crate) async fn reset(&self, place: Place<'_>) {
-        self.call("reset", place, [0, 0]).await;
+    pub(crate) async fn reset(&self, target: Target<'_>) {
+        self.call("reset", target, [0, 0]).await;
     }
 
-    /// Calls until one is refused: how many units were admitted, and the refusal.
-    pub(crate) async fn exhaust(&self, place: Place<'_>, cost: u64) -> (u64, Answer) {
+    /// Makes calls until one is refused. Returns the number of admitted units, and the refusal.
+    pub(crate) async fn exhaust(&self, target: Target<'_>, cost: u64) -> (u64, Answer) {
         let mut admitted = 0;
         for _ in 0..10_000 {
-            let answer = self.acquire(place, cost).await;
+            let answer = self.acquire(target, cost).await;
             if !answer.is_admitted {
                 return (admitted, answer);
             }
             admitted += cost;
         }
-        panic!("{}: {place:?} was never refused", self.name);
+        panic!("{}: {target:?} was never refused", self.name);
     }
 
     async fn unreadable(&self) -> u64 {
         let (key, rule) = ("-", "-");
-        let place = Place {
+        let target = Target {
             store: "redis",
             key,
             rule,
         };
-        let (_, count) = self.call("unreadable", place, [0, 0]).await;
+        let (_, count) = self.call("unreadable", target, [0, 0]).await;
         count.parse().unwrap()
     }
 }
@@ -213,7 +214,7 @@ impl Rollout {
         })
     }
 
-    /// Checks that each release could read all that the other one wrote.
+    /// Checks that each release could read every state of the other.
     pub(crate) async fn end(self: Arc<Self>) {
         for release in &self.releases {
             let unreadable = release.unreadable().await;

@@ -1,5 +1,5 @@
-//! A roll-out: a process of the former release and one of this release serve the same keys, in one Redis and one memcached. Both
-//! together admit what one release alone admits.
+//! A roll-out: a process of the former release and one of this release serve the same keys, in one Redis and one
+//! memcached. Together they admit what one release alone admits.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use support::servers;
 use tokio::task::JoinSet;
 
-use self::release::{Place, Rollout, stores_of};
+use self::release::{Rollout, Target, stores_of};
 
-/// Runs all of them at once.
+/// Runs all tasks concurrently.
 async fn all(tasks: impl IntoIterator<Item = impl Future<Output = ()> + Send + 'static>) {
     let mut tasks: JoinSet<()> = tasks.into_iter().collect();
     while let Some(done) = tasks.join_next().await {
@@ -30,10 +30,10 @@ async fn all(tasks: impl IntoIterator<Item = impl Future<Output = ()> + Send + '
 
 /// Runs a check of each rule, in each store that runs it, with each release as the first one.
 ///
-/// A check has a key of its own, and all of them run at once.
+/// Each check has a key of its own, and all checks run concurrently.
 async fn in_both_orders<T: Copy, F: Future<Output = ()> + Send + 'static>(
     rules: impl IntoIterator<Item = (&'static str, T)>,
-    check: impl Fn(Arc<Rollout>, Place<'static>, usize, T) -> F,
+    check: impl Fn(Arc<Rollout>, Target<'static>, usize, T) -> F,
 ) {
     let rollout = Rollout::start().await;
     let mut tasks = Vec::new();
@@ -41,8 +41,8 @@ async fn in_both_orders<T: Copy, F: Future<Output = ()> + Send + 'static>(
         for first in [0, 1] {
             let key = format!("{first}:{rule}").replace(' ', "_").leak();
             for store in stores_of(rule) {
-                let place = Place { store, key, rule };
-                tasks.push(check(Arc::clone(&rollout), place, first, expected));
+                let target = Target { store, key, rule };
+                tasks.push(check(Arc::clone(&rollout), target, first, expected));
             }
         }
     }

@@ -1,8 +1,8 @@
-//! One release corrects a charge of its own after the other one has written the state.
+//! One release settles its charge after the other release has written the state.
 
 use super::in_both_orders;
 
-/// Rules whose limit is 100 units, under which nothing comes back while a test runs.
+/// Rules with a limit of 100 units, which refill nothing while a test runs.
 const RULES: [&str; 12] = [
     "token-bucket 7/1d burst=100",
     "token-bucket 9/1d burst=100",
@@ -19,28 +19,28 @@ const RULES: [&str; 12] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_release_gives_back_the_other_one_admits() {
+async fn units_refunded_by_one_release_are_admitted_by_the_other() {
     let rules = RULES.map(|rule| (rule, ()));
-    in_both_orders(rules, |rollout, place, first, _| async move {
+    in_both_orders(rules, |rollout, target, first, _| async move {
         let [one, other] = [first, 1 - first].map(|n| &rollout.releases[n]);
-        let charged = one.acquire(place, 40).await;
-        let by_other = other.acquire(place, 60).await;
-        assert!(charged.is_admitted && by_other.is_admitted, "{place:?}");
-        assert_eq!(other.exhaust(place, 1).await.0, 0, "{place:?}");
-        // It cost 25, in the end.
-        one.settle(place, charged, 25).await;
-        assert_eq!(other.exhaust(place, 1).await.0, 15, "{place:?}");
-        assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
-        // All of it is given back, and taken by both in turn.
-        other.settle(place, by_other, 0).await;
-        let again = one.acquire(place, 20).await;
-        assert!(again.is_admitted, "{place:?}");
-        assert_eq!(other.exhaust(place, 8).await.0, 40, "{place:?}");
-        assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
-        // It cost more than it was charged for: a debt, to both.
-        one.settle(place, again, 25).await;
-        assert_eq!(other.exhaust(place, 1).await.0, 0, "{place:?}");
-        assert_eq!(one.exhaust(place, 1).await.0, 0, "{place:?}");
+        let charged = one.acquire(target, 40).await;
+        let by_other = other.acquire(target, 60).await;
+        assert!(charged.is_admitted && by_other.is_admitted, "{target:?}");
+        assert_eq!(other.exhaust(target, 1).await.0, 0, "{target:?}");
+        // The actual cost is 25.
+        one.settle(target, charged, 25).await;
+        assert_eq!(other.exhaust(target, 1).await.0, 15, "{target:?}");
+        assert_eq!(one.exhaust(target, 1).await.0, 0, "{target:?}");
+        // The whole charge is refunded, and both releases spend it in turn.
+        other.settle(target, by_other, 0).await;
+        let again = one.acquire(target, 20).await;
+        assert!(again.is_admitted, "{target:?}");
+        assert_eq!(other.exhaust(target, 8).await.0, 40, "{target:?}");
+        assert_eq!(one.exhaust(target, 1).await.0, 0, "{target:?}");
+        // The actual cost exceeds the charge: a debt, in both releases.
+        one.settle(target, again, 25).await;
+        assert_eq!(other.exhaust(target, 1).await.0, 0, "{target:?}");
+        assert_eq!(one.exhaust(target, 1).await.0, 0, "{target:?}");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! `.circuit_breaker(…)`: not asking a store that does not answer.
+//! `.circuit_breaker(…)`: rejects calls to a store that does not answer.
 
 use std::{
     collections::BTreeSet,
@@ -57,7 +57,7 @@ impl Set {
         self.asked.acquire(&self.store, "a", 1).await.map(drop)
     }
 
-    /// A call of which the store hears.
+    /// Makes a call that must reach the store.
     async fn call_with(&self, fault: Fault) -> Result<(), Error> {
         self.remote.plan([fault]);
         let before = self.remote.calls().len();
@@ -65,7 +65,7 @@ impl Set {
         assert_eq!(
             self.remote.calls().len(),
             before + 1,
-            "the store was not asked"
+            "the call did not reach the store"
         );
         result
     }
@@ -81,7 +81,7 @@ impl Set {
         assert_eq!(self.store.state(), CircuitState::Open);
     }
 
-    /// Until it is half open: the length of the pause, to the nanosecond.
+    /// Advances the clock until the breaker is half open. Returns the length of the pause, to the nanosecond.
     fn wait_until_half_open(&self) -> Duration {
         let begun = self.clock.now();
         let is_open_after = |nanos: u64| {
@@ -106,14 +106,14 @@ impl Set {
 }
 
 #[tokio::test]
-async fn it_opens_after_so_many_failures_in_a_row_and_asks_nobody_then() {
+async fn it_opens_after_a_number_of_consecutive_failures_and_rejects_calls() {
     for kind in Kind::FAILURES {
         let set = set(3);
         for fault in [Fault::Fails(kind), Fault::FailsAtOnce(kind)] {
             assert!(set.call_with(fault).await.is_err());
         }
         assert_eq!(set.store.state(), CircuitState::Closed);
-        // An answer begins the count anew.
+        // An answer resets the count.
         assert!(set.call_with(Fault::None).await.is_ok());
         for _ in 0..3 {
             assert_eq!(set.store.state(), CircuitState::Closed);
@@ -139,7 +139,7 @@ async fn it_opens_after_so_many_failures_in_a_row_and_asks_nobody_then() {
 }
 
 #[tokio::test]
-async fn contention_is_an_answer() {
+async fn contention_counts_as_an_answer() {
     let set = set(2);
     for _ in 0..5 {
         let failed = set.call_with(Fault::Fails(Kind::Timeout)).await;
@@ -154,9 +154,9 @@ async fn contention_is_an_answer() {
     assert_eq!(set.store.state(), CircuitState::Closed);
 }
 
-/// At once or later: what concerns one call alone says nothing of the server.
+/// An error of one call alone, at once or later, is no evidence about the server.
 #[tokio::test]
-async fn an_error_of_the_call_alone_is_neither_an_answer_nor_a_failure() {
+async fn an_error_of_one_call_counts_neither_as_answer_nor_as_failure() {
     let down = Fault::Fails(Kind::Unavailable);
     for misfit in [Fault::Fails, Fault::FailsAtOnce].map(|when| when(Kind::Unsupported)) {
         let set = set(2);
@@ -170,7 +170,7 @@ async fn an_error_of_the_call_alone_is_neither_an_answer_nor_a_failure() {
         }
         assert_eq!(set.store.state(), CircuitState::Open);
         set.wait_until_half_open();
-        // Its place is the next one's.
+        // Its probe slot goes to the next call.
         for probes in 1..4 {
             assert!(set.call_with(misfit).await.unwrap_err().is_unsupported());
             assert_eq!(set.store.state(), CircuitState::HalfOpen);
@@ -182,7 +182,7 @@ async fn an_error_of_the_call_alone_is_neither_an_answer_nor_a_failure() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer() {
+async fn a_refusal_counts_as_an_answer() {
     let mut set = set(1);
     set.asked = Asked::of(TokenBucket::per_hour(1));
     for _ in 0..10 {
@@ -194,9 +194,9 @@ async fn a_refusal_is_an_answer() {
     );
 }
 
-/// `look`, `settle` and `reset` open it, are rejected by it, and are its probes.
+/// `look`, `settle` and `reset` can open the breaker, are rejected by it, and can be its probes.
 #[tokio::test]
-async fn all_calls_take_part() {
+async fn all_operations_can_open_the_breaker_and_probe() {
     for op in [Op::Look, Op::Settle, Op::Reset] {
         let set = set(2);
         let decision = set.asked.acquire(&set.store, "a", 1).await.unwrap();
@@ -247,7 +247,7 @@ async fn pauses_are_drawn_from_their_upper_half_and_double_up_to_the_longest() {
     }
     assert_eq!(longest, LONGEST);
     assert_eq!((set.store.opened(), set.store.probes()), (9, 8));
-    // An answer begins anew with the first.
+    // After an answer, pauses start at the first length again.
     set.wait_until_half_open();
     assert!(set.call_with(Fault::None).await.is_ok());
     assert_eq!(set.store.state(), CircuitState::Closed);
@@ -256,7 +256,7 @@ async fn pauses_are_drawn_from_their_upper_half_and_double_up_to_the_longest() {
 }
 
 #[tokio::test]
-async fn a_fleet_does_not_probe_in_step_and_a_seed_says_how_it_does() {
+async fn pauses_differ_between_breakers_and_are_determined_by_the_seed() {
     let mut pauses = BTreeSet::new();
     for seed in 0..50 {
         let pause = async || {
@@ -269,7 +269,7 @@ async fn a_fleet_does_not_probe_in_step_and_a_seed_says_how_it_does() {
         pauses.insert(drawn);
     }
     assert_eq!(pauses.len(), 50);
-    // They fill the half second, roughly evenly.
+    // They spread over the half second, roughly evenly.
     let early = pauses.iter().filter(|pause| **pause < FIRST * 3 / 4);
     assert!((10..=40).contains(&early.count()), "{pauses:?}");
     let unseeded = async || {
@@ -280,9 +280,9 @@ async fn a_fleet_does_not_probe_in_step_and_a_seed_says_how_it_does() {
     assert_ne!(unseeded().await, unseeded().await);
 }
 
-/// One of 64 tasks reaches the store, whichever is first, however often it is tried.
+/// Exactly one of 64 tasks reaches the store, whichever is first, in every repetition.
 #[test]
-fn one_of_many_threads_probes() {
+fn one_of_many_tasks_probes() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
@@ -301,7 +301,7 @@ fn one_of_many_threads_probes() {
                     let (set, barrier) = (Arc::clone(&set), Arc::clone(&barrier));
                     tokio::spawn(async move {
                         barrier.wait().await;
-                        // All ask before the probe has ended, or find the breaker closed by it.
+                        // All calls start before the probe has ended, or find the breaker closed by it.
                         let asked = set.store.acquire(&[set.asked.ask("a", 1)]);
                         barrier.wait().await;
                         asked.await.is_ok()
@@ -320,9 +320,9 @@ fn one_of_many_threads_probes() {
     });
 }
 
-/// The same with threads that begin in the same instant, and a store that answers within the call.
+/// With threads that start at the same instant, and a store that answers within the call.
 #[test]
-fn one_of_many_threads_probes_at_once() {
+fn one_of_many_simultaneous_threads_probes() {
     let set = set(1);
     for _ in 0..50 {
         set.remote.plan([Fault::FailsAtOnce(Kind::Timeout)]);
@@ -331,7 +331,7 @@ fn one_of_many_threads_probes_at_once() {
             Check::Ready(Err(_))
         ));
         set.wait_until_half_open();
-        // Fails, so that the breaker stays shut for all who come later.
+        // The probe fails, so that the breaker stays open for later calls.
         set.remote.usually(Fault::FailsAtOnce(Kind::Timeout));
         let (before, barrier) = (set.remote.count(Op::Acquire), Barrier::new(8));
         std::thread::scope(|scope| {
@@ -354,7 +354,7 @@ fn one_of_many_threads_probes_at_once() {
 }
 
 #[tokio::test]
-async fn a_probe_that_is_dropped_gives_its_place_to_the_next() {
+async fn a_dropped_probe_makes_room_for_the_next() {
     let set = set(1);
     set.open().await;
     set.wait_until_half_open();
@@ -365,7 +365,7 @@ async fn a_probe_that_is_dropped_gives_its_place_to_the_next() {
         for _ in 0..polls {
             assert!(probe.as_mut().poll(&mut cx).is_pending());
         }
-        // While it is there, nobody else is.
+        // While it exists, other calls are rejected.
         assert!(set.call().await.unwrap_err().is_unavailable());
         assert_eq!(set.remote.running(), 1);
         drop(probe);
@@ -377,7 +377,7 @@ async fn a_probe_that_is_dropped_gives_its_place_to_the_next() {
 }
 
 #[tokio::test]
-async fn calls_that_are_dropped_are_no_failures() {
+async fn dropped_calls_do_not_count_as_failures() {
     let set = set(2);
     set.remote.usually(Fault::Silent);
     let mut cx = Context::from_waker(Waker::noop());
@@ -391,9 +391,9 @@ async fn calls_that_are_dropped_are_no_failures() {
     );
 }
 
-/// Calls that began before the state changed say nothing about the state after.
+/// A call that began before the state changed does not affect the later state.
 #[tokio::test]
-async fn late_results_count_only_in_the_state_they_began_in() {
+async fn late_results_count_only_in_the_state_in_which_they_began() {
     let set = set(2);
     let begin = |fault: Fault| {
         set.remote.plan([fault]);
@@ -416,7 +416,7 @@ async fn late_results_count_only_in_the_state_they_began_in() {
     assert!(first.await.is_err());
     assert_eq!(set.store.state(), CircuitState::HalfOpen);
     assert!(set.call_with(Fault::None).await.is_ok());
-    // Two failures would open it, but these are of another time.
+    // Two failures would open it, but these began in an earlier state.
     assert!(second.await.is_err() && third.await.is_err());
     assert_eq!(
         (set.store.state(), set.store.opened()),
@@ -434,7 +434,7 @@ async fn a_clock_that_steps_back_does_not_prolong_a_pause() {
     assert_eq!(set.store.state(), CircuitState::Closed);
 }
 
-/// Panics when it is asked.
+/// Panics on every call.
 #[derive(Clone)]
 struct Panics;
 
@@ -461,7 +461,7 @@ impl Store<TokenBucket> for Panics {
 }
 
 #[test]
-fn a_probe_that_panics_gives_its_place_to_the_next() {
+fn a_panicking_probe_makes_room_for_the_next() {
     let (clock, asked) = (ManualClock::default(), Asked::of(TokenBucket::per_hour(1)));
     let settings = CircuitBreakerConfig::new().failures(1).clock(clock.clone());
     let store = Panics.circuit_breaker(settings);
@@ -481,7 +481,7 @@ fn a_probe_that_panics_gives_its_place_to_the_next() {
 }
 
 #[test]
-fn settings_that_cannot_be_say_what_to_write() {
+fn invalid_settings_are_errors_that_say_what_to_write() {
     let settings = CircuitBreakerConfig::new;
     let failures = settings().try_failures(0).unwrap_err().to_string();
     assert!(failures.contains("expected at least 1"), "{failures}");

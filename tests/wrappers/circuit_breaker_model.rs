@@ -1,4 +1,4 @@
-//! A circuit breaker against its table, written down a second time: one for each shard of a store.
+//! Compares a circuit breaker with its documented table, implemented a second time, one for each shard of a store.
 
 use std::{
     future::Future,
@@ -31,7 +31,7 @@ enum Event {
     Pass(u64),
     /// A call about the client of a shard.
     Begin(prop::sample::Index),
-    /// Ends one of the calls under way, by its place among them.
+    /// Ends one of the calls in flight, by its index among them.
     End(prop::sample::Index, End),
 }
 
@@ -58,22 +58,22 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..200)
 }
 
-/// What the table in its documentation says, written down a second time. What it cannot foresee, the length of a pause, it
-/// learns from the answers, within what is promised.
+/// The table in the documentation, implemented a second time. It cannot predict the length of a pause, so it accepts
+/// any answer within the documented range.
 struct Model {
     failures: u32,
     in_a_row: u32,
     /// `None` while it is closed.
     opened: Option<(Timestamp, Duration)>,
     period: Duration,
-    /// Whether somebody probes.
+    /// `true` while a probe is in flight.
     probing: bool,
-    /// Which state it is in, of all that it ever was in.
+    /// The number of state changes so far.
     era: u32,
 }
 
 impl Model {
-    /// Whether a call that came now may be let in, and whether it may be rejected.
+    /// Returns whether a call at this instant may be admitted, and whether it may be rejected.
     fn may(&self, now: Timestamp) -> (bool, bool) {
         match self.opened {
             None => (true, false),
@@ -118,11 +118,11 @@ impl Model {
 
 type Answer = Pin<Box<dyn Future<Output = Result<Decisions, Error>> + Send>>;
 
-/// A store whose calls end when the test says so.
+/// A store whose calls end when the test ends them.
 #[derive(Clone, Default)]
 struct ByHand(Arc<Mutex<Vec<oneshot::Sender<End>>>>);
 
-/// Clients, and the shards that they lie in.
+/// The clients and their shards.
 const CLIENTS: [(&str, u32); 3] = [("a", 0), ("b", 5461), ("c", 10_923)];
 
 impl Backend for ByHand {
@@ -164,7 +164,7 @@ impl Store<TokenBucket> for ByHand {
 
 proptest! {
     #[test]
-    fn it_does_what_its_table_says(
+    fn it_follows_its_documented_table(
         failures in 1..5_u32,
         shards in 1..=CLIENTS.len(),
         seed: u64,
@@ -209,7 +209,7 @@ proptest! {
                 }
                 Event::End(..) => {}
             }
-            // The one that is worst off.
+            // The state of the worst shard.
             let state = store.state();
             let mut open = models.iter().filter(|model| model.opened.is_some()).peekable();
             prop_assert_eq!(state == CircuitState::Closed, open.peek().is_none());

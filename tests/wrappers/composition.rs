@@ -27,7 +27,7 @@ fn breaker() -> CircuitBreakerConfig<TokioClock> {
         .clock(TokioClock::new())
 }
 
-/// What any order of the three does, before it is said what happens to a call that fails.
+/// Checks any order of the three wrappers, before a failure policy is chosen.
 async fn fails_and_recovers<S>(name: &str, remote: &Bucket, store: S)
 where
     S: Store<TokenBucket, Error = Error> + Clone,
@@ -36,7 +36,7 @@ where
     assert_eq!(asked.pass(&store, "a", 3).await, 2, "{name}");
     assert_eq!(asked.look(&store, "a").await.unwrap().remaining(), Some(0));
     let calls = remote.calls().len();
-    // Refused here.
+    // Refused without the store.
     assert_eq!(asked.pass(&store, "a", 10).await, 0, "{name}");
     assert_eq!(remote.calls().len(), calls, "{name}");
     remote.usually(Fault::Silent);
@@ -51,7 +51,7 @@ where
     for _ in 0..2 {
         assert!(asked.acquire(&store, "b", 1).await.is_err(), "{name}");
     }
-    // Open by now, wherever the deadline is.
+    // The breaker is open by now, inside or outside of the deadline.
     let calls = remote.calls().len();
     let failed = asked.acquire(&store, "b", 1).await;
     assert!(failed.unwrap_err().is_unavailable(), "{name}");
@@ -70,7 +70,7 @@ where
     assert_eq!(remote.running(), 0, "{name}");
 }
 
-/// The same at the end, where nothing fails any more.
+/// Checks the stack with a failure policy at the end, so that no call fails.
 async fn never_fails<S>(name: &str, remote: &Bucket, store: S, passes_while_lost: usize)
 where
     S: Store<TokenBucket, Error: NeverFails> + Clone,
@@ -93,7 +93,7 @@ where
     assert_eq!(remote.running(), 0, "{name}");
 }
 
-/// Each order of three wrappers, alone and with each end.
+/// Runs each order of the three wrappers, alone and with each failure policy.
 macro_rules! orders {
     ($($name:literal: $remote:ident => $store:expr),+ $(,)?) => {$(
         let $remote = Bucket::new();
@@ -131,9 +131,9 @@ async fn all_orders_compose_and_keep_their_promises() {
     }
 }
 
-/// The memory of refusals also goes around what cannot fail.
+/// Refusals can also be remembered around a store that cannot fail.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_fail_can_be_remembered() {
+async fn refusals_of_a_store_that_cannot_fail_can_be_remembered() {
     let (remote, asked) = (Bucket::new(), Asked::of(TokenBucket::per_hour(4)));
     let memory = TokioClock::new();
     let closed = remote
@@ -143,7 +143,7 @@ async fn what_cannot_fail_can_be_remembered() {
         .clock(memory);
     assert_eq!(asked.pass(&closed, "a", 10).await, 4);
     remote.usually(Fault::Fails(Kind::Timeout));
-    // Not the store's refusal, and so not remembered.
+    // It is not a refusal by the store, and so it is not remembered.
     assert!(asked.acquire(&closed, "b", 1).await.unwrap().is_undecided());
     assert_eq!((closed.remembered(), closed.hits()), (1, 5));
     let fallen = remote.clone().fall_back_to(local()).share(1, 2);
@@ -154,7 +154,7 @@ async fn what_cannot_fail_can_be_remembered() {
 
 type Call = Request<()>;
 
-/// The layer over a store, in front of a service that says hello.
+/// Puts the layer over a store in front of a service that says hello.
 fn limited<S>(
     rule: AnyRule,
     store: S,
@@ -203,14 +203,14 @@ async fn a_layer_over_the_whole_stack_answers_429_and_503() {
     let rule: AnyRule = "token-bucket 3/1m".parse().unwrap();
     let service = limited(rule, closed.clone());
     assert_eq!(statuses(&service, "a", 5).await, [200, 200, 200, 429, 429]);
-    // Refused by the store, and then here: the same answer, a second later by a second.
+    // Refused by the store, and then from memory: the same answer, a second later.
     let calls = remote.calls().len();
     advance(Duration::from_secs(1)).await;
     let refused = get(&service, "a").await;
     assert_eq!(refused.headers()["retry-after"], "19");
     assert_eq!(refused.headers()["ratelimit"], "\"default\";r=0;t=19");
     assert_eq!(remote.calls().len(), calls);
-    // Lost: 503 without numbers, but who was refused is refused on.
+    // The store is down: 503 without numbers, but remembered refusals continue.
     remote.usually(Fault::Silent);
     let lost = get(&service, "b").await;
     assert_eq!(lost.status(), 503);
@@ -227,7 +227,7 @@ async fn a_layer_over_the_whole_stack_answers_429_and_503() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layer_over_a_fallback_goes_on_with_the_share() {
+async fn a_layer_over_a_fallback_continues_with_the_share() {
     let remote = Remote::<AnyRule, TokioClock>::new();
     let store = remote
         .clone()
@@ -249,19 +249,19 @@ async fn a_layer_over_a_fallback_goes_on_with_the_share() {
     assert_eq!(refused.headers()["retry-after"], "1800");
     remote.usually(Fault::None);
     advance(Duration::from_secs(1)).await;
-    // Two of the six were spent there, whatever was admitted here.
+    // The shared store has charged two of the six. Admissions by the share are not charged there.
     let there = [200, 200, 200, 200, 429];
     assert_eq!(statuses(&service, "a", 5).await, there);
-    // A rule that has no share here.
+    // A rule without a share.
     let service = limited("token-bucket 2/1h".parse().unwrap(), store.clone());
     remote.usually(Fault::Fails(Kind::Unavailable));
     assert_eq!(statuses(&service, "b", 2).await, [503, 503]);
     assert_eq!(store.turned_away(), 2);
 }
 
-/// A store that runs every rule does not say which one its refusals are of: the layer does.
+/// A store that runs every rule needs no rule type for its remembered refusals. The layer determines it.
 #[tokio::test]
-async fn the_rule_of_what_is_remembered_need_not_be_named() {
+async fn the_rule_type_of_remembered_refusals_is_inferred() {
     let hello = service_fn(async |_: Call| Ok::<_, Infallible>(Response::new(String::new())));
     let store = Closed.remember_refusals();
     let layer = RateLimitLayer::new(TokenBucket::per_hour(1)).store(store.clone());
@@ -272,9 +272,9 @@ async fn the_rule_of_what_is_remembered_need_not_be_named() {
     assert_eq!((store.remembered(), store.hits()), (1, 2));
 }
 
-/// A request that its client gives up, wherever it waits in the stack, leaves nothing under way.
+/// A request dropped while it waits anywhere in the stack leaves no call in flight.
 #[tokio::test(start_paused = true)]
-async fn requests_that_are_dropped_leave_nothing_behind() {
+async fn dropped_requests_leave_no_call_in_flight() {
     let remote = Remote::<AnyRule, TokioClock>::new();
     let store = remote
         .clone()

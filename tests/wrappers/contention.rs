@@ -1,4 +1,4 @@
-//! A store that lost every race: neither a refusal nor an outage, and a choice of its own.
+//! A store that lost every race: neither a refusal nor an outage, with a policy of its own.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -24,7 +24,7 @@ const CONTENDED: [Fault; 2] = [
 
 const WAIT: Duration = Duration::from_millis(1500);
 
-/// Each choice, whether it lets a request pass, and what it tells.
+/// Each policy, whether it admits a request, and its `retry_after`.
 const CHOICES: [(FailureMode, bool, Option<Duration>); 3] = [
     (FailureMode::Open, true, None),
     (FailureMode::Closed, false, None),
@@ -44,7 +44,7 @@ fn check(decision: &Decision, admitted: bool, retry_after: Option<Duration>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_choice_contention_is_answered_as_failures_are_and_counted_apart() {
+async fn without_a_policy_contention_is_answered_like_a_failure_and_counted_separately() {
     let asked = Asked::of(TokenBucket::per_hour(10));
     for fault in CONTENDED {
         let remote = Bucket::new();
@@ -68,7 +68,7 @@ async fn without_a_choice_contention_is_answered_as_failures_are_and_counted_apa
 }
 
 #[tokio::test(start_paused = true)]
-async fn contention_is_answered_as_chosen_and_failures_as_before() {
+async fn contention_follows_its_own_policy_and_failures_theirs() {
     let asked = Asked::of(TokenBucket::per_hour(10));
     for (choice, admitted, retry_after) in CHOICES {
         for fault in CONTENDED {
@@ -77,7 +77,7 @@ async fn contention_is_answered_as_chosen_and_failures_as_before() {
             let closed = remote.clone().fail_closed().when_contended(choice);
             remote.usually(fault);
             for store in [&open, &closed] {
-                // As many answers as questions.
+                // One answer per ask.
                 let two = [asked.ask("a", 1), asked.ask("b", 2)];
                 let Ok(decisions) = store.acquire(&two).await;
                 assert_eq!(decisions.as_slice().len(), 2);
@@ -99,7 +99,7 @@ async fn contention_is_answered_as_chosen_and_failures_as_before() {
             for store in [&open, &closed] {
                 assert_eq!((store.failures(), store.contentions()), (3, 2));
             }
-            // Nothing of all this was charged.
+            // None of these calls was charged.
             remote.usually(Fault::None);
             assert_eq!(asked.pass(&closed, "a", 20).await, 10);
         }
@@ -107,7 +107,7 @@ async fn contention_is_answered_as_chosen_and_failures_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_hear_when_to_come_again() {
+async fn clients_get_retry_after() {
     let answer = async |choice, content_type| {
         let remote = Bucket::new();
         remote.usually(CONTENDED[0]);
@@ -130,12 +130,12 @@ async fn clients_hear_when_to_come_again() {
             StatusCode::SERVICE_UNAVAILABLE
         };
         assert_eq!(plain.status, expected);
-        // Whole seconds, rounded up.
-        let told = plain
+        // In whole seconds, rounded up.
+        let header = plain
             .headers
             .get("retry-after")
             .map(|value| value.as_bytes());
-        assert_eq!(told, retry_after.map(|_| &b"2"[..]));
+        assert_eq!(header, retry_after.map(|_| &b"2"[..]));
         assert!(!plain.headers.contains_key("ratelimit"));
 
         let grpc = answer(choice, "application/grpc").await.headers;
@@ -147,16 +147,16 @@ async fn clients_hear_when_to_come_again() {
         assert_eq!(status.code(), tonic::Code::Unavailable);
         let info = status.get_details_retry_info();
         assert_eq!(info.and_then(|info| info.retry_delay), retry_after);
-        let told = grpc
+        let pushback = grpc
             .get("grpc-retry-pushback-ms")
             .map(|value| value.as_bytes());
-        assert_eq!(told, retry_after.map(|_| &b"1500"[..]));
+        assert_eq!(pushback, retry_after.map(|_| &b"1500"[..]));
     }
 }
 
-/// What a local store admitted beside a store that is there would come on top of the limit.
+/// If the share of a fallback were admitted during contention, it would come on top of the limit.
 #[tokio::test(start_paused = true)]
-async fn nobody_gets_a_fallbacks_share_by_contending() {
+async fn contention_does_not_admit_the_share_of_a_fallback() {
     for fault in CONTENDED {
         let set = set();
         let mut passed = 0;
@@ -179,7 +179,7 @@ async fn nobody_gets_a_fallbacks_share_by_contending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fallback_has_the_same_choice() {
+async fn a_fallback_supports_a_policy_for_contention() {
     let asked = Asked::of(TokenBucket::per_hour(10));
     for (choice, admitted, retry_after) in CHOICES {
         let remote = Bucket::new();
@@ -199,16 +199,16 @@ async fn a_fallback_has_the_same_choice() {
             );
         }
         assert_eq!((store.contentions(), store.decided()), (4, 0));
-        // An outage is still decided here, by half.
+        // An outage still uses the share, one half.
         remote.usually(DOWN);
         assert_eq!(asked.pass(&store, "a", 20).await, 5);
         assert_eq!((store.failures(), store.contentions()), (20, 4));
     }
 }
 
-/// What the remote store charged is corrected there or not at all; neither is it where a local store decides next.
+/// A charge of the remote store is settled there or not at all, also if a local store decides next.
 #[tokio::test(start_paused = true)]
-async fn a_settlement_that_lost_is_counted_and_not_made_here() {
+async fn a_contended_settlement_is_counted_and_not_made_locally() {
     for fault in CONTENDED {
         for actual in [0, 4] {
             let set = set();

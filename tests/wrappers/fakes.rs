@@ -1,4 +1,4 @@
-//! A store on another machine, and all that can go wrong on the way there.
+//! A fake store on another machine, with faults on the way there.
 #![allow(unreachable_pub, reason = "items of a test module")]
 
 use std::{
@@ -21,14 +21,14 @@ use tollgate::{
     time::{Clock, ManualClock, TokioClock},
 };
 
-/// What becomes of a call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Answered within the call.
     AtOnce,
     /// Answered at the first poll.
     None,
-    /// Answered after so long on the way.
+    /// Answered after this delay.
     Slow(Duration),
     /// Fails within the call.
     FailsAtOnce(Kind),
@@ -59,7 +59,7 @@ impl Kind {
         Self::Unsupported,
         Self::Other,
     ];
-    /// Those that concern the server.
+    /// The kinds that concern the server.
     pub const FAILURES: [Self; 3] = [Self::Timeout, Self::Unavailable, Self::Other];
 
     pub fn error(self) -> Error {
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// What was asked of it.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Acquire,
@@ -113,7 +113,7 @@ impl<A: Algorithm, C> fmt::Debug for Remote<A, C> {
 }
 
 impl<A: Algorithm> Remote<A, TokioClock> {
-    /// By tokio's time, like its delays.
+    /// Creates a store that uses tokio's time, as its delays do.
     pub fn new() -> Self {
         Self::with_clock(TokioClock::new())
     }
@@ -129,7 +129,7 @@ impl<A: Algorithm, C: Clock> Remote<A, C> {
 }
 
 impl<A: Algorithm, C> Remote<A, C> {
-    /// The same store at the end of another line.
+    /// Returns the same store over another connection.
     pub fn another_line(&self) -> Self {
         Self {
             local: self.local.clone(),
@@ -137,12 +137,12 @@ impl<A: Algorithm, C> Remote<A, C> {
         }
     }
 
-    /// From now on.
+    /// Sets the fault of all later calls.
     pub fn usually(&self, fault: Fault) {
         *self.line.usual.lock().unwrap() = Some(fault);
     }
 
-    /// What becomes of the next calls, before what usually becomes of them.
+    /// Sets the faults of the next calls, which precede the usual fault.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
         self.line.plan.lock().unwrap().extend(faults);
     }
@@ -155,7 +155,7 @@ impl<A: Algorithm, C> Remote<A, C> {
         self.calls().iter().filter(|call| **call == op).count()
     }
 
-    /// Futures that were dropped before their end.
+    /// Returns the number of futures that were dropped before their end.
     pub fn dropped(&self) -> u64 {
         self.line.dropped.load(Ordering::SeqCst)
     }
@@ -209,7 +209,7 @@ impl<A: Algorithm, C> Remote<A, C> {
 
 pub type Later<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
-/// A call that is under way.
+/// A call in flight.
 struct Running {
     line: Arc<Line>,
     has_ended: bool,
@@ -242,7 +242,7 @@ impl<A: Algorithm, C> Backend for Remote<A, C> {
     type Error = Error;
 }
 
-/// What outlives a call of an ask.
+/// The owned data of an ask.
 type Owned<A> = (Policy, A, Key, Cost);
 
 fn own<A: Clone>(asks: &[Ask<'_, A>]) -> Vec<Owned<A>> {
@@ -264,7 +264,7 @@ fn asks<A>(owned: &[Owned<A>]) -> Vec<Ask<'_, A>> {
         .collect()
 }
 
-/// What a store that answers at once has answered.
+/// Returns the answer of a store that answers at once.
 pub fn at_once<F, T, E: fmt::Debug>(check: Check<F>) -> T
 where
     F: Future<Output = Result<T, E>>,
@@ -319,10 +319,10 @@ where
     }
 }
 
-/// The usual one: a bucket.
+/// The usual store: a token bucket.
 pub type Bucket = Remote<TokenBucket, TokioClock>;
 
-/// A policy, a rule, and what tests ask under them.
+/// A policy and a rule, with helpers for calls.
 #[derive(Clone)]
 pub struct Asked<R = TokenBucket> {
     pub policy: Policy,
@@ -342,7 +342,7 @@ impl<R> Asked<R> {
         Ask::new(&self.policy, &self.rule, key.into(), cost)
     }
 
-    /// Asks a store for one thing.
+    /// Makes a call with one ask.
     pub async fn acquire<S: Store<R>>(
         &self,
         store: &S,
@@ -362,7 +362,7 @@ impl<R> Asked<R> {
         Ok(only(check.await?))
     }
 
-    /// How many of `count` calls for one unit pass, one behind the other.
+    /// Makes `count` sequential calls for one unit, and returns the number of admissions.
     pub async fn pass<S>(&self, store: &S, key: impl Into<Key>, count: usize) -> usize
     where
         S: Store<R, Error: fmt::Debug>,
@@ -376,7 +376,7 @@ impl<R> Asked<R> {
         passed
     }
 
-    /// The correction of what a decision took.
+    /// Returns the settlement of a decision's charge.
     pub fn settlement(
         &self,
         key: impl Into<Key>,
@@ -394,7 +394,7 @@ impl<R> Asked<R> {
     }
 }
 
-/// The decision about one ask.
+/// Returns the decision about the only ask.
 pub fn only(decisions: Decisions) -> Decision {
     let [decision] = decisions.as_slice() else {
         panic!("one decision for one ask: {decisions:?}")
@@ -402,14 +402,14 @@ pub fn only(decisions: Decisions) -> Decision {
     *decision
 }
 
-/// A local store by a clock that stands still.
+/// Returns a local store whose clock stands still.
 pub fn still<A: Algorithm>() -> (Local<A, ManualClock>, ManualClock) {
     let clock = ManualClock::default();
     let builder = LocalBuilder::new().capacity(10_000).clock(clock.clone());
     (builder.build(), clock)
 }
 
-/// A local store by tokio's time.
+/// Returns a local store in tokio's time.
 pub fn local<A: Algorithm>() -> Local<A, TokioClock> {
     let builder = LocalBuilder::new().capacity(10_000);
     builder.clock(TokioClock::new()).build()

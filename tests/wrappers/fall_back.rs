@@ -1,4 +1,4 @@
-//! `.fall_back_to(…)`: deciding here while a store elsewhere fails.
+//! `.fall_back_to(…)`: a local store decides while the remote one fails.
 #![allow(unreachable_pub, reason = "items of a test module")]
 
 use std::{
@@ -26,7 +26,7 @@ pub struct Set {
     pub asked: Asked,
 }
 
-/// A bucket of ten an hour, of which this node has half.
+/// Returns a bucket of ten an hour, of which this node has half.
 pub fn set() -> Set {
     let (remote, local) = (Bucket::new(), local());
     Set {
@@ -52,7 +52,7 @@ impl Set {
         self.asked.pass(&self.store, key, count).await
     }
 
-    /// What the remote store would admit of a key now.
+    /// Returns the units that the remote store would admit for a key now.
     pub fn there(&self, key: impl Into<Key>) -> u64 {
         let look = self
             .remote
@@ -61,7 +61,7 @@ impl Set {
         look.remaining().unwrap()
     }
 
-    /// What the local store would admit of a key now.
+    /// Returns the units that the local store would admit for a key now.
     pub fn here(&self, key: impl Into<Key>) -> u64 {
         let share = TokenBucket::per_hour(5);
         let look = self.local.look(&self.asked.policy, &share, &key.into());
@@ -70,7 +70,7 @@ impl Set {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_answers_nothing_is_decided_here() {
+async fn while_the_store_answers_the_local_store_decides_nothing() {
     let set = set();
     for fault in [
         Fault::None,
@@ -91,15 +91,15 @@ async fn while_the_store_answers_nothing_is_decided_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_it_fails_this_nodes_share_passes_whatever_the_failure() {
-    // Contention is no failure: see there.
+async fn during_any_failure_this_nodes_share_is_admitted() {
+    // Contention is not a failure, see `contention.rs`.
     for kind in [Kind::Timeout, Kind::Unavailable, Kind::Other] {
         for fault in [Fault::Fails(kind), Fault::FailsAtOnce(kind)] {
             let set = set();
             set.remote.usually(fault);
             assert_eq!(set.pass("a", 20).await, 5);
             let refusal = set.asked.acquire(&set.store, "a", 1).await.unwrap();
-            // It is told by the share: five an hour.
+            // The numbers are those of the share: five an hour.
             assert_eq!(refusal.verdict(), Verdict::Refuse);
             assert_eq!(refusal.limit(), Some(5));
             assert_eq!(refusal.retry_after(), Some(Duration::from_secs(720)));
@@ -114,27 +114,27 @@ async fn while_it_fails_this_nodes_share_passes_whatever_the_failure() {
     }
 }
 
-/// Whether an outage is the first or the second one: the local store keeps what it knows in between.
+/// Holds for the first and the second outage: the local store keeps its state in between.
 #[tokio::test(start_paused = true)]
-async fn when_it_answers_again_it_decides_and_another_outage_brings_no_second_share() {
+async fn the_store_decides_after_an_outage_and_a_second_outage_adds_no_second_share() {
     let set = set();
     assert_eq!(set.pass("a", 4).await, 4);
     set.down();
     assert_eq!(set.pass("a", 20).await, 5);
     set.up();
-    // As if nobody had come meanwhile: with one call to the store each.
+    // As if there had been no calls meanwhile. Each call reaches the store once.
     let calls = set.remote.calls().len();
     assert_eq!((set.there("a"), set.pass("a", 20).await), (6, 6));
     assert_eq!(set.remote.calls()[calls..], [Op::Acquire; 20]);
     set.down();
     assert_eq!(set.pass("a", 20).await, 0);
-    // A share of five an hour.
+    // The share refills five an hour.
     advance(Duration::from_secs(2 * 720)).await;
     assert_eq!(set.pass("a", 20).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_forgets_in_both_stores() {
+async fn a_reset_clears_both_stores() {
     let faults = [
         (Fault::None, 0),
         (Fault::AtOnce, 0),
@@ -155,7 +155,7 @@ async fn a_reset_forgets_in_both_stores() {
     }
 }
 
-/// Whoever decided, whichever stores answer when it is settled, and whether less was spent or more.
+/// Holds for charges of either store, for any outages at the settlement, and for higher and lower actual costs.
 #[tokio::test(start_paused = true)]
 async fn a_charge_is_settled_in_the_store_that_made_it_and_nowhere_else() {
     let there = [Fault::None, Fault::AtOnce];
@@ -180,14 +180,14 @@ async fn a_charge_is_settled_in_the_store_that_made_it_and_nowhere_else() {
                 };
                 let what = format!("{charged:?}, {settled:?}, {actual}");
                 assert_eq!((set.there("a"), set.here("a")), expected, "{what}");
-                // What could not be settled is counted; and of a charge made here, nobody is told there.
+                // A lost settlement is counted. A charge made locally is never sent to the remote store.
                 assert_eq!(
                     set.store.failures() - failures,
                     u64::from(is_lost),
                     "{what}"
                 );
-                let told = set.remote.count(Op::Settle);
-                assert_eq!(told, usize::from(is_there), "{what}");
+                let sent = set.remote.count(Op::Settle);
+                assert_eq!(sent, usize::from(is_there), "{what}");
             }
         }
     }
@@ -215,9 +215,9 @@ async fn charges_of_both_stores_are_settled_together() {
     assert_eq!(set.remote.count(Op::Settle), 1);
 }
 
-/// Of three levels, each charge finds its own.
+/// With three levels, each charge is settled at its own.
 #[tokio::test(start_paused = true)]
-async fn a_charge_finds_its_store_behind_several_fallbacks() {
+async fn a_charge_is_settled_in_its_store_behind_several_fallbacks() {
     let asked = Asked::of(TokenBucket::per_hour(16));
     for made_by in 0..4 {
         let stores = [(); 4].map(|()| Bucket::new());
@@ -239,7 +239,7 @@ async fn a_charge_finds_its_store_behind_several_fallbacks() {
     }
 }
 
-/// The rule of a settlement is another one, or its share is not what it was.
+/// The settlement has another rule, or the share has changed.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_without_a_share_is_counted_and_not_made_elsewhere() {
     let (remote, asked) = (Bucket::new(), Asked::of(TokenBucket::per_hour(9)));
@@ -255,7 +255,7 @@ async fn a_settlement_without_a_share_is_counted_and_not_made_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_asks_are_decided_together_here_too() {
+async fn the_local_store_decides_several_asks_together() {
     let set = set();
     let both = |units| [set.asked.ask("a", units), set.asked.ask("b", 1)];
     set.down();
@@ -272,7 +272,7 @@ async fn several_asks_are_decided_together_here_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_without_a_share_is_turned_away() {
+async fn a_rule_without_a_share_is_undecided() {
     let (remote, asked) = (Bucket::new(), Asked::of(TokenBucket::per_hour(2)));
     let store = remote.clone().fall_back_to(local()).share(1, 3);
     assert!(asked.acquire(&store, "a", 1).await.unwrap().is_admitted());
@@ -283,7 +283,7 @@ async fn a_rule_without_a_share_is_turned_away() {
     }
     let look = asked.look(&store, "a").await.unwrap();
     assert_eq!(look.verdict(), Verdict::Undecided { admitted: false });
-    // One of two has none: neither is spent.
+    // One of two asks has no share: neither is charged.
     let nine = TokenBucket::per_hour(9);
     let two = [
         Ask::new(&asked.policy, &nine, "b".into(), Cost::ONE),
@@ -305,7 +305,7 @@ async fn a_rule_without_a_share_is_turned_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_says_what_this_node_may_admit() {
+async fn a_function_returns_the_share_of_this_node() {
     let (remote, asked) = (Bucket::new(), Asked::of(TokenBucket::per_hour(10)));
     let builder = remote.clone().fall_back_to(local());
     let store = builder.rule(|rule: &TokenBucket| rule.try_burst(2).ok());
@@ -333,7 +333,7 @@ async fn rules_of_every_type_have_shares() {
 }
 
 #[test]
-fn a_share_that_cannot_be_says_what_to_write() {
+fn an_invalid_share_is_an_error_that_says_what_to_write() {
     for (numerator, denominator) in [(0, 3), (2, 1), (0, 0), (1, 0)] {
         let (local, _) = crate::fakes::still::<TokenBucket>();
         let builder = local.clone().fall_back_to(local);
@@ -347,7 +347,7 @@ fn a_share_that_cannot_be_says_what_to_write() {
     }
 }
 
-/// With a breaker inside, an outage costs no waiting, and each key's own call is a probe at most.
+/// With a breaker inside, an outage costs no waiting, and each key makes at most one probe.
 #[tokio::test(start_paused = true)]
 async fn behind_a_breaker_an_outage_costs_no_waiting() {
     let set = set();
@@ -381,9 +381,9 @@ async fn behind_a_breaker_an_outage_costs_no_waiting() {
     assert_eq!(set.asked.pass(&store, "a", 100).await, 10);
 }
 
-/// The second store may be far away, too, as long as it says what happens when it fails itself.
+/// The second store may be remote, too, if it has a failure policy.
 #[tokio::test(start_paused = true)]
-async fn a_store_may_fall_back_to_another_one_elsewhere() {
+async fn a_store_may_fall_back_to_another_remote_store() {
     let (first, second) = (Bucket::new(), Bucket::new());
     let asked = Asked::of(TokenBucket::per_hour(10));
     let slow = Fault::Slow(Duration::from_millis(5));
@@ -409,9 +409,9 @@ async fn a_store_may_fall_back_to_another_one_elsewhere() {
     assert_eq!((first.running(), second.running()), (0, 0));
 }
 
-/// Wherever it waits, in the one store or in the other.
+/// Dropped at any point, in either store.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_spends_once_at_most_in_each_store() {
+async fn a_dropped_call_is_charged_at_most_once_in_each_store() {
     let asked = Asked::of(TokenBucket::per_hour(10));
     for polls in 0..4 {
         let (first, second) = (Bucket::new(), Bucket::new());

@@ -1,5 +1,6 @@
-//! What several nodes admit while a store is lost, and after: what the documentation of `Fallback` promises, for every kind of
-//! rule that has shares, and whatever the clocks of the nodes say.
+//! The admissions of several nodes during and after an outage of their store. Checks the promises in the
+//! documentation of `Fallback`, for every kind of rule that has shares, with any differences between the nodes'
+//! clocks.
 
 use std::{fmt, future::IntoFuture, time::Duration};
 
@@ -22,26 +23,26 @@ type Falling<R> = Fallback<Line<R>, Local<R, ManualClock>, R>;
 trait Rule: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static {}
 impl<R: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static> Rule for R {}
 
-/// A node: its clock, its line to the store that all share, and what it wrapped that in.
+/// A node: its clock, its connection to the shared store, and its wrapped store.
 struct Node<R: Rule> {
     clock: ManualClock,
     line: Line<R>,
     store: Falling<R>,
 }
 
-/// A call on the key that matters.
+/// A call on the observed key.
 #[derive(Clone, Copy, Debug)]
 struct Decided {
     at: u64,
-    /// 0 where it was refused.
+    /// 0 if refused.
     units: u64,
     node: usize,
-    /// Whether the node decided on its own.
+    /// `true` if the node's own store decided.
     alone: bool,
 }
 
 struct Fleet<R: Rule> {
-    /// The store's, which tells true time.
+    /// The clock of the store, which shows the true time.
     clock: ManualClock,
     remote: Line<R>,
     nodes: Vec<Node<R>>,
@@ -55,7 +56,7 @@ fn by<R: Rule>(clock: &ManualClock) -> Local<R, ManualClock> {
 }
 
 impl<R: Rule> Fleet<R> {
-    /// A node with an equal share for each number of seconds that its clock is ahead.
+    /// Creates a node with an equal share for each entry of `ahead`, the seconds by which its clock is ahead.
     fn new(rule: R, ahead: &[i64]) -> Self
     where
         R: Scalable,
@@ -64,7 +65,7 @@ impl<R: Rule> Fleet<R> {
         Self::with(rule, ahead, |builder| builder.share(1, nodes))
     }
 
-    /// A node for each number of seconds that its clock is ahead.
+    /// Creates a node for each entry of `ahead`, the seconds by which its clock is ahead.
     fn with(
         rule: R,
         ahead: &[i64],
@@ -101,7 +102,7 @@ impl<R: Rule> Fleet<R> {
     fn call(&mut self, node: usize, key: u64, units: u64) -> Decision {
         let store = &self.nodes[node].store;
         let decided = store.decided();
-        // The fake answers at the first poll or within the call: nothing is under way in between.
+        // The fake answers at the first poll or within the call, so no call stays in flight.
         let call = self.asked.acquire(store, key, units).now_or_never();
         let decision = call.expect("the store waits for nothing").unwrap();
         assert!(!decision.is_undecided());
@@ -116,8 +117,8 @@ impl<R: Rule> Fleet<R> {
         decision
     }
 
-    /// Twenty calls of each node.
-    fn knock(&mut self) -> u64 {
+    /// Makes twenty calls on each node. Returns the admitted units.
+    fn call_all_nodes(&mut self) -> u64 {
         let first = self.log.len();
         for node in 0..self.nodes.len() {
             for _ in 0..20 {
@@ -144,14 +145,14 @@ impl<R: Rule> Fleet<R> {
         }
     }
 
-    /// Holds each span of the log, from one call to another, against the promise about a `bucket` of the rule.
-    fn keeps(&self, bucket: &TokenBucket) -> Result<(), TestCaseError> {
+    /// Checks each span of the log, from one call to another, against the promise for a `bucket` of the rule.
+    fn check_promise(&self, bucket: &TokenBucket) -> Result<(), TestCaseError> {
         let nodes = self.nodes.len();
         let share = bucket.scaled(1, nodes as u64);
         for first in 0..self.log.len() {
             let mut there = 0;
             let mut alone = vec![0; nodes];
-            // When the outage of each node began, if it is in one, and how long those before lasted in all.
+            // The start of each node's current outage, and the total duration of its earlier ones.
             let mut lost_at = vec![None; nodes];
             let (mut outages, mut lasted) = (0, 0);
             for last in first..self.log.len() {
@@ -167,34 +168,34 @@ impl<R: Rule> Fleet<R> {
                 }
                 let span = &self.log[first..=last];
                 let nanos = call.at - self.log[first].at;
-                prop_assert!(beyond(bucket, there, nanos) <= 0, "{bucket}: {span:?}");
+                prop_assert!(excess(bucket, there, nanos) <= 0, "{bucket}: {span:?}");
                 for alone in &alone {
-                    prop_assert!(beyond(&share, *alone, nanos) <= 0, "{share}: {span:?}");
+                    prop_assert!(excess(&share, *alone, nanos) <= 0, "{share}: {span:?}");
                 }
-                // All together: b/n and the refill of a share for each outage of a node.
+                // In all: b/n and the refill of a share for each outage of a node.
                 let sum = there + alone.iter().sum::<u64>();
                 let price = outages * tokens(bucket, share.capacity()) * nodes as i128
                     + lasted * i128::from(bucket.quota().amount());
-                let beyond = beyond(bucket, sum, nanos) * nodes as i128;
-                prop_assert!(beyond <= price, "{beyond} > {price}, {bucket}: {span:?}");
+                let excess = excess(bucket, sum, nanos) * nodes as i128;
+                prop_assert!(excess <= price, "{excess} > {price}, {bucket}: {span:?}");
             }
         }
         Ok(())
     }
 }
 
-/// Tokens as numbers that are whole also after any nanosecond of refill.
+/// Converts tokens to a unit in which the refill of any nanosecond is whole.
 fn tokens(bucket: &TokenBucket, count: u64) -> i128 {
     i128::from(count) * bucket.quota().period().as_nanos() as i128
 }
 
-/// How much more than the bucket allows so many units are in so many nanoseconds; below 0 if it allows more.
-fn beyond(bucket: &TokenBucket, units: u64, nanos: u64) -> i128 {
+/// Returns by how much the units exceed what the bucket allows in a time span. Negative if they do not.
+fn excess(bucket: &TokenBucket, units: u64, nanos: u64) -> i128 {
     let refill = i128::from(nanos) * i128::from(bucket.quota().amount());
     tokens(bucket, units) - tokens(bucket, bucket.capacity()) - refill
 }
 
-/// How long a bucket takes to fill, rounded up.
+/// Returns the time that a bucket takes to fill, rounded up.
 fn fill(bucket: &TokenBucket) -> Duration {
     bucket.quota().period() * bucket.capacity() as u32 / bucket.quota().amount() as u32
         + Duration::from_nanos(1)
@@ -202,7 +203,7 @@ fn fill(bucket: &TokenBucket) -> Duration {
 
 const DOWN: Fault = Fault::Fails(Kind::Timeout);
 
-/// Failures that are sure not to have been decided there, and those that are.
+/// Generates failures that were certainly not decided by the store, and failures that were.
 fn faults() -> impl Strategy<Value = Fault> {
     prop_oneof![
         4 => Just(DOWN),
@@ -224,7 +225,7 @@ enum Event {
         node: prop::sample::Index,
         fault: Fault,
     },
-    /// What some call was charged, if any.
+    /// Settles the charge of some call, if it has one.
     Settle {
         charge: prop::sample::Index,
         actual: u64,
@@ -247,7 +248,7 @@ fn events(keys: u64) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..120)
 }
 
-/// Without what happens to the lines.
+/// Returns the events without outages.
 fn calls(mut events: Vec<Event>) -> Vec<Event> {
     events.retain(|event| !matches!(event, Event::Line { .. }));
     events
@@ -264,13 +265,13 @@ fn bucket() -> impl Strategy<Value = TokenBucket> {
     })
 }
 
-/// How far ahead the clocks of one node to three are, in seconds.
+/// Generates the seconds by which the clocks of one to three nodes are ahead.
 fn clocks() -> impl Strategy<Value = Vec<i64>> {
     let ahead = prop_oneof![Just(0_i64), Just(600), Just(-600), -100_000..100_000_i64];
     prop::collection::vec(ahead, 1..4)
 }
 
-/// Runs a block with a rule of every kind that has shares, and the buckets that it is made of.
+/// Runs a block with a rule of every kind that has shares, and its buckets.
 macro_rules! of_every_kind {
     ($buckets:expr, |$rule:ident, $made_of:ident| $test:block) => {{
         let [a, b, c] = $buckets;
@@ -286,11 +287,12 @@ macro_rules! of_every_kind {
 }
 
 proptest! {
-    // Each case is one of every kind of rule.
+    // Each case runs one rule of every kind.
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Lines that fail as they like, of one node and of several. What the store admits keeps the rule, and what a node admits on its
-    /// own keeps its share: so an outage costs a share of the burst at most, and what the share refills while it lasts.
+    /// The connections of one or several nodes fail at random. The store's admissions obey the rule, and a node's own
+    /// admissions obey its share. So an outage adds at most a share of the burst, and the share's refill during the
+    /// outage.
     #[test]
     fn each_outage_of_a_node_adds_a_share_of_the_burst_and_of_the_refill_at_most(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
@@ -299,13 +301,13 @@ proptest! {
             let mut fleet = Fleet::new(rule, &ahead);
             fleet.run(fill(&made_of[0]), &events);
             for bucket in &made_of {
-                fleet.keeps(bucket)?;
+                fleet.check_promise(bucket)?;
             }
         });
     }
 
-    /// All nodes lose the store at once and find it again at once. While it is lost, a burst passes above the rule at most, all nodes
-    /// together; and once it is back, what it refilled meanwhile, which is another burst at most.
+    /// All nodes lose the store at the same time, and get it back at the same time. During the outage, at most a
+    /// burst above the rule passes in all. After it, the store's refill passes, which is at most another burst.
     #[test]
     fn an_outage_of_all_adds_a_burst_and_then_what_the_store_refilled_at_most(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), fault in faults(),
@@ -331,26 +333,26 @@ proptest! {
                     for last in first..fleet.log.len() {
                         let call = &fleet.log[last];
                         sum += call.units;
-                        let beyond = beyond(bucket, sum, call.at - fleet.log[first].at);
+                        let excess = excess(bucket, sum, call.at - fleet.log[first].at);
                         let price = match (first < lost, first < found, last < lost, last < found) {
-                            // It begins before the outage, and ends in it or after it.
+                            // The span starts before the outage, and ends in it or after it.
                             (true, _, false, true) => shares,
                             (true, _, false, false) => shares + refilled,
-                            // It begins in the outage, and ends after it.
+                            // The span starts in the outage, and ends after it.
                             (false, true, _, false) => shares,
                             _ => 0,
                         };
-                        prop_assert!(beyond <= price, "{beyond} > {price}, {bucket}: {first}, {last}, {:?}", fleet.log);
+                        prop_assert!(excess <= price, "{excess} > {price}, {bucket}: {first}, {last}, {:?}", fleet.log);
                     }
                 }
             }
         });
     }
 
-    /// A twin of the store that hears of no outage, and one of each node's own store that hears of nothing else: what was charged, settled
-    /// or told by a clock on one side never reaches the other one.
+    /// Compares with a twin of the store that sees no outage, and with a twin of each node's own store. A charge,
+    /// settlement or clock of one side never affects the other.
     #[test]
-    fn the_store_and_each_node_decide_as_if_they_were_alone(
+    fn the_store_and_each_node_decide_independently(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
     ) {
         of_every_kind!(buckets, |rule, made_of| {
@@ -362,9 +364,9 @@ proptest! {
 }
 
 proptest! {
-    /// The same under rules whose share must be given, because it cannot be computed.
+    /// Under rules whose share must be given, because it cannot be computed.
     #[test]
-    fn under_any_rule_the_store_and_each_node_decide_as_if_they_were_alone(
+    fn under_any_rule_the_store_and_each_node_decide_independently(
         (rule, share) in prop::sample::select(&RULES), ahead in clocks(), events in events(2),
     ) {
         let [rule, share] = [rule, share].map(|rule| rule.parse::<AnyRule>().unwrap());
@@ -373,7 +375,7 @@ proptest! {
     }
 }
 
-/// A rule of each algorithm, and one that says what a node may admit on its own.
+/// A rule of each algorithm, and the rule that a node uses on its own.
 const RULES: [(&str, &str); 10] = [
     ("token-bucket 8/10s", "token-bucket 4/10s"),
     ("leaky-bucket 8/10s queue=6", "leaky-bucket 4/10s queue=3"),
@@ -485,8 +487,8 @@ fn as_if_alone<R: Rule>(
     Ok(())
 }
 
-/// Under every rule, and also where charges that were made in the outage are settled in it or after it: the store decides as one
-/// that never heard of any.
+/// Under every rule, also if charges made during the outage are settled during it or after it. The store decides as
+/// if it had never seen any of them.
 #[test]
 fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says() {
     for (rule, share) in RULES {
@@ -498,7 +500,7 @@ fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says()
                 fleet.set_lines(DOWN);
                 let calls = 0..ahead.len();
                 let decisions: Vec<_> = calls.map(|node| fleet.call(node, 0, 1)).collect();
-                fleet.knock();
+                fleet.call_all_nodes();
                 if settled_after {
                     fleet.set_lines(Fault::None);
                 }
@@ -521,29 +523,29 @@ fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says()
     }
 }
 
-/// What the page for operators states is what happens where everybody knocks.
+/// The numbers on the page for operators are those of an outage under full load.
 #[test]
 fn the_price_of_an_outage_is_paid_in_full_and_not_twice() {
     let rule = TokenBucket::per_hour(12);
     let hour = Duration::from_secs(3600);
     let mut fleet = Fleet::new(rule, &[0, 600, -600]);
-    assert_eq!(fleet.knock(), 12);
-    // Of all: a share of the burst on each node, and as much for an hour as the rule lets pass in it.
+    assert_eq!(fleet.call_all_nodes(), 12);
+    // All nodes: a share of the burst on each, plus the rule's refill of an hour.
     fleet.set_lines(DOWN);
-    assert_eq!(fleet.knock(), 12);
+    assert_eq!(fleet.call_all_nodes(), 12);
     fleet.advance(hour);
-    assert_eq!(fleet.knock(), 12);
-    // And what the store refilled in that hour.
+    assert_eq!(fleet.call_all_nodes(), 12);
+    // Afterwards: the refill of the store in that hour.
     fleet.set_lines(Fault::None);
-    assert_eq!(fleet.knock(), 12);
-    // Another one at once: the shares are spent.
+    assert_eq!(fleet.call_all_nodes(), 12);
+    // An immediate second outage: the shares are exhausted.
     fleet.set_lines(DOWN);
-    assert_eq!(fleet.knock(), 0);
+    assert_eq!(fleet.call_all_nodes(), 0);
     fleet.set_lines(Fault::None);
-    // Of one node, an hour later: a third of the burst, while the store goes on with the whole for the others.
+    // One node, an hour later: a third of the burst, while the store serves the others with the whole.
     fleet.advance(hour);
     fleet.nodes[0].line.usually(DOWN);
-    assert_eq!(fleet.knock(), 4 + 12);
+    assert_eq!(fleet.call_all_nodes(), 4 + 12);
     fleet.advance(hour);
-    assert_eq!(fleet.knock(), 4 + 12);
+    assert_eq!(fleet.call_all_nodes(), 4 + 12);
 }

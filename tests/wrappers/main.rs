@@ -1,4 +1,4 @@
-//! The wrappers of stores: each one alone, in all orders, and under a layer.
+//! The wrappers of stores: alone, in all orders, and under a layer.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "test-util", feature = "tokio"))]
 

@@ -1,4 +1,4 @@
-//! `.remember_refusals()`: not asking again what was refused.
+//! `.remember_refusals()`: answers from memory what the store has refused.
 
 use std::{
     convert::Infallible,
@@ -46,7 +46,7 @@ const fn seconds(seconds: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn who_keeps_knocking_is_refused_here_until_the_store_would_admit() {
+async fn repeated_calls_are_refused_from_memory_until_the_store_would_admit() {
     let asked = Asked::of(TokenBucket::per_minute(6).burst(1));
     for fault in [Fault::AtOnce, Fault::None] {
         let Set {
@@ -86,7 +86,7 @@ async fn who_keeps_knocking_is_refused_here_until_the_store_would_admit() {
 }
 
 #[tokio::test]
-async fn a_smaller_cost_another_rule_another_key_and_another_policy_are_asked() {
+async fn smaller_costs_and_other_rules_keys_and_policies_reach_the_store() {
     let Set { remote, store, .. } = set();
     let asked = Asked::of(TokenBucket::per_minute(10));
     assert!(asked.acquire(&store, "a", 8).await.unwrap().is_admitted());
@@ -117,9 +117,9 @@ async fn a_smaller_cost_another_rule_another_key_and_another_policy_are_asked() 
     assert_eq!(remote.calls().len(), calls + 4);
 }
 
-/// A higher cost is told when to ask again, and never, if it is above what could ever pass.
+/// A higher cost gets the wait of the lower one. If it exceeds the capacity, the refusal says that it can never pass.
 #[tokio::test]
-async fn a_higher_cost_is_told_the_wait_of_the_lower_or_that_it_never_passes() {
+async fn a_higher_cost_gets_the_wait_of_the_lower_one_or_never() {
     let Set { clock, store, .. } = set();
     let asked = Asked::of(TokenBucket::per_minute(6));
     assert!(asked.acquire(&store, "a", 6).await.unwrap().is_admitted());
@@ -127,7 +127,7 @@ async fn a_higher_cost_is_told_the_wait_of_the_lower_or_that_it_never_passes() {
     clock.advance(seconds(15));
     let higher = asked.acquire(&store, "a", 6).await.unwrap();
     assert_eq!(higher.retry_after(), Some(seconds(5)));
-    // A token has come meanwhile, but the store has not told of it; when it is asked again, it will.
+    // A token has refilled meanwhile, which only the next answer of the store will include.
     assert_eq!(
         (higher.remaining(), higher.more_after()),
         (Some(0), seconds(5))
@@ -139,7 +139,7 @@ async fn a_higher_cost_is_told_the_wait_of_the_lower_or_that_it_never_passes() {
 }
 
 #[tokio::test]
-async fn what_never_passes_is_remembered_for_a_while() {
+async fn a_cost_that_can_never_pass_is_remembered_for_a_while() {
     for (time, change) in [(seconds(1), None), (seconds(9), Some(seconds(9)))] {
         let Set {
             remote,
@@ -175,7 +175,7 @@ async fn what_never_passes_is_remembered_for_a_while() {
 }
 
 #[tokio::test]
-async fn several_asks_are_neither_remembered_nor_answered_here() {
+async fn calls_of_several_asks_always_reach_the_store() {
     let Set { remote, store, .. } = set();
     let asked = Asked::of(TokenBucket::per_minute(1));
     let both = [asked.ask("a", 1), asked.ask("b", 1)];
@@ -194,7 +194,7 @@ async fn several_asks_are_neither_remembered_nor_answered_here() {
 }
 
 #[tokio::test]
-async fn looks_ask_the_store() {
+async fn looks_always_reach_the_store() {
     let Set { remote, store, .. } = set();
     let asked = Asked::of(TokenBucket::per_minute(1));
     assert_eq!(asked.pass(&store, "a", 5).await, 1);
@@ -215,7 +215,7 @@ async fn failures_and_undecided_answers_are_not_remembered() {
         }
     }
     assert!(store.is_empty());
-    // A store without room turns its newcomers away, undecided.
+    // A full store leaves new keys undecided.
     let full: Local<TokenBucket> = tollgate::store::LocalBuilder::new()
         .capacity(0)
         .at_capacity(tollgate::store::AtCapacity::RefuseNewcomers)
@@ -244,7 +244,7 @@ async fn settling_and_resetting_forget_a_key() {
             let key = Key::from("a");
             let result = match what {
                 0 => {
-                    // What it gives back is what it took.
+                    // The settlement does not change the charge.
                     let settlement = asked.settlement("a", &first, 1);
                     store.settle(vec![settlement]).await
                 }
@@ -266,9 +266,9 @@ async fn settling_and_resetting_forget_a_key() {
     }
 }
 
-/// A drop cannot await: what is dropped forgets all the same.
+/// A dropped settlement cannot be awaited, and still forgets the key.
 #[tokio::test]
-async fn a_settlement_that_is_dropped_forgets_too() {
+async fn a_dropped_settlement_forgets_its_key() {
     let Set { remote, store, .. } = set();
     let asked = Asked::of(TokenBucket::per_minute(1));
     let first = asked.acquire(&store, "a", 1).await.unwrap();
@@ -287,7 +287,7 @@ async fn a_settlement_that_is_dropped_forgets_too() {
     }
 }
 
-/// A refusal that was under way while its key was forgotten says nothing any more.
+/// A refusal in flight while its key was forgotten is outdated.
 #[tokio::test]
 async fn a_refusal_from_before_a_settlement_is_not_remembered_after_it() {
     let Set { remote, store, .. } = set();
@@ -297,7 +297,7 @@ async fn a_refusal_from_before_a_settlement_is_not_remembered_after_it() {
     let before = store.acquire(&[asked.ask("a", 1)]);
     let settlement = asked.settlement("a", &first, 1);
     assert!(store.settle(vec![settlement]).await.is_ok());
-    // It was refused by what was there before.
+    // It was refused because of the earlier charges.
     assert!(!before.await.unwrap().is_admitted());
     assert_eq!((store.len(), store.remembered()), (0, 0));
     assert!(!asked.acquire(&store, "a", 1).await.unwrap().is_admitted());
@@ -305,7 +305,7 @@ async fn a_refusal_from_before_a_settlement_is_not_remembered_after_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_dropped_is_not_remembered() {
+async fn a_dropped_answer_is_not_remembered() {
     let Set { remote, store, .. } = set();
     let asked = Asked::of(TokenBucket::per_minute(1));
     assert_eq!(asked.pass(&store, "a", 1).await, 1);
@@ -323,7 +323,7 @@ async fn an_answer_that_is_dropped_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn where_the_clock_steps_back_the_store_is_asked() {
+async fn after_a_clock_step_back_calls_reach_the_store() {
     let Set {
         remote,
         clock,
@@ -339,7 +339,7 @@ async fn where_the_clock_steps_back_the_store_is_asked() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_comes() {
+fn memory_is_bounded_for_any_calls() {
     let (clock, asked) = (ManualClock::default(), Asked::of(TokenBucket::per_hour(1)));
     for capacity in [0, 1, 2, 7, 8, 9, 100, 1000] {
         let (local, _) = still::<TokenBucket>();
@@ -364,7 +364,7 @@ fn memory_is_bounded_whatever_comes() {
 }
 
 #[test]
-fn a_flood_takes_no_more_bytes_than_its_capacity() {
+fn a_flood_takes_no_more_bytes_than_the_capacity() {
     let asked = Asked::of(TokenBucket::per_hour(1));
     let store = Closed.remember_refusals().capacity(1000);
     let flood = |keys: std::ops::Range<u64>| {
@@ -380,7 +380,7 @@ fn a_flood_takes_no_more_bytes_than_its_capacity() {
     assert_eq!(flood(10_000..20_000), 0);
 }
 
-/// Refuses everybody for an hour, under whatever rule.
+/// Refuses every call for an hour, under any rule.
 #[derive(Clone)]
 pub(crate) struct Closed;
 
@@ -408,9 +408,9 @@ impl<R> Store<R> for Closed {
     }
 }
 
-/// Ended ones go first, then those that end soonest: among eight that share a set.
+/// Expired refusals are evicted first, then those that expire soonest, among the eight of a set.
 #[test]
-fn those_that_end_first_give_way() {
+fn refusals_that_expire_first_are_evicted_first() {
     let clock = ManualClock::default();
     let (local, _) = still::<TokenBucket>();
     let store = local.remember_refusals().capacity(8).clock(clock.clone());
@@ -438,7 +438,7 @@ fn those_that_end_first_give_way() {
     assert_eq!((store.len(), store.evicted()), (8, 1));
     assert!((1..9).all(is_known));
     assert!(!is_known(0));
-    // That one came back, in place of the next. Three minutes later, two have ended, and one of them gives way.
+    // Key 0 has replaced the next one. Three minutes later two have expired, and one of them is evicted.
     assert_eq!(store.evicted(), 2);
     clock.advance(seconds(180));
     refuse(1);
@@ -462,7 +462,7 @@ fn a_hit_allocates_nothing() {
 }
 
 #[test]
-fn threads_agree_on_what_came_to_pass() {
+fn concurrent_calls_and_settlements_admit_exactly_the_limit() {
     let store = Local::<TokenBucket>::new().remember_refusals().capacity(64);
     let asked = Asked::of(TokenBucket::per_hour(50));
     let admitted = AtomicU64::new(0);
@@ -475,7 +475,7 @@ fn threads_agree_on_what_came_to_pass() {
                     let decision = only(at_once(store.acquire(&[asked.ask(key, 1)])));
                     admitted.fetch_add(u64::from(decision.is_admitted()), Ordering::SeqCst);
                     if n % 100 == thread {
-                        // Takes and gives nothing: forgets.
+                        // A settlement without an effect still forgets the key.
                         let charge = tollgate::Charge::new(decision.at(), 1).with_delay(None);
                         let settlement =
                             Settlement::new(&asked.policy, &asked.rule, key.into(), charge, 1)

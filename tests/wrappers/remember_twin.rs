@@ -1,4 +1,4 @@
-//! A store that remembers its refusals beside a twin that is always asked.
+//! Compares a store that remembers its refusals with a twin that receives every call.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use tollgate::{
 
 use crate::fakes::{Asked, at_once, only};
 
-/// A plain map that forgets nothing: what a `Local` forgets may depend on its seed, where rules change.
+/// A plain map that forgets nothing. A `Local` may forget keys depending on its seed, if rules change.
 #[derive(Clone)]
 struct Plain {
     states: Arc<Mutex<HashMap<Key, <TokenBucket as Algorithm>::State>>>,
@@ -33,7 +33,7 @@ impl Plain {
         }
     }
 
-    /// Changes the state of a key; there is one policy.
+    /// Changes the state of a key. There is one policy.
     fn change<T>(
         &self,
         key: &Key,
@@ -107,8 +107,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..150)
 }
 
-/// Whether both say the same, as far as a refusal can be remembered truly.
-fn agree(
+/// Asserts that both decisions agree, as far as a remembered refusal can.
+fn assert_agree(
     here: &Decision,
     there: &Decision,
     capacity: u64,
@@ -122,10 +122,10 @@ fn agree(
     } else if units > capacity {
         prop_assert_eq!(here.retry_after(), None);
     } else {
-        // Of a higher cost than the one that was refused, the wait is that of the lower one.
+        // A cost above the refused one gets the wait of the refused one.
         prop_assert!(here.retry_after().is_some_and(|wait| !wait.is_zero()));
         prop_assert!(here.retry_after() <= there.retry_after());
-        // Told once, and no more than what is there.
+        // Recorded at the refusal, and at most the current value.
         prop_assert!(here.remaining() <= there.remaining());
         prop_assert_eq!(here.reset_after(), there.reset_after());
     }
@@ -133,10 +133,10 @@ fn agree(
 }
 
 proptest! {
-    /// As long as nobody else gives back, the memory of refusals changes no decision: a twin of the store, which is always
-    /// asked, says the same.
+    /// Unless another process refunds units, remembered refusals change no decision: a twin that receives every call
+    /// decides alike.
     #[test]
-    fn nothing_is_refused_that_the_store_would_admit(
+    fn no_call_is_refused_that_the_store_would_admit(
         capacity in prop_oneof![Just(0_usize), Just(2), Just(100)], events in events(),
     ) {
         let clock = ManualClock::default();
@@ -151,7 +151,7 @@ proptest! {
                     let asked = &rules[rule];
                     let here = only(at_once(store.acquire(&[asked.ask(key, units)])));
                     let there = only(at_once(twin.acquire(&[asked.ask(key, units)])));
-                    agree(&here, &there, asked.rule.capacity(), units)?;
+                    assert_agree(&here, &there, asked.rule.capacity(), units)?;
                     charges.extend({ there }.take_charge().map(|_| (rule, key, there)));
                 }
                 Event::Settle(which, actual) if !charges.is_empty() => {
@@ -169,9 +169,9 @@ proptest! {
         }
     }
 
-    /// What was refused at one cost answers for the same cost to the nanosecond.
+    /// For an equal cost, the remembered refusal is exact to the nanosecond.
     #[test]
-    fn the_same_cost_is_told_what_the_store_would_tell(
+    fn an_equal_cost_gets_the_answer_of_the_store(
         (spent, units) in (1..=6_u64).prop_flat_map(|spent| (Just(spent), 7 - spent..=6)),
         steps in prop::collection::vec(0..800_000_000_u64, 1..20),
     ) {

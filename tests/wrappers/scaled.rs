@@ -1,4 +1,4 @@
-//! Shares of a rule: never more than the whole, and no less than must be.
+//! Shares of a rule: never more than the part, and as close to it as possible.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate::{
     AnyRule, Cost, Quota, Timestamp, TokenBucket, algorithm::Algorithm, store::Scalable,
 };
 
-/// Tokens in a nanosecond.
+/// Returns the tokens per nanosecond.
 fn rate(quota: Quota) -> BigRational {
     ratio(
         quota.amount(),
@@ -52,7 +52,7 @@ fn held(bucket: &TokenBucket) -> u64 {
 
 proptest! {
     #[test]
-    fn a_share_is_no_more_than_that(bucket in buckets(), (numerator, denominator) in numbers()) {
+    fn a_share_never_exceeds_its_part(bucket in buckets(), (numerator, denominator) in numbers()) {
         let share = ratio(numerator, denominator);
         let whole_tokens = |tokens: u64| (ratio(tokens, 1) * &share).floor();
         match bucket.try_scaled(numerator, denominator) {
@@ -61,7 +61,7 @@ proptest! {
                 let exact = rate(bucket.quota()) * &share;
                 let rate = rate(scaled.quota());
                 prop_assert!(rate <= exact);
-                // Below by less than one part in the amount, where it cannot be said exactly.
+                // If the part is not exact, the share is less by at most one part in the amount.
                 let next = BigRational::new(
                     (scaled.quota().amount() + 1).into(),
                     scaled.quota().period_nanos().into(),
@@ -78,7 +78,7 @@ proptest! {
                 let too_fast = rate(bucket.quota()) * &share * ratio(1_000_000_000, 1) > ratio(1_u64 << 40, 1);
                 let too_large = whole_tokens(bucket.capacity()) > ratio(1_u64 << 40, 1);
                 let too_many = rate(bucket.quota()) * &share * ratio(i64::MAX, 1) < ratio(1, 1);
-                // Whatever cannot be, cannot be for a reason.
+                // A share is an error only if it is impossible.
                 let amount = ratio(bucket.quota().amount(), 1) * &share > ratio(1_u64 << 40, 1);
                 let slow = error.to_string().contains("to refill");
                 prop_assert!(none_left || too_fast || too_large || too_many || amount || slow, "{}", error);
@@ -86,9 +86,9 @@ proptest! {
         }
     }
 
-    /// What n nodes may do is no more than what one could.
+    /// The shares of n nodes sum to at most the whole.
     #[test]
-    fn shares_of_all_nodes_are_the_whole_at_most(bucket in buckets(), nodes in 1..50_u64) {
+    fn shares_of_all_nodes_sum_to_at_most_the_whole(bucket in buckets(), nodes in 1..50_u64) {
         let Ok(share) = bucket.try_scaled(1, nodes) else { return Ok(()) };
         prop_assert!(share.capacity() * nodes <= bucket.capacity());
         prop_assert!(rate(share.quota()) * ratio(nodes, 1) <= rate(bucket.quota()));
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn shares_as_they_are_written() {
+fn shares_print_as_expected() {
     for (whole, share, scaled) in [
         ("90/1m", (1, 3), "30/1m"),
         ("100/1m", (1, 3), "100/3m burst=33"),
@@ -118,23 +118,23 @@ fn shares_as_they_are_written() {
 }
 
 #[test]
-fn a_share_that_cannot_be_says_why() {
+fn an_impossible_share_is_an_error_with_a_reason() {
     let bucket = TokenBucket::per_second(2);
-    let says = |numerator, denominator, words: &str| {
+    let assert_error = |numerator, denominator, words: &str| {
         let error = bucket.try_scaled(numerator, denominator).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     };
-    says(0, 1, "at least 1, as in 1/3");
-    says(1, 0, "at least 1, as in 1/3");
-    says(1, 3, "of a burst of 2: expected at least one whole token");
-    says(u64::MAX, 1, "expected");
+    assert_error(0, 1, "at least 1, as in 1/3");
+    assert_error(1, 0, "at least 1, as in 1/3");
+    assert_error(1, 3, "of a burst of 2: expected at least one whole token");
+    assert_error(u64::MAX, 1, "expected");
     let other = "token-bucket 10/s & token-bucket 9/s";
     let rule: AnyRule = other.parse().unwrap();
     let error = rule.try_scaled(1, 2).unwrap_err().to_string();
     assert!(error.contains(other) && error.contains(".rule("), "{error}");
 }
 
-/// A share decides as any bucket of its numbers does.
+/// A share decides like any bucket with its numbers.
 #[test]
 fn a_share_is_a_bucket() {
     let third = TokenBucket::per_minute(90).scaled(1, 3);

@@ -1,4 +1,4 @@
-//! Stores whose parts fail by themselves.
+//! Stores whose shards fail independently.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use tollgate::{
 
 use crate::fakes::Asked;
 
-/// A store in which client n lies in shard n, of which some are dead.
+/// A store in which client n is in shard n. Some shards are dead.
 #[derive(Clone, Default)]
 struct Shards {
     dead: Vec<u32>,
@@ -79,7 +79,7 @@ where
 #[tokio::test]
 async fn a_dead_shard_opens_the_breaker_of_no_other() {
     let asked = Asked::of(TokenBucket::per_hour(1000));
-    // The first one, too, which is the whole store where there are no shards.
+    // Also the first shard, which is the whole store if there are no shards.
     for dead in [0, 5461] {
         let shards = Shards {
             dead: vec![dead],
@@ -105,7 +105,7 @@ async fn a_dead_shard_opens_the_breaker_of_no_other() {
 }
 
 #[tokio::test]
-async fn more_shards_than_a_breaker_keeps_share_that_of_the_first() {
+async fn shards_above_the_maximum_share_the_breaker_of_the_first() {
     let asked = Asked::of(TokenBucket::per_hour(1000));
     let shards = Shards {
         dead: vec![2000, 2001],
@@ -134,7 +134,7 @@ async fn more_shards_than_a_breaker_keeps_share_that_of_the_first() {
 }
 
 #[test]
-fn every_wrapper_tells_the_shard_of_the_store_in_it() {
+fn every_wrapper_returns_the_shard_of_its_store() {
     let policy = Policy::new("api");
     let tells = |store: &dyn Fn(&Policy, &Key) -> u32| {
         for shard in [0, 7, 5461] {
@@ -162,6 +162,6 @@ fn every_wrapper_tells_the_shard_of_the_store_in_it() {
         Faulty::new(store.clone()),
         store.clone().timeout(Duration::from_secs(1)),
     ];
-    // Where there are none, all is one.
+    // A store without shards is one shard.
     assert_eq!(Local::<TokenBucket>::new().shard(&policy, &key(7)), 0);
 }

@@ -40,7 +40,7 @@ async fn an_answer_in_time_passes_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_a_timeout_at_the_deadline_for_each_kind_of_call() {
+async fn a_silent_store_is_a_timeout_at_the_deadline_for_each_operation() {
     let (remote, asked) = (Bucket::new(), asked());
     let store = remote.clone().timeout(DEADLINE);
     let decision = asked.acquire(&store, "a", 1).await.unwrap();
@@ -87,19 +87,19 @@ async fn the_stores_future_is_dropped_when_the_deadline_passes() {
         panic!("the deadline has passed")
     };
     assert!(error.is_timeout());
-    // `answer` is still there.
+    // `answer` still exists.
     assert_eq!((remote.running(), remote.dropped()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_there_when_the_deadline_is_noticed_counts() {
+async fn an_answer_available_when_the_deadline_is_noticed_counts() {
     let (remote, asked) = (Bucket::new(), asked());
     remote.usually(Fault::Slow(DEADLINE / 2));
     let store = remote.clone().timeout(DEADLINE);
     let mut answer = pin!(store.acquire(&[asked.ask("a", 1)]).into_future());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(answer.as_mut().poll(&mut cx).is_pending());
-    // Nobody polled in time: the answer was spent, and must not be thrown away.
+    // No poll happened in time. The call was charged, and its answer must not be discarded.
     advance(DEADLINE * 10).await;
     assert!(matches!(answer.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
     assert_eq!(store.timeouts(), 0);
@@ -118,7 +118,7 @@ async fn each_call_has_a_deadline_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_of_the_store_pass_as_they_are() {
+async fn errors_of_the_store_pass_unchanged() {
     let (remote, asked) = (Bucket::new(), asked());
     let store = remote.clone().timeout(DEADLINE);
     for kind in Kind::ALL {
@@ -132,10 +132,10 @@ async fn errors_of_the_store_pass_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_timed_out_is_spent_once_at_most() {
+async fn a_call_that_timed_out_is_charged_at_most_once() {
     let (remote, asked) = (Bucket::new(), asked());
     let store = remote.clone().timeout(DEADLINE);
-    // Decided there, though nobody heard of it.
+    // Decided by the store, although the answer never arrives.
     remote.plan([Fault::Mute]);
     assert!(asked.acquire(&store, "a", 4).await.is_err());
     assert_eq!(asked.look(&store, "a").await.unwrap().remaining(), Some(6));
@@ -144,9 +144,9 @@ async fn what_timed_out_is_spent_once_at_most() {
     assert_eq!(asked.look(&store, "a").await.unwrap().remaining(), Some(6));
 }
 
-/// Neither a ready answer nor a future that nobody polls needs a runtime, as when a runtime is gone already.
+/// Neither a ready answer nor a future that is never polled needs a runtime, for example after its shutdown.
 #[test]
-fn without_a_runtime_answers_that_are_there_pass() {
+fn ready_answers_pass_without_a_runtime() {
     let (clock, asked) = (tollgate::time::ManualClock::default(), asked());
     let remote: Remote<TokenBucket, _> = Remote::with_clock(clock);
     let store = remote.clone().timeout(DEADLINE);
@@ -160,7 +160,7 @@ fn without_a_runtime_answers_that_are_there_pass() {
     assert_eq!((remote.dropped(), remote.running()), (1, 0));
 }
 
-/// Never waits: uses up its task's turn each time, and with it what timers need to be looked at.
+/// Never waits. It uses up its task's budget each time, which timers need to be polled.
 #[derive(Clone)]
 struct Busy;
 
@@ -202,7 +202,7 @@ async fn a_store_that_keeps_its_task_busy_is_timed_out_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_at_once_end_at_one_deadline() {
+async fn a_thousand_concurrent_calls_end_at_one_deadline() {
     let (remote, asked) = (Bucket::new(), asked());
     remote.usually(Fault::Silent);
     let store = remote.clone().timeout(DEADLINE);

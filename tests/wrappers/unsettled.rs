@@ -1,4 +1,4 @@
-//! Settlements that are lost are counted, by the store or by the wrapper before whose eyes they were.
+//! Lost settlements are counted, by the store or by the wrapper that observed the loss.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn asked() -> Asked<TokenBucket> {
     Asked::of(TokenBucket::per_minute(10))
 }
 
-/// Settles one charge for each fault, waiting for each; and drops the last one at once.
+/// Settles one charge for each fault and awaits each settlement. Drops the last one immediately.
 async fn settle_each<S>(store: &S, remote: &Faulty, faults: &[Fault])
 where
     S: Store<TokenBucket>,
@@ -38,7 +38,7 @@ where
     remote.usually(Fault::AtOnce);
 }
 
-/// Two are made, the others are not, or nobody knows: each of the last four is lost in another way.
+/// Two settlements are made. The other four are not, or their result is unknown; each is lost in a different way.
 const FAULTS: [Fault; 6] = [
     Fault::AtOnce,
     Fault::None,
@@ -49,7 +49,7 @@ const FAULTS: [Fault; 6] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn what_a_store_does_not_count_is_counted_by_who_swallows_its_errors() {
+async fn the_wrapper_that_hides_errors_counts_what_the_store_does_not() {
     let remote = Faulty::new();
     let open = remote.clone().fail_open();
     assert_eq!(remote.unsettled(), None);
@@ -73,9 +73,9 @@ async fn what_a_store_does_not_count_is_counted_by_who_swallows_its_errors() {
     assert_eq!(closed.unsettled(), Some(0));
 }
 
-/// A store that counts is believed: what timed out may be made later.
+/// If a store counts lost settlements, its count is used: a settlement that timed out may still be made.
 #[tokio::test(start_paused = true)]
-async fn what_a_store_counts_is_passed_on_with_what_a_breaker_kept_from_it() {
+async fn the_count_of_a_store_is_passed_on_plus_calls_rejected_by_a_breaker() {
     let remote = Faulty::new();
     let open = remote.clone().fail_open();
     let breaker = CircuitBreakerConfig::new().failures(1);
@@ -83,7 +83,7 @@ async fn what_a_store_counts_is_passed_on_with_what_a_breaker_kept_from_it() {
     settle_each(&store, &remote, &FAULTS).await;
     assert_eq!(store.unsettled(), Some(4));
 
-    /// Counts, and fails.
+    /// A store that counts its lost settlements and fails.
     struct Counts(Faulty);
     impl Backend for Counts {
         type Error = Error;
@@ -138,7 +138,7 @@ async fn what_a_store_counts_is_passed_on_with_what_a_breaker_kept_from_it() {
         each.map(|(n, decision)| asked.settlement(n as u64, decision, 0))
             .collect()
     };
-    // The first call opens the breaker, and is counted by the store; the two of the second one are not made.
+    // The store counts the first call, which opens the breaker. The two settlements of the second call are not sent.
     behind.settle(settlements(0)).await.unwrap();
     assert_eq!(behind.unsettled(), Some(40));
     behind.settle(settlements(2)).await.unwrap();

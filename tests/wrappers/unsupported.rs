@@ -1,5 +1,5 @@
-//! Calls that a store does not support: an error of the call alone, which is neither a failure of the server nor a way past a
-//! limit; and rules that do not fit, which a layer refuses when it is built.
+//! Calls that a store does not support are errors of that call alone: neither a failure of the server nor a way
+//! around a limit. Rules that do not fit are rejected when the layer is built.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ const UNSUPPORTED: [Fault; 2] = [
     Fault::FailsAtOnce(Kind::Unsupported),
 ];
 
-/// What is answered in place of a decision: the server's fault, without a number.
+/// Checks the decision of such a call: the server's fault, without numbers.
 fn check(decision: &Decision) {
     assert!(decision.is_unsupported() && decision.is_undecided() && !decision.is_admitted());
     let numbers = (decision.limit(), decision.remaining(), decision.quota());
@@ -33,8 +33,8 @@ fn check(decision: &Decision) {
     assert_eq!({ *decision }.take_charge(), None);
 }
 
-/// Asks all that can be asked, and looks at what was counted: failures, contentions, and calls that are not supported.
-async fn is_refused<S>(name: &str, store: &S, counted: impl Fn() -> (u64, u64, u64))
+/// Makes every operation, and checks the counts of failures, contentions, and unsupported calls.
+async fn assert_refused<S>(name: &str, store: &S, counted: impl Fn() -> (u64, u64, u64))
 where
     S: Store<TokenBucket, Error: NeverFails + std::fmt::Debug>,
 {
@@ -42,7 +42,7 @@ where
     let charged = asked.acquire(&local(), "a", 1).await.unwrap();
     check(&asked.acquire(store, "a", 1).await.unwrap());
     check(&asked.look(store, "a").await.unwrap());
-    // As many answers as questions.
+    // One answer per ask.
     let two = [asked.ask("a", 1), asked.ask("b", 2)];
     let decisions = store.acquire(&two).await.unwrap();
     assert_eq!(decisions.as_slice().len(), 2, "{name}");
@@ -54,48 +54,48 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_policy_decides_what_the_store_does_not_support() {
+async fn no_policy_admits_an_unsupported_call() {
     for fault in UNSUPPORTED {
         let remote = Bucket::new();
         remote.usually(fault);
         let open = remote.clone().fail_open();
         let clone = open.clone();
-        is_refused("open", &open, || {
+        assert_refused("open", &open, || {
             (clone.failures(), clone.contentions(), clone.unsupported())
         })
         .await;
         for (name, choice) in [("open", FailureMode::Open), ("closed", FailureMode::Closed)] {
             let chosen = remote.clone().fail_open().when_contended(choice);
             let clone = chosen.clone();
-            is_refused(name, &chosen, || {
+            assert_refused(name, &chosen, || {
                 (clone.failures(), clone.contentions(), clone.unsupported())
             })
             .await;
         }
         let closed = remote.clone().fail_closed();
         let clone = closed.clone();
-        is_refused("closed", &closed, || {
+        assert_refused("closed", &closed, || {
             (clone.failures(), clone.contentions(), clone.unsupported())
         })
         .await;
         let here = local();
         let local = remote.clone().fall_back_to(here).share(1, 2);
         let clone = local.clone();
-        is_refused("local", &local, || {
+        assert_refused("local", &local, || {
             (clone.failures(), clone.contentions(), clone.unsupported())
         })
         .await;
         assert_eq!((local.decided(), local.turned_away()), (0, 0));
-        // Nothing of all this was charged.
+        // None of these calls was charged.
         remote.usually(Fault::None);
         let asked = Asked::of(TokenBucket::per_hour(10));
         assert_eq!(asked.pass(&closed, "a", 20).await, 10);
     }
 }
 
-/// One client whose every call is an error, and one that stays within its limit, under each end of the whole stack.
+/// One client whose every call is an error, and one within its limit, under each failure policy of the whole stack.
 #[tokio::test(start_paused = true)]
-async fn one_clients_own_errors_neither_open_the_gate_nor_close_it_for_others() {
+async fn unsupported_calls_of_one_client_do_not_affect_others() {
     for fault in UNSUPPORTED {
         for end in ["open", "closed", "local"] {
             let remote = Bucket::new();
@@ -125,15 +125,15 @@ async fn one_clients_own_errors_neither_open_the_gate_nor_close_it_for_others() 
             assert_eq!(passed, 10, "{end}, {fault:?}");
             let seen = (breaker.state(), breaker.opened(), breaker.rejected());
             assert_eq!(seen, (CircuitState::Closed, 0, 0), "{end}, {fault:?}");
-            // Of the honest one.
+            // The remembered refusal is the honest client's.
             assert_eq!((memory.remembered(), memory.len()), (1, 1));
         }
     }
 }
 
-/// Nor is such an answer a refusal to who remembers those, where its place is outside.
+/// Such an answer is not a refusal that an outer wrapper remembers.
 #[tokio::test(start_paused = true)]
-async fn what_the_store_does_not_support_is_not_remembered_as_a_refusal() {
+async fn an_unsupported_call_is_not_remembered_as_a_refusal() {
     let asked = Asked::of(TokenBucket::per_hour(10));
     for fault in UNSUPPORTED {
         let remote = Bucket::new();
@@ -151,7 +151,7 @@ fn get() -> Builder {
     Request::get("/").header("x-client", "a")
 }
 
-/// Answers, and how many of them the layer counted as the server's fault.
+/// Returns the responses, and how many of them the layer counted as the server's fault.
 async fn answers<S>(store: S) -> (Vec<(http::response::Parts, String)>, u64)
 where
     S: Store<TokenBucket, Error: NeverFails> + Clone,
@@ -184,7 +184,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn such_a_request_is_the_servers_fault_and_counted() {
+async fn an_unsupported_request_is_the_servers_fault_and_counted() {
     for fault in UNSUPPORTED {
         let remote = Bucket::new();
         remote.usually(fault);
@@ -215,7 +215,7 @@ async fn such_a_request_is_the_servers_fault_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_without_http_is_told_apart_too() {
+async fn a_service_without_http_can_distinguish_it() {
     let remote = Bucket::new();
     remote.usually(UNSUPPORTED[0]);
     let layer = RateLimitLayer::new(TokenBucket::per_hour(10)).store(remote.fail_open());
@@ -301,8 +301,8 @@ fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_hour(10).burst(burst)
 }
 
-/// Holds a store that never fails, however it is wrapped, to what it says of its rules.
-fn refuses_large_rules<S>(name: &str, store: S)
+/// Checks that a store that never fails rejects large rules, in any wrapper.
+fn assert_large_rules_rejected<S>(name: &str, store: S)
 where
     S: Store<TokenBucket, Error: NeverFails> + Clone,
 {
@@ -310,53 +310,52 @@ where
     assert_eq!(store.fits(&bucket(101)).unwrap_err().to_string(), LARGE);
     let large = || Limit::new(bucket(101)).named("daily");
     let fine = || Limit::new(bucket(100)).named("hourly");
-    let told = |error: tollgate::Error, limit: &str| {
+    let check = |error: tollgate::Error, limit: &str| {
         let expected = format!(
             "the store cannot run the rule of the limit `{limit}`: expected a rule that fits the store: {LARGE}; \
              or use another store"
         );
         assert_eq!(error.to_string(), expected, "{name}");
     };
-    // The store last, first, in the middle, and twice.
+    // The store is set last, first, in the middle, and twice.
     let own = RateLimitLayer::new(bucket(101)).try_store(store.clone());
-    told(own.err().unwrap(), "default");
+    check(own.err().unwrap(), "default");
     let before = RateLimitLayer::new(bucket(100)).also(fine()).also(large());
-    told(before.try_store(store.clone()).err().unwrap(), "daily");
+    check(before.try_store(store.clone()).err().unwrap(), "daily");
     let layer = RateLimitLayer::new(bucket(100))
         .also(fine())
         .store(store.clone());
     let layer = layer.store(store.clone());
-    told(layer.clone().try_also(large()).err().unwrap(), "daily");
+    check(layer.clone().try_also(large()).err().unwrap(), "daily");
     let _ = layer.also(Limit::new(bucket(1)).named("minutely"));
 }
 
 #[tokio::test]
-async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built_whatever_is_around_the_store()
-{
+async fn a_rule_that_does_not_fit_is_rejected_when_the_layer_is_built_for_any_wrapper() {
     let breaker = || CircuitBreakerConfig::new();
     let second = Duration::from_secs(1);
-    refuses_large_rules("open", small().fail_open());
-    refuses_large_rules("closed", small().fail_closed());
-    refuses_large_rules("boxed", small().boxed().fail_closed().boxed());
-    refuses_large_rules("shared", Arc::new(Arc::new(small()).fail_closed()));
-    refuses_large_rules("timeout", small().timeout(second).fail_open());
-    refuses_large_rules("breaker", small().circuit_breaker(breaker()).fail_open());
-    refuses_large_rules("memory", small().remember_refusals().fail_open());
-    refuses_large_rules("faulty", Arc::new(Faulty::new(small())).fail_open());
+    assert_large_rules_rejected("open", small().fail_open());
+    assert_large_rules_rejected("closed", small().fail_closed());
+    assert_large_rules_rejected("boxed", small().boxed().fail_closed().boxed());
+    assert_large_rules_rejected("shared", Arc::new(Arc::new(small()).fail_closed()));
+    assert_large_rules_rejected("timeout", small().timeout(second).fail_open());
+    assert_large_rules_rejected("breaker", small().circuit_breaker(breaker()).fail_open());
+    assert_large_rules_rejected("memory", small().remember_refusals().fail_open());
+    assert_large_rules_rejected("faulty", Arc::new(Faulty::new(small())).fail_open());
     let local = || Local::<TokenBucket>::new();
-    refuses_large_rules("remote", small().fall_back_to(local()).share(1, 1));
+    assert_large_rules_rejected("remote", small().fall_back_to(local()).share(1, 1));
     let here = small().fail_closed();
-    refuses_large_rules("local", Bucket::new().fall_back_to(here).share(1, 1));
+    assert_large_rules_rejected("local", Bucket::new().fall_back_to(here).share(1, 1));
     let all = small().timeout(second).circuit_breaker(breaker());
     let all = all.remember_refusals().fall_back_to(local()).share(1, 2);
-    refuses_large_rules("all", all.boxed());
+    assert_large_rules_rejected("all", all.boxed());
 }
 
 #[test]
 #[should_panic(
     expected = "of the limit `default`: expected a rule that fits the store: buckets of this store have 100 tokens at most"
 )]
-fn a_store_panics_with_what_is_wrong() {
+fn store_panics_with_the_reason() {
     let _ = RateLimitLayer::new(bucket(101)).store(small().fail_open());
 }
 
@@ -364,12 +363,12 @@ fn a_store_panics_with_what_is_wrong() {
 #[should_panic(
     expected = "of the limit `daily`: expected a rule that fits the store: buckets of this store have 100 tokens at most"
 )]
-fn a_further_limit_panics_with_what_is_wrong() {
+fn also_panics_with_the_reason() {
     let layer = RateLimitLayer::new(bucket(1)).store(small().fail_open());
     let _ = layer.also(Limit::new(bucket(101)).named("daily"));
 }
 
-/// A rule that a request brings is known only then: its request alone is refused.
+/// A rule selected by a request is known only then, so only that request is refused.
 #[tokio::test]
 async fn a_rule_of_one_request_that_does_not_fit_is_refused_with_that_request() {
     let layer = RateLimitLayer::new(bucket(10))

@@ -1,20 +1,20 @@
-//! Errors of the client of etcd as errors of a store.
+//! Converts errors of the etcd client into store errors.
 
 use tollgate::store::Error;
 use tonic::{Code, Status};
 
-/// Classifies an error. Wrappers, such as a circuit breaker and a fallback, decide by its kind.
+/// Classifies an error. Wrappers such as a circuit breaker or a fallback act on its kind.
 pub(crate) fn store_error(error: etcd_client::Error) -> Error {
     use etcd_client::Error::{GRpcStatus, IoError, TransportError};
     match &error {
         GRpcStatus(status) => match status.code() {
             Code::DeadlineExceeded => Error::timeout(),
-            // Nobody there; a cluster without a leader; a connection that ended under way.
+            // No server, a cluster without a leader, or a connection that closed during the call.
             Code::Unavailable | Code::Cancelled => Error::unavailable(error),
             _ if is_of_the_connection(status) => Error::unavailable(error),
-            // Of one key: its value is beyond the request size. The server is well.
+            // The value of this key exceeds the request size. The server itself works.
             _ if is_too_large(status) => Error::unsupported(error),
-            // Among them: a database that is full, a user without the right to write.
+            // For example a full database, or a user without write permission.
             _ => Error::other(error),
         },
         IoError(_) | TransportError(_) => Error::unavailable(error),
@@ -27,14 +27,14 @@ pub(crate) fn is_of_the_lease(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::NotFound)
 }
 
-/// Returns `true` if a request was too large: for etcd, or for the gRPC in front of it.
+/// Returns `true` if a request was too large for etcd or for its gRPC server.
 fn is_too_large(status: &Status) -> bool {
     ["request is too large", "larger than max"]
         .iter()
         .any(|words| status.message().contains(words))
 }
 
-/// Returns `true` if the client made up the status because none came.
+/// Returns `true` if the client made the status itself, because the server sent none.
 fn is_of_the_connection(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }

@@ -1,47 +1,48 @@
-//! Leases that many keys share.
+//! Leases shared by many keys.
 //!
-//! In etcd a key expires with the lease that it was written under. A lease for each write would be a second
-//! write to the log for each decision, and etcd takes back only a thousand expired leases a second. Here a
-//! process asks for a new one only once in a while, and nobody needs to take one back: a lease that is not
-//! renewed expires by itself, with the keys that were written under it and not under another one since.
+//! An etcd key expires with the lease that it was written under. A lease per write would be a second write to the log
+//! for each decision, and etcd revokes only a thousand expired leases a second. So a process creates a new lease only
+//! once in a while. It never renews or revokes one: the lease expires by itself, together with the keys that were
+//! last written under it.
 
 use std::{collections::HashMap, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-/// How many writes share a lease: when it expires, etcd removes its keys all at once, and serves nobody meanwhile.
+/// The maximum number of writes that share a lease. When a lease expires, etcd removes all of its keys at once and
+/// serves no requests meanwhile.
 const WRITES: u32 = 1000;
 
-/// The longest span in seconds, 136 years: etcd takes a little more than twice as much.
+/// The longest span in seconds, 136 years. The maximum of etcd is a little more than twice that.
 const LONGEST: u64 = 1 << 32;
 
-/// In place of a lease: the key does not expire.
+/// Stands for "no lease": the key does not expire.
 const NONE: i64 = 0;
 
-/// The leases that this process writes under.
+/// The leases that this process currently writes under.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    /// By span, in seconds, of which there are 33. The lock is held while a lease is asked for, so that one
-    /// call asks, and the others wait and share.
+    /// The current lease for each span in seconds; there are 33 spans. The lock is held while a lease is requested,
+    /// so that one call requests it and concurrent calls share it.
     current: Mutex<HashMap<u64, Lease>>,
 }
 
 #[derive(Debug)]
 struct Lease {
     id: i64,
-    /// Until when it may be put on keys: it expires no sooner than its span after that.
+    /// The lease can be attached to keys until this instant. It expires at least one span later.
     until: Instant,
-    /// How many more writes may share it.
+    /// The number of writes that may still share the lease.
     writes: u32,
 }
 
 impl Leases {
-    /// A lease that expires in `keep` from now at the soonest, and in four times that and four seconds at the
-    /// latest. `grant` asks for one that expires in so many seconds, and tells its id.
+    /// Returns a lease that expires at least `keep` from now, and at most four times `keep` plus four seconds from
+    /// now. `grant` requests a lease with the given number of seconds to live, and returns its id.
     ///
     /// # Errors
     ///
-    /// Those of `grant`.
+    /// Returns the errors of `grant`.
     pub(crate) async fn outliving<E>(
         &self,
         keep: Duration,
@@ -53,7 +54,7 @@ impl Leases {
             seconds => (seconds + 1).next_power_of_two(),
         };
         let mut current = self.current.lock().await;
-        // Before the question: etcd counts from a later instant on.
+        // Read before the request, because etcd starts to count later.
         let now = Instant::now();
         if let Some(lease) = current.get_mut(&span)
             && now < lease.until
@@ -72,7 +73,7 @@ impl Leases {
         Ok(id)
     }
 
-    /// Forgets a lease that etcd does not know any more.
+    /// Forgets a lease that no longer exists in etcd.
     pub(crate) async fn forget(&self, id: i64) {
         let mut current = self.current.lock().await;
         current.retain(|_, lease| lease.id != id);
@@ -87,13 +88,13 @@ mod tests {
 
     use super::{LONGEST, Leases, NONE, WRITES};
 
-    /// What leases were asked for, in seconds; the `n`-th has the id `n`.
+    /// The requested leases, in seconds. The `n`-th has the id `n`.
     #[derive(Default)]
     struct Granted(Lock<Vec<i64>>);
 
     impl Granted {
         async fn grant(&self, seconds: i64) -> Result<i64, Infallible> {
-            // Others come in between.
+            // Other tasks run in between.
             tokio::task::yield_now().await;
             let mut granted = self.0.lock().unwrap();
             granted.push(seconds);
@@ -115,12 +116,12 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn no_lease_expires_before_a_key_may() {
+    async fn no_lease_expires_before_its_keys() {
         let (leases, granted) = (Leases::default(), Granted::default());
         let mut expiries = Vec::new();
         let start = tokio::time::Instant::now();
         for step in 0..20_000_u64 {
-            // From a nanosecond to 20 minutes.
+            // `keep` grows from a nanosecond to 20 minutes.
             let keep = Duration::from_nanos(1 + step * step * 3000);
             let id = granted.lease(&leases, keep).await as usize;
             let now = start.elapsed();
@@ -132,13 +133,13 @@ mod tests {
             assert!(left <= 4 * (keep + SECOND), "{keep:?}, {left:?}");
             advance(Duration::from_millis(37)).await;
         }
-        // Twelve minutes, at most 1024 s to a lease, eleven spans: far fewer than the writes.
+        // Twelve minutes with leases of up to 1024 s and eleven spans need far fewer leases than writes.
         let all = granted.all().len();
         assert!(all < 2000, "{all}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn writes_share_a_lease_for_its_span_but_only_so_many() {
+    async fn writes_share_a_lease_for_its_span_up_to_a_maximum_number() {
         let (leases, granted) = (Leases::default(), Granted::default());
         for _ in 0..WRITES {
             assert_eq!(granted.lease(&leases, 3 * SECOND).await, 1);
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(granted.lease(&leases, SECOND * 5 / 2).await, 2);
         advance(Duration::from_nanos(1)).await;
         assert_eq!(granted.lease(&leases, 3 * SECOND).await, 3);
-        // Other spans have leases of their own.
+        // Each span has leases of its own.
         assert_eq!(granted.lease(&leases, 4 * SECOND).await, 4);
         assert_eq!(granted.all(), [8, 8, 8, 16]);
         leases.forget(3).await;
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_at_once_ask_for_one_lease() {
+    async fn concurrent_calls_request_one_lease() {
         let (leases, granted) = (Leases::default(), Granted::default());
         let lease = || granted.lease(&leases, SECOND);
         let ids = tokio::join!(lease(), lease(), lease());
@@ -165,12 +166,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_not_granted_is_asked_for_again() {
+    async fn a_lease_that_was_not_granted_is_requested_again() {
         let (leases, granted) = (Leases::default(), Granted::default());
         let failed = leases.outliving(SECOND, async |_| Err("no")).await;
         assert_eq!(failed, Err("no"));
         assert_eq!(granted.lease(&leases, SECOND).await, 1);
-        // The longest there is, and what lies beyond.
+        // The longest span, and a longer `keep`.
         let longest = Duration::from_secs(LONGEST) - Duration::from_nanos(1);
         assert_eq!(granted.lease(&leases, longest).await, 2);
         assert_eq!(granted.all()[1] as u64, 2 * LONGEST);

@@ -1,5 +1,6 @@
-//! Rate limits kept in etcd, and the template for a store of one's own: what a store author writes is the
-//! `impl CompareAndSwap` in this file. `README.md` walks through it.
+//! Rate limits in etcd, and a template for your own store.
+//!
+//! The part that a store author writes is the `impl CompareAndSwap` in this file. `README.md` explains it step by step.
 //!
 //! ```no_run
 //! use etcd_client::ConnectOptions;
@@ -34,23 +35,23 @@ use self::leases::Leases;
 ///
 /// # Cancellation
 ///
-/// A load or a swap that is dropped may have been sent; a swap that was sent may take place.
+/// A dropped load or swap may have been sent. A swap that was sent may take effect.
 pub struct Etcd {
-    /// A client for each member of the cluster, of which there is one at least.
+    /// A client for each member of the cluster; at least one.
     members: Vec<Client>,
-    /// Which of them is asked, modulo their number.
+    /// The index of the member in use, modulo the number of members.
     current: AtomicUsize,
     leases: Leases,
     response_timeout: Duration,
 }
 
 impl CompareAndSwap for Etcd {
-    /// The `mod_revision`: which of the cluster's writes was the last one of this key. No other write ever has the
-    /// same, also when the key was removed in between.
+    /// The `mod_revision`: the number of the cluster's write that last changed this key. It is unique, also if the
+    /// key was removed in between.
     type Version = i64;
 
     async fn load(&self, key: &[u8]) -> Result<Loaded<i64>, Error> {
-        // A linearizable read: it sees what any process was told is written.
+        // A linearizable read: it sees every write that any process has seen confirmed.
         self.ask(async |mut etcd| Ok(loaded(&etcd.get(key, None).await?)))
             .await
     }
@@ -69,16 +70,16 @@ impl CompareAndSwap for Etcd {
                     TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)))
                 }
             };
-            // A key that is not there has the `mod_revision` 0, and no other has.
+            // A missing key has the `mod_revision` 0, and no other key has it.
             let expected = swap.expected.copied().unwrap_or(0);
-            // One round trip, also for those who lose: they are told to whom.
+            // One round trip also for a lost race: the transaction returns the current value.
             let txn = Txn::new()
                 .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
                 .and_then([write])
                 .or_else([TxnOp::get(key, None)]);
             match etcd.txn(txn).await {
                 Ok(answer) if answer.succeeded() => {
-                    // What a transaction writes has the revision that its answer tells.
+                    // The new version is the revision in the answer's header.
                     let revision = answer.header().map(|header| header.revision());
                     Ok(Swapped::Done(revision))
                 }
@@ -89,8 +90,8 @@ impl CompareAndSwap for Etcd {
                         _ => None,
                     })))
                 }
-                // Somebody revoked the lease, or this process slept too long. Nothing was written: no more than
-                // a race that was lost, and the next attempt asks for another lease.
+                // The lease was revoked, or it expired while this process was suspended. Nothing was written, so this
+                // counts as a lost race. The next attempt requests another lease.
                 Err(error) if failure::is_of_the_lease(&error) => {
                     self.leases.forget(lease).await;
                     Ok(Swapped::Lost(None))
@@ -106,25 +107,26 @@ fn loaded(read: &GetResponse) -> Loaded<i64> {
     let there = read.kvs().first();
     Loaded {
         value: there.map(|there| (there.mod_revision(), there.value().to_vec())),
-        // etcd tells no time: processes decide by their own clocks.
+        // etcd returns no time: processes decide by their own clocks.
         now: None,
     }
 }
 
 impl Etcd {
-    /// A store in the cluster whose members have these URLs, as `http://10.0.0.1:2379`. `options` name a user, TLS, and so on.
+    /// Creates a store for the cluster whose members have these URLs, such as `http://10.0.0.1:2379`. `options` set a
+    /// user, TLS and so on.
     ///
-    /// Without a user it comes back at once, and connects when it is first asked.
+    /// Without a user it returns at once and connects at the first call.
     ///
     /// # Errors
     ///
-    /// When no URL is given, when one is none, or when the user is not let in.
+    /// Returns an error if no URL is given, if one is invalid, or if etcd rejects the user.
     pub async fn connect(
         endpoints: &[impl AsRef<str>],
         options: ConnectOptions,
     ) -> Result<Self, Error> {
-        // A member that vanished without a word is noticed by a ping, of which etcd takes one in five seconds,
-        // and only while calls are under way.
+        // Only pings detect a member that vanished without closing the connection. etcd accepts one ping in five
+        // seconds, and only while calls are in flight.
         let options = options
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(1))
             .with_keep_alive_while_idle(false)
@@ -147,9 +149,9 @@ impl Etcd {
         })
     }
 
-    /// How long one load and one swap may each take: 250 ms unless it is set.
+    /// Sets the deadline of each load and each swap. Default: 250 ms.
     ///
-    /// A decision takes one of each, more where others write the same key.
+    /// A decision takes one load and one swap, and more of them if other processes write the same key.
     #[must_use]
     pub fn response_timeout(self, response_timeout: Duration) -> Self {
         Self {
@@ -158,9 +160,9 @@ impl Etcd {
         }
     }
 
-    /// Asks one member, and from now on the next one where it is not there or silent.
+    /// Calls the current member. If it is down or silent, later calls use the next one.
     ///
-    /// The call itself is not repeated: it may have been heard, and what becomes of it then is the application's choice.
+    /// The failed call is not repeated, because it may have taken effect. The application chooses how to decide then.
     async fn ask<T>(
         &self,
         call: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,
@@ -174,7 +176,7 @@ impl Etcd {
         if let Err(error) = &answer
             && (error.is_timeout() || error.is_unavailable())
         {
-            // Of those who fail at the same member only the first one turns away from it.
+            // Of the calls that fail at the same member, only the first switches to the next one.
             let next = at.wrapping_add(1);
             let _ = self.current.compare_exchange(at, next, Relaxed, Relaxed);
         }

@@ -1,4 +1,4 @@
-//! An axum server whose limit lies in etcd: run it twice, on two ports, and both share it.
+//! An axum server with its limit in etcd. Run it twice, on two ports: both share the limit.
 //!
 //! ```text
 //! etcd --data-dir /tmp/limits.etcd --auto-compaction-mode=periodic --auto-compaction-retention=5m &
@@ -32,7 +32,7 @@ struct Args {
 }
 
 impl Args {
-    /// Reads the arguments behind the program's name; `None` where help is asked for.
+    /// Reads the arguments after the program's name. Returns `None` if help is requested.
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut members = Vec::new();
         let mut rule = "token-bucket 5/10s burst=5".to_owned();
@@ -95,7 +95,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         listen,
     } = args;
     let etcd = Etcd::connect(&members, ConnectOptions::new()).await?;
-    // Nobody waits longer than that, and whom etcd cannot decide about is answered with 503.
+    // Caps the wait for a decision. Requests that etcd cannot decide about get a 503.
     let store = Optimistic::new(etcd)
         .timeout(Duration::from_millis(500))
         .fail_closed();
@@ -120,7 +120,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         "  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/; done"
     );
     println!("  etcdctl get --prefix tollgate: --keys-only\n");
-    // Without the connect info the limit could not tell clients apart, and would say so.
+    // Without the connect info the limit has no client address.
     axum::serve(
         listener,
         app.into_make_service_with_connect_info::<SocketAddr>(),

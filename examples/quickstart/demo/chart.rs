@@ -1,4 +1,4 @@
-//! A second of requests as a bar.
+//! Draws one second of requests as a bar.
 
 use std::{env, io::IsTerminal};
 
@@ -8,20 +8,20 @@ pub(crate) struct Chart {
     colours: bool,
 }
 
-/// A full bar's width on the screen, at most.
+/// The maximum width of a bar on the screen.
 const WIDTH: u64 = 36;
 const GREEN: u8 = 32;
 const RED: u8 = 31;
 const BOLD: u8 = 1;
 
-/// Returns `true` if rows may be overwritten: never in a file or a pipe.
+/// Returns `true` if rows may be overwritten, which is never the case in a file or a pipe.
 pub(crate) fn is_live() -> bool {
     std::io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 impl Chart {
     pub(crate) fn of(full: u64) -> Self {
-        // Any value but an empty one switches colours off, as no-color.org has it.
+        // Any non-empty value disables colours, see no-color.org.
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             full,

@@ -1,4 +1,4 @@
-//! A client that keeps one connection, as the demo needs it.
+//! The demo's client, which keeps one connection.
 
 use std::{
     error::Error,
@@ -25,7 +25,7 @@ pub(crate) struct Client {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// A response, and the instants between which it was decided on.
+/// A response, and the instants between which it was decided.
 pub(crate) struct Answer {
     pub(crate) sent: Instant,
     pub(crate) received: Instant,
@@ -81,7 +81,7 @@ impl Client {
 }
 
 impl Answer {
-    /// Whether the limit let the request pass; whatever is neither that nor a refusal fails.
+    /// Returns `true` for an admitted request and `false` for a refused one. Any other response is an error.
     pub(crate) fn is_admitted(&self) -> Result<bool, Box<dyn Error>> {
         match self.response.status() {
             StatusCode::TOO_MANY_REQUESTS => Ok(false),
@@ -90,7 +90,7 @@ impl Answer {
         }
     }
 
-    /// `Retry-After`, in seconds; none where waiting does not help.
+    /// Returns `Retry-After` in seconds, or `None` if waiting does not help.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         self.response
             .headers()
@@ -106,12 +106,12 @@ impl Answer {
     }
 }
 
-/// The columns of a terminal, as most are.
+/// The usual width of a terminal.
 const WIDTH: usize = 80;
-/// What stands in front of a folded line, at most.
+/// The maximum indentation of a folded line.
 const INDENT: usize = 3;
 
-/// The response as received, indented.
+/// Prints the response as received, indented.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {}", self.status_line())?;
@@ -125,7 +125,7 @@ impl fmt::Display for Answer {
         let body = String::from_utf8_lossy(self.response.body());
         let mut column = 0;
         for (index, word) in body.trim().split_inclusive(',').enumerate() {
-            // A long line of JSON is folded where it may be.
+            // Long lines of JSON are folded after a comma.
             if index == 0 {
                 f.write_str("\n\n  ")?;
             } else if column + word.len() > WIDTH - INDENT {

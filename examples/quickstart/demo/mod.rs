@@ -1,4 +1,5 @@
-//! The demo (`--demo`): sends real requests to the server, and checks that no more are admitted than the rule allows.
+//! The demo (`--demo`): sends real requests to the server, and checks that the server admits no more than the rule
+//! allows.
 
 mod chart;
 mod client;
@@ -16,7 +17,7 @@ use self::{
 use crate::flags::Args;
 
 const SECONDS: u64 = 10;
-/// The longest `Retry-After` that is waited for.
+/// The longest `Retry-After` that the demo waits for, in seconds.
 const PATIENCE: u64 = 30;
 
 /// The results so far.
@@ -29,7 +30,7 @@ struct Seen {
     retry_after: Option<u64>,
 }
 
-/// Shows a limited server at work. Fails where the server breaks the rule's promise.
+/// Shows a limited server at work. Fails if the server admits more than the rule allows.
 pub(crate) async fn run(
     server: SocketAddr,
     args: &Args,
@@ -112,14 +113,14 @@ async fn draw(
     Ok(())
 }
 
-/// Waits exactly as long as a refusal says, and asks again.
+/// Waits exactly as long as a refusal says, and sends another request.
 async fn retry(
     client: &mut Client,
     seen: &mut Seen,
     chart: &Chart,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
-    // The last request may have been admitted: a refusal is needed, with nothing sent after it.
+    // The last request may have been admitted. The test needs a refusal with no request after it.
     let mut attempts = 0;
     let wait = loop {
         if let Some(wait) = seen.retry_after {
@@ -150,11 +151,11 @@ async fn retry(
     if admitted {
         return Ok(());
     }
-    Err(format!("refused after waiting the {wait} s that Retry-After told").into())
+    Err(format!("refused after waiting the {wait} s of Retry-After").into())
 }
 
 impl Seen {
-    /// Sends a request; whether it was admitted.
+    /// Sends a request. Returns `true` if it was admitted.
     async fn ask(&mut self, client: &mut Client) -> Result<bool, Box<dyn Error>> {
         let answer = client.get().await?;
         if answer.is_admitted()? {

@@ -1,11 +1,11 @@
-//! What a rule promises, worked out anew from its numbers, to hold against what was seen.
+//! The upper bound that a rule promises, computed from its numbers and compared with the observed admissions.
 
 use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
 use tollgate::{AnyRule, Quota, TokenBucket};
 
-/// A rule's promise: at most so many admissions within so long a time.
+/// The promise of a rule: a maximum number of admissions within any time span.
 pub(crate) struct Promise(Vec<Line>);
 
 /// `burst` at once, and `amount` more in each `period`.
@@ -17,11 +17,11 @@ struct Line {
 }
 
 impl Promise {
-    /// The promise of a rule that answers at once, or in a sentence what to do about another one.
+    /// Returns the promise of a rule that never delays. For other rules, returns a sentence that says what to do.
     pub(crate) fn of(rule: &AnyRule) -> Result<Self, String> {
         let line = match rule {
             AnyRule::TokenBucket(bucket) => Line::of(bucket),
-            // Two windows can lie around an instant.
+            // A time span can touch two windows.
             AnyRule::FixedWindow(rule) => Line::new(2 * rule.quota().amount(), rule.quota()),
             AnyRule::SlidingWindow(rule) => Line::new(2 * rule.quota().amount(), rule.quota()),
             AnyRule::SlidingLog(rule) => Line::new(rule.quota().amount(), rule.quota()),
@@ -46,7 +46,7 @@ impl Promise {
         Ok(Self(vec![line]))
     }
 
-    /// The most that may be admitted within `time`.
+    /// Returns the most requests that may be admitted within `time`.
     pub(crate) fn most(&self, time: Duration) -> u64 {
         let nanos = time.as_nanos();
         let most = self.0.iter().map(|line| {
@@ -58,9 +58,9 @@ impl Promise {
         most.min().unwrap_or(u64::MAX)
     }
 
-    /// The first stretch of time in which more was admitted than promised.
+    /// Returns a description of the first time span with more admissions than promised.
     ///
-    /// An admission is the pair of instants between which it fell; they are in order.
+    /// Each admission is a pair of instants between which it happened, in order.
     pub(crate) fn broken_by(&self, admissions: &[(Instant, Instant)]) -> Option<String> {
         admissions
             .iter()
@@ -71,7 +71,7 @@ impl Promise {
                     .zip(1..)
                     .find_map(|((_, end), count)| {
                         let time = *end - *begin;
-                        // The server's time follows Unix time, so it may run faster than ours by a little.
+                        // The server's clock is slewed to Unix time, so it may run slightly faster than ours.
                         let most = self.most(time + time / 64);
                         (count > most).then(|| {
                             format!("{count} admitted within {time:.1?}, at most {most} promised")
@@ -80,7 +80,7 @@ impl Promise {
             })
     }
 
-    /// Requests a second that exhaust the rule within a few seconds.
+    /// Returns a number of requests per second that exhausts the rule within a few seconds.
     pub(crate) fn exhausting_pace(&self) -> u64 {
         let in_four_seconds = self.most(Duration::from_secs(4));
         (in_four_seconds / 2).clamp(6, 400)

@@ -1,4 +1,4 @@
-//! The clients that are limited one by one: `--key`.
+//! The key of the limit: `--key`.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use tollgate::{
     key::{Extracted, ForwardedFor, Global, Header, KeyExtractor, MissingKey, PeerIp},
 };
 
-/// A key chosen at run time. An application that names its key in code writes `.key(PeerIp::new())`.
+/// A key chosen at run time. An application with a fixed key writes `.key(PeerIp::new())`.
 #[derive(Clone)]
 pub(crate) struct ClientKey {
     text: String,
@@ -35,7 +35,7 @@ impl<B> KeyExtractor<Request<B>> for ClientKey {
 }
 
 impl ClientKey {
-    /// The header that a client must send in order to be one.
+    /// Returns an example of the header that a client must send.
     pub(crate) fn example_header(&self) -> Option<(HeaderName, HeaderValue)> {
         match &self.by {
             By::Peer(_) | By::Global => None,

@@ -1,4 +1,4 @@
-//! The command line, read by hand. Nothing here is needed to use the crate.
+//! Parses the command line by hand. Using the crate needs nothing of this.
 
 mod key;
 mod store;
@@ -9,7 +9,7 @@ use tollgate::{AnyRule, Quota, respond::Headers};
 
 pub(crate) use self::{
     key::ClientKey,
-    store::{OnStoreError, Place},
+    store::{OnStoreError, StoreLocation},
 };
 
 pub(crate) const HELP: &str = "\
@@ -56,7 +56,7 @@ Exit status: 0, 1 if it could not serve or the demo saw a broken promise,
 2 for a wrong flag.
 ";
 
-/// The task that the command line names.
+/// The command to run.
 pub(crate) enum Command {
     Help,
     Serve(Args),
@@ -69,9 +69,9 @@ pub(crate) struct Args {
     pub(crate) rule: AnyRule,
     pub(crate) key: ClientKey,
     pub(crate) headers: Headers,
-    pub(crate) store: Place,
+    pub(crate) store: StoreLocation,
     pub(crate) on_store_error: OnStoreError,
-    /// `true` after `open` or `local`: the program then starts although the store cannot be reached.
+    /// `true` for `open` and `local`: the program starts even if the store is unreachable.
     pub(crate) starts_without: bool,
     pub(crate) nodes: u64,
     pub(crate) store_timeout: Duration,
@@ -79,7 +79,7 @@ pub(crate) struct Args {
 }
 
 impl Command {
-    /// Reads the arguments after the program's name, or returns a sentence that says what is wrong with them.
+    /// Parses the arguments after the program's name. Returns a sentence that says what is wrong with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
         let (mut store, mut on_store_error, mut nodes, mut store_timeout) =
@@ -131,7 +131,7 @@ impl Command {
                 }
             }
         }
-        // The demo is its own client: any free port does.
+        // The demo is its own client, so any free port works.
         let listen = listen.unwrap_or(SocketAddr::from((
             [127, 0, 0, 1],
             if demo { 0 } else { 3000 },
@@ -205,7 +205,7 @@ fn count(value: &str) -> Result<u64, String> {
     })
 }
 
-/// A time as rules write it, like a quota's period.
+/// Parses a time with the syntax of a quota's period.
 fn time(value: &str) -> Result<Duration, String> {
     let quota = format!("1/{value}").parse::<Quota>();
     quota.map(|quota| quota.period()).map_err(|_| {

@@ -1,11 +1,11 @@
-//! The store of the limit, and what happens to a request that it cannot decide: `--store` and `--on-store-error`.
+//! The store of the limit, and the decision for requests that it cannot decide: `--store` and `--on-store-error`.
 
 use std::{fmt, str::FromStr};
 
 use tollgate::Error;
 
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum StoreLocation {
     Memory,
     /// The URL of a server.
     #[cfg(feature = "redis")]
@@ -15,18 +15,18 @@ pub(crate) enum Place {
     Memcached(String),
 }
 
-/// The outcome of a request that the store cannot decide.
+/// The decision for a request that the store cannot decide.
 #[derive(Clone, Copy)]
 pub(crate) enum OnStoreError {
-    /// It passes.
+    /// Admitted.
     Open,
-    /// It is answered with 503.
+    /// Answered with 503.
     Closed,
-    /// This process decides by itself, under its share of the limit.
+    /// Decided by this process, under its share of the limit.
     Local,
 }
 
-impl FromStr for Place {
+impl FromStr for StoreLocation {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -57,8 +57,8 @@ impl FromStr for Place {
     }
 }
 
-/// Without the user and the password that a URL may hold.
-impl fmt::Display for Place {
+/// Omits the user and the password of a URL.
+impl fmt::Display for StoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = match self {
             Self::Memory => "memory",

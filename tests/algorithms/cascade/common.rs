@@ -1,4 +1,4 @@
-//! What the oracles of rules that are made of buckets have in common: rational arithmetic, and timelines.
+//! Shared by the oracles of bucket rules: rational arithmetic, and timelines.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{answer::Answer, laws::Op};
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 
-/// One bucket's numbers.
+/// The numbers of one bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) amount: u64,
@@ -34,17 +34,17 @@ impl Bucket {
             .keep(Duration::from_nanos(self.keep))
     }
 
-    /// Nanoseconds for a token by its quota, before that is rounded.
+    /// Nanoseconds per token of the quota, before rounding.
     pub(crate) fn exact_interval(&self) -> BigRational {
         BigRational::new(self.period.into(), self.amount.into())
     }
 
-    /// Nanoseconds for a token.
+    /// Nanoseconds per token.
     pub(crate) fn interval(&self) -> BigRational {
         rate(self.amount, self.period, self.burst.max(self.initial)).interval
     }
 
-    /// A debt that was taken by force ends at 2^62 units, below zero: 48 years for most rules.
+    /// The lower bound of the filling: a forced debt saturates at 2^62 units, which is 48 years for most rules.
     pub(crate) fn longest_debt(&self) -> BigRational {
         let unit = rate(self.amount, self.period, self.burst.max(self.initial)).unit;
         whole(-(1_i64 << 62)) * unit
@@ -54,7 +54,7 @@ impl Bucket {
         self.initial == self.burst
     }
 
-    /// Nanoseconds of filling that fill it, and those that it holds at most.
+    /// Nanoseconds of filling in a full bucket.
     pub(super) fn full(&self) -> BigRational {
         whole(self.burst) * self.interval()
     }
@@ -68,14 +68,14 @@ impl Bucket {
     }
 }
 
-/// What a rule of such a setting is to answer, and to remember.
+/// The expected answers of a rule.
 pub(crate) trait Oracle<S: ?Sized> {
     fn step(&mut self, setting: &S, now: u64, cost: u64) -> Answer;
     fn look(&self, setting: &S, now: u64) -> Answer;
     fn settle(&mut self, setting: &S, charge: &Charge, now: u64, actual: u64);
 }
 
-/// Runs a timeline on the rules and on their oracle; goes on with another rule where it says so.
+/// Runs a timeline on the rules and on their oracle. Switches to another rule where the timeline says so.
 pub(crate) fn equals<S, A: Algorithm + Debug>(
     settings: &[S],
     select_rule: impl Fn(&S) -> A,
@@ -141,7 +141,8 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
     }
 }
 
-/// Quotas and bursts whose levels are kept exactly; with intervals of whole nanoseconds alone, if so wanted.
+/// Buckets whose levels are exact. With `whole_intervals`, only those whose interval is a whole number of
+/// nanoseconds.
 pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
     let amounts = prop_oneof![
         4 => 1..20_u64,
@@ -171,13 +172,13 @@ pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
             initial: initial.unwrap_or(burst),
             keep,
         })
-        .prop_filter("a quota that can be, with an exact interval", |bucket| {
+        .prop_filter("a valid quota with an exact interval", |bucket| {
             Quota::try_new(bucket.amount, Duration::from_nanos(bucket.period)).is_ok()
                 && bucket.is_exact()
         })
 }
 
-/// LEB128.
+/// Appends a number in LEB128.
 pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -186,7 +187,7 @@ pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Every operation on a state of any numbers, by each of the rules; none may panic.
+/// Runs every operation on a state with any numbers, under each rule. None may panic.
 pub(crate) fn bears<A>(rules: &[A], state: &A::State)
 where
     A: Algorithm,

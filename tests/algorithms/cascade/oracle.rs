@@ -1,4 +1,4 @@
-//! A list of buckets, as a textbook draws them.
+//! A list of textbook buckets.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -17,11 +17,11 @@ pub(super) fn cascade(buckets: &[Bucket]) -> Cascade {
     rules.fold(first, Cascade::then)
 }
 
-/// Filling in nanoseconds at the instant of the last write, for each bucket; none of an unknown key.
+/// The filling of each bucket in nanoseconds, and the instant of its last write. Empty for an unknown key.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Fillings(Vec<(BigRational, u64)>);
 
-/// The tokens in each bucket at an instant that is never before the last write.
+/// The tokens in each bucket at an instant at or after the last write.
 struct View {
     tokens: Vec<BigRational>,
     at: u64,
@@ -35,11 +35,11 @@ impl Fillings {
         full.ceil().to_integer() + keep
     }
 
-    /// The fillings of these buckets, if the key is known to them.
+    /// Returns the fillings of these buckets, if the key is known to them.
     fn known(&self, buckets: &[Bucket], now: u64) -> Option<Vec<(BigRational, u64)>> {
         let mut fillings: Vec<_> = self.0.iter().take(buckets.len()).cloned().collect();
         let last = fillings.iter().map(|(_, written)| *written).max()?;
-        // What was added begins empty.
+        // An added bucket starts empty.
         fillings.resize(buckets.len(), (BigRational::zero(), last));
         let ends = buckets
             .iter()
@@ -59,7 +59,7 @@ impl Fillings {
         let known = self.known(buckets, now);
         let fillings = known.clone().unwrap_or_else(|| Self::fresh(buckets, now));
         let last = fillings.iter().map(|(_, written)| *written).max().unwrap();
-        // Time stands still at the key's last write.
+        // Time is clamped to the key's last write.
         let at = now.max(last);
         let tokens = buckets
             .iter()
@@ -103,7 +103,7 @@ impl Fillings {
                 return BigRational::zero();
             }
             if !bucket.at_rest() {
-                // It may have been full for a part of that time already.
+                // It may have been full for part of that time already.
                 let end = Self::forgettable(bucket, &fillings[n]).max(BigInt::from(at));
                 return whole(end - now);
             }
@@ -178,14 +178,15 @@ impl Oracle<Vec<Bucket>> for Fillings {
         } else if filling >= bucket.full() && !is_overfull {
             return;
         } else if untouched || is_overfull {
-            // By a smaller bucket than the one that charged, it is left as it is.
+            // Under a smaller bucket than the one that charged, the filling is unchanged.
             let corrected = (&paid.0 + back).min(bucket.most());
             if corrected <= paid.0 {
                 return;
             }
             paid.0 = corrected;
         } else {
-            // What lies behind the last write of a charge that began when it was made, in whole nanoseconds.
+            // The part of the charge that is after the last write, in whole nanoseconds, if the charge began when it
+            // was made.
             let least = (whole(charge.cost) * bucket.interval()).floor();
             let ahead = whole(charge.at.as_nanos()) + least - whole(paid.1);
             let back = back.min(ahead);

@@ -68,9 +68,9 @@ fn a_key_takes_24_bytes() {
     assert!(state.unwrap().to_bytes().len() <= 17);
 }
 
-/// The version before had the last write in the place of the end.
+/// The previous version stored the last write instead of the end.
 #[test]
-fn bytes_of_another_version_are_no_state() {
+fn bytes_of_another_version_are_rejected() {
     let mut state = None;
     step(&FixedWindow::per_minute(10), &mut state, at(12, 0, 0), 1);
     let mut bytes = state.unwrap().to_bytes();
@@ -86,7 +86,7 @@ fn bytes_of_another_version_are_no_state() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_texts_are_errors_with_a_column_and_a_reason() {
     for (text, column, words) in [
         ("token-bucket 1/s", 1, "`fixed-window` was expected"),
         ("fixed-window", 13, "ends too early"),

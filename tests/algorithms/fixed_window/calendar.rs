@@ -1,4 +1,4 @@
-//! Where windows begin and end.
+//! The start and the end of windows.
 
 use std::time::Duration;
 
@@ -10,9 +10,8 @@ use tollgate::{
 
 use super::{DAY, HOUR, MINUTE, SECOND, at, rule, step};
 
-/// FX-2.
 #[test]
-fn three_past_noon_belongs_to_noon() {
+fn a_time_belongs_to_the_calendar_window_around_it() {
     let (rule, mut state) = (FixedWindow::per_minute(100), None);
     let first = step(&rule, &mut state, at(12, 0, 3), 40);
     assert_eq!(first.reset_after(), Duration::from_secs(57));
@@ -22,9 +21,8 @@ fn three_past_noon_belongs_to_noon() {
     assert_eq!(look(at(12, 1, 0)), Some(100));
 }
 
-/// FX-3.
 #[test]
-fn two_hundred_pass_round_the_end_of_a_minute_and_never_201() {
+fn up_to_twice_the_limit_passes_around_a_window_boundary() {
     let (rule, mut state) = (FixedWindow::per_minute(100), None);
     for (now, wait) in [(at(7, 9, 59), 1), (at(7, 10, 0), 60)] {
         for _ in 0..100 {
@@ -50,13 +48,13 @@ fn an_offset_moves_the_windows() {
     assert!(step(&rule, &mut state, at(12, 0, 10), 100).is_admitted());
     assert!(!step(&rule, &mut state, at(12, 1, 9), 1).is_admitted());
 
-    // The window at the epoch began before it.
+    // The window at the epoch starts before the epoch.
     let (epoch, mut state) = (Timestamp::default(), None);
     let first = step(&rule, &mut state, epoch, 100);
     assert_eq!(first.reset_after(), Duration::from_secs(10));
 }
 
-/// 1970-01-05 was a Monday, and so was 2024-01-01.
+/// Both 1970-01-05 and 2024-01-01 were Mondays.
 #[test]
 fn weeks_begin_on_mondays_with_an_offset_of_four_days() {
     let (week, mut state) = (rule("1/7d offset=4d"), None);
@@ -75,7 +73,7 @@ fn a_spread_rule_gives_each_key_its_windows() {
     let offset = |digest: u64| spread.for_key(&|| digest).unwrap().fixed_offset().unwrap();
     assert_eq!(offset(0), Duration::ZERO);
     assert_eq!(offset(1 << 63), Duration::from_secs(30));
-    // In whole microseconds, where the period is.
+    // The offset is a multiple of a microsecond if the period is.
     assert_eq!(
         offset(0x0123_4567_89ab_cdef),
         Duration::from_micros(266_666)
@@ -97,10 +95,7 @@ fn a_spread_rule_gives_each_key_its_windows() {
     let alone = step(&spread, &mut None, at(12, 0, 1), 1);
     assert_eq!(alone.reset_after(), Duration::from_secs(59));
     for text in ["100/1m", "100/1m offset=10s", "100/1m from=first-call"] {
-        assert_eq!(
-            rule(text).for_key(&|| panic!("nobody asks for the digest")),
-            None
-        );
+        assert_eq!(rule(text).for_key(&|| panic!("no digest is needed")), None);
     }
     let several: AnyRule = "token-bucket 10/s & fixed-window 100/1m offset=spread"
         .parse()
@@ -123,7 +118,7 @@ fn offsets_are_spread_evenly() {
         assert!(offset < Duration::from_nanos(HOUR));
         buckets[(offset.as_nanos() as u64 / (HOUR / 16)) as usize] += 1;
     }
-    // Five standard deviations of 31.
+    // The bound is five standard deviations of 31.
     assert!(
         buckets.iter().all(|keys| (845..=1155).contains(keys)),
         "{buckets:?}"
@@ -131,7 +126,7 @@ fn offsets_are_spread_evenly() {
 }
 
 #[test]
-fn a_window_from_the_first_call_begins_with_it() {
+fn a_window_from_the_first_call_starts_with_that_call() {
     let (rule, mut state) = (FixedWindow::per_minute(2).from_first_call(), None);
     assert!(rule.is_from_first_call());
     let first = step(&rule, &mut state, at(12, 0, 40), 1);
@@ -139,7 +134,7 @@ fn a_window_from_the_first_call_begins_with_it() {
     assert!(step(&rule, &mut state, at(12, 1, 39), 1).is_admitted());
     let refused = step(&rule, &mut state, at(12, 1, 39), 1);
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
-    // Over at 12:01:40; the next one begins when somebody comes.
+    // It ends at 12:01:40. The next window starts with the next call.
     let next = step(&rule, &mut state, at(12, 5, 7), 1);
     assert_eq!(next.reset_after(), Duration::from_secs(60));
     assert_eq!(rule.look(state.as_ref(), at(12, 6, 6)).remaining(), Some(1));
@@ -147,7 +142,7 @@ fn a_window_from_the_first_call_begins_with_it() {
 }
 
 #[test]
-fn a_window_that_ends_beyond_all_time_does_not_end() {
+fn a_window_that_ends_after_the_largest_timestamp_never_ends() {
     let centuries = FixedWindow::new(Quota::new(1, Quota::MAX_PERIOD)).from_first_call();
     let (mut state, end) = (None, Timestamp::from_nanos(u64::MAX - 2));
     assert!(step(&centuries, &mut state, end, 1).is_admitted());
@@ -158,7 +153,7 @@ fn a_window_that_ends_beyond_all_time_does_not_end() {
     let all_time = Timestamp::MAX.saturating_since(Timestamp::default());
     assert_eq!(behind.retry_after(), Some(all_time));
 
-    // The calendar's last one neither, from its first instant to the last.
+    // The last window of the calendar does not end either, from its first instant to the last.
     let days = rule("2/1d");
     for from in [Timestamp::MAX, Timestamp::from_nanos(u64::MAX / DAY * DAY)] {
         let mut state = None;
@@ -170,7 +165,7 @@ fn a_window_that_ends_beyond_all_time_does_not_end() {
         ] {
             assert_eq!(step(&days, &mut state, now, 1).is_admitted(), admits);
         }
-        // Nor is it carried over at each call.
+        // Its count does not carry over at each call.
         let refused = days.step(&mut state, Timestamp::MAX, Cost::ONE);
         assert!(matches!(refused, Step::Kept(_)));
     }

@@ -1,4 +1,4 @@
-//! What one rule has counted, under another.
+//! Changes of the rule while a window is counted.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,7 +14,6 @@ fn seconds(wait: u64) -> Option<Duration> {
     Some(Duration::from_secs(wait))
 }
 
-/// ALL-7.
 #[test]
 fn an_exhausted_client_waits_for_the_end_of_the_window_of_its_first_call() {
     for (old, new, wait, is_same) in [
@@ -46,7 +45,7 @@ fn an_exhausted_client_waits_for_the_end_of_the_window_of_its_first_call() {
         assert_eq!((too_much.retry_after(), state), (None, before), "{context}");
         let refused = new.step(&mut state, now, Cost::ONE);
         assert_eq!(refused.decision().retry_after(), seconds(wait), "{context}");
-        // The next ones wait for the same end, and write nothing.
+        // Later calls wait for the same end and write nothing.
         assert_eq!(matches!(refused, Step::Kept(_)), is_same, "{context}");
         let late = now.saturating_add(Duration::from_secs(wait - 1));
         let again = new.step(&mut state, late, Cost::ONE);
@@ -69,7 +68,7 @@ fn a_count_above_the_new_limit_refuses_until_the_new_window_ends() {
         step(&new, &mut state, at(12, 30, 10), 1).retry_after(),
         seconds(50)
     );
-    // Back under the old rule nothing has come back.
+    // Under the old rule again, the count is unchanged.
     assert_eq!(
         old.look(state.as_ref(), at(12, 30, 11)).remaining(),
         Some(50)
@@ -78,7 +77,7 @@ fn a_count_above_the_new_limit_refuses_until_the_new_window_ends() {
 }
 
 #[test]
-fn a_window_that_has_ended_says_nothing_to_another_rule() {
+fn a_window_that_has_ended_does_not_carry_over() {
     let (old, new, mut state) = (rule("10/1m"), rule("10/1h"), None);
     step(&old, &mut state, at(12, 0, 52), 10);
     let look = |now| new.look(state.as_ref(), now).remaining();
@@ -87,27 +86,27 @@ fn a_window_that_has_ended_says_nothing_to_another_rule() {
 }
 
 #[test]
-fn a_clock_behind_the_window_carries_over_to_where_time_has_been() {
+fn a_clock_before_the_window_carries_over_to_the_window_start() {
     let (old, new, mut state) = (rule("10/1h"), rule("10/1m"), None);
     step(&old, &mut state, at(12, 30, 0), 10);
-    // The hour began at noon.
+    // The hour started at noon.
     let refused = step(&new, &mut state, at(11, 0, 30), 1);
     assert_eq!(refused.retry_after(), seconds(3630));
     assert!(step(&new, &mut state, at(12, 1, 0), 10).is_admitted());
 }
 
 proptest! {
-    /// Whichever rules take turns: while one is in force, each of its windows admits its limit at most; and from the first
-    /// call that it decides, what was carried over counts for it.
+    /// With any sequence of rules, each window admits at most the limit of the rule in force. The carried-over count
+    /// is included from the first call under that rule.
     #[test]
-    fn nothing_is_minted(
+    fn rule_changes_admit_no_extra_units(
         rules in prop::collection::vec(settings(), 1..4),
         begin in instants(),
         calls in prop::collection::vec((0..4_usize, 0..40_u64, 1..8_u64, any::<bool>()), 1..60),
     ) {
         let rules: Vec<(FixedWindow, Setting)> = rules.iter().map(|setting| (setting.rule(), *setting)).collect();
         let (mut state, mut now, mut last) = (None, begin, None);
-        // Since the rule changed, by the end of the window.
+        // The admitted units since the last rule change, by the end of the window.
         let mut admitted = HashMap::<u128, u64>::new();
         for (which, wait, cost, takes_all) in calls {
             let (rule, setting) = &rules[which % rules.len()];
@@ -122,7 +121,7 @@ proptest! {
                 admitted.clear();
             }
             if cost > setting.limit {
-                // Decides nothing.
+                // A cost above the limit decides nothing.
                 last = None;
                 continue;
             }
@@ -140,9 +139,10 @@ proptest! {
         }
     }
 
-    /// A refused call carries over to the same window and count as an admitted one, and a look tells it before.
+    /// A refused call carries the count over to the same window as an admitted call does. A look reports the same
+    /// numbers before.
     #[test]
-    fn the_first_call_carries_over_whatever_becomes_of_it(
+    fn the_first_call_carries_over_whether_admitted_or_refused(
         (old, new) in (settings(), settings()),
         begin in instants(),
         part in 0..16_u64,
@@ -158,8 +158,8 @@ proptest! {
         let mut refused = state;
         prop_assume!(rest < new.limit);
         prop_assert!(!step(&to, &mut refused, now, rest + 1).is_admitted());
-        let told = to.look(refused.as_ref(), now);
-        prop_assert_eq!((told.remaining(), told.reset_after()), (look.remaining(), look.reset_after()));
+        let carried_over = to.look(refused.as_ref(), now);
+        prop_assert_eq!((carried_over.remaining(), carried_over.reset_after()), (look.remaining(), look.reset_after()));
         if rest > 0 {
             let mut admitted = state;
             let all = step(&to, &mut admitted, now, rest);

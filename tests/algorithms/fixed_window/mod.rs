@@ -1,4 +1,4 @@
-//! The fixed window keeps the laws.
+//! The fixed window obeys the laws.
 
 mod bytes;
 mod calendar;
@@ -41,12 +41,12 @@ fn rules() -> Vec<FixedWindow> {
     .to_vec()
 }
 
-/// What a rule is made of.
+/// The settings of a rule.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     limit: u64,
     length: u64,
-    /// `None` is from the first call.
+    /// `None` means from the first call.
     offset: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             length,
             offset: offset.map(|offset| offset % length),
         })
-        .prop_filter("a quota that can be", Setting::is_possible)
+        .prop_filter("a valid quota", Setting::is_possible)
 }
 
 fn instants() -> impl Strategy<Value = u64> {
@@ -94,7 +94,7 @@ proptest! {
     fn laws_hold(begin in beginnings(), first in 0..7_usize, ops in ops(MINUTE, 100)) {
         let mut rules = rules();
         rules.rotate_left(first);
-        let keeps = Keeps { carries: true, ..Keeps::ALL };
+        let keeps = Keeps { carries_over: true, ..Keeps::ALL };
         hold(&rules, keeps, begin, &ops);
     }
 }

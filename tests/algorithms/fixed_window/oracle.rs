@@ -1,4 +1,4 @@
-//! The fixed window equals an oracle that keeps a list of all windows, and divides big integers.
+//! Compares the fixed window with an oracle that keeps a list of all windows and divides big integers.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -13,27 +13,27 @@ use crate::answer::Answer;
 
 use super::{Setting, instants, settings};
 
-/// A window that was counted in.
+/// A window with a count.
 #[derive(Clone, Debug)]
 struct Window {
-    /// From when on what passed is in the count.
+    /// Admissions from this instant on are in the count.
     from: BigInt,
     end: BigInt,
     count: BigInt,
 }
 
-/// All windows of one key, whichever rules began them.
+/// All windows of one key, under any rule.
 #[derive(Default)]
 struct Oracle(Vec<Window>);
 
-/// The start and the end of the window of a rule that holds an instant, where one begins at `anchor`.
+/// Returns the start and the end of the window that contains an instant, if some window starts at `anchor`.
 fn holding(at: &BigInt, length: u64, anchor: &BigInt) -> [BigInt; 2] {
     let start = (at - anchor).div_floor(&BigInt::from(length)) * length + anchor;
     let end = &start + length;
     [start, end]
 }
 
-/// The one that holds an instant, and from when on it counts; `begun` is when the one that is known begins to.
+/// Returns the window that contains an instant. Without an offset it starts at `begun`.
 fn window_of(rule: &Setting, at: &BigInt, begun: &BigInt) -> Window {
     let anchor = rule.offset.map_or_else(|| begun.clone(), BigInt::from);
     let [start, end] = holding(at, rule.length, &anchor);
@@ -45,12 +45,12 @@ fn window_of(rule: &Setting, at: &BigInt, begun: &BigInt) -> Window {
 }
 
 impl Oracle {
-    /// The window in which a call counts, and whether it takes over another rule's.
+    /// Returns the window that counts a call, and `true` if it takes over the count of another rule.
     fn find(&self, rule: &Setting, now: &BigInt) -> (Window, bool) {
         let Some(last) = self.0.last() else {
             return (window_of(rule, now, now), false);
         };
-        // Time stands still at its beginning.
+        // Time is clamped to the start of the last window.
         let at = now.max(&last.from);
         if *now >= last.end || last.count.is_zero() {
             return (window_of(rule, at, at), false);
@@ -96,7 +96,7 @@ impl Oracle {
         Self::answer(rule, &now, &window, Self::fits(rule, &window, 1), 1)
     }
 
-    /// The answer, and whether something is remembered.
+    /// Returns the answer, and `true` if the state is written.
     fn step(&mut self, rule: &Setting, now: u64, cost: u64) -> (Answer, bool) {
         let now = BigInt::from(now);
         let (mut window, takes_over) = self.find(rule, &now);
@@ -140,17 +140,17 @@ impl Oracle {
 #[derive(Clone, Debug)]
 enum Op {
     Spend(u64),
-    /// What remains, and so much more.
+    /// The remaining units plus this many.
     SpendRest(u64),
     Wait(u64),
-    /// To the end of the window that the rule sees, and a nanosecond before or after.
+    /// To the end of the window under the current rule, or a nanosecond before or after.
     ToEnd(i64),
-    /// To the end of the window that is known, whichever rule it is of.
+    /// To the end of the stored window, under any rule.
     ToKnownEnd(i64),
     Back(u64),
-    /// Corrects one of the calls that are not corrected yet.
+    /// Settles one of the unsettled calls.
     Settle(prop::sample::Index, u64),
-    /// Goes on with another one of the rules.
+    /// Switches to another rule.
     Change(usize),
 }
 
@@ -172,7 +172,7 @@ fn timeline(rules: &[Setting; 3]) -> impl Strategy<Value = Vec<Op>> + use<> {
     prop::collection::vec(op, 1..80)
 }
 
-/// Three rules whose windows are about as long, or not at all.
+/// Three rules whose windows are of similar length, or of unrelated lengths.
 fn rules() -> impl Strategy<Value = [Setting; 3]> {
     let near = (
         settings(),
@@ -199,12 +199,12 @@ fn rules() -> impl Strategy<Value = [Setting; 3]> {
         });
     let any = [settings(), settings(), settings()];
     let rules = prop_oneof![3 => near, 1 => any.prop_map(|[a, b, c]| [a, b, c])];
-    rules.prop_filter("quotas that can be", |rules| {
+    rules.prop_filter("valid quotas", |rules| {
         rules.iter().all(Setting::is_possible)
     })
 }
 
-/// The latest instant of these timelines: no window ends beyond the last one of all.
+/// The latest instant of these timelines. No window ends after the largest timestamp.
 const LATEST: u64 = i64::MAX as u64;
 
 fn moved(now: u64, nanos: u64, more: i64) -> u64 {
@@ -262,7 +262,7 @@ proptest! {
                 prop_assert_eq!(Answer::of(&look), expected, "{:?} at {}, by {}", state, now, rule);
             }
             if let Some(state) = state {
-                // A window of no count is one that nobody needs.
+                // A window with a count of zero can be forgotten.
                 let last = oracle.0.last().unwrap();
                 let end = if last.count.is_zero() { &last.from } else { &last.end };
                 prop_assert_eq!(BigInt::from(rule.forgettable_at(&state).as_nanos()), end.clone());

@@ -1,4 +1,4 @@
-//! What is corrected afterwards, by a clock that has stepped back, or under another rule.
+//! Settlements, after the clock stepped back or the rule changed.
 
 use std::time::Duration;
 
@@ -6,9 +6,8 @@ use tollgate::algorithm::{Algorithm, FixedWindow};
 
 use super::{at, rule, step};
 
-/// ALL-3.
 #[test]
-fn a_clock_that_steps_back_counts_no_earlier_window_again() {
+fn a_clock_that_steps_back_does_not_reopen_an_earlier_window() {
     let (rule, mut state) = (FixedWindow::per_minute(2), None);
     step(&rule, &mut state, at(12, 0, 30), 1);
     let behind = step(&rule, &mut state, at(11, 59, 30), 1);
@@ -16,7 +15,7 @@ fn a_clock_that_steps_back_counts_no_earlier_window_again() {
     assert_eq!(behind.reset_after(), Duration::from_secs(90));
     let refused = step(&rule, &mut state, at(11, 59, 30), 1);
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(90)));
-    // What was charged by the clock that was behind cannot be told from another window's.
+    // A charge made by the clock that was behind looks like a charge of another window.
     rule.settle(
         &mut state,
         &{ behind }.take_charge().unwrap(),
@@ -30,7 +29,7 @@ fn a_clock_that_steps_back_counts_no_earlier_window_again() {
 }
 
 #[test]
-fn a_settlement_never_reaches_out_of_its_window() {
+fn a_settlement_changes_only_the_window_of_its_charge() {
     let (rule, mut state) = (FixedWindow::per_minute(10), None);
     let early = step(&rule, &mut state, at(12, 0, 0), 4)
         .take_charge()
@@ -57,7 +56,7 @@ fn a_settlement_never_reaches_out_of_its_window() {
     rule.settle(&mut state, &late, at(12, 1, 1), 0);
     assert_eq!(rule.forgettable_at(&state.unwrap()), at(12, 1, 0));
 
-    // The same of a key that nothing is known of: more is taken while the window goes on.
+    // An unknown key: only additional units are charged, and only while the window lasts.
     let mut forgotten = None;
     rule.settle(&mut forgotten, &late, at(12, 1, 1), 0);
     rule.settle(&mut forgotten, &late, at(12, 2, 0), 5);
@@ -70,9 +69,9 @@ fn a_settlement_never_reaches_out_of_its_window() {
     assert_eq!(forgotten, None);
 }
 
-/// A charge that the longer window contains, but not the count.
+/// The longer window contains the charge, but its count does not.
 #[test]
-fn a_longer_window_gives_nothing_back_that_it_does_not_count() {
+fn a_longer_window_refunds_only_charges_that_it_counts() {
     let (short, long) = (FixedWindow::per_second(10), FixedWindow::per_minute(10));
     let mut state = None;
     let gone = step(&short, &mut state, at(12, 0, 5), 10)
@@ -82,7 +81,7 @@ fn a_longer_window_gives_nothing_back_that_it_does_not_count() {
         .take_charge()
         .unwrap();
     let left = |state: &Option<_>| long.look(state.as_ref(), at(12, 0, 8)).remaining();
-    // Carried over into the minute.
+    // Carries the count over into the minute.
     step(&long, &mut state, at(12, 0, 7), 1);
     for actual in [0, 100] {
         long.settle(&mut state, &gone, at(12, 0, 8), actual);
@@ -92,9 +91,9 @@ fn a_longer_window_gives_nothing_back_that_it_does_not_count() {
     assert_eq!(left(&state), Some(8));
 }
 
-/// Once it is carried over, what was counted before the new window began stays as it is.
+/// Once the count carried over, units counted before the new window started stay in it.
 #[test]
-fn a_shorter_window_keeps_what_was_charged_before_it() {
+fn a_shorter_window_does_not_refund_charges_from_before_its_start() {
     let (long, short) = (FixedWindow::per_hour(10), FixedWindow::per_minute(10));
     let mut state = None;
     let first = step(&long, &mut state, at(12, 0, 5), 4)
@@ -104,7 +103,7 @@ fn a_shorter_window_keeps_what_was_charged_before_it() {
         .take_charge()
         .unwrap();
     let look = |state: &Option<_>| short.look(state.as_ref(), at(12, 30, 6)).remaining();
-    // As long as nobody has called under the new rule, the old window is corrected.
+    // Before the first call under the new rule, the old window is corrected.
     let mut early = state;
     short.settle(&mut early, &first, at(12, 30, 6), 1);
     assert_eq!(look(&early), Some(5));
@@ -118,7 +117,7 @@ fn a_shorter_window_keeps_what_was_charged_before_it() {
 }
 
 #[test]
-fn an_empty_count_is_settled_as_none() {
+fn a_count_of_zero_settles_like_an_unknown_key() {
     for text in ["10/1m", "10/1m from=first-call"] {
         let rule = rule(text);
         let mut empty = None;
@@ -137,7 +136,7 @@ fn an_empty_count_is_settled_as_none() {
 }
 
 #[test]
-fn a_charge_of_another_window_takes_nothing_while_time_stands_still() {
+fn after_a_clock_step_back_a_charge_of_another_window_changes_nothing() {
     let (rule, mut state) = (FixedWindow::per_minute(10), None);
     let early = step(&rule, &mut state, at(12, 0, 50), 4)
         .take_charge()
@@ -146,7 +145,7 @@ fn a_charge_of_another_window_takes_nothing_while_time_stands_still() {
     let late = step(&rule, &mut state, at(12, 1, 10), 4)
         .take_charge()
         .unwrap();
-    // By a clock that has stepped back, the earlier minute goes on.
+    // The clock steps back, so the earlier minute continues.
     let now = at(12, 0, 55);
     for actual in [0, 9] {
         rule.settle(&mut earlier, &late, now, actual);

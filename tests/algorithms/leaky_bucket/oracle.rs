@@ -1,4 +1,4 @@
-//! The numbers of every decision, in rational arithmetic, written the slow obvious way.
+//! The numbers of every decision in rational arithmetic, in the slow obvious way.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ struct Setting {
     amount: u64,
     period: u64,
     queue: u64,
-    /// 0 is none.
+    /// 0 means none.
     max_wait: u64,
 }
 
@@ -50,7 +50,7 @@ impl Setting {
         self.queue + 1
     }
 
-    /// How much too long a backlog is for a cost; not above zero where that passes.
+    /// Returns by how much a backlog is too long for a cost. At most zero if the cost passes.
     fn excess(&self, backlog: &BigRational, cost: u64) -> BigRational {
         let full = whole(self.capacity()) * self.interval();
         let room = backlog + whole(cost) * self.interval() - full;
@@ -61,7 +61,7 @@ impl Setting {
     }
 }
 
-/// The time to the next free departure, at the instant of the last write.
+/// The time until the next free departure, at the instant of the last write.
 #[derive(Clone, Default, Debug)]
 struct Oracle(Option<(BigRational, u64)>);
 
@@ -70,7 +70,7 @@ impl Oracle {
         let Some((backlog, at)) = &self.0 else {
             return (BigRational::zero(), now);
         };
-        // Time stands still at the last write.
+        // Time is clamped to the last write.
         let now = now.max(*at);
         ((backlog - whole(now - at)).max(BigRational::zero()), now)
     }
@@ -108,7 +108,7 @@ impl Oracle {
         }
     }
 
-    /// The delay of a cost that passes.
+    /// Returns the delay of a cost, if it passes.
     fn delay(&self, rule: &Setting, now: u64, cost: u64) -> Option<BigInt> {
         let (backlog, _) = self.backlog(now);
         let passes = cost <= rule.capacity() && rule.excess(&backlog, cost) <= BigRational::zero();
@@ -137,7 +137,7 @@ fn amounts() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Rules that are held exactly.
+/// Generates rules that are exact.
 fn settings() -> impl Strategy<Value = Setting> {
     let periods = prop_oneof![
         4 => prop::sample::select(vec![1_000_000_000, 10_000_000_000, 60_000_000_000, 3_600_000_000_000]),
@@ -160,7 +160,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             amount,
             period,
             queue,
-            // Some intervals, and a nanosecond less or more.
+            // A number of intervals, and a nanosecond less or more.
             max_wait: match wait {
                 Some((intervals, more)) if queue > 0 => {
                     let nanos = u128::from(intervals) * u128::from(period) / u128::from(amount);
@@ -169,7 +169,7 @@ fn settings() -> impl Strategy<Value = Setting> {
                 _ => 0,
             },
         })
-        .prop_filter("a quota that can be, with an exact interval", |setting| {
+        .prop_filter("a valid quota with an exact interval", |setting| {
             Quota::try_new(setting.amount, Duration::from_nanos(setting.period)).is_ok()
                 && is_exact(setting.amount, setting.period, setting.capacity())
         })
@@ -232,7 +232,7 @@ proptest! {
 
     /// The backlog carries over as time, rounded up to the unit of the new rule.
     #[test]
-    fn rules_changed_on_the_way_mint_nothing(
+    fn rule_changes_never_shorten_the_backlog(
         old in settings(), new in settings(),
         spent in prop::collection::vec(1..10_u64, 1..10), gap in 0..100_000_000_000_u64,
     ) {

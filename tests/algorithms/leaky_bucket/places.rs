@@ -1,4 +1,4 @@
-//! Calls that are cancelled, against a list of all places in the order of their departures.
+//! Cancelled calls, compared with a list of all queue positions in the order of their departures.
 
 use std::{rc::Rc, time::Duration};
 
@@ -24,37 +24,40 @@ fn interval(rule: &LeakyBucket) -> BigRational {
     rate(quota.amount(), quota.period_nanos(), rule.capacity()).interval
 }
 
-/// A place in the queue, from its departure on.
+/// A position in the queue: the interval that starts at its departure.
 #[derive(Clone, Debug)]
-struct Place {
+struct Position {
     begin: BigRational,
     span: BigRational,
     freed: bool,
-    /// `None` is what was taken by force.
+    /// `None` for a forced charge.
     charge: Option<Rc<Charge>>,
 }
 
-impl Place {
+impl Position {
     fn departs(&self) -> u64 {
         self.begin.ceil().to_integer().to_u64().unwrap()
     }
 }
 
-/// All places that were ever given and are not free again.
+/// All positions that were given out and are not free again.
 #[derive(Clone, Debug)]
-struct Line {
+struct Queue {
     interval: BigRational,
-    places: Vec<Place>,
+    positions: Vec<Position>,
 }
 
-impl Line {
+impl Queue {
     fn next(&self, now: u64) -> BigRational {
-        let end = self.places.last().map(|place| &place.begin + &place.span);
+        let end = self
+            .positions
+            .last()
+            .map(|position| &position.begin + &position.span);
         end.unwrap_or_else(BigRational::zero).max(whole(now))
     }
 
     fn push(&mut self, now: u64, units: u64, charge: Option<Rc<Charge>>) {
-        self.places.push(Place {
+        self.positions.push(Position {
             begin: self.next(now),
             span: whole(units) * &self.interval,
             freed: false,
@@ -67,43 +70,43 @@ impl Line {
             return self.push(now, actual - charge.cost, None);
         }
         let Some(index) = self
-            .places
+            .positions
             .iter()
-            .position(|place| place.charge.as_deref() == Some(charge))
+            .position(|position| position.charge.as_deref() == Some(charge))
         else {
             return;
         };
-        let is_last = index + 1 == self.places.len();
-        let place = &mut self.places[index];
+        let is_last = index + 1 == self.positions.len();
+        let position = &mut self.positions[index];
         if actual > 0 && is_last {
-            place.span = whole(actual) * &self.interval;
-        } else if actual == 0 && (is_last || place.departs() > now) {
-            place.freed = true;
+            position.span = whole(actual) * &self.interval;
+        } else if actual == 0 && (is_last || position.departs() > now) {
+            position.freed = true;
         }
-        while self.places.last().is_some_and(|place| place.freed) {
-            self.places.pop();
+        while self.positions.last().is_some_and(|position| position.freed) {
+            self.positions.pop();
         }
     }
 
-    /// Those that wait or have departed, and were not given back.
-    fn living(&self) -> impl Iterator<Item = &Place> {
-        self.places.iter().filter(|place| !place.freed)
+    /// Returns the positions of calls that wait or have departed, without refunded ones.
+    fn occupied(&self) -> impl Iterator<Item = &Position> {
+        self.positions.iter().filter(|position| !position.freed)
     }
 }
 
 #[derive(Clone, Debug)]
 enum Op {
     Arrive(u64),
-    /// Cancels a call that waits.
+    /// Cancels a waiting call.
     Cancel(prop::sample::Index),
-    /// Settles any call that was not yet.
+    /// Settles any unsettled call.
     Settle(prop::sample::Index, u64),
     Advance(u64),
     Back(u64),
     Rule(prop::sample::Index),
 }
 
-/// Mostly arrivals and cancellations, at times of some tenths of a second.
+/// Generates mostly arrivals and cancellations, a few tenths of a second apart.
 fn ops(chaos: bool) -> impl Strategy<Value = Vec<Op>> {
     let index = any::<prop::sample::Index>;
     let gap = prop_oneof![
@@ -151,20 +154,20 @@ fn look(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 600 } else { 20_000 }))]
 
-    /// Every departure is that of the list, however the calls before it were settled.
+    /// Every departure equals that of the list, for any settlements of the calls before it.
     #[test]
     fn equals_the_list(rule in prop::sample::select(rules().to_vec()), ops in ops(false)) {
-        let mut line = Line { interval: interval(&rule), places: Vec::new() };
+        let mut queue = Queue { interval: interval(&rule), positions: Vec::new() };
         let (mut now, mut state, mut unsettled) = (BEGIN, None, Vec::<Rc<Charge>>::new());
         for op in ops {
             let settled = match op {
                 Op::Arrive(cost) => {
-                    let begin = line.next(now);
+                    let begin = queue.next(now);
                     let decision = step(&rule, &mut state, now, cost);
                     if let Some(delay) = delay(&decision) {
                         prop_assert_eq!(whole(now + delay), begin.ceil());
                         let charge = Rc::new({ decision }.take_charge().unwrap());
-                        line.push(now, cost, Some(Rc::clone(&charge)));
+                        queue.push(now, cost, Some(Rc::clone(&charge)));
                         unsettled.push(charge);
                     }
                     None
@@ -184,36 +187,36 @@ proptest! {
             if let Some((charge, actual)) = settled {
                 unsettled.retain(|other| *other != charge);
                 rule.settle(&mut state, &charge, at(now), actual);
-                line.settle(&charge, now, actual);
+                queue.settle(&charge, now, actual);
                 if actual < charge.cost {
-                    // A second time it gives nothing.
+                    // A second settlement changes nothing.
                     let once = look(&rule, &state, now);
                     rule.settle(&mut state, &charge, at(now), actual);
                     prop_assert_eq!(once, look(&rule, &state, now));
                 }
             }
             prop_assert_eq!(&Option::<LeakyBucketState>::from_bytes(&state.to_bytes()).unwrap(), &state);
-            let backlog = (line.next(now) - whole(now)).ceil().to_integer();
+            let backlog = (queue.next(now) - whole(now)).ceil().to_integer();
             let ours = rule.look(state.as_ref(), at(now)).reset_after();
             prop_assert_eq!(BigInt::from(ours.as_nanos()), backlog);
-            // LK-1: an interval apart, in the order in which they came.
-            let living: Vec<_> = line.living().collect();
-            for pair in living.windows(2) {
-                prop_assert!(&pair[1].begin - &pair[0].begin >= line.interval);
+            // Departures are at least an interval apart, in the order of arrival.
+            let occupied: Vec<_> = queue.occupied().collect();
+            for pair in occupied.windows(2) {
+                prop_assert!(&pair[1].begin - &pair[0].begin >= queue.interval);
             }
         }
     }
 
-    /// Nobody departs before who came earlier and was not cancelled, nor nearer than its intervals, also where
-    /// clocks step back and rules change.
+    /// No call departs before an earlier one that was not cancelled, or less than its intervals after it. This holds
+    /// also if clocks step back and rules change.
     #[test]
-    fn nobody_is_overtaken(first in 0..6_usize, ops in ops(true)) {
+    fn no_call_departs_before_an_earlier_one(first in 0..6_usize, ops in ops(true)) {
         let mut rules = rules();
         rules.rotate_left(first);
         let (mut rule, mut now, mut written, mut state) = (rules[0], BEGIN, 0, None);
-        // The rule, the charge, and the departure on a clock that stands still rather than steps back.
-        let mut told: Vec<(LeakyBucket, Charge, u64)> = Vec::new();
-        let mut kept = Vec::new();
+        // The rule, the charge, and the departure on a clock that stands still instead of stepping back.
+        let mut unsettled: Vec<(LeakyBucket, Charge, u64)> = Vec::new();
+        let mut settled = Vec::new();
         for op in ops {
             match op {
                 Op::Arrive(cost) => {
@@ -221,25 +224,25 @@ proptest! {
                     let Some(delay) = delay(&decision) else { continue };
                     written = now.max(written);
                     let departs = written + delay;
-                    for (rule, charge, earlier) in told.iter().chain(&kept) {
-                        // Both are rounded up.
+                    for (rule, charge, earlier) in unsettled.iter().chain(&settled) {
+                        // Both departures are rounded up.
                         let apart = whole(charge.cost) * interval(rule) - whole(1);
                         prop_assert!(whole(departs) > whole(*earlier) + apart);
                     }
-                    told.push((rule, { decision }.take_charge().unwrap(), departs));
+                    unsettled.push((rule, { decision }.take_charge().unwrap(), departs));
                 }
-                Op::Cancel(_) | Op::Settle(..) if told.is_empty() => {}
+                Op::Cancel(_) | Op::Settle(..) if unsettled.is_empty() => {}
                 Op::Cancel(call) => {
-                    let (rule, charge, _) = told.remove(call.index(told.len()));
+                    let (rule, charge, _) = unsettled.remove(call.index(unsettled.len()));
                     rule.settle(&mut state, &charge, at(now), 0);
                 }
                 Op::Settle(call, more) => {
-                    let (rule, charge, departs) = told.remove(call.index(told.len()));
+                    let (rule, charge, departs) = unsettled.remove(call.index(unsettled.len()));
                     rule.settle(&mut state, &charge, at(now), charge.cost + more);
                     if more > 0 {
                         written = now.max(written);
                     }
-                    kept.push((rule, charge, departs));
+                    settled.push((rule, charge, departs));
                 }
                 Op::Advance(nanos) => now += nanos,
                 Op::Back(nanos) => now -= nanos,
@@ -248,7 +251,8 @@ proptest! {
         }
     }
 
-    /// LK-4: in any order, at once or while time goes on, the queue is what it was before they came.
+    /// After the cancellation of all waiting calls, in any order and at any time, the queue is as before their
+    /// arrival.
     #[test]
     fn a_queue_whose_waiting_calls_are_all_cancelled_is_idle(
         rule in prop::sample::select(["10/s queue=50", "7/1s queue=60", "3/1s queue=60", "600/7m queue=50"].to_vec()),
@@ -271,7 +275,7 @@ proptest! {
                 rule.settle(&mut state, charge, at(now), 0);
                 now += gap;
             } else {
-                // It was too late to cancel this one.
+                // It is too late to cancel this call.
                 return Ok(());
             }
         }
@@ -281,23 +285,23 @@ proptest! {
     }
 }
 
-/// A place in the middle goes to nobody while somebody waits behind it, and to the next one once nobody does.
+/// A position in the middle is not given out again while another call waits after it. It is free once none does.
 #[test]
-fn a_place_in_the_middle_waits_until_it_is_the_last() {
+fn a_cancelled_position_in_the_middle_is_freed_when_it_is_the_last() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
     let mut calls: Vec<_> = (0..4).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
     let mut charge = |call: usize| calls[call].take_charge().unwrap();
     let next = |state: &Option<LeakyBucketState>| delay(&step(&rule, &mut state.clone(), BEGIN, 1));
     rule.settle(&mut state, &charge(1), at(BEGIN), 0);
     rule.settle(&mut state, &charge(2), at(BEGIN), 0);
-    assert_eq!(next(&state), None, "the fourth is still told to leave last");
+    assert_eq!(next(&state), None, "the fourth call still departs last");
     rule.settle(&mut state, &charge(3), at(BEGIN), 0);
     assert_eq!(next(&state), Some(SECOND / 10));
 }
 
-/// Whoever is cancelled last: a place that passed while somebody waited behind it is not waited for.
+/// A cancelled position whose time has passed delays no later call, in any order of cancellations.
 #[test]
-fn a_place_that_passes_unused_is_not_waited_for() {
+fn a_cancelled_position_in_the_past_delays_no_call() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
     let mut calls: Vec<_> = (0..3).map(|_| step(&rule, &mut state, BEGIN, 1)).collect();
     let mut charge = |call: usize| calls[call].take_charge().unwrap();
@@ -307,9 +311,10 @@ fn a_place_that_passes_unused_is_not_waited_for() {
     assert_eq!(delay(&step(&rule, &mut state, now, 1)), Some(0));
 }
 
-/// Also after its departure: as if it had cost that much, and no more than time has left of it.
+/// Also after its departure, the last call is corrected as if it had had the actual cost, less the time that has
+/// passed.
 #[test]
-fn the_last_call_is_corrected_where_it_happened() {
+fn the_last_call_is_corrected_at_its_departure() {
     let rule = bucket("10/s queue=9");
     for (actual, after, backlog) in [
         (2, 0, 2),
@@ -333,7 +338,7 @@ fn the_last_call_is_corrected_where_it_happened() {
 }
 
 #[test]
-fn what_is_taken_by_force_begins_now_where_the_queue_is_idle() {
+fn a_forced_charge_starts_now_if_the_queue_is_idle() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
     let charge = step(&rule, &mut state, BEGIN, 1).take_charge().unwrap();
     let now = BEGIN + 10 * SECOND;
@@ -346,9 +351,9 @@ fn what_is_taken_by_force_begins_now_where_the_queue_is_idle() {
     }
 }
 
-/// Together with another rule the departure is not known: given back only where it is surely the last.
+/// In a pair of rules the departure is not stored. A call is refunded only if it certainly departs last.
 #[test]
-fn beside_another_rule_only_the_one_call_of_an_instant_is_given_back() {
+fn in_a_pair_only_a_call_alone_at_its_instant_is_refunded() {
     let rule = (bucket("10/s queue=3"), TokenBucket::per_second(100));
     let backlog = |state: &<(LeakyBucket, TokenBucket) as Algorithm>::State| {
         let look = rule.0.look(state.0.as_ref(), at(BEGIN + 5));
@@ -368,7 +373,7 @@ fn beside_another_rule_only_the_one_call_of_an_instant_is_given_back() {
     assert_eq!(
         backlog(&settled.unwrap()),
         SECOND / 5,
-        "the second waits behind it"
+        "the second call waits after it"
     );
     let mut settled = state_of(&rule, &[0, 5]);
     for _ in 0..2 {
@@ -398,9 +403,9 @@ fn state_of<A: Algorithm>(rule: &A, calls: &[u64]) -> Option<A::State> {
     state
 }
 
-/// Several depart in one nanosecond: they cannot be told apart.
+/// Several calls depart in the same nanosecond, so they cannot be told apart.
 #[test]
-fn above_a_thousand_million_a_second_only_the_one_call_of_an_instant_is_given_back() {
+fn above_a_billion_a_second_only_a_call_alone_at_its_instant_is_refunded() {
     let rule = bucket("10000000000/s");
     let mut state = None;
     let charge = step(&rule, &mut state, BEGIN, 500).take_charge().unwrap();
@@ -408,7 +413,7 @@ fn above_a_thousand_million_a_second_only_the_one_call_of_an_instant_is_given_ba
     rule.settle(&mut one, &charge, at(BEGIN), 0);
     assert!(rule.look(one.as_ref(), at(BEGIN)).reset_after().is_zero());
     step(&rule, &mut state, BEGIN, 1);
-    // Departs in the nanosecond in which the next one would, were this one not there.
+    // Departs in the nanosecond in which the next call would depart without this one.
     let middle = step(&rule, &mut state, BEGIN, 500).take_charge().unwrap();
     step(&rule, &mut state, BEGIN, 1);
     let before = look(&rule, &state, BEGIN);
@@ -418,9 +423,9 @@ fn above_a_thousand_million_a_second_only_the_one_call_of_an_instant_is_given_ba
     }
 }
 
-/// Of a million calls that are cancelled behind each other, what is remembered stays what can be used.
+/// The state stays bounded while a million cancelled calls leave gaps that no call can use.
 #[test]
-fn what_is_remembered_is_bounded_by_the_queue() {
+fn the_state_size_is_bounded_by_the_queue() {
     let (rule, mut state, mut now) = (bucket("10/s queue=20"), None, BEGIN);
     let mut longest = 0;
     for _ in 0..20_000 {
@@ -433,7 +438,7 @@ fn what_is_remembered_is_bounded_by_the_queue() {
         longest = longest.max(state.as_ref().unwrap().to_bytes().len());
         now += SECOND / 8;
     }
-    // A place takes up to 9 + 6 bytes, the rest up to 25.
+    // A refunded position takes up to 9 + 6 bytes, the rest of the state up to 25.
     assert!(longest > 25 && longest < 25 + 21 * 15, "{longest}");
     for never_charged in 0..1_000 {
         let delay = Some(Duration::from_nanos(never_charged));

@@ -1,4 +1,4 @@
-//! What a leaky bucket may be, as text and as bytes.
+//! Valid and invalid leaky buckets, as text and as bytes.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn text_parses_back_and_leaves_out_defaults() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_texts_are_errors_with_a_column_and_a_reason() {
     for (text, column, word) in [
         ("leaky-bucket", 13, "ends too early"),
         ("leaky-bucket 0/1m", 14, "is 0"),
@@ -88,7 +88,7 @@ fn what_cannot_be_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn builders_refuse_what_texts_refuse_in_either_order() {
+fn builders_reject_the_same_settings_as_texts_in_either_order() {
     let rule = LeakyBucket::per_second(10);
     let wait = Duration::from_secs(2);
     let zero = |error: tollgate::Error| error.to_string().contains("a queue of 0 together");
@@ -102,7 +102,7 @@ fn builders_refuse_what_texts_refuse_in_either_order() {
 }
 
 #[test]
-fn settings_are_told() {
+fn settings_are_returned_as_set() {
     let quota = Quota::per_minute(100);
     let rule = LeakyBucket::from(quota);
     assert_eq!(rule, LeakyBucket::per_minute(100));
@@ -117,18 +117,18 @@ fn settings_are_told() {
 
 #[test]
 #[should_panic(expected = "at most 2^40")]
-fn a_literal_queue_beyond_all_bounds_panics() {
+fn a_literal_queue_above_the_maximum_panics() {
     let _ = LeakyBucket::per_second(1).queue(u64::MAX);
 }
 
 #[test]
 #[should_panic(expected = "a max-wait of 0")]
-fn a_literal_wait_of_nothing_panics() {
+fn a_literal_max_wait_of_zero_panics() {
     let _ = LeakyBucket::per_second(1).max_wait(Duration::ZERO);
 }
 
 #[test]
-fn a_state_with_places_given_back_becomes_bytes_and_comes_back() {
+fn a_state_with_freed_positions_survives_encoding() {
     let (rule, mut state) = (LeakyBucket::per_second(7), None);
     let charges: Vec<_> = (0..8)
         .map(|call| step(&rule, &mut state, call, 1).take_charge().unwrap())
@@ -143,7 +143,7 @@ fn a_state_with_places_given_back_becomes_bytes_and_comes_back() {
     for end in 1..bytes.len() {
         assert!(LeakyBucketState::from_bytes(&bytes[..end]).is_err());
     }
-    // What comes back still knows its places.
+    // The decoded state still has its freed positions.
     for mut state in [state, again] {
         for charge in [&charges[7], &charges[6], &charges[4], &charges[1]] {
             rule.settle(&mut state, charge, at(8), 0);
@@ -159,9 +159,9 @@ fn a_state_with_places_given_back_becomes_bytes_and_comes_back() {
 }
 
 proptest! {
-    /// Whatever the bytes, also those of a state with some of them changed.
+    /// Any bytes, including those of a valid state with some of them changed.
     #[test]
-    fn any_bytes_that_are_read_can_be_gone_on_with(
+    fn any_bytes_that_decode_can_be_used(
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0xff), Just(0), Just(1)], 0..80),
         from in prop::sample::select(vec!["7/1s", "1/365d queue=1000", "10000000000/s", "3/1s queue=5 max-wait=1s"]),
         now: u64, then: u64, cost: u64, actual: u64, waited in prop::option::of(0..u64::MAX),

@@ -20,7 +20,7 @@ proptest! {
         calls in prop::collection::vec((0..6_usize, any::<u64>(), any::<u64>(), 1..u64::MAX, any::<u64>()), 1..10),
     ) {
         let mut bytes = vec![tag];
-        // Half of the time as many entries as they say.
+        // In half of the cases the count is correct.
         let count = counted.then_some(numbers.len() as u64 / 2);
         for mut number in count.into_iter().chain(numbers) {
             while number >= 0x80 {
@@ -55,7 +55,7 @@ fn a_key_takes_40_bytes_and_its_entries() {
 }
 
 #[test]
-fn bytes_that_no_log_has_are_refused() {
+fn bytes_that_are_not_a_log_are_rejected() {
     let good = [0x31, 2, 5, 1, 3, 2];
     let log = SlidingLogState::from_bytes(&good).unwrap();
     assert_eq!(

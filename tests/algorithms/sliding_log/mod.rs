@@ -1,4 +1,4 @@
-//! The sliding log keeps the laws.
+//! The sliding log obeys the laws.
 
 mod bytes;
 mod oracle;
@@ -36,16 +36,16 @@ proptest! {
         hold(&rules, Keeps::ALL, begin, &ops);
     }
 
-    /// The costs and the gaps of the laws, on the scale of the smaller rules.
+    /// The costs and the gaps of the timeline, on the scale of the smaller rules.
     #[test]
-    fn laws_hold_of_small_logs(begin in beginnings(), first in 0..3_usize, ops in ops(SECOND, 5)) {
+    fn laws_hold_for_small_logs(begin in beginnings(), first in 0..3_usize, ops in ops(SECOND, 5)) {
         let mut rules = ["7/1s", "3/1s", "5/10s"].map(rule);
         rules.rotate_left(first);
         hold(&rules, Keeps::ALL, begin, &ops);
     }
 }
 
-/// How many entries a log has: it says so first.
+/// Returns the number of entries, which the bytes start with.
 fn entries(log: &SlidingLogState) -> u64 {
     let bytes = log.to_bytes();
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! The sliding log equals an oracle that keeps a list of all units, and adds them up.
+//! Compares the sliding log with an oracle that keeps a list of all units and adds them up.
 
 use num_bigint::BigInt;
 use num_traits::{ToPrimitive, Zero};
@@ -12,22 +12,22 @@ use crate::answer::Answer;
 
 use super::{MINUTE, SECOND, entries, rule};
 
-/// When units passed, in no order.
+/// The instants of admitted units, in no order.
 #[derive(Default)]
 struct Oracle {
     calls: Vec<(u64, BigInt)>,
 }
 
-/// Limit and length.
+/// The limit and the length.
 type Setting = (u64, u64);
 
 impl Oracle {
-    /// Time stands still at the newest call.
+    /// Time is clamped to the newest call.
     fn at(&self, now: u64) -> u64 {
         self.calls.iter().map(|call| call.0).fold(now, u64::max)
     }
 
-    /// The units of calls that are less than a window old.
+    /// Returns the units of calls less than a window old.
     fn count(&self, length: u64, at: &BigInt) -> BigInt {
         let young = self
             .calls
@@ -40,7 +40,7 @@ impl Oracle {
         (limit - self.count(length, at)).max(BigInt::zero())
     }
 
-    /// The wait from `now` until there is room for `units`: one of the calls must end it.
+    /// Returns the wait from `now` until there is room for `units`. It ends when some call leaves the window.
     fn until(&self, setting: Setting, now: u64, units: &BigInt) -> Option<BigInt> {
         let at = BigInt::from(self.at(now));
         let ends = self
@@ -142,16 +142,16 @@ impl Oracle {
 #[derive(Clone, Debug)]
 enum Op {
     Spend(u64),
-    /// What remains, and so much more.
+    /// The remaining units plus this many.
     SpendRest(u64),
     Wait(u64),
-    /// As long as the last refusal said, and a nanosecond less or more.
+    /// The last refusal's wait, or a nanosecond less or more.
     ToRetry(i64),
     ToReset(i64),
     Back(u64),
-    /// Corrects one of the calls that are not corrected yet.
+    /// Settles one of the unsettled calls.
     Settle(prop::sample::Index, u64),
-    /// Corrects a call that the log never saw, so long ago.
+    /// Settles a call that the log never saw, made that long ago.
     SettleLost(u64, u64, u64),
     Change(usize),
 }

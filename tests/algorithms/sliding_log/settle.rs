@@ -1,4 +1,4 @@
-//! What is corrected afterwards.
+//! Settlements.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn a_settlement_corrects_the_instant_that_was_charged() {
     assert_eq!(remaining(&rule, &dearer, 20 * SECOND), 0);
     assert_eq!(remaining(&rule, &dearer, MINUTE), 1);
 
-    // Never more than was entered there.
+    // A refund is at most the entry.
     let dear = Charge::new(first.at, 9);
     let mut emptied = state.clone();
     rule.settle(&mut emptied, &dear, Timestamp::from_nanos(20 * SECOND), 0);
@@ -56,7 +56,7 @@ fn a_settlement_corrects_the_instant_that_was_charged() {
     let mut only = None;
     let call = step(&rule, &mut only, 0, 4).take_charge().unwrap();
     rule.settle(&mut only, &call, Timestamp::from_nanos(1), 0);
-    assert_eq!(only, None, "an empty log is none");
+    assert_eq!(only, None, "an empty log is no state");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_forced_count_saturates_and_waits_until_it_is_below_the_limit() {
         .take_charge()
         .unwrap();
     let now = Timestamp::from_nanos(20 * SECOND);
-    // One unit more than can be counted.
+    // One unit more than the count can hold.
     rule.settle(&mut state, &second, now, u64::MAX);
     assert_eq!(remaining(&rule, &state, 20 * SECOND), 0);
     for _ in 0..3 {
@@ -75,11 +75,11 @@ fn a_forced_count_saturates_and_waits_until_it_is_below_the_limit() {
         rule.settle(&mut state, &first, now, u64::MAX);
     }
     let look = rule.look(state.as_ref(), now);
-    // As the first call is gone, there is still no room.
+    // When the first call has left, there is still no room.
     assert_eq!(look.retry_after(), Some(Duration::from_secs(50)));
     assert_eq!(look.more_after(), Duration::from_secs(50));
     assert_eq!(remaining(&rule, &state, 70 * SECOND - 1), 0);
-    // All that ever passed is beyond 64 bits now.
+    // The sum of all units ever admitted exceeds 64 bits now.
     assert!(step(&rule, &mut state, 70 * SECOND, 1).is_admitted());
     let last = step(&rule, &mut state, 71 * SECOND, 1);
     assert_eq!(last.remaining(), Some(0));

@@ -1,4 +1,4 @@
-//! What counts, and for how long.
+//! The calls that count, and the time for which they count.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tollgate::{
 use super::{MINUTE, SECOND, entries, remaining, rule, step};
 
 proptest! {
-    /// Whatever passed, and wherever a window is laid.
+    /// Holds for any calls and any position of the window.
     #[test]
     fn never_more_than_the_limit_in_any_window(gaps in prop::collection::vec(0..SECOND / 2, 1..60)) {
         let (rule, mut state) = (SlidingLog::per_second(5), None);
@@ -20,7 +20,7 @@ proptest! {
             now += gap;
             let before = admitted.iter().filter(|at| now - **at < SECOND).count();
             let passes = step(&rule, &mut state, now, 1).is_admitted();
-            prop_assert_eq!(passes, before < 5, "refused just if it would have been one too many");
+            prop_assert_eq!(passes, before < 5, "refused exactly if it would exceed the limit");
             admitted.extend(passes.then_some(now));
         }
         for from in &admitted {
@@ -30,9 +30,8 @@ proptest! {
     }
 }
 
-/// LG-1.
 #[test]
-fn a_call_exactly_one_window_old_counts_no_more() {
+fn a_call_exactly_one_window_old_no_longer_counts() {
     let (rule, mut state) = (SlidingLog::per_second(1), None);
     assert!(step(&rule, &mut state, 5, 1).is_admitted());
     let refused = step(&rule, &mut state, SECOND + 4, 1);
@@ -42,7 +41,7 @@ fn a_call_exactly_one_window_old_counts_no_more() {
 }
 
 #[test]
-fn what_is_refused_waits_until_enough_of_the_oldest_are_gone() {
+fn a_refused_call_waits_until_enough_old_calls_have_left() {
     let (rule, mut state) = (SlidingLog::per_minute(10), None);
     for (second, cost) in [(0, 3), (10, 3), (20, 3)] {
         assert!(step(&rule, &mut state, second * SECOND, cost).is_admitted());
@@ -60,9 +59,8 @@ fn what_is_refused_waits_until_enough_of_the_oldest_are_gone() {
     assert_eq!(step(&rule, &mut state, 30 * SECOND, 11).retry_after(), None);
 }
 
-/// LG-2.
 #[test]
-fn calls_at_one_instant_are_all_kept() {
+fn all_calls_at_one_instant_count() {
     let (rule, mut state) = (SlidingLog::per_minute(1000), None);
     for _ in 0..1000 {
         assert!(step(&rule, &mut state, MINUTE, 1).is_admitted());
@@ -73,7 +71,6 @@ fn calls_at_one_instant_are_all_kept() {
     assert_eq!(remaining(&rule, &state, 2 * MINUTE), 1000);
 }
 
-/// LG-3.
 #[test]
 fn a_log_has_no_more_entries_than_its_limit() {
     let (rule, mut state) = (SlidingLog::per_minute(300), None);
@@ -84,7 +81,7 @@ fn a_log_has_no_more_entries_than_its_limit() {
     }
     assert_eq!(longest, 300);
 
-    // Nor where it is charged afterwards for calls that it has lost.
+    // Forced charges for calls that the log has lost keep the bound, too.
     let (rule, mut lost) = (SlidingLog::per_minute(3), None);
     for second in [30, 10, 50, 20, 40, 59, 0] {
         let at = Timestamp::from_nanos(second * SECOND);
@@ -98,9 +95,8 @@ fn a_log_has_no_more_entries_than_its_limit() {
     );
 }
 
-/// ALL-3.
 #[test]
-fn a_clock_that_steps_back_brings_nothing_back() {
+fn a_clock_that_steps_back_restores_no_units() {
     let (rule, mut state) = (SlidingLog::per_second(2), None);
     step(&rule, &mut state, MINUTE, 1);
     let behind = step(&rule, &mut state, 30 * SECOND, 1);
@@ -116,9 +112,8 @@ fn a_clock_that_steps_back_brings_nothing_back() {
     assert!(step(&rule, &mut state, MINUTE + SECOND, 2).is_admitted());
 }
 
-/// ALL-7.
 #[test]
-fn a_count_meets_a_new_rule() {
+fn counts_carry_over_to_a_new_rule() {
     let (old, mut state) = (SlidingLog::per_minute(10), None);
     step(&old, &mut state, 0, 4);
     step(&old, &mut state, 30 * SECOND, 6);

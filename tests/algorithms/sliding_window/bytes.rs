@@ -1,4 +1,4 @@
-//! A state as bytes, and bytes that are none.
+//! The bytes of a state, and invalid bytes.
 
 use tollgate::{Charge, algorithm::Codec};
 
@@ -12,7 +12,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// The bytes of a state, written by hand.
+/// Encodes a state by hand.
 fn bytes(written_at: u64, window: u64, slices: u64, counters: &[u64]) -> Vec<u8> {
     let mut bytes = vec![0x29];
     for number in [written_at, window, slices].iter().chain(counters) {
@@ -44,7 +44,7 @@ fn rules() -> [SlidingWindow; 6] {
     .map(rule)
 }
 
-/// Everything that can be asked of a state, which must not panic and must agree.
+/// Runs every operation on a state. None may panic, and all must agree.
 fn use_all(state: &SlidingWindowState, now: u64, cost: u64, charged_at: u64) {
     for rule in rules() {
         let look = rule.look(Some(state), at(now));
@@ -68,7 +68,7 @@ fn use_all(state: &SlidingWindowState, now: u64, cost: u64, charged_at: u64) {
 
 proptest! {
     #[test]
-    fn any_state_comes_back_and_can_be_used(
+    fn any_state_survives_encoding_and_can_be_used(
         written_at in words(), window in prop_oneof![1..3000_u64, 1..=i64::MAX as u64, Just(i64::MAX as u64)],
         counters in prop::collection::vec(words(), 2..70), now in words(), cost in words(), charged_at in words(),
         back in 0..3000_u64,
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn a_state_that_cannot_be_is_refused() {
+fn an_invalid_state_is_rejected() {
     let most = i64::MAX as u64;
     let zeros = [0; 1002];
     for (window, slices, counters, fits) in [

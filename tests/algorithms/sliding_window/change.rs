@@ -1,9 +1,9 @@
-//! A rule that changes keeps the counts and mints nothing.
+//! A rule change keeps the counts and admits nothing extra.
 
 use super::*;
 
 #[test]
-fn a_new_amount_meets_the_counts_as_they_are() {
+fn a_new_amount_keeps_the_counts() {
     let mut state = None;
     spend(&rule("100/1m slices=4"), &mut state, 0, 60);
     for (text, left) in [
@@ -16,37 +16,37 @@ fn a_new_amount_meets_the_counts_as_they_are() {
 }
 
 #[test]
-fn calls_count_as_if_they_had_come_at_the_end_of_their_old_slice() {
+fn after_a_change_calls_count_as_if_made_at_the_end_of_their_old_slice() {
     let (whole, quarters) = (rule("100/1m"), rule("100/1m slices=4"));
     let mut state = None;
     spend(&whole, &mut state, 10 * SECOND, 60);
-    // None can have come after the last write, at 10 s: by 75 s that has left.
+    // No call came after the last write at 10 s, so all have left by 75 s.
     assert_eq!(remaining(&quarters, &state, 59 * SECOND), 40);
     assert_eq!(remaining(&quarters, &state, 67_500_000_000), 70);
     assert_eq!(remaining(&quarters, &state, 75 * SECOND), 100);
     spend(&whole, &mut state, MINUTE, 1);
-    // They can have come up to the end of the minute now, and count in full until 105 s.
+    // After the change they may have come up to the end of the minute, so they count in full until 105 s.
     assert_eq!(remaining(&quarters, &state, 105 * SECOND), 39);
     assert_eq!(remaining(&quarters, &state, 112_500_000_000), 69);
     assert_eq!(remaining(&quarters, &state, 120 * SECOND), 99);
 }
 
 #[test]
-fn another_window_counts_what_may_lie_in_it() {
+fn another_window_counts_the_calls_that_may_be_in_it() {
     let (minute, second) = (rule("100/1m slices=60"), rule("100/1s"));
     let mut state = None;
     spend(&minute, &mut state, 57 * SECOND, 20);
     spend(&minute, &mut state, 58 * SECOND, 10);
     spend(&minute, &mut state, 59 * SECOND, 1);
     assert_eq!(remaining(&second, &state, 59 * SECOND), 100 - 10 - 1);
-    // Back, without a write in between, nothing is lost.
+    // Back to the old rule without a write in between, no count is lost.
     assert_eq!(remaining(&minute, &state, 59 * SECOND), 100 - 31);
     spend(&second, &mut state, 59 * SECOND, 5);
     assert_eq!(remaining(&minute, &state, 59 * SECOND), 100 - 16);
 }
 
 #[test]
-fn a_refusal_leaves_what_another_rule_wrote() {
+fn a_refusal_does_not_change_the_state_of_another_rule() {
     let mut state = None;
     spend(&rule("100/1m"), &mut state, 0, 60);
     let kept = state.clone();
@@ -56,7 +56,7 @@ fn a_refusal_leaves_what_another_rule_wrote() {
 }
 
 #[test]
-fn a_correction_after_a_change_goes_by_the_slices_that_were_charged() {
+fn a_settlement_after_a_change_corrects_the_charged_slices() {
     let (whole, quarters) = (rule("100/1m"), rule("100/1m slices=4"));
     let mut state = None;
     let charge = spend(&whole, &mut state, 10 * SECOND, 60)
@@ -68,9 +68,9 @@ fn a_correction_after_a_change_goes_by_the_slices_that_were_charged() {
 }
 
 proptest! {
-    /// What the old counters hold remains at least as long as where the new rule has counted each call when it came.
+    /// After a change, the old counts remain at least as long as if the new rule had counted each call when it came.
     #[test]
-    fn no_change_of_slices_frees_a_call_before_its_time(
+    fn a_change_of_slices_releases_no_call_early(
         from in 1..70_u64, to in 1..70_u64, gaps in prop::collection::vec(0..20 * SECOND, 1..30), later in 0..MINUTE,
     ) {
         let [old, new] = [from, to].map(|slices| SlidingWindow::per_minute(1000).slices(slices));

@@ -1,5 +1,5 @@
-//! The sliding window: the laws, worked examples, its text and its bytes; `timelines` has the oracle,
-//! `worst_case` what may pass at most.
+//! The sliding window: the laws, worked examples, its text and its bytes. `timelines` compares it with the oracle,
+//! `worst_case` checks the documented maximum.
 
 mod bytes;
 mod change;
@@ -27,7 +27,7 @@ fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-/// Spends `units` at `nanos`, which must pass.
+/// Spends `units` at `nanos`. Must be admitted.
 fn spend(
     rule: &SlidingWindow,
     state: &mut Option<SlidingWindowState>,
@@ -67,13 +67,13 @@ proptest! {
 }
 
 #[test]
-fn at_00_01_43_the_minute_before_counts_with_17_60ths() {
+fn at_00_01_43_the_previous_minute_counts_with_17_60ths() {
     let (rule, mut state) = (SlidingWindow::per_minute(100), None);
     spend(&rule, &mut state, 30 * SECOND, 61);
     spend(&rule, &mut state, 65 * SECOND, 10);
     // 10 + 61 * 17/60 = 27.28...
     assert_eq!(remaining(&rule, &state, 103 * SECOND), 72);
-    // 72 beside 10 + 61 * x pass as soon as x is 18/61: so 17.7 s before the end.
+    // 72 beside 10 + 61 * x pass once x is 18/61, which is 17.7 s before the end.
     let mut full = state.clone();
     spend(&rule, &mut full, 103 * SECOND, 72);
     let more = rule.look(full.as_ref(), at(103 * SECOND)).more_after();
@@ -82,7 +82,7 @@ fn at_00_01_43_the_minute_before_counts_with_17_60ths() {
 }
 
 #[test]
-fn a_quarter_into_the_window_the_last_one_weighs_75_percent() {
+fn a_quarter_into_the_window_the_previous_one_weighs_75_percent() {
     let (rule, mut state) = (SlidingWindow::per_minute(100), None);
     spend(&rule, &mut state, 7 * SECOND, 80);
     assert_eq!(remaining(&rule, &state, MINUTE + 15 * SECOND), 40);
@@ -99,7 +99,7 @@ fn four_slices_of_a_minute_are_five_counters_of_15_seconds() {
             assert_eq!(remaining(&rule, &state, MINUTE - 1), 100 - 29);
         }
     }
-    // 5 s into the fifth, two thirds of the first are left.
+    // 5 s into the fifth slice, two thirds of the first are left.
     assert_eq!(remaining(&rule, &state, MINUTE + 5 * SECOND), 100 - 30 - 10);
     assert_eq!(remaining(&rule, &state, MINUTE + 15 * SECOND), 100 - 30);
     assert_eq!(remaining(&rule, &state, MINUTE + 30 * SECOND), 100 - 28);
@@ -124,7 +124,7 @@ fn slices_that_do_not_divide_the_window_begin_at_the_next_nanosecond() {
         for now in [begin(k), begin(k + 1) - 1] {
             let mut state = None;
             let decision = spend(&rule, &mut state, now, 1);
-            // A window after its slice has ended, it has left.
+            // A slice has left one window after its end.
             let end = Duration::from_nanos(begin(k + 8) - now);
             assert_eq!(decision.reset_after(), end, "slice {k} at {now}");
         }
@@ -140,7 +140,7 @@ fn stale_counters_count_nothing() {
         for later in [2 * MINUTE, 2 * MINUTE + 1, 100 * MINUTE, 1 << 62] {
             assert_eq!(remaining(&rule, &state, later), 100, "{rule} at {later}");
         }
-        // What a later write finds in the places of stale counters is zero too.
+        // The slots of stale counters read as zero after a later write, too.
         spend(&rule, &mut state, 4 * MINUTE, 1);
         assert_eq!(remaining(&rule, &state, 4 * MINUTE), 99);
         assert_eq!(remaining(&rule, &state, 4 * MINUTE + 50 * SECOND), 99);
@@ -154,7 +154,7 @@ fn a_refused_call_passes_in_the_slice_in_which_enough_has_left() {
     spend(&rule, &mut state, 0, 30);
     spend(&rule, &mut state, 15 * SECOND, 70);
     let refused = rule.step(&mut state, at(20 * SECOND), Cost::new(65).unwrap());
-    // The 30 have to leave, and half of the 70: in the middle of the slice that begins at 75 s.
+    // The 30 and half of the 70 have to leave. That is in the middle of the slice that begins at 75 s.
     let retry = Some(Duration::from_millis(62_500));
     assert_eq!(refused.decision().retry_after(), retry);
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_refused_call_passes_in_the_slice_in_which_enough_has_left() {
 }
 
 #[test]
-fn a_correction_goes_to_the_slice_of_the_call() {
+fn a_settlement_corrects_the_slice_of_the_call() {
     let (rule, mut state) = (SlidingWindow::per_minute(100).slices(4), None);
     let charge = spend(&rule, &mut state, 0, 20).take_charge().unwrap();
     spend(&rule, &mut state, 16 * SECOND, 10);
@@ -173,11 +173,11 @@ fn a_correction_goes_to_the_slice_of_the_call() {
     assert_eq!(remaining(&rule, &back, 20 * SECOND), 85);
     rule.settle(&mut state, &charge, at(20 * SECOND), 150);
     assert_eq!(remaining(&rule, &state, 20 * SECOND), 0);
-    // From 60 s on it leaves, a tenth of the 150 with every second and a half.
+    // From 60 s on it leaves: a tenth of the 150 every one and a half seconds.
     assert_eq!(remaining(&rule, &state, 66 * SECOND), 0);
     assert_eq!(remaining(&rule, &state, 69 * SECOND), 30);
 
-    // What has left is not given back, and nothing is taken for it.
+    // Units that have left are neither refunded nor charged again.
     let kept = state.clone();
     rule.settle(&mut state, &charge, at(75 * SECOND), 0);
     rule.settle(&mut state, &charge, at(75 * SECOND), u64::MAX);
@@ -185,7 +185,7 @@ fn a_correction_goes_to_the_slice_of_the_call() {
 }
 
 #[test]
-fn a_correction_without_a_state_takes_but_does_not_give() {
+fn a_settlement_without_a_state_charges_but_does_not_refund() {
     let rule = SlidingWindow::per_minute(100);
     let charge = spend(&rule, &mut None, 0, 20).take_charge().unwrap();
     let settled = |now, actual| {
@@ -201,7 +201,7 @@ fn a_correction_without_a_state_takes_but_does_not_give() {
 }
 
 #[test]
-fn text_comes_back_without_defaults() {
+fn printed_text_omits_defaults() {
     for (text, printed) in [
         ("sliding-window 100/1m", "sliding-window 100/1m"),
         ("sliding-window 100/60s slices=1", "sliding-window 100/1m"),
@@ -262,7 +262,7 @@ fn text_errors_point_at_their_column() {
 
 #[test]
 #[should_panic(expected = "a window of 0 slices: expected 1 to 1000")]
-fn no_slices_are_refused_when_built() {
+fn building_with_no_slices_panics() {
     let _ = SlidingWindow::per_second(1).slices(0);
 }
 

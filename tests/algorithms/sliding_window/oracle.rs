@@ -1,4 +1,5 @@
-//! The sliding window the slow obvious way: all calls ever admitted, counted anew for each question, in big rationals.
+//! The sliding window in the slow obvious way: all calls ever admitted, counted anew for each question, in big
+//! rationals.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ impl Setting {
         SlidingWindow::new(quota).slices(self.slices)
     }
 
-    /// Where slice `k` begins: at the first nanosecond that is not before `k` n-ths of the window.
+    /// Returns the start of slice `k`: the first nanosecond at or after `k` n-ths of the window.
     fn begin(&self, k: &BigInt) -> BigInt {
         let exact = BigRational::new(k * self.window, BigInt::from(self.slices));
         exact.ceil().to_integer()
@@ -42,7 +43,7 @@ impl Setting {
     }
 }
 
-/// What was admitted, or taken afterwards.
+/// An admitted or forced charge.
 #[derive(Clone, Debug)]
 struct Call {
     at: BigInt,
@@ -62,7 +63,7 @@ pub(super) struct Oracle {
 }
 
 impl Known {
-    /// The counters: what each slice has counted, at most what a word holds.
+    /// Returns the count of each slice, capped at the largest counter.
     fn counters(&self) -> BTreeMap<BigInt, BigInt> {
         let mut counters = BTreeMap::new();
         for call in &self.calls {
@@ -76,7 +77,7 @@ impl Known {
         counters
     }
 
-    /// One call for each counter: what a counter could not hold is lost.
+    /// Replaces the calls by one for each counter. Units above the largest counter are lost.
     fn cut(&mut self) {
         let calls = self.counters().into_iter().map(|(slice, units)| Call {
             at: self.by.begin(&slice),
@@ -85,7 +86,7 @@ impl Known {
         self.calls = calls.collect();
     }
 
-    /// The same calls under a rule with other slices: each as late as it can have come.
+    /// Returns the calls under a rule with other slices, each as late as it can have come.
     fn under(&self, rule: &Setting) -> Self {
         if self.by.counts_as(rule) {
             return Self {
@@ -111,7 +112,7 @@ impl Known {
     }
 }
 
-/// What counts at an instant and after it.
+/// The units that count at an instant and after it.
 struct View {
     rule: Setting,
     at: BigInt,
@@ -137,8 +138,8 @@ impl View {
         self.estimate(at) + BigInt::from(cost) <= BigRational::from_integer(self.rule.amount.into())
     }
 
-    /// The wait until the first instant at which this holds: it does from some instant on, two windows from now
-    /// at the latest.
+    /// Returns the wait until the first instant at which `holds` is true. It stays true from some instant on, at most
+    /// two windows from now.
     fn wait(&self, holds: impl Fn(&BigInt) -> bool) -> BigInt {
         let (mut early, mut due) = (
             self.at.clone() - 1,
@@ -186,8 +187,8 @@ impl View {
 }
 
 impl Oracle {
-    /// Time stands still at the last write.
-    fn standing(&self, now: u64) -> BigInt {
+    /// Time is clamped to the last write.
+    fn clamped(&self, now: u64) -> BigInt {
         let now = BigInt::from(now);
         self.known
             .as_ref()
@@ -197,7 +198,7 @@ impl Oracle {
     fn view(&self, rule: &Setting, now: u64) -> View {
         View {
             rule: *rule,
-            at: self.standing(now),
+            at: self.clamped(now),
             now: BigInt::from(now),
             counters: self
                 .known
@@ -245,7 +246,7 @@ impl Oracle {
         if actual == cost || (self.known.is_none() && actual < cost) {
             return;
         }
-        let at = self.standing(now);
+        let at = self.clamped(now);
         let by = self.known.as_ref().map_or(*rule, |known| known.by);
         let (newest, charged) = (by.slice(&at), by.slice(&charged_at.into()));
         if charged > newest || charged < &newest - by.slices {

@@ -1,4 +1,4 @@
-//! Verdicts and all numbers equal the oracle's on adversarial timelines.
+//! Compares verdicts and all numbers with the oracle on adversarial timelines.
 
 use tollgate::{Charge, algorithm::Step};
 
@@ -33,7 +33,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             window,
             slices: slices.min(window),
         })
-        .prop_filter("a quota that can be", |setting| {
+        .prop_filter("a valid quota", |setting| {
             Quota::try_new(setting.amount, Duration::from_nanos(setting.window)).is_ok()
         })
 }
@@ -61,10 +61,10 @@ enum Wait {
     Nanos(u64),
     /// In thousandths of a window.
     Part(u64),
-    /// In slices, about.
+    /// In slices, approximately.
     Slices(u64),
-    /// As long as the last refusal said, and a nanosecond less or more.
-    Told(i64),
+    /// The last refusal's wait, or a nanosecond less or more.
+    Retry(i64),
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ enum RequestCost {
     Units(u64),
     /// In tenths of the amount.
     Part(u64),
-    /// What remained last, and so much more.
+    /// The last remaining units plus this many.
     Remaining(u64),
 }
 
@@ -90,7 +90,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             1 => (0..200 * 365 * DAY).prop_map(Wait::Nanos),
             4 => (0..1100_u64).prop_map(Wait::Part),
             3 => (1..4_u64).prop_map(Wait::Slices),
-            2 => (-1..=1_i64).prop_map(Wait::Told),
+            2 => (-1..=1_i64).prop_map(Wait::Retry),
         ]
     };
     let cost = prop_oneof![
@@ -120,7 +120,7 @@ struct Run {
     state: Option<SlidingWindowState>,
     oracle: Oracle,
     now: u64,
-    told: u64,
+    retry: u64,
     remaining: u64,
     charges: Vec<Charge>,
 }
@@ -133,7 +133,7 @@ impl Run {
             Wait::Nanos(nanos) => nanos,
             Wait::Part(part) => (u128::from(window) * u128::from(part) / 1000) as u64,
             Wait::Slices(slices) => window.div_ceil(self.setting.slices).saturating_mul(slices),
-            Wait::Told(more) => self.told.saturating_add_signed(more),
+            Wait::Retry(more) => self.retry.saturating_add_signed(more),
         };
         self.now = self.now.saturating_add(nanos).min(i64::MAX as u64);
     }
@@ -150,7 +150,7 @@ impl Run {
         prop_assert!(decision.is_admitted() || before == self.state);
         self.charges.extend({ decision }.take_charge());
         if let (false, Some(wait)) = (decision.is_admitted(), decision.retry_after()) {
-            self.told = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+            self.retry = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         }
         self.remaining = decision.remaining().unwrap();
         Ok(())
@@ -219,7 +219,7 @@ impl Run {
 
 proptest! {
     #[test]
-    fn equal_the_oracle(
+    fn equals_the_oracle(
         setting in settings(), ops in ops(),
         start in prop_oneof![
             Just(0), 0..i64::MAX as u64 / 2, Just(1_767_235_685_123_456_789), Just(i64::MAX as u64 - 5),
@@ -230,7 +230,7 @@ proptest! {
             state: None,
             oracle: Oracle::default(),
             now: start,
-            told: 0,
+            retry: 0,
             remaining: setting.amount,
             charges: Vec::new(),
         };

@@ -1,10 +1,10 @@
-//! What the documentation promises to pass at most, and that it may.
+//! The documented maximum is never exceeded, and can be reached.
 
 use support::Random;
 
 use super::*;
 
-/// The most units within `window` nanoseconds, of calls in the order of time.
+/// Returns the most units within `window` nanoseconds, for calls in the order of time.
 fn most_within(window: u64, calls: &[(u64, u64)]) -> u64 {
     let from = |begin: u64| {
         calls
@@ -26,7 +26,7 @@ fn begin(rule: &SlidingWindow, slice: u64) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Until {
-    /// So many slices further, at their end less so many nanoseconds.
+    /// This many slices later, this many nanoseconds before their end.
     End {
         slices: u64,
         before: u64,
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn twice_the_amount_less_one_passes_whatever_the_slices() {
+fn twice_the_amount_less_one_passes_with_any_number_of_slices() {
     for slices in [1, 4, 7, 60, 1000] {
         let (rule, mut state) = (SlidingWindow::per_minute(100).slices(slices), None);
         let first = begin(&rule, 5 * slices + 1) - 1;
@@ -93,7 +93,7 @@ fn twice_the_amount_less_one_passes_whatever_the_slices() {
     }
 }
 
-/// The greatest difference may be the same; what it is on average is not.
+/// With more slices the largest error may stay the same, but the mean error shrinks.
 #[test]
 fn more_slices_cut_the_mean_error() {
     let errors = [1, 4, 60].map(|slices| {

@@ -1,4 +1,4 @@
-//! The token bucket keeps the laws, and equals its oracle.
+//! The token bucket obeys the laws, and equals its oracle.
 
 mod oracle;
 
@@ -31,8 +31,8 @@ proptest! {
     #[test]
     fn laws_hold_with_another_initial_fill(begin in beginnings(), ops in ops(10_000_000_000, 5)) {
         let rules: [TokenBucket; 2] = ["token-bucket 5/10s initial=0", "token-bucket 5/10s initial=12"].map(|text| text.parse().unwrap());
-        // A day after it was full it is forgotten, and begins anew.
-        let keeps = Keeps { rest: false, grows: false, ..Keeps::ALL };
+        // It is forgotten a day after it was full, and then starts over.
+        let keeps = Keeps { starts_at_rest: false, never_shrinks: false, ..Keeps::ALL };
         for rule in rules {
             hold(&[rule], keeps, begin, &ops);
         }
@@ -40,7 +40,7 @@ proptest! {
 }
 
 #[test]
-fn the_timelines_meet_refusals_and_admissions() {
+fn the_timelines_contain_refusals_and_admissions() {
     let rule = [TokenBucket::per_second(2)];
     let ops = [
         Op::Spend(2),

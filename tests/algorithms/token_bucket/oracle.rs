@@ -1,14 +1,14 @@
-//! The token bucket against an oracle in rational arithmetic, written the slow obvious way.
+//! Compares the token bucket with an oracle in rational arithmetic, written in the slow obvious way.
 //!
-//! Invariants, on adversarial timelines (boundaries to the nanosecond, bursts at one instant, idle gaps
-//! of centuries, clock steps back, costs above the capacity, rules changed on the way):
+//! Invariants, on adversarial timelines (boundaries to the nanosecond, bursts at one instant, idle gaps of centuries,
+//! clock steps back, costs above the capacity, rule changes):
 //!
-//! - verdict and all numbers equal the oracle's;
-//! - refused one nanosecond before `retry_after`, admitted at it;
-//! - `remaining` passes, and one more does not;
-//! - a refusal leaves the state alone;
-//! - from `forgettable_at` on, no state gives the same decisions;
-//! - a settled charge leaves what a call of the actual cost would have left.
+//! - The verdict and all numbers equal the oracle's.
+//! - A call is refused one nanosecond before `retry_after`, and admitted at it.
+//! - A cost of `remaining` is admitted, and one more is not.
+//! - A refusal does not change the state.
+//! - From `forgettable_at` on, no state gives the same decisions.
+//! - A settled charge leaves the state that a call of the actual cost would have left.
 
 use std::time::Duration;
 
@@ -51,13 +51,13 @@ impl Setting {
         self.burst.max(self.initial)
     }
 
-    /// Nanoseconds for a token.
+    /// Nanoseconds per token.
     fn interval(&self) -> BigRational {
         rate(self.amount, self.period, self.most()).interval
     }
 }
 
-/// A bucket as a textbook draws it: credit in nanoseconds of filling, at the instant of the last write.
+/// A textbook bucket: the filling in nanoseconds, at the instant of the last write.
 #[derive(Clone, Default, Debug)]
 struct Oracle {
     written: Option<(BigRational, u64)>,
@@ -81,7 +81,7 @@ impl Oracle {
                 .is_some_and(|at| at.ceil() + whole(DAY) <= whole(now))
     }
 
-    /// Tokens, and the instant they are told for.
+    /// Returns the tokens, and the instant that they are valid for.
     fn tokens(&self, rule: &Setting, now: u64) -> (BigRational, u64) {
         let known = self.written.as_ref().filter(|_| !self.forgotten(rule, now));
         let Some((credit, at)) = known else {
@@ -89,7 +89,7 @@ impl Oracle {
         };
         let tokens = credit / rule.interval();
         let burst = whole(rule.burst);
-        // Time stands still at the last write.
+        // Time is clamped to the last write.
         let now = now.max(*at);
         if tokens > burst {
             return (tokens.min(whole(rule.burst.max(rule.initial))), now);
@@ -114,7 +114,7 @@ impl Oracle {
         let reset = if self.written.is_none() || self.forgotten(rule, now) {
             BigInt::zero()
         } else if rule.initial != rule.burst {
-            // It was full for a part of the day already.
+            // It was full for part of the day already.
             rounded(self.full_at(rule).unwrap() + whole(DAY) - whole(now))
         } else if tokens >= whole(rule.burst) {
             BigInt::zero()
@@ -190,7 +190,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             burst,
             initial: initial.unwrap_or(burst),
         })
-        .prop_filter("a rule that can be, and is exact", |setting| {
+        .prop_filter("a valid and exact rule", |setting| {
             Quota::try_new(setting.amount, Duration::from_nanos(setting.period)).is_ok()
                 && is_exact(setting.amount, setting.period, setting.most())
         })
@@ -224,8 +224,8 @@ proptest! {
         let mut state: Option<TokenBucketState> = None;
         let mut oracle = Oracle::default();
         let (mut now, mut retry, mut remaining) = (start, 0, 0);
-        // A carried fraction is rounded to the new rule's grid, so numbers are compared
-        // while one rule holds; `rules_changed_on_the_way_mint_nothing` has the rest.
+        // Numbers are compared only while one rule is in force, because a fraction that carries over is rounded to
+        // the grid of the new rule. `rule_changes_admit_no_extra_units` covers changes.
         for op in ops {
             match op {
                 Op::Spend { wait, cost } => {
@@ -262,12 +262,12 @@ proptest! {
                 }
                 Op::Rule(_) => {}
             }
-            forgetting_changes_nothing(&rule, state)?;
+            forgetting_changes_no_decision(&rule, state)?;
         }
     }
 
     #[test]
-    fn rules_changed_on_the_way_mint_nothing(
+    fn rule_changes_admit_no_extra_units(
         old in settings(), new in settings(), spent in 1..100_u64, gap in 0..100_000_000_000_u64,
     ) {
         let (start, mut state) = (1_800_000_000_000_000_000, None);
@@ -281,7 +281,7 @@ proptest! {
 
         let now = start + gap;
         let ours = new.rule().look(Some(&held), Timestamp::from_nanos(now)).remaining().unwrap();
-        // A carried fraction is rounded down to the unit of the new rule.
+        // A fraction that carries over is rounded down to the unit of the new rule.
         let most = oracle.look(&new, now).remaining;
         if let Some((credit, _)) = &mut oracle.written {
             *credit -= rate(new.amount, new.period, new.most()).unit;
@@ -291,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn settling_leaves_what_the_actual_cost_would_have_left(
+    fn a_settled_charge_equals_a_call_of_the_actual_cost(
         setting in settings(), before in 1..20_u64, cost in 1..20_u64, actual in 0..20_u64,
         idle in 0..3_000_000_000_u64, gap in 0..30_000_000_000_u64, later in 0..30_000_000_000_u64,
     ) {
@@ -308,7 +308,7 @@ proptest! {
         prop_assert_eq!((charge.at, charge.class, charge.cost, charge.delay), expected);
         let held = state.unwrap();
         if actual > cost && at(idle + gap) >= rule.forgettable_at(&held) {
-            // Like a key that was forgotten: the debt is taken now.
+            // Like a forgotten key: the debt is charged now.
             let mut forgotten = None;
             rule.settle(&mut state, &charge, at(idle + gap), actual);
             rule.settle(&mut forgotten, &charge, at(idle + gap), actual);
@@ -318,7 +318,7 @@ proptest! {
         rule.settle(&mut state, &charge, at(idle + gap), actual);
 
         match Cost::new(actual) {
-            // The call that is given back has made the key known, and its bucket fills up from there.
+            // The refunded call made the key known, so its bucket fills from that time.
             None if instead.is_none() && setting.initial != setting.burst => return Ok(()),
             None => {}
             Some(actual) => {
@@ -360,7 +360,7 @@ proptest! {
         }
     }
 
-    /// Virtual scheduling: one theoretical arrival time, no tokens at all.
+    /// Virtual scheduling: one theoretical arrival time, and no tokens.
     #[test]
     fn decides_as_gcra(setting in settings(), calls in prop::collection::vec((0..4_000_000_000_u64, 1..4_u64), 1..80)) {
         let setting = Setting { initial: setting.burst, ..setting };
@@ -379,9 +379,9 @@ proptest! {
         }
     }
 
-    /// In any span at most burst + rate · span passes.
+    /// In any time span at most burst + rate · span is admitted.
     #[test]
-    fn no_span_lets_more_through(setting in settings(), gaps in prop::collection::vec(0..2_000_000_000_u64, 1..30)) {
+    fn no_time_span_admits_more_than_burst_and_rate(setting in settings(), gaps in prop::collection::vec(0..2_000_000_000_u64, 1..30)) {
         let setting = Setting { initial: setting.burst, ..setting };
         let rule = setting.rule();
         let (mut now, mut state, mut admitted) = (1_800_000_000_000_000_000_u64, None, Vec::new());
@@ -448,7 +448,7 @@ fn remaining_is_the_greatest_cost(
     Ok(())
 }
 
-fn forgetting_changes_nothing(
+fn forgetting_changes_no_decision(
     rule: &TokenBucket,
     state: Option<TokenBucketState>,
 ) -> Result<(), TestCaseError> {
@@ -481,9 +481,8 @@ fn step(rule: &TokenBucket, state: &mut Option<TokenBucketState>, now: u64, cost
 
 const SECOND: u64 = 1_000_000_000;
 
-/// TB-3.
 #[test]
-fn half_a_minute_after_empty_there_are_fifty() {
+fn half_a_period_refills_half_of_the_bucket() {
     let (rule, mut state) = (TokenBucket::per_minute(100), None);
     assert_eq!(step(&rule, &mut state, 0, 100).remaining(), Some(0));
     let look = |nanos| rule.look(state.as_ref(), at(nanos)).remaining();
@@ -492,9 +491,8 @@ fn half_a_minute_after_empty_there_are_fifty() {
     assert_eq!(look(3600 * SECOND), Some(100));
 }
 
-/// TB-4.
 #[test]
-fn an_initial_fill_above_the_capacity_is_a_burst_for_once() {
+fn an_initial_fill_above_the_capacity_is_available_once() {
     let rule = TokenBucket::per_minute(100).initial(300);
     let mut state = None;
     for _ in 0..300 {
@@ -514,33 +512,32 @@ fn an_initial_fill_above_the_capacity_is_a_burst_for_once() {
     assert_eq!(
         admitted.count(),
         200,
-        "what is above the capacity stays until spent"
+        "units above the capacity stay until spent"
     );
 }
 
 #[test]
-fn an_empty_start_waits_for_its_first_token_and_is_granted_once_a_day() {
+fn a_bucket_that_starts_empty_waits_for_its_first_token() {
     let rule = TokenBucket::per_second(1).burst(5).initial(0);
     let mut state = None;
     let first = step(&rule, &mut state, 0, 1);
     assert_eq!(first.retry_after(), Some(Duration::from_secs(1)));
-    assert!(state.is_some(), "the key fills from its first sight");
+    assert!(state.is_some(), "the bucket fills from the first call");
     assert!(!step(&rule, &mut state, SECOND - 1, 1).is_admitted());
     assert!(step(&rule, &mut state, SECOND, 1).is_admitted());
     assert_eq!(
         rule.look(state.as_ref(), at(3600 * SECOND)).remaining(),
         Some(5)
     );
-    // Full six seconds after the start, and a day later like new: empty.
+    // It is full six seconds after the start. A day later it is like new: empty.
     assert_eq!(
         rule.look(state.as_ref(), at(DAY + 6 * SECOND)).remaining(),
         Some(0)
     );
 }
 
-/// TB-5.
 #[test]
-fn asking_often_loses_nothing() {
+fn frequent_calls_lose_no_fractions() {
     for rule in [
         TokenBucket::per_minute(1),
         TokenBucket::per_hour(7).burst(1),
@@ -556,7 +553,7 @@ fn asking_often_loses_nothing() {
             now += pause;
             admitted += u128::from(step(&rule, &mut state, now, 1).is_admitted());
         }
-        // Each token waits for the next question: at most one pause is lost on each.
+        // Each token waits for the next call, so at most one pause is lost per token.
         let most = u128::from(now) * u128::from(rule.quota().amount()) / period;
         let least =
             u128::from(now) / (period / u128::from(rule.quota().amount()) + u128::from(pause) + 1);
@@ -567,9 +564,9 @@ fn asking_often_loses_nothing() {
     }
 }
 
-/// TB-5: no drift. A bucket of 3/s drained a hundred thousand times over ends on the exact nanosecond.
+/// A bucket of 3/s that is drained a hundred thousand times ends on the exact nanosecond.
 #[test]
-fn a_third_of_a_second_does_not_drift() {
+fn an_interval_of_a_third_of_a_second_does_not_drift() {
     let (rule, mut state) = (TokenBucket::per_second(3), None);
     let mut now = 0;
     assert!(step(&rule, &mut state, now, 3).is_admitted());
@@ -578,7 +575,7 @@ fn a_third_of_a_second_does_not_drift() {
         let refused = step(&rule, &mut state, now, 1);
         now += refused.retry_after().unwrap().as_nanos() as u64;
         assert!(step(&rule, &mut state, now, 1).is_admitted());
-        // An obedient client comes at the first whole nanosecond; the fraction of it is kept.
+        // The client comes at the first whole nanosecond, and the bucket keeps the fraction.
         let exact = (call * SECOND).div_ceil(3);
         fractions += now - exact;
     }
@@ -586,18 +583,16 @@ fn a_third_of_a_second_does_not_drift() {
     assert_eq!(now, 100_000 * SECOND);
 }
 
-/// TB-7.
 #[test]
-fn two_hundred_a_second_is_one_every_five_milliseconds() {
+fn two_hundred_a_second_refill_one_every_five_milliseconds() {
     let (rule, mut state) = (TokenBucket::per_second(200).burst(1), None);
     assert!(step(&rule, &mut state, 0, 1).is_admitted());
     assert!(!step(&rule, &mut state, 4_999_999, 1).is_admitted());
     assert!(step(&rule, &mut state, 5_000_000, 1).is_admitted());
 }
 
-/// TB-8.
 #[test]
-fn a_hundred_a_minute_lets_199_through_in_some_minute() {
+fn a_hundred_a_minute_can_admit_199_in_one_minute() {
     let (rule, mut state) = (TokenBucket::per_minute(100), None);
     let minute = 60 * SECOND;
     let admitted = (0..minute)
@@ -609,9 +604,8 @@ fn a_hundred_a_minute_lets_199_through_in_some_minute() {
     assert_eq!(admitted, 199);
 }
 
-/// ALL-2.
 #[test]
-fn a_cost_above_the_capacity_is_refused_forever_and_disturbs_nothing() {
+fn a_cost_above_the_capacity_is_always_refused_and_free() {
     let (rule, mut state) = (TokenBucket::per_second(5), None);
     step(&rule, &mut state, 0, 2);
     let before = state;
@@ -622,9 +616,8 @@ fn a_cost_above_the_capacity_is_refused_forever_and_disturbs_nothing() {
     assert_eq!(state, before);
 }
 
-/// ALL-2.
 #[test]
-fn knocking_does_not_keep_a_client_out() {
+fn refused_calls_do_not_delay_the_next_admission() {
     let (rule, mut state) = (TokenBucket::per_second(1), None);
     step(&rule, &mut state, 0, 1);
     for now in (0..SECOND).step_by(1_000_000) {
@@ -633,14 +626,13 @@ fn knocking_does_not_keep_a_client_out() {
     assert!(step(&rule, &mut state, SECOND, 1).is_admitted());
 }
 
-/// ALL-3.
 #[test]
-fn a_clock_an_hour_back_locks_nobody_out_for_longer() {
+fn a_clock_step_back_of_an_hour_does_not_extend_refusals() {
     let (rule, mut state) = (TokenBucket::per_second(2), None);
     assert!(step(&rule, &mut state, 3600 * SECOND, 1).is_admitted());
     assert!(
         step(&rule, &mut state, 0, 1).is_admitted(),
-        "one token is left, and stays"
+        "the remaining token stays"
     );
     let refused = step(&rule, &mut state, 0, 1);
     assert_eq!(
@@ -650,9 +642,8 @@ fn a_clock_an_hour_back_locks_nobody_out_for_longer() {
     assert!(step(&rule, &mut state, 3600 * SECOND + SECOND / 2, 1).is_admitted());
 }
 
-/// ALL-4.
 #[test]
-fn the_extremes_neither_overflow_nor_round() {
+fn extreme_values_neither_overflow_nor_round() {
     let most = Quota::MAX_AMOUNT;
     let slow = TokenBucket::new(Quota::new(1, Duration::from_secs(365 * 86_400))).burst(most);
     let mut state = None;
@@ -693,7 +684,7 @@ fn the_extremes_neither_overflow_nor_round() {
     );
 }
 
-/// ALL-4: an interval that is no whole number of ticks is rounded down, by as much as is documented.
+/// An interval that is not a whole number of ticks is rounded down, by as much as is documented.
 #[test]
 fn a_rate_that_is_rounded_stays_close_to_the_quota() {
     let rule = TokenBucket::per_second(9_999_999_999).burst(Quota::MAX_AMOUNT);
@@ -710,9 +701,9 @@ fn a_rate_that_is_rounded_stays_close_to_the_quota() {
     );
 }
 
-/// ALL-4: the interval is rounded down, never up, and headers show the quota as written.
+/// The interval is rounded down, never up, and headers show the quota as written.
 #[test]
-fn after_exactly_one_period_the_whole_amount_is_there() {
+fn after_exactly_one_period_the_whole_amount_is_restored() {
     for seconds in [1, 7, 60, 3_600, 86_400] {
         for amount in (1..=2_000).chain([9_999, 1_000_003, 29_999_999, 104_857_600]) {
             let quota = Quota::new(amount, Duration::from_secs(seconds));
@@ -725,7 +716,7 @@ fn after_exactly_one_period_the_whole_amount_is_there() {
                 (refilled.quota(), rule.to_string()),
                 (Some(quota), format!("token-bucket {quota}"))
             );
-            // And no more than a millionth of it early, at up to 3,000 a second.
+            // It is at most a millionth early, at rates up to 3,000 a second.
             if amount < 3_000 * seconds {
                 let early = step(&rule, &mut early, later - later / 1_000_000 - 1, amount);
                 assert!(!early.is_admitted(), "{rule}");
@@ -734,7 +725,6 @@ fn after_exactly_one_period_the_whole_amount_is_there() {
     }
 }
 
-/// ALL-7.
 #[test]
 fn an_exhausted_client_stays_exhausted_under_a_new_rule() {
     let (old, mut state) = (TokenBucket::per_minute(10), None);
@@ -763,7 +753,7 @@ fn an_exhausted_client_stays_exhausted_under_a_new_rule() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_texts_are_errors_with_a_column_and_a_reason() {
     for (text, column, word) in [
         ("", 1, "no rule"),
         ("leaky", 1, "unknown algorithm `leaky`"),
@@ -818,19 +808,19 @@ fn quotas_print_what_parses_back() {
 
 #[test]
 #[should_panic(expected = "is 0")]
-fn a_literal_quota_of_nothing_panics() {
+fn a_literal_quota_of_zero_panics() {
     let _ = TokenBucket::per_second(0);
 }
 
 #[test]
 #[should_panic(expected = "burst of 0")]
-fn a_literal_burst_of_nothing_panics() {
+fn a_literal_burst_of_zero_panics() {
     let _ = TokenBucket::per_second(1).burst(0);
 }
 
-/// The state must not be signed wrongly where a debt crosses zero.
+/// Guards the sign of the state where a debt crosses zero.
 #[test]
-fn a_forced_debt_is_paid_by_time() {
+fn a_forced_debt_is_repaid_over_time() {
     let (rule, mut state) = (TokenBucket::per_second(1).burst(10), None);
     let charge = step(&rule, &mut state, 0, 5).take_charge().unwrap();
     rule.settle(&mut state, &charge, at(0), 25);
@@ -840,9 +830,9 @@ fn a_forced_debt_is_paid_by_time() {
     assert!(refused.reset_after() == Duration::from_secs(25));
 }
 
-/// A bucket whose initial fill is not its burst is forgotten a while after it was full, whoever looks on the way.
+/// A bucket whose initial fill is not its burst is forgotten some time after it was full. Looks do not delay that.
 #[test]
-fn the_reset_of_a_bucket_that_is_full_comes_nearer() {
+fn reset_after_of_a_full_bucket_decreases_with_time() {
     for (initial, wait) in [(5, 601), (0, 601), (20, 600)] {
         let text = format!("token-bucket 10/1s initial={initial} keep=10m");
         let rule: TokenBucket = text.parse().unwrap();

@@ -9,7 +9,7 @@ use tollgate::{
     store::{Decisions, Error},
 };
 
-use super::{Flaw, Flawed, Owned, Place};
+use super::{Entry, Flaw, Flawed, Owned};
 
 type AnyState = <AnyRule as Algorithm>::State;
 
@@ -51,10 +51,10 @@ impl Flawed {
         Err(Error::unavailable("a fault"))
     }
 
-    /// All asks, or none of them.
+    /// Charges all asks or none, as a correct store.
     pub(super) fn at_once(&self, asks: &[Owned]) -> Decisions {
         let _turn = self.turn();
-        let mut before: Vec<(Place, Option<AnyState>)> = Vec::new();
+        let mut before: Vec<(Entry, Option<AnyState>)> = Vec::new();
         let mut decisions = Vec::new();
         for ask in asks {
             let place = self.place(&ask.policy, &ask.key, &ask.rule);
@@ -77,7 +77,7 @@ impl Flawed {
                 self.keep(place, state, &ask.rule);
             }
             if !self.has(Flaw::ChargesWhereOthersRefuse) {
-                self.tell_how_others_stand(asks, &mut decisions);
+                self.update_looks(asks, &mut decisions);
             }
         }
         if self.has(Flaw::AnswersInReverse) {
@@ -86,7 +86,7 @@ impl Flawed {
         decisions.into_iter().collect()
     }
 
-    fn tell_how_others_stand(&self, asks: &[Owned], decisions: &mut [Decision]) {
+    fn update_looks(&self, asks: &[Owned], decisions: &mut [Decision]) {
         for (ask, decision) in asks.iter().zip(decisions) {
             if decision.is_admitted() {
                 let state = self.recall(&self.place(&ask.policy, &ask.key, &ask.rule), &ask.rule);
@@ -96,7 +96,7 @@ impl Flawed {
         }
     }
 
-    /// Spends each, and settles back what came before one that is refused.
+    /// Charges one ask after the other, and settles the earlier ones back if a later one is refused.
     async fn one_after_the_other(&self, asks: &[Owned]) -> Decisions {
         let mut decisions: Vec<Decision> = Vec::new();
         for ask in asks {
@@ -117,12 +117,12 @@ impl Flawed {
                 let state = self.recall(&place, &rule);
                 self.correct(place, &rule, charge, 0, state);
             }
-            self.tell_how_others_stand(asks, &mut decisions);
+            self.update_looks(asks, &mut decisions);
         }
         decisions.into_iter().collect()
     }
 
-    /// Reads, and writes a little later.
+    /// Reads the state, and writes it a little later.
     async fn read_and_write(&self, asks: &[Owned]) -> Decisions {
         let mut decisions = Vec::new();
         for ask in asks {
@@ -185,7 +185,7 @@ impl Flawed {
     }
 }
 
-/// Waits in whole microseconds.
+/// Rounds waits to whole microseconds.
 fn in_micros(decision: Decision, divide: fn(u128, u128) -> u128) -> Decision {
     let round = |wait: Duration| Duration::from_micros(divide(wait.as_nanos(), 1_000) as u64);
     decision
@@ -194,7 +194,7 @@ fn in_micros(decision: Decision, divide: fn(u128, u128) -> u128) -> Decision {
         .with_more_after(round(decision.more_after()))
 }
 
-/// An answer that no rule gives.
+/// Returns a decision that no rule makes.
 fn allowed(rule: &AnyRule, now: Timestamp) -> Decision {
     let look = rule.look(None, now);
     let limit = NonZeroU64::new(look.limit().unwrap()).unwrap();

@@ -1,16 +1,16 @@
-//! What can be wrong with a store.
+//! The flaws of a broken store.
 
-/// One thing that a store does wrong.
+/// One fault in the behaviour of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
-    /// What a store may do that says so: several asks one after the other, and back.
+    /// Not a flaw if declared: charges several asks one after the other, and settles back.
     SettlesBack,
-    /// And this: waits in whole microseconds, in favour of the limit.
+    /// Not a flaw if declared: rounds waits up to whole microseconds.
     RoundsWaitsUp,
 
     RoundsWaitsDown,
-    /// One unit more passes, once for each key.
+    /// One extra unit passes, once for each key.
     AdmitsOneMore,
     AdmitsOneLess,
     /// Every cost is 1.
@@ -26,7 +26,7 @@ pub(crate) enum Flaw {
     TimeStands,
     MintsAsTheClockStepsBack,
     ForgetsTooEarly,
-    /// What a rule writes at its first sight of a key that it refuses.
+    /// Drops the state that a rule writes when it refuses a key at first sight.
     ForgetsFirstSight,
     MixesPolicies,
     MixesKinds,
@@ -36,7 +36,7 @@ pub(crate) enum Flaw {
     IgnoresTheKeysOwnRule,
     KeepsEarlierAsks,
     AnswersInReverse,
-    /// Several asks of one key each see what was there before all of them.
+    /// Decides several asks of one key from the same state, ignoring each other's charges.
     DecidesOnOneState,
     ChargesWhereOthersRefuse,
     LosesSettlements,
@@ -45,9 +45,9 @@ pub(crate) enum Flaw {
     ResetDoesNothing,
     ResetsAllPolicies,
     MintsOnChange,
-    /// One state for each key: a rule of another kind finds none, and replaces it.
+    /// Keeps one state per key: a rule of another kind finds none and replaces it.
     OneKindAtATime,
-    /// A reset clears the state of the kind that wrote last.
+    /// A reset clears only the state of the kind that wrote last.
     ResetsOneKind,
     LosesUpdates,
     LosesRefunds,

@@ -1,4 +1,4 @@
-//! A plain store that answers later, and can be broken in one way at a time.
+//! A plain store that answers asynchronously, and can be broken in one way at a time.
 
 mod decide;
 mod flaw;
@@ -24,10 +24,10 @@ type AnyState = <AnyRule as Algorithm>::State;
 
 pub(super) use self::flaw::Flaw;
 
-/// Policy, key, and kind of state.
-type Place = (String, String, StateKind);
+/// The policy, the key, and the state kind.
+type Entry = (String, String, StateKind);
 
-/// What is remembered of a key.
+/// The stored state of a key.
 #[derive(Clone)]
 struct Known {
     state: AnyState,
@@ -38,14 +38,14 @@ struct Known {
 #[derive(Clone)]
 pub(super) struct Flawed {
     flaw: Flaw,
-    states: Arc<Mutex<HashMap<Place, Known>>>,
-    /// Held while it decides.
+    states: Arc<Mutex<HashMap<Entry, Known>>>,
+    /// Held during a decision.
     turn: Arc<Mutex<()>>,
     clock: ManualClock,
     calls: Arc<AtomicU64>,
     blocked: Arc<AtomicBool>,
-    /// Who was let pass once too often.
-    favoured: Arc<Mutex<HashSet<Place>>>,
+    /// The keys that were admitted once too often.
+    favoured: Arc<Mutex<HashSet<Entry>>>,
     pub(super) is_faulty: Arc<AtomicBool>,
     was_faulty: Arc<AtomicBool>,
 }
@@ -87,7 +87,7 @@ impl Flawed {
         }
     }
 
-    fn place(&self, policy: &Policy, key: &Key, rule: &AnyRule) -> Place {
+    fn place(&self, policy: &Policy, key: &Key, rule: &AnyRule) -> Entry {
         let (policy, key) = self.names(policy, key);
         let kind = match self.flaw {
             Flaw::OneKindAtATime => StateKind::default(),
@@ -97,7 +97,7 @@ impl Flawed {
     }
 
     fn names(&self, policy: &Policy, key: &Key) -> (String, String) {
-        // `Key(text 7)`: kind and content.
+        // `Key(text 7)`: the kind and the content.
         let content = format!("{:?}", key.labelled());
         let content = match self.flaw {
             Flaw::MixesKinds => content.split_once(' ').map_or("", |(_, rest)| rest).into(),
@@ -122,7 +122,7 @@ impl Flawed {
         own.unwrap_or_else(|| rule.clone())
     }
 
-    fn recall(&self, place: &Place, rule: &AnyRule) -> Option<AnyState> {
+    fn recall(&self, place: &Entry, rule: &AnyRule) -> Option<AnyState> {
         let known = self.states.lock().unwrap().get(place).cloned()?;
         let now = self.now();
         let is_lost = match self.flaw {
@@ -140,7 +140,7 @@ impl Flawed {
         (!is_lost).then_some(known.state)
     }
 
-    fn keep(&self, place: Place, state: Option<AnyState>, by: &AnyRule) {
+    fn keep(&self, place: Entry, state: Option<AnyState>, by: &AnyRule) {
         let mut states = self.states.lock().unwrap();
         match state {
             Some(state) => states.insert(
@@ -157,7 +157,7 @@ impl Flawed {
 
     fn correct(
         &self,
-        place: Place,
+        place: Entry,
         rule: &AnyRule,
         mut charge: Charge,
         actual: u64,
@@ -175,7 +175,7 @@ impl Flawed {
         self.keep(place, state, rule);
     }
 
-    /// What a call does that is dropped before its end.
+    /// Does what this store does when a call is dropped early.
     fn dropped(&self, asks: &[Owned]) {
         match self.flaw {
             Flaw::ChargesDroppedTwice => {
@@ -188,7 +188,7 @@ impl Flawed {
     }
 }
 
-/// Tells a store when a call is dropped before its end.
+/// Notifies the store when a call is dropped early.
 struct Guard(Option<(Flawed, Vec<Owned>)>);
 
 impl Guard {
@@ -286,7 +286,7 @@ impl Store<AnyRule> for Flawed {
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let names = self.names(policy, key);
         let mut states = self.states.lock().unwrap();
-        let is_of = |place: &Place| (&place.0, &place.1) == (&names.0, &names.1);
+        let is_of = |place: &Entry| (&place.0, &place.1) == (&names.0, &names.1);
         match self.flaw {
             Flaw::ResetDoesNothing => {}
             Flaw::ResetsAllPolicies => states.retain(|(_, other, _), _| *other != names.1),

@@ -1,7 +1,7 @@
 //! Random values under a key.
 
 use super::{
-    Place, RULES,
+    RULES, StoredKey,
     value::{
         Form, Value,
         Value::{Float, Int, List},
@@ -9,7 +9,7 @@ use super::{
     },
 };
 
-/// Draws values.
+/// Generates values.
 pub(super) struct Random(support::Random);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
         self.0.below(end)
     }
 
-    /// A number, mostly as it could stand in a state at `now`, in microseconds.
+    /// Generates a number, mostly one that could be in a state at `now`, in microseconds.
     fn number(&mut self, now: i64) -> Value {
         let near = self.below(2_000_000) as i64 - 1_000_000;
         let odd = odd_numbers();
@@ -39,7 +39,7 @@ impl Random {
         }
     }
 
-    /// What could be a state of these kinds, or several states of which that is one.
+    /// Generates a possible state of these kinds, or several states that include one.
     pub(super) fn value(&mut self, kinds: &[i64], now: i64) -> Value {
         if self.below(4) > 0 {
             return self.state(1, kinds, now);
@@ -67,7 +67,7 @@ impl Random {
             let mut numbers = vec![Int(*kind)];
             if *kind != 0 {
                 for n in 0..3 + self.below(5) {
-                    // Most kinds begin with an instant.
+                    // Most kinds start with an instant.
                     let number = if n == 0 && self.below(2) == 0 {
                         Int(now - self.below(10_000_000) as i64)
                     } else {
@@ -91,7 +91,7 @@ impl Random {
     }
 }
 
-/// The kinds of the parts that a rule writes.
+/// Returns the kinds of the parts that a rule writes.
 pub(super) fn kinds(text: &str) -> Vec<i64> {
     let names = [
         "token",
@@ -105,8 +105,8 @@ pub(super) fn kinds(text: &str) -> Vec<i64> {
         "warm-up-spaced",
     ];
     let own = text.split(" & ").map(|rule| {
-        let place = names.iter().rposition(|name| rule.starts_with(name));
-        place.unwrap() as i64 + 1
+        let stored = names.iter().rposition(|name| rule.starts_with(name));
+        stored.unwrap() as i64 + 1
     });
     if text.contains('&') {
         [0].into_iter().chain(own).collect()
@@ -115,13 +115,13 @@ pub(super) fn kinds(text: &str) -> Vec<i64> {
     }
 }
 
-/// Whatever lies there: no error, no more than a key can ever get at once, and a state afterwards.
+/// Any value: no error, no more admissions than a key can ever get at once, and a valid state afterwards.
 #[tokio::test]
-async fn whatever_lies_there_opens_no_gate() {
+async fn a_random_value_admits_at_most_a_full_bucket() {
     for text in RULES {
-        let place = Place::of(text).await;
+        let stored = StoredKey::of(text).await;
         let kinds = kinds(text);
-        let (fresh, _) = place.fresh().await;
+        let (fresh, _) = stored.fresh().await;
         let most = if text.starts_with("warm-up") {
             fresh.limit().unwrap()
         } else {
@@ -136,10 +136,10 @@ async fn whatever_lies_there_opens_no_gate() {
                 .get(random.below(3) as usize)
                 .unwrap();
             let context = format!("value {n}: {value:?}");
-            place.set(&value.bytes(form));
-            let before = place.store.stats().healed;
-            let first = place.acquire(&context).await;
-            healed += place.store.stats().healed - before;
+            stored.set(&value.bytes(form));
+            let before = stored.store.stats().healed;
+            let first = stored.acquire(&context).await;
+            healed += stored.store.stats().healed - before;
             if !first.is_admitted() {
                 continue;
             }
@@ -148,10 +148,10 @@ async fn whatever_lies_there_opens_no_gate() {
                 first.remaining() < Some(most) || text.contains("spaced"),
                 "{context}: {first:?}"
             );
-            place.assert_proper(&context);
-            let before = place.store.stats().healed;
-            place.acquire(&context).await;
-            assert_eq!(place.store.stats().healed, before, "{text}, {context}");
+            stored.assert_proper(&context);
+            let before = stored.store.stats().healed;
+            stored.acquire(&context).await;
+            assert_eq!(stored.store.stats().healed, before, "{text}, {context}");
         }
         assert!(
             admitted > 100 && healed > 100,

@@ -1,4 +1,4 @@
-//! Settlements that meet odd values.
+//! Settlements of invalid values.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tollgate::{
 };
 
 use super::{
-    Place, RULES, misshapen, policy,
+    RULES, StoredKey, misshapen, policy,
     random::{Random, kinds},
     value::{Form, Value},
 };
 
-impl Place {
-    /// Settles a charge of this key, and in the same request one of another, which is in order.
+impl StoredKey {
+    /// Settles a charge of this key, and in the same request a charge of a valid key.
     async fn settle(&self, random: &mut Random, context: &str) {
         let at = self.acquire_by(8, context).await.at();
         let mut settlements = Vec::new();
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// Whatever lies there, a settlement fails nobody, and leaves it alone or a state that any rule can read.
+    /// A settlement on any value is not an error. It leaves the value unchanged, or a state that every rule can read.
     async fn settle_odd(&self, bytes: &[u8], random: &mut Random, context: &str) -> bool {
         self.set(bytes);
         self.settle(random, context).await;
@@ -66,31 +66,31 @@ impl Place {
 }
 
 #[tokio::test]
-async fn a_settlement_on_whatever_lies_there_fails_nobody() {
+async fn a_settlement_on_a_random_value_is_not_an_error() {
     for text in RULES {
-        let place = Place::of(text).await;
-        let bytes = place.bytes();
+        let stored = StoredKey::of(text).await;
+        let bytes = stored.bytes();
         let state = Value::take(&mut &bytes[..]);
         let (mut random, mut written) = (Random::new(3), 0);
         for (what, value) in misshapen(state.items()) {
             for form in [Form::Short, Form::Wide] {
                 let context = format!("{what} in {state:?}");
                 let bytes = value.bytes(form);
-                written += u32::from(place.settle_odd(&bytes, &mut random, &context).await);
+                written += u32::from(stored.settle_odd(&bytes, &mut random, &context).await);
             }
         }
         let kinds = kinds(text);
         for n in 0..300 {
-            let now = place.acquire_by(8, text).await.at().as_nanos() as i64 / 1000;
+            let now = stored.acquire_by(8, text).await.at().as_nanos() as i64 / 1000;
             let value = random.value(&kinds, now);
             let context = format!("value {n}: {value:?}");
             let bytes = value.bytes(Form::Short);
-            written += u32::from(place.settle_odd(&bytes, &mut random, &context).await);
+            written += u32::from(stored.settle_odd(&bytes, &mut random, &context).await);
         }
-        // A warm-up corrects its last second alone, and few of these values are of it.
-        let least = if place.goes_by_seconds() { 0 } else { 20 };
+        // A warm-up corrects only its last second, and few of these values belong to it.
+        let least = if stored.goes_by_seconds() { 0 } else { 20 };
         assert!(written >= least, "{text}: {written}");
-        assert_eq!(place.store.stats().unsettled, 0, "{text}");
-        place.server.command(&[&b"DEL"[..], &place.name[..]]);
+        assert_eq!(stored.store.stats().unsettled, 0, "{text}");
+        stored.server.command(&[&b"DEL"[..], &stored.name[..]]);
     }
 }

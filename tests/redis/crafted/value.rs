@@ -1,4 +1,4 @@
-//! Values in MessagePack, and odd ones among them.
+//! Values in MessagePack, including invalid ones.
 
 use self::Value::{Bool, Float, Int, List, Map, Nil, Text, Unsigned};
 
@@ -6,7 +6,7 @@ use self::Value::{Bool, Float, Int, List, Map, Nil, Text, Unsigned};
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Int(i64),
-    /// A number in 64 bits without a sign, as it could not be an `Int`.
+    /// An unsigned 64-bit number that does not fit an `Int`.
     Unsigned(u64),
     Float(f64),
     Text(&'static str),
@@ -16,7 +16,7 @@ pub(super) enum Value {
     Map(Vec<(Value, Value)>),
 }
 
-/// Numbers as short as they can be, or in 64 bits, as the program for buckets alone writes them.
+/// Numbers in the shortest form, or in 64 bits as the bucket programs write them.
 #[derive(Clone, Copy)]
 pub(super) enum Form {
     Short,
@@ -85,7 +85,7 @@ impl Value {
         bytes
     }
 
-    /// What the programs write: short lists and whole numbers.
+    /// Decodes the encodings that the programs write: short lists and whole numbers.
     pub(super) fn take(bytes: &mut &[u8]) -> Self {
         let (first, rest) = bytes.split_first().unwrap();
         *bytes = rest;
@@ -114,7 +114,7 @@ impl Value {
     }
 }
 
-/// Values that are no numbers of any state.
+/// Returns values that are not numbers of any state.
 pub(super) fn odd_numbers() -> Vec<Value> {
     let mut odd = vec![
         Float(1.5),
@@ -128,7 +128,7 @@ pub(super) fn odd_numbers() -> Vec<Value> {
         Int(-1 << 60),
         Int(i64::MIN),
         Int(i64::MAX),
-        // As numbers with a sign, these would be small ones below zero.
+        // As signed numbers these would be small negative ones.
         Unsigned(u64::MAX),
         Unsigned(u64::MAX - 6),
         Unsigned(u64::MAX - (1 << 40)),

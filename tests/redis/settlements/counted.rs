@@ -1,4 +1,4 @@
-//! Settlements that are lost: every way is counted where an operator can read it.
+//! Lost settlements: each cause is counted where an operator can read it.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -24,7 +24,7 @@ where
     builder.connect().await.unwrap()
 }
 
-/// Waits until so many are counted, and for no more than that.
+/// Waits until the count has reached `expected`, and asserts that it does not grow further.
 async fn counted(count: impl Fn() -> u64, expected: u64, context: &str) {
     for _ in 0..1000 {
         if count() >= expected {
@@ -63,7 +63,7 @@ async fn a_settlement_that_meets_a_dead_server_is_counted() {
     server.restart_empty();
 }
 
-/// More than one request takes: those under way, and those that wait for them.
+/// More settlements than one request takes: those in flight, and those waiting.
 #[tokio::test]
 async fn settlements_that_meet_a_silent_server_are_counted() {
     let server = servers::Redis::start();
@@ -105,8 +105,8 @@ fn settlements_that_their_runtime_leaves_behind_are_counted() {
     assert_eq!(store.stats().unsettled, 300);
 }
 
-/// Delays a request in a layer over `store`, drops it once the server is gone, and returns what the layer counts then, and a
-/// handler's settlement later.
+/// Delays a request in a layer over `store`, drops it once the server is down, and returns the layer's count of lost
+/// settlements then, and after a handler's settlement.
 async fn layered<S>(server: &servers::Redis, store: S, context: &str)
 where
     S: Store<LeakyBucket, Error: NeverFails> + Backend<Error: NeverFails> + Clone,
@@ -121,7 +121,7 @@ where
     let call = service.ready().await.unwrap().call(http::Request::new(()));
     assert_eq!(call.await.unwrap().status(), 200, "{context}");
     let mut delayed = Box::pin(service.ready().await.unwrap().call(http::Request::new(())));
-    // Until it has been told its delay.
+    // Waits until the call has its delay.
     let ask = Ask::new(policy(), &rule, Key::GLOBAL, Cost::ONE);
     while only(answer(&store, &ask).await).remaining() != Some(4) {
         assert!(futures_util::poll!(delayed.as_mut()).is_pending());
@@ -140,9 +140,9 @@ where
     drop(delayed);
     assert_eq!(layer.cancelled(), 1, "{context}");
     counted(|| layer.unsettled(), 1, context).await;
-    // Who looks opens a breaker.
+    // A look opens the breaker.
     answer(&store, &ask).await;
-    // A handler that settles by itself.
+    // A handler that settles the charge itself.
     let charge = decision.take_charge().unwrap();
     let settlement = Settlement::new(policy(), &rule, other, charge, 0).unwrap();
     drop(store.settle(vec![settlement]));
@@ -158,7 +158,7 @@ where
     look.unwrap_or_else(NeverFails::never)
 }
 
-/// Behind every answer to failures, and every wrapper below it.
+/// Below every failure policy, and above every wrapper.
 #[tokio::test]
 async fn a_layer_counts_the_settlements_that_its_store_lost() {
     let server = servers::Redis::start();
@@ -170,7 +170,7 @@ async fn a_layer_counts_the_settlements_that_its_store_lost() {
     layered(&server, store.fail_open(), "with a deadline").await;
     let store = redis().await.boxed().fail_open();
     layered(&server, std::sync::Arc::new(store), "boxed").await;
-    // The first settlement opens it, and the second one is not made.
+    // The first settlement opens the breaker, and the second one is not sent.
     let breaker = CircuitBreakerConfig::new().failures(1);
     let store = redis().await.timeout(deadline).circuit_breaker(breaker);
     layered(&server, store.clone().fail_open(), "behind a breaker").await;

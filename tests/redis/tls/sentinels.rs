@@ -1,4 +1,4 @@
-//! Sentinels and servers that speak TLS alone, to everybody.
+//! Sentinels and servers that accept only TLS, for all connections.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn sentinels_with_a_root_of_ones_own() {
         store.unwrap_err()
     };
 
-    // Each that goes wrong says what to do, in time.
+    // Each misconfiguration is an error that says what to do, in time.
     let other = server::tls(true);
     let strange = || of("rediss-sentinel").root_certificate(other.certificate.as_str());
     for (wrong, advice) in [
@@ -58,7 +58,7 @@ async fn sentinels_with_a_root_of_ones_own() {
     let store: Redis<TokenBucket> = builder().connect().await.unwrap();
     let (rule, key) = (at_once(5), Key::from(7_u64));
     assert_eq!(admitted(&store, &rule, key, 3).await, 3);
-    // By the database in the URL, it is another limit.
+    // Another database in the URL is another limit.
     let url = format!(
         "rediss-sentinel://{}/{}/3",
         hosts[1],
@@ -79,12 +79,12 @@ async fn sentinels_with_a_root_of_ones_own() {
     assert!(acquire(&store, &rule, key).await.is_err());
     until_answered(&store, &rule, Key::from(8_u64)).await;
     assert_ne!(group.master().port(), old.port());
-    // What had reached the replica is remembered.
+    // The charges that reached the replica are kept.
     assert_eq!(admitted(&store, &rule, key, 8).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_sentinels_of_a_server_by_tls() {
+async fn plain_sentinels_of_a_tls_server() {
     let tls = server::tls(false);
     let group = servers::Sentinel::start_by_tls(&tls, PASSWORD);
     let url = group.url("rediss-sentinel://");
@@ -92,17 +92,21 @@ async fn plain_sentinels_of_a_server_by_tls() {
         .root_certificate(tls.certificate.as_str())
         .sentinel_login("", PASSWORD)
         .response_timeout(RESPONSE);
-    // These ports of the sentinels speak no TLS.
+    // These ports of the sentinels do not use TLS.
     let error = builder.clone().connect().await.unwrap_err();
     let is_told = error.is_timeout() || error.to_string().contains("has no TLS");
     assert!(is_told, "{error:?}");
     let store: Redis<TokenBucket> = builder.plain_sentinels().connect().await.unwrap();
     assert_eq!(admitted(&store, &at_once(5), Key::from(7_u64), 8).await, 5);
-    // The master was not reached at its plain port.
+    // No connection reached the plain port of the master.
     let clients = group
         .master()
         .command(&["CLIENT", "LIST", "TYPE", "normal"]);
     let port = format!("laddr=127.0.0.1:{}", group.master().port());
     let plain = clients.lines().filter(|client| client.contains(&port));
-    assert_eq!(plain.count(), 1, "the one that asks: {clients}");
+    assert_eq!(
+        plain.count(),
+        1,
+        "only this test's own connection: {clients}"
+    );
 }

@@ -1,17 +1,17 @@
-//! A server that can be reached by TLS.
+//! A server with a TLS port.
 
 use std::time::Duration;
 
 use crate::servers::{Redis, RedisOptions, Tls, free_port, wait_until};
 
-/// A running server with a second port, for TLS; killed when dropped.
+/// A running server with a second port for TLS. It is killed when dropped.
 #[derive(Debug)]
 pub(crate) struct TlsRedis {
     pub(crate) server: Redis,
     pub(crate) tls: Tls,
 }
 
-/// A port, and a certificate that vouches for itself.
+/// Returns a port and a self-signed certificate.
 pub(crate) fn tls(asks_clients: bool) -> Tls {
     let names = ["localhost", "127.0.0.1"].map(str::to_owned);
     let own = rcgen::generate_simple_self_signed(names).unwrap();
@@ -24,17 +24,17 @@ pub(crate) fn tls(asks_clients: bool) -> Tls {
 }
 
 impl TlsRedis {
-    /// A Redis that trusts its own certificate alone, and asks its clients for it where `asks_clients`.
+    /// Starts a Redis that trusts only its own certificate, and requires it from clients if `asks_clients`.
     pub(crate) fn start(asks_clients: bool) -> Self {
         Self::start_of(Redis::options(), asks_clients)
     }
 
-    /// A cluster of this one node, which has all slots.
+    /// Starts a cluster of one node with all slots.
     pub(crate) fn start_cluster() -> Self {
         let options = Redis::options()
             .set("cluster-enabled", "yes")
             .set("cluster-announce-ip", "127.0.0.1")
-            // By default the port for TLS and 10,000, which somebody may have.
+            // The default is the TLS port plus 10,000, which may be in use.
             .set("cluster-port", &free_port().to_string())
             .set("tls-cluster", "yes");
         let alone = Self::start_of(options, false);
@@ -45,7 +45,7 @@ impl TlsRedis {
         alone
     }
 
-    /// Waits until the cluster of this one node thinks itself well.
+    /// Waits until the cluster of one node reports that it is ready.
     pub(crate) fn settle(&self) {
         wait_until("a cluster of one", Duration::from_secs(5), || {
             let info = self.server.command(&["CLUSTER", "INFO"]);
@@ -58,18 +58,18 @@ impl TlsRedis {
         Self::start_with(options, tls(asks_clients))
     }
 
-    /// A server that shows this certificate.
+    /// Starts a server with this certificate.
     pub(crate) fn start_with(options: RedisOptions, tls: Tls) -> Self {
         let server = options.start_as(|folder| tls.arguments(folder));
         Self { server, tls }
     }
 
-    /// `rediss://localhost:port`.
+    /// Returns `rediss://localhost:port`.
     pub(crate) fn url(&self) -> String {
         format!("rediss://localhost:{}", self.tls.port)
     }
 
-    /// `rediss-cluster://localhost:port`.
+    /// Returns `rediss-cluster://localhost:port`.
     pub(crate) fn cluster_url(&self) -> String {
         format!("rediss-cluster://localhost:{}", self.tls.port)
     }

@@ -6,11 +6,11 @@
 //! |---|---|---|
 //! | `acquire` | the cost | a decision: `verdict wait at remaining class`, times in nanoseconds |
 //! | `settle` | the `id` of the charge, the actual cost | `done` |
-//! | `flood` | the cost, milliseconds | the decisions of two callers for so long, separated by `;` |
+//! | `flood` | the cost, milliseconds | the decisions of two callers during that time, separated by `;` |
 //! | `reset` | | `done` |
 //! | `unreadable` | | the number of states that this release could not read |
 //!
-//! An error is answered by `error text`.
+//! The answer to a failed command is `error text`.
 
 use std::{
     cell::RefCell,
@@ -38,9 +38,9 @@ use super::tollgate::{
 };
 
 const PREFIX: &str = "rollout";
-/// A server on a busy machine may take long to answer.
+/// Long, because a server on a busy machine may answer late.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a caller waits after a refusal.
+/// The pause of a caller after a refusal.
 const PAUSE: Duration = Duration::from_millis(30);
 
 struct Worker {
@@ -62,7 +62,7 @@ struct Command {
     rule: String,
 }
 
-/// Connects to both servers and carries out commands, all at once, until the input ends.
+/// Connects to both servers and executes commands concurrently, until the input ends.
 pub(crate) async fn serve(redis: &str, memcached: &str) {
     let redis = Redis::<AnyRule>::builder(redis)
         .prefix(PREFIX)
@@ -87,9 +87,9 @@ pub(crate) async fn serve(redis: &str, memcached: &str) {
         while let Some(line) = lines.next_line().await.expect("a line") {
             let (worker, command) = (Rc::clone(&worker), Command::read(&line));
             tokio::task::spawn_local(async move {
-                let answer = worker.carry_out(&command).await;
+                let answer = worker.execute(&command).await;
                 let answer = answer.unwrap_or_else(|error| format!("error {error}"));
-                // A test that has failed reads no more.
+                // A failed test no longer reads the output.
                 let _ = writeln!(stdout(), "{} {answer}", command.id);
             });
         }
@@ -113,7 +113,7 @@ impl Command {
 }
 
 impl Worker {
-    async fn carry_out(&self, command: &Command) -> Result<String, String> {
+    async fn execute(&self, command: &Command) -> Result<String, String> {
         match (command.name.as_str(), command.store.as_str()) {
             ("unreadable", _) => Ok(self.unreadable().to_string()),
             ("reset", store) => {
@@ -186,7 +186,7 @@ impl Worker {
     }
 }
 
-/// Asks until the store decides: a call that lost every race was not charged.
+/// Repeats a call until the store decides. A call that lost every race was not charged.
 async fn acquire<'a, Rule: 'a, S>(
     store: &S,
     ask: impl Fn() -> Ask<'a, Rule>,

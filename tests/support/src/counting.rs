@@ -1,5 +1,5 @@
 //! A global allocator that counts allocations and bytes per thread.
-// `GlobalAlloc` is an unsafe trait: there is no other way to see allocations.
+// `GlobalAlloc` is an unsafe trait, and there is no other way to observe allocations.
 #![allow(unsafe_code)]
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
 };
 
-/// Counts by thread, so that tests beside each other do not count each other's.
+/// Counts by thread, so that parallel tests do not count each other's allocations.
 pub struct Counting;
 
 thread_local! {
@@ -15,14 +15,14 @@ thread_local! {
     static BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The allocations of `work` on this thread; a reallocation is one too.
+/// Returns the number of allocations of `work` on this thread. A reallocation counts as one.
 pub fn allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = ALLOCATIONS.get();
     let result = work();
     (ALLOCATIONS.get() - before, result)
 }
 
-/// The bytes that this thread holds after `work` beyond those before.
+/// Returns the bytes that `work` allocates on this thread and does not free.
 pub fn bytes_kept<T>(work: impl FnOnce() -> T) -> (i64, T) {
     let before = BYTES.get();
     let result = work();
@@ -30,13 +30,13 @@ pub fn bytes_kept<T>(work: impl FnOnce() -> T) -> (i64, T) {
 }
 
 fn count(allocations: u64, bytes: i64) {
-    // Constants without a destructor: never gone while a thread still allocates.
+    // Constants without a destructor: they exist as long as a thread may allocate.
     ALLOCATIONS.set(ALLOCATIONS.get() + allocations);
     BYTES.set(BYTES.get() + bytes);
 }
 
-// SAFETY: every call goes to `System` with the caller's own arguments, so each contract is the
-// one the caller upholds. Counting neither allocates nor unwinds.
+// SAFETY: every call passes the caller's own arguments to `System`, so the caller upholds each contract. Counting
+// neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as i64);

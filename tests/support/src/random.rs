@@ -1,4 +1,4 @@
-//! Seeded random numbers: the same in every run.
+//! Seeded random numbers, equal in every run.
 
 /// SplitMix64, written independently of the generator in the crate.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Random {
         times > 0 && self.below(times) == 0
     }
 
-    /// Chooses one of a list that is not empty.
+    /// Chooses an item of a non-empty list.
     pub fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }

@@ -1,5 +1,5 @@
-//! Fractions of big integers, and the interval between two tokens as the documentation of `TokenBucket` rounds it,
-//! written the slow obvious way.
+//! Fractions of big integers, and the interval between two tokens as rounded in the documentation of `TokenBucket`,
+//! in the slow obvious way.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -9,10 +9,10 @@ pub fn ratio(numerator: impl Into<BigInt>, denominator: impl Into<BigInt>) -> Bi
     BigRational::new(numerator.into(), denominator.into())
 }
 
-/// The units in which a bucket of tokens is counted.
+/// The units of a token bucket.
 #[derive(Debug)]
 pub struct Rate {
-    /// Between two tokens, in nanoseconds.
+    /// The time between two tokens, in nanoseconds.
     pub interval: BigRational,
     /// The smallest step of a level, in nanoseconds.
     pub unit: BigRational,

@@ -1,4 +1,4 @@
-//! The stored values of the compare-and-swap class, read and written by their documented layout alone.
+//! The stored values of compare-and-swap stores, read and written according to their documented layout.
 
 /// A state in a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// The states in a value.
+/// Returns the states in a value.
 pub fn states(value: &[u8]) -> Vec<State> {
     let (tag, mut rest) = value.split_first().unwrap();
     assert_eq!(*tag, 0xf1);
@@ -51,7 +51,7 @@ pub fn states(value: &[u8]) -> Vec<State> {
     states
 }
 
-/// The value with these states.
+/// Returns the value with these states.
 pub fn value_of(states: &[State]) -> Vec<u8> {
     let mut value = vec![0xf1];
     for state in states {

@@ -1,4 +1,5 @@
-//! The program's engine on a million lines of ten thousand keys, beside a floor that only reads and writes CSV.
+//! The program's engine on a million lines with ten thousand keys, compared with a program that only reads and writes
+//! CSV.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -24,10 +25,10 @@ static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 11;
 
-/// Stops at the first malformed line.
-struct Nobody;
+/// Panics at the first malformed line.
+struct NoMalformedLines;
 
-impl Watch for Nobody {
+impl Watch for NoMalformedLines {
     fn malformed(&mut self, line: u64, problem: &str) {
         panic!("line {line}: {problem}");
     }
@@ -35,7 +36,7 @@ impl Watch for Nobody {
     fn answered(&mut self, _: Timestamp, _: &Answer) {}
 }
 
-/// Lines `t_ns,key,cost`, a tenth of a millisecond apart.
+/// Returns lines `t_ns,key,cost`, a tenth of a millisecond apart.
 fn input(lines: usize, keys: usize) -> Vec<u8> {
     let mut random = Random::new(7);
     let mut text = b"t_ns,key,cost\n".to_vec();
@@ -51,11 +52,11 @@ fn input(lines: usize, keys: usize) -> Vec<u8> {
 fn decide(rule: &AnyRule, input: &[u8], output: &mut Vec<u8>) {
     let mut state = Replay::new(rule.clone(), None);
     let mut answers = Answers::to(output).unwrap();
-    replay(input, &mut answers, &mut state, &mut Nobody).unwrap();
+    replay(input, &mut answers, &mut state, &mut NoMalformedLines).unwrap();
     answers.flush().unwrap();
 }
 
-/// Reads each line, and writes it with an answer that is always the same.
+/// Reads each line, and writes it with a constant answer.
 fn copy(input: &[u8], output: &mut Vec<u8>) {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
@@ -74,7 +75,7 @@ fn copy(input: &[u8], output: &mut Vec<u8>) {
     writer.flush().unwrap();
 }
 
-/// Does its work in each turn, on the same input and into the same room.
+/// Creates a contender that does the same work in each turn, on the same input and into the same buffer.
 fn contender<'a>(
     name: &'static str,
     input: &'a [u8],
@@ -118,7 +119,7 @@ fn main() {
         contender("replay", &input, lines, &ours, decides),
         contender("CSV alone", &input, lines, &floor, copy),
     ];
-    // A newcomer's key and its part of the map are all there is to allocate.
+    // Only a new key and its entry in the map allocate.
     let most = (4 * keys + 100) as f64 / lines as f64;
     let allocations = contenders[0].allocations;
     assert!(allocations < most, "{allocations} allocations per line");

@@ -9,18 +9,18 @@ use tollgate::Timestamp;
 
 use crate::calendar::parse_log_time;
 
-/// The fields of a line, as written.
+/// The fields of a line, unchanged.
 pub(crate) struct Entry<'a> {
     pub(crate) at: Timestamp,
     pub(crate) host: &'a [u8],
     /// `None` for `-`.
     pub(crate) user: Option<&'a [u8]>,
-    /// Without scheme, host and query; `None` where the request names none.
+    /// Without scheme, host and query. `None` if the request has no path.
     pub(crate) path: Option<&'a [u8]>,
 }
 
 impl<'a> Entry<'a> {
-    /// Reads a line without its line break, or says in a sentence what is wrong with it.
+    /// Parses a line without its line break, or returns a sentence that says what is wrong with it.
     pub(crate) fn parse(line: &'a [u8]) -> Result<Self, &'static str> {
         let (host, rest) = word(line).ok_or("no host: expected `host ident user [time] …`")?;
         let (_ident, rest) =
@@ -29,7 +29,7 @@ impl<'a> Entry<'a> {
             "no time behind host, ident and user: expected one from 1970 to 2262, as in \
              `[10/Oct/2000:13:55:36 -0700]`",
         )?;
-        // A log that begins with the virtual host has one more; no user's name begins so.
+        // A log that starts with the virtual host has one more field. No user name starts like this.
         if user.starts_with(b"- ") {
             return Err("four words before the time: expected three, host, ident and user");
         }
@@ -59,7 +59,7 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (space > 0).then(|| (&text[..space], &text[space + 1..]))
 }
 
-/// A user's name may contain spaces, so the first thing that is a time ends it.
+/// Splits the user from the time. The name of a user may contain spaces, so the first valid time ends it.
 fn user_and_time(text: &[u8]) -> Option<(&[u8], Timestamp, &[u8])> {
     const TIME: usize = "10/Oct/2000:13:55:36 -0700".len();
     let begins = text.windows(2).enumerate();
@@ -74,8 +74,8 @@ fn user_and_time(text: &[u8]) -> Option<(&[u8], Timestamp, &[u8])> {
     })
 }
 
-/// What stands in quotes behind a space, and what behind that. A backslash takes the meaning of what
-/// follows it, so that a quote can be part of it.
+/// Returns a text in quotes after a space, and the rest. A backslash escapes the next character, which may be a
+/// quote.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.strip_prefix(b" \"")?;
     let mut escaped = false;
@@ -87,7 +87,7 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..end], &text[end + 1..]))
 }
 
-/// What stands behind status and size, either of which may be `-`.
+/// Returns the rest after status and size, either of which may be `-`.
 fn status_and_size(text: &[u8]) -> Option<&[u8]> {
     let number = |text: &[u8]| text == b"-" || text.iter().all(u8::is_ascii_digit);
     let text = text.strip_prefix(b" ")?;
@@ -98,7 +98,7 @@ fn status_and_size(text: &[u8]) -> Option<&[u8]> {
     (is_status && number(status) && !size.is_empty() && number(size)).then_some(rest)
 }
 
-/// Whether a line may end so. Some servers add words of their own behind the user agent.
+/// Returns `true` if a line may end with this text. Some servers append words of their own after the user agent.
 fn is_ending(text: &[u8]) -> bool {
     let agent = || {
         let (_referer, rest) = quoted(text)?;
@@ -108,14 +108,14 @@ fn is_ending(text: &[u8]) -> bool {
     text.is_empty() || agent().is_some_and(|rest| rest.is_empty() || rest[0] == b' ')
 }
 
-/// The path of `GET /path?query HTTP/1.1`, or of `GET http://host/path HTTP/1.1` as proxies see it.
+/// Returns the path of `GET /path?query HTTP/1.1`, or of `GET http://host/path HTTP/1.1` as sent to proxies.
 fn path(request: &[u8]) -> Option<&[u8]> {
     let (method, target) = word(request)?;
     let is_method = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
     if !method.iter().all(is_method) {
         return None;
     }
-    // A target should have no spaces, and clients that send some are logged all the same.
+    // A target must not contain spaces, but servers also log the requests of clients that send them.
     let version = target.windows(6).rposition(|window| window == b" HTTP/");
     let target = &target[..version.unwrap_or(target.len())];
     let query = target.iter().position(|byte| matches!(byte, b'?' | b'#'));

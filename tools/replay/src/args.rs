@@ -1,4 +1,4 @@
-//! The command line, read by hand.
+//! Parses the command line by hand.
 
 use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
 
@@ -32,7 +32,7 @@ was charged last), and class the colour that the call was given before: 0 green,
 Exit status: 0, 1 if a line was malformed or something could not be read or written, 2 for a wrong flag.
 ";
 
-/// The task that the command line names.
+/// The command to run.
 pub(crate) enum Command {
     Help,
     Replay(Box<Args>),
@@ -44,14 +44,14 @@ pub(crate) struct Args {
     pub(crate) format: Format,
     pub(crate) keys: Option<usize>,
     pub(crate) plot: Option<PathBuf>,
-    /// None is standard input.
+    /// Empty for standard input.
     pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum Format {
     Csv,
-    /// An access log: whose requests are limited, and how many keys to name.
+    /// An access log, with the key of the limit and the number of keys to list.
     Combined {
         key: Key,
         top: usize,
@@ -66,7 +66,7 @@ pub(crate) enum Key {
 }
 
 impl Command {
-    /// Reads the arguments that follow the program's name, or says in a sentence what is wrong with them.
+    /// Parses the arguments after the program's name, or returns a sentence that says what is wrong with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut rule, mut format, mut key, mut top) = (None, None, None, None);
         let (mut keys, mut plot, mut files) = (None, None, Vec::new());

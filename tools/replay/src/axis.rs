@@ -1,4 +1,4 @@
-//! Axes with ticks where people expect them.
+//! Axes with ticks at round numbers.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::{
     timeline::{DAY, MINUTE, SECOND, nice_widths},
 };
 
-/// Whole numbers along a line, with a tick at each multiple of one.
+/// An axis of whole numbers, with a tick at each multiple of a step.
 #[derive(Clone)]
 pub(crate) struct Axis {
     from: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Nanoseconds since 1970.
+    /// Creates an axis of times, in nanoseconds since 1970.
     pub(crate) fn of_time(from: u64, to: u64) -> Self {
         const MOST: u64 = 8;
         let tick = nice_widths().find(|width| (to - from) / width <= MOST);
@@ -31,7 +31,7 @@ impl Axis {
         }
     }
 
-    /// From none to that many, and a little air above.
+    /// Creates an axis from zero to this number, with some space above.
     pub(crate) fn of_counts(highest: u64) -> Self {
         const MOST: u64 = 5;
         let powers = (0..19).map(|power| 10_u64.pow(power));
@@ -44,7 +44,7 @@ impl Axis {
         }
     }
 
-    /// The name of an axis of time.
+    /// Returns the name of a time axis.
     pub(crate) fn time_name(&self) -> String {
         let [begin, end] = [self.from, self.to - 1].map(at).map(|at| at.to_string());
         let [first, last] = [&begin[..10], &end[..10]];
@@ -56,19 +56,19 @@ impl Axis {
         }
     }
 
-    /// The label of a tick of time.
+    /// Returns the label of a tick on a time axis.
     pub(crate) fn time_label(&self, nanos: u64) -> String {
         let text = at(nanos).to_string();
         match self.tick {
             DAY.. => text[..10].to_owned(),
-            // Midnight tells the day that begins.
+            // A tick at midnight shows the date of the new day.
             SECOND.. if nanos.is_multiple_of(DAY) => {
                 let (_, month, day) = at(nanos).date();
                 format!("{day} {}", MONTHS[(month - 1) as usize])
             }
             MINUTE.. => text[11..16].to_owned(),
             SECOND.. => text[11..19].to_owned(),
-            // From the last whole second before the axis.
+            // Counted from the last whole second before the axis.
             tick => {
                 let since = nanos - self.from / SECOND * SECOND;
                 Grouped((since / unit(tick).0).into()).to_string()
@@ -81,7 +81,7 @@ fn at(nanos: u64) -> Utc {
     Utc(Timestamp::from_nanos(nanos))
 }
 
-/// The largest part of a second that a tick is a multiple of.
+/// Returns the largest unit of time that divides a tick.
 fn unit(tick: u64) -> (u64, &'static str) {
     let units = [(1_000_000, "milliseconds"), (1_000, "microseconds")];
     let unit = units

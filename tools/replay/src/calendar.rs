@@ -1,4 +1,4 @@
-//! Dates to instants and back, in the calendar that logs are written in.
+//! Converts the dates of logs to instants and back.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ pub const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// The instant that `10/Oct/2000:13:55:36 -0700` names; `None` where it is no such date, or one before 1970
-/// or after what 2⁶³ − 1 ns reach (the year 2262).
+/// Parses a time such as `10/Oct/2000:13:55:36 -0700`. Returns `None` if it is invalid, before 1970, or later than
+/// 2⁶³ − 1 ns (in the year 2262).
 ///
-/// A leap second, `23:59:60`, is the second after it, as Unix time has it.
+/// A leap second, `23:59:60`, is the second after it, as in Unix time.
 pub fn parse_log_time(text: &[u8]) -> Option<Timestamp> {
     // dd/Mon/yyyy:hh:mm:ss ±hhmm
     const SHAPE: &[u8; 26] = b"00/---/0000:00:00:00 +0000";
@@ -62,7 +62,7 @@ fn days_of(month: i64, year: i64) -> i64 {
     }
 }
 
-/// Days from the first of January 1970 to a date of the Gregorian calendar.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar.
 ///
 /// Years are counted from March, so that the leap day comes last; `(153 m + 2) / 5` are the days before month
 /// `m` of such a year (Richards, "Calendars", in: Explanatory Supplement to the Astronomical Almanac, 2013).
@@ -77,9 +77,9 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// The date of a day: year, month, day.
+/// Returns the year, month and day of a day.
 fn date(days_since_1970: i64) -> (i64, i64, i64) {
-    // A year too early by a few days at most: corrected by looking.
+    // The guess is never too late, and at most a few days too early, which the loop corrects.
     let guess = 1970 + days_since_1970.div_euclid(366);
     let year = (guess..)
         .find(|year| self::days_since_1970(year + 1, 1, 1) > days_since_1970)
@@ -93,7 +93,7 @@ fn date(days_since_1970: i64) -> (i64, i64, i64) {
     (year, month, day + 1)
 }
 
-/// An instant as RFC 3339 writes it, in UTC, to the second.
+/// Prints an instant in UTC according to RFC 3339, to the second.
 pub struct Utc(pub Timestamp);
 
 impl Utc {
@@ -101,7 +101,7 @@ impl Utc {
         (self.0.as_nanos() / SECOND) as i64
     }
 
-    /// The year, and from 1 on the month and the day.
+    /// Returns the year, the month and the day. Months and days start from 1.
     pub fn date(&self) -> (i64, i64, i64) {
         date(self.seconds() / DAY)
     }

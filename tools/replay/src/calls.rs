@@ -18,7 +18,7 @@ use crate::{
     timeline::Timeline,
 };
 
-/// Replays CSV; whether every line was well formed.
+/// Replays CSV. Returns `true` if every line was well formed.
 pub(crate) fn run(args: Args) -> Result<bool, Stop> {
     let mut title = args.rule.to_string();
     let input = Input::of(args.files, false)?;

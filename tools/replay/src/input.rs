@@ -1,4 +1,4 @@
-//! Where lines come from, how far they have been read, and what was wrong with them.
+//! The inputs, the progress bar, and the messages about malformed lines.
 
 use std::{
     fs::{self, File},
@@ -14,13 +14,13 @@ pub(crate) struct Input {
     bar: ProgressBar,
 }
 
-/// One of them.
+/// One of the files, or standard input.
 pub(crate) struct Source {
     pub(crate) reader: Box<dyn Read>,
     pub(crate) complaints: Complaints,
 }
 
-/// Tells which lines of a source are skipped, and counts them.
+/// Reports the skipped lines of a source, and counts them.
 pub(crate) struct Complaints {
     pub(crate) name: String,
     pub(crate) count: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Complaints {
 }
 
 impl Input {
-    /// Fails where a file is missing, before anything is read.
+    /// Opens nothing yet, and returns an error if a file is missing.
     pub(crate) fn of(mut files: Vec<PathBuf>, with_bar: bool) -> Result<Self, String> {
         if files.is_empty() {
             files.push("-".into());
@@ -52,7 +52,7 @@ impl Input {
         Ok(Self { files, bar })
     }
 
-    /// Opens them, each when the one before has been read.
+    /// Opens the sources, each after the previous one has been read.
     pub(crate) fn sources(&self) -> impl Iterator<Item = Result<Source, String>> {
         self.files.iter().map(|file| {
             let mut name = file.display().to_string();
@@ -73,7 +73,7 @@ impl Input {
         })
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -82,14 +82,14 @@ impl Input {
 impl Complaints {
     pub(crate) fn malformed(&mut self, line: u64, problem: &str) {
         self.count += 1;
-        // What was read may stand in it; it must not look like several lines.
+        // The message may quote input. It must stay on one line.
         let problem = problem.replace(['\n', '\r'], " ");
         let text = format!("replay: {}, line {line}: {problem}\n", self.name);
         self.bar.suspend(|| complain(&text));
     }
 }
 
-/// Writes to standard error; if that is closed, nobody wants to know.
+/// Writes to standard error. Ignores errors, because there is no other place to report them.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -40,7 +40,7 @@ use crate::{
 
 /// The reason to stop early.
 enum Stop {
-    /// The reader of the output closed it, as `… | head` does.
+    /// The reader closed the output, as in `… | head`.
     Enough,
     /// An error, as a sentence.
     Because(String),

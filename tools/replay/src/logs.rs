@@ -1,4 +1,4 @@
-//! Access logs: a report in the end.
+//! Access logs: writes a report at the end.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
@@ -16,7 +16,7 @@ use crate::{
     timeline::Timeline,
 };
 
-/// Replays access logs and reports; whether every line was well formed.
+/// Replays access logs and writes a report. Returns `true` if every line was well formed.
 pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
     let rule = args.rule.to_string();
     let input = Input::of(args.files, true)?;
@@ -85,7 +85,7 @@ impl Log {
             }
             let line = line.strip_suffix(b"\n").unwrap_or(&line);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            // A mark of the order of bytes, as some editors write it, is no part of the first host.
+            // A byte order mark, as some editors write it, is not part of the first host.
             let mark = "\u{feff}".as_bytes();
             let line = line
                 .strip_prefix(mark)

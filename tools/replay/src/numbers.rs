@@ -1,14 +1,14 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 use std::fmt;
 
 /// A number with a comma for each thousand.
 pub struct Grouped(pub u128);
 
-/// Nanoseconds in the units that fit, rounded up: a wait is never told too short.
+/// Nanoseconds in suitable units, rounded up, so that a wait is never shown too short.
 pub struct Span(pub u128);
 
-/// A part of a whole in per cent, with a digit behind the point.
+/// A part of a whole in per cent, with one decimal.
 pub struct Share(pub u64, pub u64);
 
 impl fmt::Display for Grouped {
@@ -34,7 +34,7 @@ impl fmt::Display for Span {
         const HOUR: u128 = 60 * MINUTE;
         const DAY: u128 = 24 * HOUR;
         let nanos = self.0;
-        // Of one unit with a digit behind the point, and of two units.
+        // Values in one unit with a decimal, and values in two units.
         let tenths = |unit: u128, name: &str| {
             let tenths = nanos.div_ceil(unit / 10);
             match tenths % 10 {
@@ -50,7 +50,7 @@ impl fmt::Display for Span {
                 _ => format!("{} {name} {rest:02} {part_name}", Grouped(whole)),
             }
         };
-        // A span that would be rounded up to the next unit is told in that.
+        // A value that would round up to the next unit is shown in that unit.
         let text = match nanos {
             0 => "0 s".to_owned(),
             1..MICRO => format!("{nanos} ns"),

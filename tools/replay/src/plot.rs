@@ -20,8 +20,8 @@ const LINE: i32 = 26;
 const GREY: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 const MOST_BARS: u64 = 160;
 
-/// What is drawn, from the bottom up, in Paul Tol's high-contrast colours: they can be told apart without
-/// colour vision, and in grey.
+/// The series from the bottom up, in Paul Tol's high-contrast colors, which are distinguishable without color vision
+/// and in grey.
 const SERIES: [(&str, RGBColor); 3] = [
     ("admitted", RGBColor(0x00, 0x44, 0x88)),
     ("delayed", RGBColor(0xdd, 0xaa, 0x33)),
@@ -30,7 +30,7 @@ const SERIES: [(&str, RGBColor); 3] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Writes the picture to a file, or says in a sentence why it could not.
+/// Writes the picture to a file, or returns a sentence that says why it could not.
 pub(crate) fn draw(path: &Path, title: &str, timeline: &Timeline) -> Result<(), String> {
     let svg = picture(title, timeline).map_err(|error| format!("cannot draw: {error}"))?;
     fs::write(path, svg).map_err(|error| {
@@ -63,12 +63,12 @@ fn picture(title: &str, timeline: &Timeline) -> Result<String, Box<dyn Error>> {
     Ok(svg)
 }
 
-/// Text whose middle is as high as its point.
+/// Returns a style for text that is vertically centered on its point.
 fn text(size: i32, side: HPos) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(side, VPos::Center))
 }
 
-/// A title in lines that fit, cut between words.
+/// Wraps a title between words into lines that fit.
 fn wrapped(title: &str) -> Vec<String> {
     const WIDTH: usize = 96;
     let mut lines: Vec<String> = Vec::new();
@@ -84,7 +84,7 @@ fn wrapped(title: &str) -> Vec<String> {
     lines
 }
 
-/// The colours' names and how many requests they stand for, in a row.
+/// Draws the names of the series and their numbers of requests, in a row.
 fn draw_legend(area: &Area<'_>, y: i32, bars: &Bars) -> Result<(), Box<dyn Error>> {
     const CELL: usize = 240;
     for (index, (name, colour)) in SERIES.iter().enumerate() {

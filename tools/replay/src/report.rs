@@ -11,14 +11,14 @@ use crate::{
 /// The data of a report.
 pub(crate) struct Report<'a> {
     pub(crate) rule: &'a str,
-    /// The kind of key, in a word.
+    /// The kind of key, as a word.
     pub(crate) key: &'a str,
     pub(crate) lines: u64,
     pub(crate) malformed: u64,
     pub(crate) without_key: u64,
     pub(crate) turned_away: u64,
     pub(crate) tallies: &'a Tallies,
-    /// The number of keys to name.
+    /// The number of keys to list.
     pub(crate) top: usize,
 }
 
@@ -98,7 +98,7 @@ impl Report<'_> {
         rows
     }
 
-    /// A line for each key.
+    /// Writes a line for each key.
     fn name(&self, out: &mut impl Write, keys: &[(&[u8], &Tally)]) -> io::Result<()> {
         let delays = self.tallies.total.delayed > 0;
         let mut head = vec!["refused", "admitted"];
@@ -127,7 +127,7 @@ impl Report<'_> {
                 Utc(last).to_string(),
                 Span(tally.retries.longest.as_nanos()).to_string(),
                 Span(tally.retries.together).to_string(),
-                // A log holds what clients sent: nothing of it may command a terminal.
+                // A log contains what clients sent, so control characters are escaped.
                 String::from_utf8_lossy(key).escape_debug().to_string(),
             ]);
             rows.push(row);
@@ -136,7 +136,7 @@ impl Report<'_> {
     }
 }
 
-/// Writes rows so that columns stand below each other: `<` to the left, `>` to the right.
+/// Writes rows as aligned columns: `<` for left, `>` for right.
 fn columns(out: &mut impl Write, sides: &str, rows: &[Vec<String>]) -> io::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..sides.len()).map(|at| width(at).unwrap_or(0)).collect();

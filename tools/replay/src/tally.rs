@@ -1,4 +1,4 @@
-//! Who was admitted, who was refused, and how long an obedient client would have waited.
+//! Counts admitted and refused requests, and the waits of a client that obeys `retry_after`.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,19 +7,19 @@ use tollgate::Timestamp;
 
 use crate::engine::answer::{Answer, Verdict};
 
-/// The counts of a key's requests, or of all.
+/// The counts of requests of one key, or of all.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     pub(crate) admitted: u64,
     pub(crate) delayed: u64,
     pub(crate) refused: u64,
-    /// The first instant of a refusal, and the last one.
+    /// The instants of the first refusal and of the last one.
     pub(crate) refusals: Option<(Timestamp, Timestamp)>,
     pub(crate) retries: Waits,
     pub(crate) delays: Waits,
 }
 
-/// Waits one after the other.
+/// The total and the maximum of waits.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Waits {
     pub(crate) longest: Duration,
@@ -32,9 +32,9 @@ pub(crate) struct Waits {
 pub(crate) struct Tallies {
     pub(crate) total: Tally,
     by_key: HashMap<Box<[u8]>, Tally, RandomState>,
-    /// For how many keys there is room, if that was said.
+    /// The maximum number of keys, if there is one.
     most: Option<usize>,
-    /// Refusals of keys that there was no room for.
+    /// Refusals of keys without room.
     pub(crate) unlisted: u64,
 }
 
@@ -87,7 +87,7 @@ impl Tallies {
         }
     }
 
-    /// The keys that were refused something, the most refused first.
+    /// Returns the keys with refusals, the most refused first.
     pub(crate) fn refused(&self) -> Vec<(&[u8], &Tally)> {
         let mut refused: Vec<_> = self
             .by_key

@@ -14,7 +14,7 @@ pub(crate) const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 pub(crate) const DAY: u64 = 24 * HOUR;
 
-/// How wide a bucket is while counting, in nanoseconds: each width is a multiple of the one before.
+/// The possible widths of a bucket while counting, in nanoseconds. Each is a multiple of the previous one.
 const WIDTHS: [u64; 17] = [
     1,
     10,
@@ -35,10 +35,10 @@ const WIDTHS: [u64; 17] = [
     100 * DAY,
 ];
 
-/// How many buckets there may be. The widest ones are 1,068 at most: they reach to the last instant.
+/// The maximum number of buckets. With the widest ones, 1,068 reach the last instant.
 const MOST: usize = 10_000;
 
-/// Counts as requests come, in any order, in bounded memory.
+/// Counts requests in any order, in bounded memory.
 #[derive(Default)]
 pub(crate) struct Timeline {
     /// The index of the width of the buckets.
@@ -46,9 +46,9 @@ pub(crate) struct Timeline {
     buckets: BTreeMap<u64, Counts>,
 }
 
-/// Counts in bars of one width, side by side.
+/// Counts in adjacent bars of one width.
 pub(crate) struct Bars {
-    /// The start of the first one, in nanoseconds.
+    /// The start of the first bar, in nanoseconds.
     pub(crate) begin: u64,
     /// In nanoseconds.
     pub(crate) width: u64,
@@ -68,7 +68,7 @@ impl Timeline {
         }
     }
 
-    /// At most so many bars, of a width that people count in; `None` where there was no request.
+    /// Returns at most `most` bars, of a round width. `None` if there were no requests.
     pub(crate) fn bars(&self, most: u64) -> Option<Bars> {
         let width = WIDTHS[self.width];
         let (first, last) = (
@@ -76,7 +76,7 @@ impl Timeline {
             *self.buckets.keys().next_back()?,
         );
         let (first, last) = (first * width, last * width);
-        // An instant has no width: it is drawn as a second.
+        // A single instant is drawn as a second.
         let least = if first == last { SECOND } else { width };
         let wide = nice_widths()
             .filter(|nice| *nice >= least && nice % width == 0)
@@ -100,7 +100,7 @@ fn add(sums: &mut Counts, counts: &Counts) {
     }
 }
 
-/// Spans of time that people count in, each longer than the one before.
+/// Returns round spans of time, each longer than the previous one.
 pub(crate) fn nice_widths() -> impl Iterator<Item = u64> {
     let parts = (0..9).flat_map(|power| [1, 2, 5].map(|nice| nice * 10_u64.pow(power)));
     let seconds = [1, 2, 5, 10, 15, 30].map(|nice| nice * SECOND);

@@ -1,4 +1,4 @@
-//! What the tests share: servers, and calls to a store on them.
+//! Shared by the tests: servers, and calls to a store on them.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "items of a test module")]
 
@@ -14,7 +14,7 @@ use tollgate::{
 };
 use tollgate_etcd::Etcd;
 
-/// A store that waits: a disk that others write to as well may keep an etcd busy for a while.
+/// Returns a store with a long timeout, because a busy disk can delay etcd for a while.
 pub async fn etcd(server: &servers::Etcd) -> Etcd {
     let etcd = connect(&[server.url()]).await;
     etcd.response_timeout(Duration::from_secs(10))
@@ -25,19 +25,19 @@ pub async fn connect(members: &[String]) -> Etcd {
     connected.unwrap()
 }
 
-/// A node of its own, which waits: it shares nothing with others but the server.
+/// Returns a node with a long timeout. Nodes share only the server.
 pub async fn node<Rule: Algorithm<State: Codec>>(server: &servers::Etcd) -> Optimistic<Etcd, Rule> {
     OptimisticBuilder::new(etcd(server).await)
         .deadline(Duration::from_secs(30))
         .build()
 }
 
-/// For a look at what lies in the server.
+/// Returns a client that reads the content of the server.
 pub async fn client(server: &servers::Etcd) -> Client {
     Client::connect([server.url()], None).await.unwrap()
 }
 
-/// How many keys there are. Each was written under a lease.
+/// Counts the keys, and asserts that each was written under a lease.
 pub async fn keys(server: &servers::Etcd) -> usize {
     let all = GetOptions::new().with_all_keys();
     let keys = client(server).await.get("", Some(all)).await.unwrap();
@@ -47,12 +47,12 @@ pub async fn keys(server: &servers::Etcd) -> usize {
     keys.kvs().len()
 }
 
-/// What the server said.
+/// Returns the server's message.
 pub fn why(error: &Error) -> String {
     error.to_string()
 }
 
-/// So many at once, and no more for as long as a test runs.
+/// Returns a rule that admits `burst` requests and then no more during a test.
 pub fn at_once(burst: u64) -> TokenBucket {
     format!("token-bucket 1/1d burst={burst}").parse().unwrap()
 }
@@ -87,7 +87,7 @@ fn only(decisions: Decisions) -> Decision {
     *decision
 }
 
-/// How many of `calls` acquisitions in a row are admitted. A contended one is tried again.
+/// Makes `calls` acquisitions in a row and counts the admitted ones. Repeats contended ones.
 pub async fn admitted<S>(store: &S, rule: &TokenBucket, key: Key, calls: u64) -> u64
 where
     S: Store<TokenBucket, Error = Error>,

@@ -1,4 +1,4 @@
-//! Faults that must be noticed whoever calls, and however often: by one caller at several paces, by four and by 64.
+//! Faults must be detected for any number and pace of callers: one caller at several paces, four, and 64.
 
 use tollgate::{key::Key, store::Optimistic};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_connection_is_given_up_whoever_calls() {
+async fn a_dead_connection_is_closed_for_any_number_of_callers() {
     let server = servers::Etcd::start();
     let proxy = servers::Proxy::start(server.address());
     let clients: Vec<_> = (0..10_u64).map(Key::from).collect();
@@ -20,7 +20,7 @@ async fn a_dead_connection_is_given_up_whoever_calls() {
         Optimistic::new(etcd)
     };
     let crowd = Crowd::start(&clients, at_once(1_000_000), connect).await;
-    // Half-open: nobody says that they are gone. A ping finds it after ten seconds, the first one that meets a call.
+    // Half-open: no packet reports the end. A ping detects it after ten seconds, at the first one during a call.
     proxy.abandon();
     crowd.has_failed();
     crowd.is_answered();

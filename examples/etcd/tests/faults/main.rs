@@ -1,4 +1,4 @@
-//! What happens to calls when an etcd falls silent, dies, comes back, or is far away.
+//! Calls while an etcd is silent, killed, restarted, or slow to reach.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 

@@ -1,4 +1,4 @@
-//! A cluster of three members, of which one goes.
+//! A cluster of three members, one of which fails.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollgate_etcd::Etcd;
 
 use crate::common::{connect, servers, why};
 
-/// Loads until twenty in a row are answered; what went wrong before.
+/// Loads until twenty loads in a row succeed. Returns the errors before that.
 async fn until_answered(etcd: &Etcd) -> Vec<Error> {
     let (mut errors, mut answers) = (Vec::new(), 0);
     while answers < 20 {
@@ -25,8 +25,8 @@ async fn until_answered(etcd: &Etcd) -> Vec<Error> {
     errors
 }
 
-/// A store that asks the first of these.
-async fn asking(members: &[&servers::Etcd]) -> Etcd {
+/// Returns a store that uses the first of these members.
+async fn connected_to(members: &[&servers::Etcd]) -> Etcd {
     let urls: Vec<_> = members.iter().map(|member| member.url()).collect();
     for _ in 0..20 {
         // An election takes a second or two.
@@ -41,23 +41,23 @@ async fn asking(members: &[&servers::Etcd]) -> Etcd {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_one_is_asked_when_one_is_gone_or_silent() {
+async fn the_next_member_is_used_when_one_is_down_or_silent() {
     let cluster = servers::Etcd::start_cluster();
     let [one, two, three] = &cluster[..] else {
         panic!("expected three members, found {cluster:?}");
     };
-    let etcd = asking(&[one, two, three]).await;
+    let etcd = connected_to(&[one, two, three]).await;
     one.kill();
     let errors = until_answered(&etcd).await;
     assert!(errors[0].is_unavailable(), "{errors:?}");
     one.restart();
 
-    let etcd = asking(&[two, three, one]).await;
+    let etcd = connected_to(&[two, three, one]).await;
     two.pause();
     let errors = until_answered(&etcd).await;
     assert!(errors[0].is_timeout(), "{errors:?}");
 
-    // One of three cannot tell what the others wrote.
+    // One of three members has no majority, so it cannot serve linearizable reads.
     three.pause();
     for _ in 0..3 {
         let error = etcd.load(b"key").await.unwrap_err();
@@ -69,7 +69,7 @@ async fn the_next_one_is_asked_when_one_is_gone_or_silent() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_members_is_an_error() {
+async fn connecting_to_a_cluster_without_members_is_an_error() {
     let none: [&str; 0] = [];
     for (members, text) in [(&none[..], "no endpoint"), (&["http://"], "invalid uri")] {
         let error = Etcd::connect(members, ConnectOptions::new()).await;

@@ -1,4 +1,4 @@
-//! An etcd of one member, in front of which the policy says what becomes of a request.
+//! Faults of an etcd with one member. The failure policy decides the requests meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use tollgate_etcd::Etcd;
 
 use crate::common::{acquire, admitted, at_once, client, connect, keys, look, servers, why};
 
-/// For an exchange with etcd.
+/// The timeout of one exchange with etcd.
 const RESPONSE: Duration = Duration::from_millis(600);
-/// For a request.
+/// The deadline of one request.
 const DEADLINE: Duration = Duration::from_millis(800);
 
 type Impatient = Timeout<Optimistic<Etcd, TokenBucket>>;
 
-/// A store that nobody waits for longer than the deadline.
+/// Returns a store whose calls end at the deadline.
 async fn impatient(url: &str) -> Impatient {
     let etcd = connect(&[url.to_owned()]).await.response_timeout(RESPONSE);
     Optimistic::new(etcd).timeout(DEADLINE)
@@ -36,8 +36,8 @@ async fn failing(store: &Impatient, rule: &TokenBucket) -> Error {
     in_time(acquire(store, rule, key())).await.unwrap_err()
 }
 
-/// Requests at once, all answered in time, and as the policy says.
-async fn hold(store: &Impatient, calls: u64, admitted: bool) {
+/// Makes concurrent requests. Asserts that all end in time and that the policy decides them.
+async fn assert_policy_decides(store: &Impatient, calls: u64, admitted: bool) {
     let policy = match admitted {
         true => store.clone().fail_open(),
         false => store.clone().fail_closed(),
@@ -45,7 +45,7 @@ async fn hold(store: &Impatient, calls: u64, admitted: bool) {
     let calls: Vec<_> = (0..calls)
         .map(|n| {
             let (store, rule) = (policy.clone(), at_once(5));
-            // Half of them for one key, the others for keys of their own.
+            // Half of them use one key, the others a key each.
             let key = Key::from(100 + n % 2 * n);
             tokio::spawn(async move { in_time(undecided(&store, &rule, key)).await })
         })
@@ -62,11 +62,11 @@ async fn undecided(store: &OnFailure<Impatient>, rule: &TokenBucket, key: Key) -
     decision
 }
 
-/// Calls until one is answered; how many errors there were before.
+/// Calls until one succeeds. Returns the number of errors before it.
 async fn until_answered(store: &Impatient, rule: &TokenBucket) -> u32 {
     let start = Instant::now();
     let mut errors = 0;
-    // A look, which spends nothing.
+    // A look spends nothing.
     while let Err(error) = look(store, rule, key()).await {
         errors += 1;
         assert!(
@@ -79,7 +79,7 @@ async fn until_answered(store: &Impatient, rule: &TokenBucket) -> u32 {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_at_once() {
+async fn a_missing_server_is_reported_at_once() {
     let server = servers::Etcd::start();
     let (url, rule) = (server.url(), at_once(5));
     drop(server);
@@ -88,31 +88,31 @@ async fn nobody_there_is_told_at_once() {
         let error = failing(&store, &rule).await;
         assert!(error.is_unavailable(), "{error:?}");
     }
-    hold(&store, 50, true).await;
-    hold(&store, 50, false).await;
+    assert_policy_decides(&store, 50, true).await;
+    assert_policy_decides(&store, 50, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_server_keeps_nobody_longer_than_the_deadline() {
+async fn calls_to_a_silent_server_end_at_the_deadline() {
     let server = servers::Etcd::start();
     let (store, rule) = (impatient(&server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
     server.pause();
     for _ in 0..2 {
-        hold(&store, 200, true).await;
-        hold(&store, 200, false).await;
+        assert_policy_decides(&store, 200, true).await;
+        assert_policy_decides(&store, 200, false).await;
         assert!(failing(&store, &rule).await.is_timeout());
     }
     server.resume();
     until_answered(&store, &rule).await;
-    // What was sent before may be charged, and nothing else happens to the limit.
+    // The calls before the silence may be charged. The limit is otherwise unchanged.
     assert!(admitted(&store, &rule, key(), 10).await <= 4);
     assert_eq!(admitted(&store, &rule, Key::from(8_u64), 10).await, 5);
     keys(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_comes_back_with_all_that_was_charged() {
+async fn a_restarted_server_has_all_charges() {
     let server = servers::Etcd::start();
     let (store, rule) = (impatient(&server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
@@ -121,18 +121,18 @@ async fn a_killed_server_comes_back_with_all_that_was_charged() {
         let error = failing(&store, &rule).await;
         assert!(error.is_unavailable(), "{error:?}");
     }
-    hold(&store, 100, true).await;
-    hold(&store, 100, false).await;
+    assert_policy_decides(&store, 100, true).await;
+    assert_policy_decides(&store, 100, false).await;
     server.restart();
     let errors = until_answered(&store, &rule).await;
     assert!(errors <= 2, "{errors}");
     assert_eq!(admitted(&store, &rule, key(), 10).await, 2);
-    // Leases outlive it, too.
+    // Leases survive a restart, too.
     assert_eq!(keys(&server).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_killed_under_load_never_admits_too_much() {
+async fn a_server_killed_under_load_admits_at_most_the_limit() {
     let server = servers::Etcd::start();
     let (store, rule) = (impatient(&server.url()).await, at_once(1000));
     let tasks: Vec<_> = (0..8)
@@ -172,7 +172,7 @@ async fn a_server_killed_under_load_never_admits_too_much() {
     until_answered(&store, &rule).await;
     let left = look(&store, &rule, key()).await.unwrap().remaining();
     let charged = 1000 - left.unwrap();
-    // A call whose answer was lost may have been charged: more is charged than was admitted, never less.
+    // A call whose answer was lost may have been charged: the charges are never fewer than the admissions.
     assert!(
         (admitted_in_all..=800).contains(&charged),
         "{admitted_in_all}, {charged}"
@@ -181,42 +181,42 @@ async fn a_server_killed_under_load_never_admits_too_much() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_far_away_is_waited_for_within_the_deadline() {
+async fn calls_to_a_slow_server_succeed_within_the_deadline() {
     let server = servers::Etcd::start();
     let proxy = servers::Proxy::start(server.address());
     let store = impatient(&format!("http://{}", proxy.address())).await;
     let rule = at_once(5);
     assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
-    // There and back, for the load and for the swap: 80 ms.
+    // Two round trips, for the load and for the swap: 80 ms.
     proxy.delay(Duration::from_millis(20));
     assert_eq!(admitted(&store, &rule, key(), 2).await, 2);
     proxy.delay(DEADLINE);
     for _ in 0..3 {
         assert!(failing(&store, &rule).await.is_timeout());
     }
-    hold(&store, 50, false).await;
-    hold(&store, 50, true).await;
+    assert_policy_decides(&store, 50, false).await;
+    assert_policy_decides(&store, 50, true).await;
     proxy.delay(Duration::ZERO);
     until_answered(&store, &rule).await;
-    // Three were admitted, and of those that were given up some may have been charged.
+    // Three were admitted. Some of the calls that ran into the deadline may also have been charged.
     assert!(admitted(&store, &rule, key(), 10).await <= 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_leads_nowhere_is_given_up() {
+async fn a_dead_connection_is_closed() {
     let server = servers::Etcd::start();
     let proxy = servers::Proxy::start(server.address());
     let store = impatient(&format!("http://{}", proxy.address())).await;
     let rule = at_once(5);
     assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
     proxy.set_flow(servers::Flow::Swallow);
-    hold(&store, 50, false).await;
-    // A connection that is cut is noticed at once.
+    assert_policy_decides(&store, 50, false).await;
+    // A closed connection is detected at once.
     proxy.cut();
     proxy.set_flow(servers::Flow::Forward);
     let errors = until_answered(&store, &rule).await;
     assert!(errors <= 2, "{errors}");
-    // One that is not, by a ping that nobody answers.
+    // A dead one is detected by an unanswered ping.
     let before = proxy.accepted();
     proxy.set_answers(servers::Flow::Swallow);
     servers::wait_until("another connection", Duration::from_secs(60), || {
@@ -234,7 +234,7 @@ async fn a_connection_that_leads_nowhere_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_database_is_an_error_that_says_so_and_still_tells() {
+async fn a_full_database_is_a_specific_error_and_looks_still_work() {
     let server = servers::Etcd::start_with(&["--quota-backend-bytes=4000000"]);
     let (store, rule) = (impatient(&server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
@@ -248,8 +248,8 @@ async fn a_full_database_is_an_error_that_says_so_and_still_tells() {
     let error = failing(&store, &rule).await;
     assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
     assert!(why(&error).contains("space exceeded"), "{}", why(&error));
-    hold(&store, 20, false).await;
-    hold(&store, 20, true).await;
+    assert_policy_decides(&store, 20, false).await;
+    assert_policy_decides(&store, 20, true).await;
     let left = look(&store, &rule, key()).await.unwrap().remaining();
     assert_eq!(left, Some(2));
 }

@@ -1,4 +1,4 @@
-//! Exactly as much as the rule says, however many ask.
+//! Exactly the limit is admitted, with any number of callers.
 
 use tollgate::{
     AnyRule, Cost,
@@ -19,7 +19,7 @@ async fn nodes_and_tasks_together_admit_the_limit() {
         nodes.push(node(&server).await);
     }
     for task in 0..16 {
-        // Clones share swaps, the four nodes nothing.
+        // Clones share swaps. The four nodes share nothing.
         let node = nodes[task % 4].clone();
         tasks.push(tokio::spawn(async move {
             admitted(&node, &at_once(LIMIT), Key::from(7_u64), 25).await
@@ -40,11 +40,11 @@ async fn nodes_and_tasks_together_admit_the_limit() {
 }
 
 #[tokio::test]
-async fn nodes_in_turn_decide_as_memory_does() {
+async fn nodes_that_take_turns_decide_like_the_memory_store() {
     let server = servers::Etcd::start();
     let nodes = [node::<AnyRule>(&server).await, node(&server).await];
     let rules = [
-        // Full again before it is asked again, so that mostly nothing is worth keeping.
+        // Full again before the next call, so mostly no state is worth keeping.
         "token-bucket 1000/1s burst=1",
         "token-bucket 300/1s burst=3",
         "leaky-bucket 200/s queue=4",

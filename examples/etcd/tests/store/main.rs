@@ -1,4 +1,4 @@
-//! The store in a real etcd: what its two calls do, what it decides, and what lies in it.
+//! The store in a real etcd: its two calls, its decisions, and its stored values.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 

@@ -1,4 +1,4 @@
-//! What the two calls of the trait do.
+//! The two calls of the trait.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn try_swap(
     .await
 }
 
-/// The version of what was written.
+/// Returns the version that a successful swap wrote.
 #[track_caller]
 fn done(swapped: Swapped<i64>) -> i64 {
     match swapped {
@@ -42,7 +42,7 @@ fn done(swapped: Swapped<i64>) -> i64 {
     }
 }
 
-/// What was there instead.
+/// Returns the current value that a lost swap found.
 #[track_caller]
 fn lost(swapped: Swapped<i64>) -> Option<(i64, Vec<u8>)> {
     match swapped {
@@ -51,39 +51,39 @@ fn lost(swapped: Swapped<i64>) -> Option<(i64, Vec<u8>)> {
     }
 }
 
-async fn there(etcd: &Etcd) -> Option<(i64, Vec<u8>)> {
+async fn read(etcd: &Etcd) -> Option<(i64, Vec<u8>)> {
     let Loaded { value, now } = etcd.load(KEY).await.unwrap();
     assert_eq!(now, None);
     value
 }
 
 #[tokio::test]
-async fn a_swap_takes_place_only_where_nothing_was_written_since() {
+async fn a_swap_succeeds_only_if_the_version_is_unchanged() {
     let server = servers::Etcd::start();
     let etcd = etcd(&server).await;
-    assert_eq!(there(&etcd).await, None);
+    assert_eq!(read(&etcd).await, None);
     let first = done(swap(&etcd, None, Some(b"1")).await);
-    assert_eq!(there(&etcd).await, Some((first, b"1".to_vec())));
-    // Nothing may be there, or something else.
+    assert_eq!(read(&etcd).await, Some((first, b"1".to_vec())));
+    // Wrong expectations: no value, or another version.
     for expected in [None, Some(first - 1), Some(first + 1)] {
         for value in [Some(&b"2"[..]), None] {
             let instead = lost(swap(&etcd, expected, value).await);
             assert_eq!(instead, Some((first, b"1".to_vec())));
         }
     }
-    // The same bytes are another version.
+    // The same bytes are a new version.
     let second = done(swap(&etcd, Some(first), Some(b"1")).await);
     assert!(second > first);
     assert_eq!(
         lost(swap(&etcd, Some(first), Some(b"3")).await),
         Some((second, b"1".to_vec()))
     );
-    // Removed, and not there for anybody who expects it.
+    // Removed: expecting the removed version fails.
     let removed = swap(&etcd, Some(second), None).await;
     assert!(matches!(removed, Swapped::Done(_)), "{removed:?}");
-    assert_eq!(there(&etcd).await, None);
+    assert_eq!(read(&etcd).await, None);
     assert_eq!(lost(swap(&etcd, Some(second), Some(b"4")).await), None);
-    // Nor is a key that was made anew what it was before.
+    // A key that was created again has a new version.
     let third = done(swap(&etcd, None, Some(b"1")).await);
     assert!(third > second);
     assert_eq!(
@@ -93,7 +93,7 @@ async fn a_swap_takes_place_only_where_nothing_was_written_since() {
 }
 
 #[tokio::test]
-async fn of_those_who_race_one_wins() {
+async fn exactly_one_of_several_racing_swaps_wins() {
     let server = servers::Etcd::start();
     let mut expected = None;
     let (one, other) = (etcd(&server).await, etcd(&server).await);
@@ -137,11 +137,11 @@ async fn keys_are_any_bytes() {
 }
 
 #[tokio::test]
-async fn a_value_beyond_the_request_size_is_an_error_that_says_so() {
+async fn a_value_above_the_request_size_is_a_specific_error() {
     let server = servers::Etcd::start();
     let etcd = etcd(&server).await;
     let value = vec![7; 4 << 20];
-    // etcd takes 1.5 MiB, and gRPC in front of it half a MiB more.
+    // etcd accepts 1.5 MiB, and its gRPC server half a MiB more.
     for (size, text) in [
         (1_600_000, "request is too large"),
         (4 << 20, "larger than max"),
@@ -152,20 +152,20 @@ async fn a_value_beyond_the_request_size_is_an_error_that_says_so() {
         assert!(error.is_unsupported());
         assert!(why(&error).contains(text), "{}", why(&error));
     }
-    assert_eq!(there(&etcd).await, None);
+    assert_eq!(read(&etcd).await, None);
     let version = done(swap(&etcd, None, Some(&value[..1_500_000])).await);
     assert_eq!(
-        there(&etcd).await,
+        read(&etcd).await,
         Some((version, value[..1_500_000].to_vec()))
     );
 }
 
 #[tokio::test]
-async fn a_key_is_there_as_long_as_it_matters_and_gone_soon_after() {
+async fn a_key_lasts_as_long_as_requested_and_expires_soon_after() {
     let server = servers::Etcd::start();
     let etcd = etcd(&server).await;
     let keep = Duration::from_millis(1500);
-    // Under one lease, a while apart.
+    // Under one lease, with a pause in between.
     let start = Instant::now();
     done(
         try_swap(&etcd, b"first", None, Some(b"1"), keep)
@@ -184,9 +184,9 @@ async fn a_key_is_there_as_long_as_it_matters_and_gone_soon_after() {
     loop {
         let now = Instant::now();
         let first = etcd.load(b"first").await.unwrap().value;
-        let there = etcd.load(b"second").await.unwrap().value;
+        let read = etcd.load(b"second").await.unwrap().value;
         assert!(first.is_some() || now > start + keep);
-        if there.is_none() {
+        if read.is_none() {
             assert!(now > second + keep);
             break;
         }
@@ -196,22 +196,22 @@ async fn a_key_is_there_as_long_as_it_matters_and_gone_soon_after() {
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Nothing is left, neither keys nor leases.
+    // Neither keys nor leases are left.
     assert!(client.leases().await.unwrap().leases().is_empty());
 }
 
 #[tokio::test]
-async fn a_lease_that_somebody_revoked_costs_one_attempt() {
+async fn a_revoked_lease_costs_one_attempt() {
     let server = servers::Etcd::start();
     let etcd = etcd(&server).await;
     let mut client = client(&server).await;
     let version = done(swap(&etcd, None, Some(b"1")).await);
     let lease = client.leases().await.unwrap().leases()[0].id();
     client.lease_revoke(lease).await.unwrap();
-    assert_eq!(there(&etcd).await, None);
+    assert_eq!(read(&etcd).await, None);
     for expected in [Some(version), None] {
         let again = try_swap(&etcd, KEY, expected, Some(b"2"), MINUTE).await;
-        // Whoever expects what went with the lease has lost by that alone.
+        // A swap that expects the removed value loses the race for that reason alone.
         match expected {
             Some(_) => assert_eq!(lost(again.unwrap()), None),
             None => assert_eq!(again.unwrap(), Swapped::Lost(None)),

@@ -1,4 +1,4 @@
-//! What lies under a key, and what should not.
+//! Valid and invalid values under a key.
 
 use etcd_client::{GetOptions, PutOptions};
 use support::value::{states, value_of};
@@ -12,7 +12,7 @@ use tollgate::{
 
 use crate::common::{acquire, admitted, at_once, client, keys, look, node, policy, servers, why};
 
-/// The one key that there is.
+/// Returns the name of the only key.
 async fn name(server: &servers::Etcd) -> String {
     let all = GetOptions::new().with_all_keys();
     let found = client(server).await.get("", Some(all)).await.unwrap();
@@ -39,15 +39,15 @@ async fn foreign_bytes_are_healed_and_counted() {
     let truncated = &ours[..ours.len() - 1];
     for (n, foreign) in [truncated, b"hello", b"", &[0xff; 100]].iter().enumerate() {
         client.put(name, *foreign, None).await.unwrap();
-        // It counts as nothing; a look does not touch it.
+        // It counts as no state. A look does not change it.
         assert_eq!(look(&store, &rule, key).await.unwrap().remaining(), Some(3));
         assert_eq!(admitted(&store, &rule, key, 5).await, 3);
         let healed = store.stats().healed;
         assert!(healed > n as u64, "{healed}");
-        // What the store writes has a lease also where nothing had one.
+        // The store writes under a lease also if the foreign value had none.
         assert_eq!(keys(&server).await, 1);
     }
-    // Somebody else's lease lets go of the key.
+    // The write detaches the key from a foreign lease.
     let lease = client.lease_grant(600, None).await.unwrap().id();
     let theirs = PutOptions::new().with_lease(lease);
     client.put(name, "hello", Some(theirs)).await.unwrap();
@@ -57,14 +57,14 @@ async fn foreign_bytes_are_healed_and_counted() {
 }
 
 #[tokio::test]
-async fn what_a_newer_program_wrote_is_left_to_it() {
+async fn a_value_of_a_newer_version_is_not_replaced() {
     let server = servers::Etcd::start();
     let (store, rule, key) = (node(&server).await, at_once(3), Key::from(7_u64));
     acquire(&store, &rule, key).await.unwrap();
     let (mut client, name) = (client(&server).await, name(&server).await);
     let ours = client.get(name.clone(), None).await.unwrap();
     let mut states = states(ours.kvs()[0].value());
-    // The lower bits of the first byte are the version; of a token bucket there are two.
+    // The lower bits of the first byte are the version. A token bucket has two versions.
     states[0].bytes[0] += 2;
     let newer = value_of(&states);
     client.put(name.clone(), newer.clone(), None).await.unwrap();
@@ -79,12 +79,12 @@ async fn what_a_newer_program_wrote_is_left_to_it() {
     assert_eq!(admitted(&store, &rule, key, 5).await, 3);
 }
 
-/// 1.5 MiB, unless an etcd is told otherwise.
+/// The default request limit of etcd, 1.5 MiB.
 const REQUEST: usize = 1_572_864;
 
-/// A log of that many bytes, or a few more, that ends now.
+/// Returns a log of that many bytes, or a few more, that ends now.
 fn log(rule: &AnyRule, bytes: usize) -> Vec<u8> {
-    // Ten milliseconds take four bytes, and the units one.
+    // An interval of ten milliseconds takes four bytes, and its units take one.
     const STEP: u64 = 10_000_000;
     let now = SystemClock::default().now().as_nanos();
     let mut at = now - STEP * (bytes as u64 / 5);
@@ -105,14 +105,14 @@ fn log(rule: &AnyRule, bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_beyond_the_request_size_is_an_error_that_says_so() {
+async fn a_state_above_the_request_size_is_a_specific_error() {
     let server = servers::Etcd::start();
     let store = node::<AnyRule>(&server).await;
-    // It remembers each call of a day.
+    // This rule remembers each call of a day.
     let rule: AnyRule = "sliding-log 1000000/1d".parse().unwrap();
     let ask = [Ask::new(policy(), &rule, Key::from(7_u64), Cost::ONE)];
     assert!(store.acquire(&ask).await.unwrap().is_admitted());
-    // As long as can be: the key is written along with it, and in a swap it stands three times.
+    // The largest log that fits. The request also contains the key, three times in a swap.
     let (mut client, name) = (client(&server).await, name(&server).await);
     let ours = client.get(name.clone(), None).await.unwrap();
     let mut states = states(ours.kvs()[0].value());
@@ -128,13 +128,13 @@ async fn a_state_beyond_the_request_size_is_an_error_that_says_so() {
         "{}",
         why(&error)
     );
-    // What is there stays.
+    // The stored value is unchanged.
     let there = client.get(name, None).await.unwrap();
     assert_eq!(there.kvs()[0].value(), long);
 }
 
 #[tokio::test]
-async fn a_reset_leaves_nothing() {
+async fn a_reset_removes_the_key() {
     let server = servers::Etcd::start();
     let (store, rule, key) = (node(&server).await, at_once(3), Key::from(7_u64));
     assert_eq!(admitted(&store, &rule, key, 5).await, 3);

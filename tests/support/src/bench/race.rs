@@ -1,19 +1,19 @@
-//! Contenders that take turns (A B C, B C A, …): each round gives one ratio per peer.
+//! Contenders that take turns (A B C, B C A, …). Each round gives one ratio per peer.
 
 use std::env;
 
 use super::Cost;
 
-/// The extent of a run.
+/// The scope of a run.
 pub struct Mode {
-    /// `cargo bench`; otherwise a smoke test that only shows that everything runs.
+    /// `true` for `cargo bench`. Otherwise a smoke test, which only shows that everything runs.
     pub full: bool,
     filters: Vec<String>,
 }
 
 impl Mode {
-    /// `cargo bench -- NAME…` runs the races whose names contain one of the words; `--test`,
-    /// or the lack of `--bench`, runs everything once and briefly.
+    /// Reads the arguments. `cargo bench -- NAME…` runs the races whose names contain one of the words. With `--test`
+    /// or without `--bench`, everything runs once and briefly.
     pub fn from_args() -> Self {
         let args: Vec<String> = env::args().skip(1).collect();
         let has = |flag: &str| args.iter().any(|arg| arg == flag);
@@ -40,13 +40,13 @@ impl Mode {
     }
 }
 
-/// Takes a turn in round `n`, and tells what an operation cost.
+/// Takes a turn in round `n`, and returns the cost of an operation.
 type Turn<'a> = Box<dyn FnMut(usize) -> Cost + 'a>;
 
 /// A contender in a race.
 pub struct Contender<'a> {
     pub name: &'static str,
-    /// Heap allocations of one operation on a known key.
+    /// The heap allocations of one operation on a known key.
     pub allocations: f64,
     pub turn: Turn<'a>,
 }
@@ -62,16 +62,16 @@ pub enum Reads {
     Time,
 }
 
-/// The first contender is ours, the others are its peers; a bare call may stand in front.
+/// A race. The first contender is ours, the others are its peers. A bare call may precede them.
 pub struct Race<'a> {
     pub name: &'static str,
     pub bare: Option<Contender<'a>>,
     pub contenders: Vec<Contender<'a>>,
-    /// The aims, by the name of the peer.
+    /// The targets, by the name of the peer.
     pub targets: &'static [(&'static str, &'static str)],
 }
 
-/// Rows of results, to be pasted.
+/// Rows of results, to be pasted into a document.
 pub struct Table {
     reads: Reads,
     rows: Vec<String>,
@@ -85,7 +85,7 @@ impl Table {
         }
     }
 
-    /// Lets the contenders run against each other, and notes how it went.
+    /// Runs the contenders against each other, and records the ratios.
     pub fn race(&mut self, mode: &Mode, rounds: usize, race: Race<'_>) {
         let Race {
             name,
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// Prints all rows as a table in Markdown.
+    /// Prints all rows as a Markdown table.
     pub fn print(&self, mode: &Mode, rounds: usize) {
         if !mode.full {
             println!("smoke test: all contenders decide as they should; nothing was measured");
@@ -170,7 +170,7 @@ impl Table {
     }
 }
 
-/// Least, median, greatest.
+/// Returns the least, the median and the greatest value.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! The time that threads take: by the wall clock, and on their processors.
-// The processor's time of a thread is not in `std`.
+//! The time of threads: by the wall clock, and on their processors.
+// `std` has no processor time of a thread.
 #![allow(unsafe_code)]
 
 use std::{
@@ -11,13 +11,13 @@ use std::{
 /// Nanoseconds per operation.
 #[derive(Clone, Copy, Default)]
 pub struct Cost {
-    /// Time that passed, over the operations of all threads.
+    /// The elapsed time, divided by the operations of all threads.
     pub wall: f64,
-    /// Processor time of all threads, over the operations of all threads.
+    /// The processor time of all threads, divided by the operations of all threads.
     pub cpu: f64,
 }
 
-/// Runs `work` on so many threads, started together; each does `each` operations.
+/// Runs `work` on this many threads, started together. Each does `each` operations.
 pub fn together(threads: usize, each: usize, work: impl Fn(usize) + Sync) -> Cost {
     let span = |thread: usize| {
         let (begin, cpu) = (Instant::now(), thread_cpu());
@@ -53,7 +53,7 @@ pub fn together(threads: usize, each: usize, work: impl Fn(usize) + Sync) -> Cos
     }
 }
 
-/// Adds up what lies between `start` and `stop`, on this thread.
+/// Adds up the times between `start` and `stop`, on this thread.
 #[derive(Default)]
 pub struct StopWatch {
     wall: Duration,
@@ -88,7 +88,7 @@ fn thread_cpu() -> Duration {
     cpu(CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The processor time of all threads of this process.
+/// Returns the processor time of all threads of this process.
 pub fn process_cpu() -> Duration {
     const CLOCK_PROCESS_CPUTIME_ID: i32 = 2;
     cpu(CLOCK_PROCESS_CPUTIME_ID)
@@ -100,13 +100,13 @@ fn cpu(clock: i32) -> Duration {
         fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
     }
     let mut time = [0; 2];
-    // SAFETY: `struct timespec` is two 64-bit integers here, and `time` is one for the call's span.
+    // SAFETY: `struct timespec` is two 64-bit integers here, and `time` lives during the call.
     let failed = unsafe { clock_gettime(clock, &mut time) };
     assert_eq!(failed, 0);
     Duration::new(time[0] as u64, time[1] as u32)
 }
 
-/// Elsewhere only the wall is looked at.
+/// On other systems only the wall clock is used.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 fn cpu(_: i32) -> Duration {
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();

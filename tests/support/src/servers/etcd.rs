@@ -1,4 +1,4 @@
-//! An etcd of one member, or of three.
+//! An etcd with one member, or three.
 
 use std::{
     io::{self, Read, Write},
@@ -20,7 +20,7 @@ const ETCD: Program = Program {
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A running server; killed when dropped.
+/// A running server, killed when dropped.
 #[derive(Debug)]
 pub struct Etcd(Server);
 
@@ -33,24 +33,24 @@ impl Deref for Etcd {
 }
 
 impl Etcd {
-    /// Starts one of one member and waits until it answers.
+    /// Starts an etcd with one member, and waits until it answers.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts it with further command-line arguments.
+    /// Starts an etcd with further command-line arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
         let peers = free_port();
-        // Alone, it elects itself; the default second would only delay that.
+        // A single member elects itself. The default timeout of a second would only delay that.
         Self::start_member(peers, &member(peers), 200, arguments)
     }
 
-    /// Starts one of three members, which get along without any one of them.
+    /// Starts a cluster of three members, which tolerates the failure of any one of them.
     pub fn start_cluster() -> Vec<Self> {
         let peers: Vec<_> = (0..3).map(|_| free_port()).collect();
         let cluster: Vec<_> = peers.iter().map(|&peers| member(peers)).collect();
         let cluster = &cluster.join(",");
-        // None of them answers before another one does.
+        // A member answers only when another one does.
         thread::scope(|scope| {
             let start = |&peers| scope.spawn(move || Self::start_member(peers, cluster, 1000, &[]));
             let starting: Vec<_> = peers.iter().map(start).collect();
@@ -82,13 +82,13 @@ impl Etcd {
         Self(Server::start(ETCD, arguments, answers))
     }
 
-    /// `http://127.0.0.1:port`.
+    /// Returns `http://127.0.0.1:port`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// The answer of the JSON gateway, as in `("/v3/kv/range", r#"{"key": "Zm9v"}"#)`: keys and values
-    /// are in base64.
+    /// Returns the answer of the JSON gateway to a call such as `("/v3/kv/range", r#"{"key": "Zm9v"}"#)`. Keys and
+    /// values are in base64.
     ///
     /// # Panics
     ///
@@ -98,13 +98,13 @@ impl Etcd {
         answer.unwrap_or_else(|error| panic!("{path} by {:?}: {error}", self.0))
     }
 
-    /// The same, with a limit for each wait for the network.
+    /// Like [`command`](Self::command), with a limit for each network operation.
     pub fn ask(&self, path: &str, json: &str, limit: Duration) -> io::Result<String> {
         post(self.address(), path, json, limit)
     }
 }
 
-/// The name says who answers: the port for its peers, which only one has, and this process.
+/// Returns a name that identifies the member: its port for peers, and this process.
 fn name(peers: u16) -> String {
     format!("tollgate-{}-{peers}", std::process::id())
 }
@@ -113,12 +113,12 @@ fn url_of(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// A member as others know it.
+/// Returns a member as other members address it.
 fn member(peers: u16) -> String {
     format!("{}={}", name(peers), url_of(peers))
 }
 
-/// Checks that the etcd that was started here, and no other one, serves that address.
+/// Checks that the etcd started here, and no other process, serves this address.
 fn answers(address: SocketAddr, name: &str) -> Result<(), String> {
     let ask = |path: &str, json: &str| {
         let answer = post(address, path, json, Duration::from_secs(1));
@@ -128,7 +128,7 @@ fn answers(address: SocketAddr, name: &str) -> Result<(), String> {
     if !members.contains(name) {
         return Err(format!("somebody else answers: {members}"));
     }
-    // Only a member that has a leader can read.
+    // Only a member with a leader can read.
     let read = ask("/v3/kv/range", r#"{"key": "AA=="}"#)?;
     if read.contains("\"header\"") {
         Ok(())
@@ -137,7 +137,7 @@ fn answers(address: SocketAddr, name: &str) -> Result<(), String> {
     }
 }
 
-/// By HTTP/1.0: the answer ends with the connection.
+/// Posts over HTTP/1.0, where the answer ends with the connection.
 fn post(address: SocketAddr, path: &str, json: &str, limit: Duration) -> io::Result<String> {
     let mut stream = connect(address, limit)?;
     let length = json.len();

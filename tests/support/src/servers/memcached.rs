@@ -24,29 +24,29 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct MemcachedOptions(Vec<String>);
 
 impl MemcachedOptions {
-    /// An argument as on the command line; later ones win.
+    /// Adds an argument of the command line. Later ones override earlier ones.
     pub fn argument(mut self, argument: &str) -> Self {
         self.0.push(argument.to_owned());
         self
     }
 
-    /// The megabytes that items may take.
+    /// Sets the memory for items, in megabytes.
     pub fn megabytes(self, amount: u32) -> Self {
         self.argument("-m").argument(&amount.to_string())
     }
 
-    /// Refuses what does not fit; by default the oldest item is evicted.
+    /// Rejects items that do not fit. The default is to evict the oldest item.
     pub fn no_eviction(self) -> Self {
         self.argument("-M")
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server, and waits until it answers.
     pub fn start(self) -> Memcached {
         let server = Server::start(
             MEMCACHED,
             |port, _| {
                 let port = port.to_string();
-                // Started by root, it wants to be told as whom to run; elsewhere `-u` says nothing.
+                // Root must choose a user; other users can pass `-u` without effect.
                 let fixed = ["-l", "127.0.0.1", "-p", &port, "-U", "0", "-u", "root"];
                 let fixed = fixed.iter().map(|&argument| argument.to_owned());
                 fixed.chain(self.0.iter().cloned()).collect()
@@ -57,7 +57,7 @@ impl MemcachedOptions {
     }
 }
 
-/// Checks that the process `id`, and no other one, serves that address.
+/// Checks that the process `id`, and no other one, serves this address.
 fn answers(address: SocketAddr, id: u32) -> Result<(), String> {
     let answer = ask(address, "stats", Duration::from_secs(1));
     let answer = answer.map_err(|error| error.to_string())?;
@@ -73,13 +73,13 @@ fn ask(address: SocketAddr, command: &str, limit: Duration) -> io::Result<String
     for _ in 0..100_000 {
         let mut line = String::new();
         stream.read_line(&mut line)?;
-        // The lines of `lru_crawler metadump` end without the carriage return.
+        // The lines of `lru_crawler metadump` end without a carriage return.
         if !line.ends_with('\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         answer.extend_from_slice(line.as_bytes());
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        // The values of `get` and of the meta commands follow their line, in that length.
+        // The values of `get` and of the meta commands follow their line, with that length.
         let length = match words[..] {
             ["VALUE", _, _, length, ..] | ["VA", length, ..] => length.parse::<usize>().ok(),
             _ => None,
@@ -104,7 +104,7 @@ fn ask(address: SocketAddr, command: &str, limit: Duration) -> io::Result<String
     ))
 }
 
-/// A running server; killed when dropped.
+/// A running server, killed when dropped.
 #[derive(Debug)]
 pub struct Memcached(Server);
 
@@ -117,18 +117,19 @@ impl Deref for Memcached {
 }
 
 impl Memcached {
-    /// A memcached with the options as they are.
+    /// Starts a memcached with the default options.
     pub fn start() -> Self {
         Self::options().start()
     }
 
-    /// The options before the start.
+    /// Returns options for a start.
     pub fn options() -> MemcachedOptions {
         MemcachedOptions::default()
     }
 
-    /// The answer to a command of the text protocol on a fresh connection, without the last line's end. Data
-    /// follows the command's line: `"set k 0 0 5\r\nhello"`.
+    /// Returns the answer to a command of the text protocol on a new connection, without the last line break.
+    ///
+    /// Data follows the command line: `"set k 0 0 5\r\nhello"`.
     ///
     /// # Panics
     ///
@@ -138,7 +139,7 @@ impl Memcached {
         answer.unwrap_or_else(|error| panic!("{command} by {:?}: {error}", self.0))
     }
 
-    /// The same, with a limit for each wait for the network.
+    /// Like [`command`](Self::command), with a limit for each network operation.
     pub fn ask(&self, command: &str, limit: Duration) -> io::Result<String> {
         ask(self.address(), command, limit)
     }

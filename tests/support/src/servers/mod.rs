@@ -1,11 +1,11 @@
-//! Real servers for tests and benchmarks: started on free ports of the loopback, gone with their handles.
+//! Real servers for tests and benchmarks. They run on free ports of the loopback, and end when their handles are
+//! dropped.
 //!
-//! Everything here blocks the calling thread, and panics with what was expected when it does not come about in
-//! time. Handles are `Send + Sync` and take `&self`: what must go on meanwhile runs on another thread
-//! (`tokio::task::spawn_blocking`, or a runtime of several threads).
+//! All functions block the calling thread, and panic if the expected state is not reached in time. Handles are
+//! `Send + Sync` and take `&self`: concurrent work runs on another thread (`tokio::task::spawn_blocking`, or a runtime
+//! with several threads).
 //!
-//! The programs come from the `PATH`; `test.sh` installs what is missing, and puts a Valkey into
-//! `target/servers/`.
+//! Programs are looked up on the `PATH`. `test.sh` installs missing ones, and puts a Valkey into `target/servers/`.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
 mod cluster;

@@ -12,14 +12,15 @@ use std::{
     time::Duration,
 };
 
-/// The folder of the build, usually `target`: the program of a test or benchmark is `target/<profile>/deps/<name>-<hash>`.
+/// Returns the build folder, usually `target`: the program of a test or benchmark is
+/// `target/<profile>/deps/<name>-<hash>`.
 fn target() -> PathBuf {
     let program = env::current_exe().unwrap();
     let target = program.ancestors().nth(3);
     target.expect("a folder of the build").to_owned()
 }
 
-/// Returns the name of the test or benchmark that runs, which cargo extends by a hash.
+/// Returns the name of the running test or benchmark, to which cargo appends a hash.
 pub(super) fn test_program() -> String {
     let program = env::current_exe().unwrap();
     let name = program.file_stem().unwrap_or_default().to_string_lossy();
@@ -27,8 +28,8 @@ pub(super) fn test_program() -> String {
     name.to_owned()
 }
 
-/// The program of that name in `target/servers/`, else on the `PATH`. The build of a project of its own may be in a folder
-/// within `target`.
+/// Returns the program of that name in `target/servers/`, otherwise on the `PATH`. The build folder of a separate
+/// package may be inside `target`.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     let target = target();
     let fetched = [Some(&*target), target.parent()];
@@ -40,14 +41,14 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// `test.sh` sets it: then a program that may be missing elsewhere must be there.
+/// Set by `test.sh`: then programs that are optional elsewhere are required.
 const ALL: &str = "TOLLGATE_TEST_SERVERS";
 
-/// Says that a test does without a program that is not there.
+/// Reports that a test runs without a missing program.
 ///
 /// # Panics
 ///
-/// If it is missing and the tests run under `test.sh`, which provides it.
+/// If it is missing although the tests run under `test.sh`, which provides it.
 pub fn required(name: &str, is_there: bool) {
     assert!(
         is_there || env::var_os(ALL).is_none(),
@@ -58,16 +59,15 @@ pub fn required(name: &str, is_there: bool) {
     }
 }
 
-/// A port of the loopback that nobody listens on, and that this process has not given away before.
+/// Returns a port of the loopback that is free and that this process has not returned before.
 ///
-/// Not one of those that the kernel gives to outgoing connections, as port 0 would: while a server is
-/// down, a client that tries its port again and again would sooner or later be given that same port
-/// to come from, and be connected to itself.
+/// It is not one of the ports for outgoing connections, as port 0 would be. Otherwise, while a server is down, a
+/// client that retries its port could get the same port as its source port and connect to itself.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes that run at the same time begin far from each other.
+    // Concurrent processes start far from each other.
     let next = NEXT.get_or_init(|| {
         let start = process::id().wrapping_mul(7919) % u32::from(COUNT);
         AtomicU16::new(start as u16)
@@ -78,7 +78,7 @@ pub fn free_port() -> u16 {
         .unwrap_or_else(|| panic!("expected a free port from {FIRST} on, {COUNT} were tried"))
 }
 
-/// A connection on which each wait for the network may take `limit`.
+/// Opens a connection on which each network operation may take `limit`.
 pub(super) fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
@@ -87,7 +87,7 @@ pub(super) fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStr
     Ok(stream)
 }
 
-/// A fresh folder, removed on drop.
+/// A new folder, removed on drop.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
@@ -125,7 +125,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes what processes left that were killed, or that kept a server in a `static`.
+/// Removes the folders of processes that were killed, or that kept a server in a `static`.
 fn sweep(all: &Path) {
     for entry in fs::read_dir(all).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,4 +1,4 @@
-//! A network that is slow, silent, or cut: a TCP proxy whose faults change while it runs.
+//! A TCP proxy that makes the network slow, silent or closed. Its faults can change while it runs.
 
 use std::{
     io,
@@ -26,12 +26,12 @@ use super::wait::wait_until;
 /// The handling of bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// They arrive.
+    /// Bytes are forwarded.
     #[default]
     Forward,
-    /// They wait, and arrive when they are forwarded again.
+    /// Bytes wait until the flow is [`Forward`](Self::Forward) again.
     Hold,
-    /// They are lost, and so is the connection's end; who sends them does not notice.
+    /// Bytes are dropped, and so is the end of the connection. The sender does not notice.
     Swallow,
 }
 
@@ -40,14 +40,14 @@ struct Settings {
     delay: Duration,
     requests: Flow,
     answers: Flow,
-    /// Connections with a number below it never carry anything again.
+    /// Connections with a lower number never forward anything again.
     first_alive: usize,
-    /// Each connection holds the one that was here when it was accepted, and ends when another one is.
+    /// Each connection holds the generation in which it was accepted, and is closed when that changes.
     generation: Arc<()>,
 }
 
 impl Settings {
-    /// What becomes of the bytes of a connection, where those of most flow so.
+    /// Returns the flow of a connection. `most` is the flow of ordinary connections.
     fn flow(&self, number: usize, most: Flow) -> Flow {
         if number < self.first_alive {
             Flow::Hold
@@ -57,19 +57,19 @@ impl Settings {
     }
 }
 
-/// A proxy that runs on a thread of its own; its connections are cut when it is dropped.
+/// A proxy on a thread of its own. Its connections are closed when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     settings: watch::Sender<Settings>,
     accepted: Arc<AtomicUsize>,
-    /// Dropped to stop.
+    /// Dropped to stop the thread.
     running: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// A proxy in front of `target`, which need not be there yet. Forwards everything at once.
+    /// Starts a proxy in front of `target`, which need not run yet. It forwards everything without delay.
     pub fn start(target: SocketAddr) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -109,7 +109,7 @@ impl Proxy {
         self.address.port()
     }
 
-    /// Bytes that come from now on take this much longer, in either direction.
+    /// Delays later bytes by this much in each direction.
     pub fn delay(&self, delay: Duration) {
         self.settings.send_modify(|settings| settings.delay = delay);
     }
@@ -132,7 +132,7 @@ impl Proxy {
             .send_modify(|settings| settings.answers = flow);
     }
 
-    /// Closes all open connections, with what is on its way in them; new ones are accepted.
+    /// Closes all open connections and drops the bytes in them. New connections are accepted.
     pub fn cut(&self) {
         let mut generation = Arc::default();
         self.settings
@@ -147,20 +147,20 @@ impl Proxy {
         );
     }
 
-    /// Leaves all open connections half-open: neither bytes nor their end arrive any more, either way. New ones
-    /// are as good as ever.
+    /// Leaves all open connections half-open: neither bytes nor the end of the connection arrive any more, in either
+    /// direction. New connections work.
     pub fn abandon(&self) {
         let accepted = self.accepted();
         self.settings
             .send_modify(|settings| settings.first_alive = accepted);
     }
 
-    /// The number of connections accepted so far.
+    /// Returns the number of connections accepted so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Relaxed)
     }
 
-    /// The number of open connections.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         Arc::strong_count(&self.settings.borrow().generation) - 1
     }
@@ -190,7 +190,7 @@ async fn accept(
         let forward = forward(number, client, target, settings.clone());
         tokio::spawn(async move {
             tokio::select! {
-                // One that fails closes, which is all that its ends can see of it.
+                // A failed connection is closed, which is all that its ends can observe.
                 _ = forward => {}
                 _ = watched.wait_for(|now| !Arc::ptr_eq(&now.generation, &generation)) => {}
             }
@@ -218,7 +218,7 @@ async fn forward(
     Ok(())
 }
 
-/// One direction. Reading goes on while earlier bytes wait: they are late, not slow.
+/// Forwards one direction. It continues to read while earlier bytes wait, so that delays do not reduce throughput.
 async fn pipe(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -230,7 +230,7 @@ async fn pipe(
     let read = async {
         let mut bytes = vec![0; 64 * 1024];
         loop {
-            // Nothing, or a failure, is the end.
+            // No bytes or an error mean the end.
             let count = from.read(&mut bytes).await.unwrap_or(0);
             let due = Instant::now() + watched.borrow().delay;
             let _ = sender.send((due, bytes[..count].to_vec()));

@@ -1,4 +1,4 @@
-//! A client of the Redis protocol, as small as inspecting a server needs.
+//! A minimal client of the Redis protocol, for the inspection of servers.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 
 use super::place::connect;
 
-/// An answer of version 2 of the protocol.
+/// An answer of protocol version 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Status(String),
@@ -21,7 +21,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The members of a list, each as bytes; anything else is one member.
+    /// Returns the members of a list as bytes. Any other reply is one member.
     pub fn into_members(self) -> Vec<Vec<u8>> {
         match self {
             Self::List(list) => list.into_iter().flat_map(Self::into_members).collect(),
@@ -31,7 +31,7 @@ impl Reply {
     }
 }
 
-/// The bare value; the members of a list on lines of their own.
+/// Prints the bare value. Each member of a list is on a line of its own.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,18 +55,18 @@ impl fmt::Display for Reply {
 pub struct Resp(BufReader<TcpStream>);
 
 impl Resp {
-    /// Connects; each wait for the network may take `limit`.
+    /// Connects. Each network operation may take `limit`.
     pub fn connect(address: SocketAddr, limit: Duration) -> io::Result<Self> {
         connect(address, limit).map(BufReader::new).map(Self)
     }
 
-    /// Limits each wait for the network from now on.
+    /// Sets the limit of each network operation from now on.
     pub fn set_limit(&self, limit: Duration) -> io::Result<()> {
         self.0.get_ref().set_read_timeout(Some(limit))?;
         self.0.get_ref().set_write_timeout(Some(limit))
     }
 
-    /// Sends a command, does not wait for its answer.
+    /// Sends a command without waiting for its answer.
     pub fn send(&mut self, command: &[impl AsRef<[u8]>]) -> io::Result<()> {
         let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
         for word in command.iter().map(AsRef::as_ref) {

@@ -1,4 +1,4 @@
-//! A master and its replica, watched by three sentinels.
+//! A master and its replica, monitored by three sentinels.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -11,33 +11,33 @@ use super::{
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Milliseconds, after which a silent master is suspected. Long enough for a busy machine.
+/// In milliseconds: a master that is silent for longer is suspected. Long enough for a busy machine.
 const DOWN_AFTER: &str = "1000";
 
-/// Five running servers; killed when dropped. One cluster or sentinel at a time in a process: the next one
+/// Five running servers, killed when dropped. A process runs one cluster or sentinel group at a time: the next one
 /// waits for the drop.
 #[derive(Debug)]
 pub struct Sentinel {
     nodes: [Redis; 2],
-    /// The ports by which the sentinels know the nodes.
+    /// The ports at which the sentinels reach the nodes.
     known: [u16; 2],
     sentinels: [Redis; 3],
-    /// By which they themselves are known.
+    /// The ports at which the sentinels reach each other.
     ports: [u16; 3],
     _turn: Turn,
 }
 
 impl Sentinel {
-    /// The name of the master among the sentinels.
+    /// The name of the master in the sentinels.
     pub const MASTER: &str = "mymaster";
 
-    /// Two nodes of Redis and three sentinels that know them and each other.
+    /// Starts two nodes of Redis and three sentinels that know the nodes and each other.
     pub fn start() -> Self {
         Self::start_of(Redis::options(), RedisOptions::bare(), None)
     }
 
-    /// All of them speak TLS to each other, at ports of their own; the other ports are there for the tests alone. The
-    /// sentinels ask for the password.
+    /// Starts a group that communicates by TLS on ports of its own. The other ports are only for the tests. The
+    /// sentinels require the password.
     pub fn start_by_tls(tls: &Tls, password: &str) -> Self {
         let sentinel = RedisOptions::bare().password(password);
         Self::start_of(Redis::options(), sentinel, Some(tls))
@@ -45,7 +45,7 @@ impl Sentinel {
 
     fn start_of(options: RedisOptions, sentinel: RedisOptions, tls: Option<&Tls>) -> Self {
         let turn = Turn::take();
-        // Starts one with its own arguments, and tells the port at which the others find it.
+        // Starts a server with its own arguments, and returns the port at which the others reach it.
         let start = |options: RedisOptions, first: &dyn Fn(&Path) -> Vec<String>| {
             let tls = tls.map(|tls| Tls {
                 port: free_port(),
@@ -89,7 +89,7 @@ impl Sentinel {
         let [one, two, three] = [sentinel(), sentinel(), sentinel()];
         let ports = [one.1, two.1, three.1];
         let sentinels = [one.0, two.0, three.0];
-        // By default they tell each other of themselves every two seconds, and look at the nodes every ten.
+        // By default they announce themselves every two seconds, and inspect the nodes every ten.
         let often = [
             "SENTINEL",
             "DEBUG",
@@ -112,7 +112,7 @@ impl Sentinel {
         group
     }
 
-    /// Both nodes, also a killed one; the first was the master at the start.
+    /// Returns both nodes, including a killed one. The first was the original master.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
@@ -121,17 +121,18 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// The ports by which the sentinels are known: those of TLS where they speak it.
+    /// Returns the ports at which the sentinels reach each other: the TLS ports, if they use TLS.
     pub fn ports(&self) -> [u16; 3] {
         self.ports
     }
 
-    /// The URLs of the sentinels.
+    /// Returns the URLs of the sentinels.
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Redis::url).collect()
     }
 
-    /// All sentinels, by the ports for tests, and the master's name, behind what a URL begins with: `redis-sentinel://`.
+    /// Returns a URL with all sentinels, at the ports for tests, and the master's name. It begins with `start`, such
+    /// as `redis-sentinel://`.
     pub fn url(&self, start: &str) -> String {
         let addresses = self
             .sentinels
@@ -140,12 +141,13 @@ impl Sentinel {
         format!("{start}{}/{}", addresses.join(","), Self::MASTER)
     }
 
-    /// Waits until all running sentinels name one master, which is one, and know its replica and each other.
+    /// Waits until all running sentinels name one master, which considers itself the master, and know its replica and
+    /// each other.
     pub fn settle(&self) {
         wait_until("settled sentinels", LIMIT, || self.look().map(drop));
     }
 
-    /// The master that all running sentinels name, once they are settled.
+    /// Returns the master that all running sentinels name, once they are settled.
     pub fn master(&self) -> &Redis {
         wait_until("a master that all sentinels name", LIMIT, || self.look())
     }
@@ -192,7 +194,7 @@ impl Sentinel {
         }
     }
 
-    /// Kills the master and waits until all sentinels name the other node, which it returns.
+    /// Kills the master, and waits until all sentinels name the other node. Returns that node.
     ///
     /// The latest writes may be lost, unless `WAIT` has confirmed them.
     pub fn failover(&self) -> &Redis {

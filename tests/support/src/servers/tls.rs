@@ -2,20 +2,20 @@
 
 use std::{fs, path::Path};
 
-/// A port for TLS, and what is shown there.
+/// A TLS port and its certificate.
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub port: u16,
-    /// The certificate that the server shows, the only one that it trusts, as PEM.
+    /// The certificate of the server, and the only one that it trusts, as PEM.
     pub certificate: String,
-    /// The key of it.
+    /// The key of the certificate.
     pub key: String,
-    /// Clients must show a certificate too.
+    /// `true` if clients must present a certificate.
     pub asks_clients: bool,
 }
 
 impl Tls {
-    /// The arguments of a server that keeps its files in that folder.
+    /// Returns the arguments of a server whose files are in that folder.
     pub fn arguments(&self, folder: &Path) -> Vec<String> {
         let file = |name: &str, text: &str| {
             let path = folder.join(name);

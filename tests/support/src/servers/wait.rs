@@ -12,11 +12,11 @@ use std::{
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Polls until `look` gives a value, and returns it.
+/// Polls until `look` returns `Ok`, and returns the value.
 ///
 /// # Panics
 ///
-/// After `limit`, with `what` was expected and what `look` saw last.
+/// After `limit`, with `what` was expected and the last error of `look`.
 #[track_caller]
 pub fn wait_until<T>(
     what: &str,
@@ -35,10 +35,10 @@ pub fn wait_until<T>(
     }
 }
 
-/// The delay with which a tokio sleep wakes on an idle machine: the latest of forty.
+/// Returns the delay with which a tokio sleep wakes on an idle machine: the longest of forty.
 ///
-/// A test of a deadline allows ten times this much. Reads real time, also inside a runtime whose
-/// time is paused.
+/// A test of a deadline allows ten times this much. It measures real time, also inside a runtime whose time is
+/// paused.
 pub fn idle_wakeup() -> Duration {
     const SLEEP: Duration = Duration::from_millis(5);
     let measure = || {
@@ -61,12 +61,12 @@ pub fn idle_wakeup() -> Duration {
 
 const NAP: Duration = Duration::from_millis(5);
 
-/// The delays of sleepers that do nothing else.
+/// The delays of threads and tasks that only sleep.
 #[derive(Default)]
 struct Naps {
     /// The end of each nap, and its delay.
     ended: VecDeque<(Instant, Duration)>,
-    /// The start of each nap under way, by sleeper.
+    /// The start of each current nap, by sleeper.
     under_way: BTreeMap<u64, Instant>,
 }
 
@@ -76,7 +76,7 @@ fn naps() -> MutexGuard<'static, Naps> {
     NAPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread or task that sleeps again and again.
+/// A thread or task that sleeps repeatedly.
 struct Sleeper(u64);
 
 impl Sleeper {
@@ -104,9 +104,8 @@ impl Drop for Sleeper {
     }
 }
 
-/// The time by which a call that began at `start` may miss its deadline: ten times the latest wake-up, measured when
-/// nothing else was to do, and since `start` by those who do nothing but sleep. A machine that stands still is late
-/// for everybody.
+/// Returns the time by which a call that began at `start` may miss its deadline: ten times the longest delay of a
+/// wake-up, on the idle machine and since `start`. If the machine stalls, the sleepers are late, too.
 pub fn slack_since(start: Instant) -> Duration {
     static IDLE: LazyLock<Duration> = LazyLock::new(idle_wakeup);
     static WATCH: Once = Once::new();
@@ -128,7 +127,7 @@ pub fn slack_since(start: Instant) -> Duration {
     10 * late.fold(idle, Duration::max)
 }
 
-/// Waits for a future that must end within `limit`, and the [slack](slack_since) of this machine.
+/// Waits for a future that must end within `limit` plus the [slack](slack_since) of this machine.
 ///
 /// # Panics
 ///
@@ -146,7 +145,7 @@ pub async fn in_time<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     value
 }
 
-/// Lets [`slack_since`] know how late the tasks of this runtime wake up.
+/// Includes the wake-ups of this runtime's tasks in [`slack_since`].
 pub fn watch_this_runtime() {
     tokio::spawn(async {
         let sleeper = Sleeper::new();
@@ -159,14 +158,14 @@ pub fn watch_this_runtime() {
 
 static HEAVY: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-/// The right to run many processes at once: one holder in this process, the others wait.
+/// The right to run many processes at once. A process has one holder, and others wait.
 #[derive(Debug)]
 pub(super) struct Turn(());
 
 impl Turn {
     /// # Panics
     ///
-    /// After five minutes: a test that holds one turn and takes a second waits for itself.
+    /// After five minutes. A test that holds one turn and takes another waits for itself.
     pub(super) fn take() -> Self {
         let limit = Duration::from_secs(300);
         let (taken, freed) = &HEAVY;

@@ -1,10 +1,10 @@
-//! What came of a call, as the output tells it.
+//! The answer to a call, as written to the output.
 
 use std::time::Duration;
 
 use tollgate::Decision;
 
-/// The verdict's three words.
+/// A verdict; its text is one of three words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow,
@@ -12,11 +12,11 @@ pub enum Verdict {
     Deny,
 }
 
-/// A verdict and its numbers; `None` is what does not apply, or never happens.
+/// A verdict and its numbers. `None` means not applicable, or never.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub verdict: Verdict,
-    /// Of what was admitted.
+    /// The class of an admitted call.
     pub class: Option<u8>,
     pub remaining: Option<u64>,
     pub retry_after: Option<Duration>,
@@ -25,7 +25,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// No room for the key: refused, and nothing is known.
+    /// There is no room for the key: refused, without numbers.
     pub const TURNED_AWAY: Self = Self {
         verdict: Verdict::Deny,
         class: None,

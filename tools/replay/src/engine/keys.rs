@@ -1,4 +1,4 @@
-//! What is remembered of the keys, and who goes when there is room for no more.
+//! The states of the keys, and the choice of keys to forget when the maximum is reached.
 
 use std::{
     cmp::Reverse,
@@ -15,32 +15,32 @@ use super::rules::{Own, Rules};
 #[derive(Default)]
 pub struct Known {
     pub state: Option<<AnyRule as Algorithm>::State>,
-    /// What it was charged last, unless that was given back, and in which class.
+    /// The last charge that was not refunded, and its class.
     pub charge: Option<(Charge, u8)>,
     pub own: Own,
-    /// When to ask whether it still matters: never later than it can be forgotten.
+    /// The instant at which to check whether the key can be forgotten. Never later than it can be.
     due: Timestamp,
 }
 
 type Map = HashMap<Rc<[u8]>, Known, RandomState>;
 
-/// All keys; at most so many, if that was said.
+/// All keys, with an optional maximum.
 pub struct Keys {
     map: Map,
     cap: Option<Cap>,
 }
 
-/// Keys in the order in which they are due.
+/// The maximum, and the keys in the order in which they are due.
 struct Cap {
     most: usize,
-    /// An entry whose time is no longer its key's is void.
+    /// An entry is outdated if its time differs from its key's `due`.
     queue: BinaryHeap<Reverse<(Timestamp, Rc<[u8]>)>>,
-    /// Whether the times are those of a rule of the past.
+    /// `true` if the times were computed for an earlier rule.
     stale: bool,
 }
 
 impl Known {
-    /// From when on it says nothing to the rule.
+    /// Returns the instant from which the state no longer matters to the rule.
     fn forgettable_at(&mut self, key: &[u8], rules: &Rules) -> Timestamp {
         let rule = rules.met_by(key, &mut self.own, None);
         self.state
@@ -67,7 +67,7 @@ impl Keys {
         self.map.get_mut(key)
     }
 
-    /// Minds that a key's state was written: it may matter less long than before.
+    /// Must be called after a key's state was written, because it may be forgettable sooner than before.
     #[inline]
     pub fn written(&mut self, key: &[u8], rules: &Rules) {
         if let (Some(cap), Some(known)) = (&mut self.cap, self.map.get_mut(key)) {
@@ -82,14 +82,14 @@ impl Keys {
         }
     }
 
-    /// Minds that another rule may forget sooner.
+    /// Must be called after a change of the rule, which may forget keys sooner.
     pub fn rule_changed(&mut self) {
         if let Some(cap) = &mut self.cap {
             cap.stale = true;
         }
     }
 
-    /// Remembers a newcomer, if need be in the place of a key that says nothing at `now`.
+    /// Stores a new key. If necessary, forgets a key whose state no longer matters at `now`.
     ///
     /// Returns `true` if there was room.
     pub fn remember(
@@ -115,7 +115,7 @@ impl Keys {
 }
 
 impl Cap {
-    /// Makes the queue anew.
+    /// Rebuilds the queue.
     fn sort(&mut self, map: &mut Map, rules: &Rules) {
         let queue = map.iter_mut().map(|(key, known)| {
             known.due = known.forgettable_at(key, rules);
@@ -125,10 +125,10 @@ impl Cap {
         self.stale = false;
     }
 
-    /// Forgets a key that says nothing at `now`; whether there was one.
+    /// Forgets a key whose state no longer matters at `now`. Returns `true` if there was one.
     ///
-    /// A key that still matters goes back into the queue, and is not met again before it was written or
-    /// time has passed: so a call pays for itself.
+    /// A key that still matters returns to the queue, and is not checked again before it is written or time has
+    /// passed. So the amortized cost of a call is constant.
     fn forget_one(&mut self, map: &mut Map, now: Timestamp, rules: &Rules) -> bool {
         if self.stale {
             self.sort(map, rules);

@@ -12,10 +12,10 @@ pub enum Line<'a> {
     Rule(AnyRule),
 }
 
-/// The last nanosecond that a time can name: 2⁶³ − 1.
+/// The last nanosecond that a time can represent: 2⁶³ − 1.
 pub const LAST: u64 = i64::MAX as u64;
 
-/// A field; empty where there is none.
+/// Returns a field, or nothing if it is missing.
 #[inline]
 fn field(record: &ByteRecord, index: usize) -> &[u8] {
     record.get(index).unwrap_or_default()
@@ -27,7 +27,7 @@ pub fn is_header(record: &ByteRecord) -> bool {
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line, or says in a sentence what is wrong with it.
+    /// Parses a line, or returns a sentence that says what is wrong with it.
     pub fn parse(record: &'a ByteRecord) -> Result<Self, String> {
         let field = |index| field(record, index);
         if !(3..=5).contains(&record.len()) {
@@ -111,7 +111,7 @@ fn rule(key: &[u8], cost: Option<u64>, text: &[u8]) -> Result<AnyRule, String> {
         .map_err(|error| format!("the rule stays as it was: {error}"))
 }
 
-/// Digits only: `u64::from_str` would also take a plus sign.
+/// Parses digits only. `u64::from_str` would also accept a plus sign.
 #[inline]
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
@@ -126,7 +126,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A field as a sentence quotes it: its beginning, without line breaks.
+/// Returns the start of a field for a message, without line breaks.
 fn shown(field: &[u8]) -> String {
     const MOST: usize = 40;
     let text = String::from_utf8_lossy(field);

@@ -1,6 +1,6 @@
-//! Decides call by call with the bare rule: the time is that of the call, and stands still per key.
+//! Decides each call with the bare rule, at the time of the call. Per key, time never goes back.
 //!
-//! Not with the store in memory, whose time never falls for all keys together: yesterday's calls may be
+//! It does not use the store in memory, in which time never goes back for all keys together: recorded calls may be
 //! out of order across keys.
 
 pub mod answer;
@@ -18,25 +18,25 @@ use self::{
     rules::Rules,
 };
 
-/// A call: its time, key, and colour.
+/// A call: its time, key, and color.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub at: Timestamp,
     pub key: &'a [u8],
-    /// The colour that the call was given before: 0 green, 1 yellow, 2 red.
+    /// The color that the call has: 0 green, 1 yellow, 2 red.
     pub class: Option<u8>,
 }
 
-/// A rule in force, and all that is remembered of the keys.
+/// A rule in force, and the states of all keys.
 pub struct Replay {
     rules: Rules,
     keys: Keys,
-    /// Calls that were turned away because there was no room for their key.
+    /// The number of calls refused because there was no room for their key.
     pub turned_away: u64,
 }
 
 impl Replay {
-    /// Starts without any key; remembers at most `most` of them.
+    /// Creates a replay without keys, which stores at most `most` of them.
     pub fn new(rule: AnyRule, most: Option<usize>) -> Self {
         Self {
             rules: Rules::new(rule),
@@ -45,13 +45,13 @@ impl Replay {
         }
     }
 
-    /// The rule is another one from here on; what is remembered stays.
+    /// Changes the rule from here on. The states are kept.
     pub fn change_rule(&mut self, rule: AnyRule) {
         self.rules.change(rule);
         self.keys.rule_changed();
     }
 
-    /// The number of changes of the rule.
+    /// Returns the number of rule changes.
     pub fn changes(&self) -> u64 {
         self.rules.changes()
     }
@@ -71,7 +71,7 @@ impl Replay {
         }
         match newcomer {
             None => self.keys.written(key, &self.rules),
-            // A state is all there is to remember: without one the rule has said all it will ever say.
+            // Without a state there is nothing to remember.
             Some(known) if known.state.is_none() => {}
             Some(known) => {
                 if !self.keys.remember(key, known, at, &self.rules) {
@@ -83,9 +83,9 @@ impl Replay {
         Answer::of(&decision)
     }
 
-    /// Returns `true` if `cost` would pass, without spending it.
+    /// Returns the decision that `cost` would get, without spending it.
     ///
-    /// The verdict and the waits are those of a step on a copy; what remains is as it is.
+    /// The verdict and the waits are those of a step on a copy. The remaining units are the current ones.
     pub fn look(&mut self, call: Call<'_>, cost: Cost) -> Answer {
         let Call { at, key, class } = call;
         let mut unknown = Known::default();
@@ -100,7 +100,7 @@ impl Replay {
         }
     }
 
-    /// Gives back what the key was charged last, if that was not given back before.
+    /// Refunds the key's last charge, unless it was refunded before.
     pub fn refund(&mut self, call: Call<'_>) -> Answer {
         let Call { at, key, class } = call;
         let mut unknown = Known::default();

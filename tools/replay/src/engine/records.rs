@@ -1,6 +1,6 @@
-//! Records of CSV (RFC 4180), of which a malformed one costs only the line that it begins in.
+//! Records of CSV (RFC 4180). A malformed record costs only the line in which it begins.
 //!
-//! Not with the reader of `csv`: there an open quote swallows all lines up to the next one, or to the end.
+//! It does not use the reader of `csv`, in which an open quote consumes all lines up to the next quote or the end.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -10,7 +10,7 @@ use super::line::is_header;
 
 const BUFFER: usize = 1 << 16;
 
-/// As far a quote is sought that closes one.
+/// The maximum length in which a closing quote is searched.
 const LONGEST: usize = 1 << 20;
 
 const OPEN: &str = "a quote is left open: expected another one at the end of the field, and each quote in it twice";
@@ -22,9 +22,9 @@ pub struct Records<R> {
     input: R,
     /// The bytes read so far.
     text: Vec<u8>,
-    /// The length of the part that is already handled.
+    /// The length of the part that is already processed.
     done: usize,
-    /// Whether that is all there is.
+    /// `true` at the end of the input.
     ended: bool,
     pub record: ByteRecord,
     /// The line in which the record begins.
@@ -35,13 +35,13 @@ pub struct Records<R> {
     first: bool,
 }
 
-/// What is found at the beginning of a line.
+/// The content at the start of a line.
 enum Found {
-    /// A record of so many bytes, with so many line breaks in its fields.
+    /// A record with this many bytes, and this many line breaks in its fields.
     Record(usize, u64),
-    /// Its end has not been read yet.
+    /// A record whose end has not been read yet.
     Part,
-    /// None, for a reason that is told in a sentence.
+    /// No record, for the reason in this sentence.
     Malformed(&'static str),
 }
 
@@ -60,7 +60,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Goes to the next record, or to the next line that begins none; `None` is the end.
+    /// Reads the next record, or skips a malformed line. `None` is the end.
     #[inline]
     pub fn next(&mut self) -> io::Result<Option<Result<(), &'static str>>> {
         loop {
@@ -88,7 +88,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Looks at what comes next; `Part` is the end.
+    /// Finds the next record. `Part` is the end.
     fn find(&mut self) -> io::Result<Found> {
         loop {
             let rest = &self.text[self.done..];
@@ -99,7 +99,7 @@ impl<R: Read> Records<R> {
             let is_whole = match found {
                 Found::Part => false,
                 Found::Record(..) => true,
-                // So that all of the line can be skipped.
+                // So that the whole line can be skipped.
                 Found::Malformed(_) => self.ended || rest.contains(&b'\n'),
             };
             if is_whole {
@@ -114,7 +114,7 @@ impl<R: Read> Records<R> {
         self.text.drain(..self.done);
         self.done = 0;
         let held = self.text.len();
-        // Twice as much as is held, so that what is long is not looked at too often.
+        // Reads as much again as is held, so that a long record is not scanned too often.
         self.text.resize(held + BUFFER.max(held), 0);
         let read = loop {
             match self.input.read(&mut self.text[held..]) {
@@ -125,14 +125,14 @@ impl<R: Read> Records<R> {
         let length = held + read.as_ref().map_or(0, |read| *read);
         self.text.truncate(length);
         self.ended = read? == 0;
-        // A mark of the order of bytes, as some editors write it, is no part of the first field.
+        // A byte order mark, as some editors write it, is not part of the first field.
         if at_begin && self.text.starts_with("\u{feff}".as_bytes()) {
             self.text.drain(..3);
         }
         Ok(())
     }
 
-    /// What more there is to say of a problem with a record that has line breaks in it.
+    /// Returns an addition to the message about a malformed record with line breaks in it.
     pub fn goes_on(&self) -> String {
         match self.inside {
             0 => String::new(),
@@ -144,7 +144,7 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// Finds a record at the beginning of a text, which goes on unless it has `ended`.
+/// Finds a record at the start of a text. If the text has not `ended`, more of it follows.
 fn find(text: &[u8], ended: bool, record: &mut ByteRecord) -> Found {
     record.clear();
     let (mut at, mut inside) = (0, 0);

@@ -1,4 +1,4 @@
-//! Lines in, answers out.
+//! Reads lines and writes answers.
 
 use std::{
     io::{self, Read, Write},
@@ -14,9 +14,9 @@ const BUFFER: usize = 1 << 16;
 
 /// Receives the events of a replay.
 pub trait Watch {
-    /// The line with this number was skipped, for a reason that is told in a sentence.
+    /// The line with this number was skipped, for the reason in a sentence.
     fn malformed(&mut self, line: u64, problem: &str);
-    /// A request was answered; a look or a refund is none.
+    /// A request was answered. Looks and refunds are not requests.
     fn answered(&mut self, at: Timestamp, answer: &Answer);
 }
 
@@ -70,7 +70,7 @@ pub struct Answers<W: Write> {
 }
 
 impl<W: Write> Answers<W> {
-    /// Begins with the names of the fields.
+    /// Writes the header with the names of the fields.
     pub fn to(output: W) -> io::Result<Self> {
         let mut output = WriterBuilder::new()
             .buffer_capacity(BUFFER)
@@ -118,7 +118,7 @@ impl<W: Write> Answers<W> {
         self.output.write_field(text).map_err(io_error)
     }
 
-    /// Whole nanoseconds; most waits take 64 bits.
+    /// Writes whole nanoseconds. Most waits fit into 64 bits.
     fn nanos(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let Some(wait) = wait else {
             return self.number(None::<u64>);
@@ -131,7 +131,7 @@ impl<W: Write> Answers<W> {
     }
 }
 
-/// The error that was met: the conversion of `csv` would hide its kind.
+/// Returns the I/O error inside an error of `csv`, whose own conversion would hide its kind.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,

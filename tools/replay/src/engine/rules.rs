@@ -1,10 +1,10 @@
-//! The rule in force, as each call meets it.
+//! The rule in force, as it applies to each call.
 
 use std::borrow::Cow;
 
 use tollgate::{AnyRule, algorithm::Algorithm, key::Key};
 
-/// A rule, and what becomes of it for each colour that a call can have been given.
+/// A rule, and the variants of it for each color of a call.
 pub struct Rules {
     plain: AnyRule,
     given: [AnyRule; 3],
@@ -12,11 +12,11 @@ pub struct Rules {
     number: u64,
 }
 
-/// The rule of one key, where keys meet it differently.
+/// The variant of a rule for one key, if the rule depends on the key.
 #[derive(Default)]
 pub struct Own {
     rule: Option<Box<AnyRule>>,
-    /// Of which rule this is the own one; 0 before any was asked.
+    /// The number of the rule that this variant belongs to, or 0 before the first.
     number: u64,
 }
 
@@ -41,7 +41,7 @@ impl Rules {
         self.number - 1
     }
 
-    /// The rule as a call meets it; `own` keeps the key's part of that until the rule changes.
+    /// Returns the rule for a call. `own` caches the key's variant until the rule changes.
     #[inline]
     pub fn met_by<'a>(
         &'a self,
@@ -62,7 +62,7 @@ impl Rules {
     }
 }
 
-/// The digest by which a rule differs per key, as stores take it.
+/// Returns the digest by which a rule depends on the key, the same as in stores.
 fn digest(key: &[u8]) -> u64 {
     match std::str::from_utf8(key) {
         Ok(text) => Key::from(text),

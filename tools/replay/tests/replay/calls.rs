@@ -1,10 +1,10 @@
-//! CSV in and out, with numbers that were worked out by hand.
+//! CSV in and out, with numbers computed by hand.
 
 use csv::ByteRecord;
 
 use crate::program::{HEADER, under};
 
-/// Two at once, one more every half second.
+/// Two units at once, and one more every half second.
 const TWO: &str = "token-bucket 2/1s";
 
 #[test]
@@ -27,12 +27,12 @@ t_ns,key,cost
         "1000000000,b,allow,0,0,0,1000000000,",
         "1250000000,a,deny,,0,250000000,750000000,",
         "1500000000,a,allow,0,0,0,1000000000,",
-        // Above the capacity: never.
+        // Above the capacity: never admitted.
         "1500000000,a,deny,,0,,1000000000,",
         "3000000000,a,allow,0,0,0,1000000000,",
     ];
     assert_eq!(under(TWO, input).clean(), expected);
-    // However lines end, and whether the last one does.
+    // With any line endings, also without one at the end.
     for input in [
         input.replace('\n', "\r\n"),
         input.trim_end().to_owned(),
@@ -50,7 +50,7 @@ t_ns,key,cost
 }
 
 #[test]
-fn keys_are_bytes_and_come_out_as_they_went_in() {
+fn keys_are_any_bytes_and_are_written_unchanged() {
     let keys: [&[u8]; 9] = [
         b"a,b",
         b"say \"hi\"",
@@ -81,7 +81,7 @@ fn keys_are_bytes_and_come_out_as_they_went_in() {
         .collect();
     assert_eq!(records.len(), rounds * keys.len());
     for (record, (index, key)) in records.iter().zip(keys.iter().cycle().enumerate()) {
-        // No key is another one: all have a token of their own, and only one.
+        // All keys are different: each has one token of its own.
         let verdict: &[u8] = if index < keys.len() {
             b"allow"
         } else {
@@ -122,7 +122,7 @@ fn looks_spend_nothing() {
 }
 
 #[test]
-fn refunds_give_back_the_last_charge_once() {
+fn a_refund_restores_the_last_charge_once() {
     let input = "\
 0,a,0,refund
 0,a,2
@@ -140,7 +140,7 @@ fn refunds_give_back_the_last_charge_once() {
         "0,a,deny,,2,,0,",
         "0,a,allow,0,0,0,1000000000,",
         "0,b,allow,0,1,0,500000000,",
-        // Refused, and so not charged: the charge before is still the last one.
+        // A refused call is not charged, so the previous charge is still the last one.
         "0,a,deny,,0,500000000,1000000000,",
         "0,a,allow,0,2,,0,",
         "0,a,deny,,2,,0,",
@@ -154,7 +154,7 @@ fn refunds_give_back_the_last_charge_once() {
 }
 
 #[test]
-fn colours_are_taken_by_every_rule() {
+fn colors_are_accepted_under_every_rule() {
     let input = "0,a,1,spend,0\n0,a,1,look,1\n0,a,1,,2\n0,a,0,refund,2\n";
     let expected = [
         "0,a,allow,0,1,0,500000000,",
@@ -166,7 +166,7 @@ fn colours_are_taken_by_every_rule() {
 }
 
 #[test]
-fn rule_changes_from_a_line_on() {
+fn the_rule_changes_from_a_line_on() {
     let input = "\
 0,a,2
 0,,0,rule,token-bucket 1/1s burst=3
@@ -185,14 +185,14 @@ fn rule_changes_from_a_line_on() {
         end.lines(),
         [
             "0,a,allow,0,0,0,1000000000,",
-            // What is empty stays empty.
+            // An empty bucket stays empty.
             "0,a,deny,,0,1000000000,3000000000,",
             "0,b,allow,0,0,0,3000000000,",
-            // A bucket's state says nothing to a pair of rules.
+            // A bucket's state does not apply to a pair of rules.
             "500000000,b,allow,0,3,0,12000000000,",
             "500000000,c,deny,,4,,0,",
             "500000000,c,allow,0,0,0,48000000000,",
-            // The last rule was none: the one before still holds.
+            // The last rule was invalid, so the previous one stays in force.
             "500000000,c,deny,,0,250000000,48000000000,",
         ]
     );
@@ -210,7 +210,7 @@ fn rule_changes_from_a_line_on() {
 }
 
 #[test]
-fn malformed_lines_are_told_by_number_and_skipped() {
+fn malformed_lines_are_reported_by_number_and_skipped() {
     let malformed: &[(&[u8], &str)] = &[
         (b"x", "1 field:"),
         (b"1,a", "2 fields:"),
@@ -296,7 +296,7 @@ fn malformed_lines_are_told_by_number_and_skipped() {
 }
 
 #[test]
-fn malformed_last_lines_have_their_number_too() {
+fn malformed_last_lines_are_reported_by_number() {
     for (input, line) in [
         ("x", 1),
         ("\n\n\nx", 4),
@@ -320,9 +320,9 @@ fn malformed_last_lines_have_their_number_too() {
     }
 }
 
-/// RFC 4180 lets a field in quotes go on over lines, so a stray quote could take all lines up to the next one with it.
+/// In RFC 4180 a quoted field may contain line breaks, so a stray quote could consume all lines up to the next one.
 #[test]
-fn a_stray_quote_costs_its_own_line_alone() {
+fn a_stray_quote_costs_only_its_own_line() {
     let answers = |keys: &[&str]| -> Vec<String> {
         let answer = |key| format!("5,{key},allow,0,0,0,1000000000,");
         keys.iter().map(answer).collect()
@@ -350,26 +350,30 @@ fn a_stray_quote_costs_its_own_line_alone() {
             &[(1, open), (3, "1 field:")],
         ),
         ("\u{feff}\"\n5,b,1\n", &["b"], &[(1, open)]),
-        // What does not begin with a quote has quotes like any other byte.
+        // Quotes inside a field that does not begin with one are ordinary bytes.
         ("5,c\"\"d,1\n", &["\"c\"\"\"\"d\""], &[]),
     ] {
         let end = under("token-bucket 1/s", input);
         assert_eq!(end.lines(), answers(keys), "{input:?}");
-        let told: Vec<_> = end.errors.lines().collect();
+        let messages: Vec<_> = end.errors.lines().collect();
         let summaries = usize::from(!errors.is_empty());
-        assert_eq!(told.len(), errors.len() + summaries, "{input:?}: {told:?}");
-        for (told, (line, part)) in told.iter().zip(errors) {
+        assert_eq!(
+            messages.len(),
+            errors.len() + summaries,
+            "{input:?}: {messages:?}"
+        );
+        for (message, (line, part)) in messages.iter().zip(errors) {
             let place = format!("replay: standard input, line {line}: ");
             assert!(
-                told.starts_with(&place) && told.contains(part),
-                "{input:?}: {told}"
+                message.starts_with(&place) && message.contains(part),
+                "{input:?}: {message}"
             );
         }
         assert_eq!(end.code, Some(i32::from(!errors.is_empty())));
     }
 }
 
-/// As long as fields are that go on over lines, so long are those of RFC 4180: records lie across all buffers.
+/// Long quoted fields make records that span several buffers.
 #[test]
 fn records_of_any_length_are_read_whole() {
     for length in [1, 65_500, 65_536, 200_000] {
@@ -386,7 +390,7 @@ fn records_of_any_length_are_read_whole() {
 }
 
 #[test]
-fn time_stands_still_per_key() {
+fn time_never_falls_per_key() {
     let input = "\
 5000000000,a,2
 1000000000,a,1
@@ -399,9 +403,9 @@ fn time_stands_still_per_key() {
 ";
     let expected = [
         "5000000000,a,allow,0,0,0,1000000000,",
-        // Four seconds until time has caught up, and then half a second.
+        // Four seconds until the key's time has caught up, and half a second more.
         "1000000000,a,deny,,0,4500000000,5000000000,",
-        // Another key never heard of the fifth second.
+        // Time is per key: this key has not seen the fifth second.
         "1000000000,b,allow,0,0,0,1000000000,",
         "1500000000,b,allow,0,0,0,1000000000,",
         "5499999999,a,deny,,0,1,500000001,",
@@ -413,7 +417,7 @@ fn time_stands_still_per_key() {
 }
 
 #[test]
-fn time_reaches_to_its_last_nanosecond() {
+fn times_up_to_the_last_nanosecond_are_valid() {
     let last = i64::MAX;
     let input =
         format!("0,a,1\n{last},a,2\n{last},a,1\n0,a,18446744073709551615\n{last},a,0,refund\n");
@@ -425,7 +429,7 @@ fn time_reaches_to_its_last_nanosecond() {
         format!("{last},a,allow,0,2,,0,"),
     ];
     assert_eq!(under(TWO, input).clean(), expected);
-    // Longer than 64 bits of nanoseconds.
+    // The wait exceeds 64 bits of nanoseconds.
     let slow = "token-bucket 1/106751d burst=1000";
     assert_eq!(
         under(slow, "0,a,1000\n0,a,1000\n").clean(),
@@ -437,7 +441,7 @@ fn time_reaches_to_its_last_nanosecond() {
 }
 
 #[test]
-fn answers_are_the_lines_of_the_documented_header() {
+fn answers_begin_with_the_documented_header() {
     let end = under(TWO, "1,a,1\n");
     assert_eq!(
         end.text(),

@@ -1,4 +1,4 @@
-//! Room for so many keys and no more.
+//! A maximum number of keys.
 
 use crate::program::{End, replay};
 
@@ -41,7 +41,7 @@ fn keys_that_still_matter_are_never_forgotten() {
 }
 
 #[test]
-fn enough_room_changes_nothing() {
+fn a_sufficient_maximum_changes_no_answer() {
     let keys = 50_u64;
     let mut input = String::new();
     for n in 0..2000_u64 {
@@ -55,7 +55,7 @@ fn enough_room_changes_nothing() {
 }
 
 #[test]
-fn calls_that_need_no_memory_need_no_room() {
+fn calls_without_a_state_need_no_room() {
     let input = "\
 0,a,1
 0,b,1,look
@@ -69,7 +69,7 @@ fn calls_that_need_no_memory_need_no_room() {
         [
             "0,a,allow,0,1,0,1000000000,",
             "0,b,allow,0,2,0,0,",
-            // Above the capacity: refused by the rule, which says so.
+            // Above the capacity: the rule itself refuses.
             "0,b,deny,,2,,0,",
             "0,b,deny,,2,,0,",
             "0,b,deny,,,,,",
@@ -92,8 +92,8 @@ fn refunds_make_room() {
 }
 
 #[test]
-fn rule_that_forgets_sooner_makes_room() {
-    // Half a second is worth two tokens under the second rule.
+fn a_rule_that_forgets_sooner_makes_room() {
+    // Half a second refills two tokens under the second rule.
     let input = "\
 0,a,2
 500000000,b,1
@@ -114,7 +114,7 @@ fn rule_that_forgets_sooner_makes_room() {
 }
 
 #[test]
-fn clock_that_steps_back_forgets_nobody() {
+fn a_clock_that_steps_back_forgets_no_key() {
     let end = capped(
         1,
         "9000000000,a,1\n0,b,1\n9999999999,b,1\n10000000000,b,1\n",
@@ -127,12 +127,12 @@ fn clock_that_steps_back_forgets_nobody() {
     assert_eq!(verdicts, ["allow", "deny", "deny", "allow"].map(Some));
 }
 
-/// Each newcomer finds the one key that can be forgotten, whoever that is.
+/// Each new key finds the one key that can be forgotten, whichever it is.
 #[test]
-fn room_is_found_among_many() {
+fn the_one_forgettable_key_is_found_among_many() {
     let keys = 200;
     let mut input = String::new();
-    // The last key is full again a millisecond after the first second, the one before after two.
+    // The last key is full again a millisecond after the first second, the previous one after two, and so on.
     for n in 0..keys {
         input += &format!("{},k{n},1\n", (keys - n) * 1_000_000);
     }

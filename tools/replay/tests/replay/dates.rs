@@ -1,4 +1,4 @@
-//! The calendar of logs: known instants, and day by day against counting.
+//! The calendar of logs: known instants, and consecutive days compared with counting.
 
 use replay::calendar::{Utc, parse_log_time};
 use tollgate::Timestamp;
@@ -10,8 +10,8 @@ fn seconds(text: &str) -> Option<u64> {
 }
 
 #[test]
-fn known_instants_are_those() {
-    // By `date -u -d … +%s`.
+fn known_times_are_parsed() {
+    // Computed with `date -u -d … +%s`.
     for (text, expected) in [
         ("01/Jan/1970:00:00:00 +0000", 0),
         ("01/Jan/1970:00:00:01 +0000", 1),
@@ -36,7 +36,7 @@ fn known_instants_are_those() {
 }
 
 #[test]
-fn what_is_no_instant_is_none() {
+fn invalid_times_are_rejected() {
     for text in [
         "",
         "10/Oct/2000:13:55:36",
@@ -60,7 +60,7 @@ fn what_is_no_instant_is_none() {
         "10/Oct/2000:13:55:61 -0700",
         "10/Oct/2000:13:55:36 -2400",
         "10/Oct/2000:13:55:36 -0760",
-        // Before 1970, and after 2^63 - 1 ns.
+        // Before 1970, and later than 2^63 - 1 ns.
         "31/Dec/1969:23:59:59 +0000",
         "01/Jan/1970:00:00:00 +0001",
         "11/Apr/2262:23:47:17 +0000",
@@ -72,7 +72,7 @@ fn what_is_no_instant_is_none() {
 }
 
 #[test]
-fn days_follow_each_other() {
+fn consecutive_days_are_a_day_apart() {
     const MONTHS: [(&str, u32); 12] = [
         ("Jan", 31),
         ("Feb", 28),

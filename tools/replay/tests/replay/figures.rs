@@ -1,4 +1,4 @@
-//! Numbers as the report writes them.
+//! The numbers in the report.
 
 use replay::numbers::{Grouped, Share, Span};
 
@@ -31,7 +31,7 @@ fn spans_are_rounded_up_in_units_that_fit() {
     ] {
         assert_eq!(Span(nanos).to_string(), text, "{nanos}");
     }
-    // As wide as a column.
+    // Padded to the width of a column.
     assert_eq!(
         format!("{:>8}|{:<8}", Span(SECOND), Span(SECOND)),
         "     1 s|1 s     "
@@ -40,7 +40,7 @@ fn spans_are_rounded_up_in_units_that_fit() {
 }
 
 #[test]
-fn thousands_are_told_apart() {
+fn thousands_are_separated() {
     for (number, text) in [
         (0, "0"),
         (999, "999"),

@@ -1,4 +1,4 @@
-//! The command line, and how the program ends.
+//! The command line, and the end of the program.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +9,7 @@ use std::{
 use crate::program::{HEADER, TempFile, binary, replay, under, wait};
 
 #[test]
-fn wrong_flags_are_told_in_a_sentence() {
+fn wrong_flags_are_errors_of_one_sentence() {
     let rule = "--rule=token-bucket 1/s";
     for (args, part) in [
         (&[][..], "no --rule"),
@@ -60,7 +60,7 @@ fn help_names_every_flag() {
 }
 
 #[test]
-fn missing_file_is_told_before_anything_is_read() {
+fn a_missing_file_is_an_error_before_anything_is_read() {
     let there = TempFile::holding("there.csv", "1,a,1\n");
     let end = replay(
         &[
@@ -104,7 +104,7 @@ fn files_are_read_one_after_the_other() {
 }
 
 #[test]
-fn reader_that_leaves_ends_it_quietly() {
+fn a_closed_output_ends_the_program_quietly() {
     let mut child = Command::new(binary())
         .arg("--rule=token-bucket 1/s")
         .stdin(Stdio::piped())
@@ -115,7 +115,8 @@ fn reader_that_leaves_ends_it_quietly() {
     let mut stdin = child.stdin.take().expect("its input is piped");
     let mut stdout = child.stdout.take().expect("its output is piped");
     let writer = std::thread::spawn(move || {
-        // More than all buffers hold, so that it notices; in the end its input is closed too.
+        // More than all buffers hold, so that the program notices the closed output. At the end its input is closed,
+        // too.
         let lines = "1,somebody,1\n".repeat(1000);
         (0..1000).all(|_| stdin.write_all(lines.as_bytes()).is_ok())
     });
@@ -133,7 +134,7 @@ fn reader_that_leaves_ends_it_quietly() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn full_disk_is_an_error() {
+fn a_full_disk_is_an_error() {
     use std::fs::File;
     let full = || {
         File::options()
@@ -166,7 +167,7 @@ fn full_disk_is_an_error() {
 }
 
 #[test]
-fn nothing_read_is_nothing_answered() {
+fn an_empty_input_has_no_answers() {
     for input in [
         "",
         "\n",

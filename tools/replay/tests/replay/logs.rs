@@ -8,7 +8,7 @@ fn log(args: &[&str], input: impl AsRef<[u8]>) -> End {
     replay(&[&["--format", "combined"], args].concat(), input)
 }
 
-/// The words of the line that begins so; of the first one.
+/// Returns the words of the first line that begins with `name`.
 #[track_caller]
 fn words<'a>(end: &'a End, name: &str) -> Vec<&'a str> {
     let mut lines = end.text().lines().map(str::trim);
@@ -17,13 +17,13 @@ fn words<'a>(end: &'a End, name: &str) -> Vec<&'a str> {
     line.split_whitespace().collect()
 }
 
-/// The numbers of lines read, admitted, delayed and refused.
+/// Returns the numbers of lines read, admitted, delayed and refused.
 #[track_caller]
 fn totals(end: &End) -> [&str; 4] {
     ["lines", "admitted", "delayed", "refused"].map(|name| words(end, name)[1])
 }
 
-/// The lines of the table, each as its words.
+/// Returns the lines of the table as words.
 fn table(end: &End) -> Vec<Vec<&str>> {
     end.text()
         .lines()
@@ -35,7 +35,7 @@ fn table(end: &End) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn report_names_who_would_have_been_refused() {
+fn the_report_lists_the_refused_keys() {
     let input = r#"203.0.113.7 - - [10/Oct/2000:13:55:00 -0700] "GET /a HTTP/1.1" 200 1
 203.0.113.7 - - [10/Oct/2000:13:55:15 -0700] "GET /b HTTP/1.1" 200 2
 203.0.113.7 - - [10/Oct/2000:13:55:40 -0700] "GET /c HTTP/1.1" 200 3
@@ -69,7 +69,7 @@ Clients that come again when they are told to would have waited 1 min 55 s in al
 }
 
 #[test]
-fn most_refused_come_first_and_only_the_top() {
+fn the_report_lists_only_the_top_keys_most_refused_first() {
     let mut input = String::new();
     for client in 1..=30 {
         for _ in 0..=client % 10 {
@@ -162,18 +162,18 @@ fn keys_are_hosts_users_or_paths() {
 }
 
 #[test]
-fn shapes_that_logs_really_have_are_read() {
+fn formats_of_real_logs_are_parsed() {
     for line in [
-        // Common and Combined, as the documentation of Apache has them.
+        // The Common and the Combined format, from the documentation of Apache.
         r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326"#,
         r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)""#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 2326"#,
         r#"2001:db8:85a3::8a2e:370:7334 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/2.0" 304 - "-" "-""#,
         r#"client.example.com ident user@example.com [10/Oct/2000:13:55:36 -0700] "GET / HTTP/2.0" 304 0 "-" "-""#,
-        // Quotes as Apache and as nginx escape them, and a backslash before the last one.
+        // Quotes as escaped by Apache and by nginx, and a backslash before the last quote.
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1 "-" "say \"hi\" and \\""#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET /\"quoted\" HTTP/1.1" 200 1 "\"" "\x22hi\x22 \x5C""#,
-        // Words of their own behind the user agent; an aborted request; a user with spaces and brackets.
+        // Additional words after the user agent, an aborted request, and a user with spaces and brackets.
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 499 0 "-" "curl" 0.005 "10.0.0.1""#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "-" 408 -"#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "-" - - "-" "-""#,
@@ -189,7 +189,7 @@ fn shapes_that_logs_really_have_are_read() {
 }
 
 #[test]
-fn broken_lines_are_told_by_number_and_skipped() {
+fn malformed_lines_are_reported_by_number_and_skipped() {
     let broken = [
         ("nonsense", "no host"),
         (" ", "no host"),
@@ -304,12 +304,12 @@ fn several_files_are_one_log() {
     let files = ["one.log", "two.log"].map(|name| TempFile::holding(name, line));
     let end = log(&[ONE, files[0].path(), files[1].path()], "");
     assert_eq!((end.code, totals(&end)), (Some(0), ["2", "1", "0", "1"]));
-    // No terminal, no bar.
+    // Without a terminal there is no progress bar.
     assert_eq!(end.errors, "");
 }
 
 #[test]
-fn nothing_of_a_log_commands_the_terminal() {
+fn control_characters_of_a_log_are_escaped() {
     let line = b"\x1b[31mred\x07 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 1\n";
     let end = log(&[ONE], line.repeat(2));
     assert!(end.text().contains(r"\u{1b}[31mred\u{7}"), "{}", end.text());
@@ -317,7 +317,7 @@ fn nothing_of_a_log_commands_the_terminal() {
 }
 
 #[test]
-fn room_for_keys_can_be_bounded() {
+fn the_number_of_keys_can_be_limited() {
     let line =
         |host: &str| format!("{host} - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 1\n");
     let input = ["a", "a", "b", "c", "b"].map(line).concat();
@@ -345,12 +345,12 @@ fn times_may_step_back() {
     assert_eq!(totals(&end), ["5", "2", "0", "3"]);
     let row = &table(&end)[0];
     assert_eq!(row[2..4], ["2000-10-10T13:55:10Z", "2000-10-10T13:55:29Z"]);
-    // Told at the tenth second: until the thirtieth. 20 s, 1 s and 15 s.
+    // Refused from the tenth second until the thirtieth: waits of 20 s, 1 s and 15 s.
     assert_eq!(row[4..8], ["20", "s", "36", "s"]);
 }
 
 #[test]
-fn a_mark_of_the_order_of_bytes_is_no_part_of_the_first_host() {
+fn a_byte_order_mark_is_not_part_of_the_first_host() {
     let line = r#"::1 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 1"#;
     let end = log(&[ONE], format!("\u{feff}{line}\n{line}\n"));
     assert_eq!(totals(&end), ["2", "1", "0", "1"]);

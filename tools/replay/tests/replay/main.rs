@@ -1,4 +1,4 @@
-//! The program as its user meets it: its flags, what is piped through it, and what it draws.
+//! The program as a user runs it: its flags, its input and output, and its pictures.
 
 mod calls;
 mod capped;

@@ -1,4 +1,4 @@
-//! Random lines against token buckets in rational arithmetic, written the slow obvious way.
+//! Random lines, compared with token buckets in rational arithmetic, in the slow obvious way.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use support::rational::{rate, whole};
 
 use crate::program::under;
 
-/// `amount` tokens in `period` nanoseconds, `burst` at most.
+/// `amount` tokens per `period` nanoseconds, at most `burst`.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     amount: u64,
@@ -26,7 +26,7 @@ impl Rule {
         )
     }
 
-    /// Nanoseconds that so many tokens take to come.
+    /// Returns the nanoseconds in which this many tokens refill.
     fn price(&self, tokens: impl Into<BigInt>) -> BigRational {
         whole(tokens) * rate(self.amount, self.period, self.burst).interval
     }
@@ -36,8 +36,8 @@ impl Rule {
     }
 }
 
-/// What a key holds, in nanoseconds of filling, since when; and its last charge, when and how much, and when the bucket would
-/// have been full again after it, rounded down.
+/// The filling of a key in nanoseconds, with its instant. The last charge: its instant, its cost, and the instant at
+/// which the bucket would be full again after it, rounded down.
 #[derive(Clone, Default)]
 struct Bucket {
     held: Option<(BigRational, u64)>,
@@ -45,7 +45,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// What it holds, and as of when: time stands still at the last write.
+    /// Returns the filling and its instant. Time is clamped to the last write.
     fn level(&self, rule: &Rule, now: u64) -> (BigRational, u64) {
         match &self.held {
             None => (rule.full(), now),
@@ -57,7 +57,7 @@ impl Bucket {
         }
     }
 
-    /// `remaining`, and the wait until it holds so much.
+    /// Returns `remaining`, and a function for the wait until a filling is reached.
     fn numbers(&self, rule: &Rule, now: u64) -> (u64, impl Fn(BigRational) -> BigInt + use<>) {
         let (level, at) = self.level(rule, now);
         let tokens = (&level / rule.price(1)).floor().to_integer();
@@ -72,7 +72,7 @@ impl Bucket {
         (tokens.to_u64().expect("at most the burst"), wait)
     }
 
-    /// The fields of the answer behind the key.
+    /// Returns the fields of the answer after the key.
     fn answer(&mut self, rule: &Rule, now: u64, cost: u64, op: Op) -> String {
         if op == Op::Refund {
             return self.refund(rule, now);
@@ -104,13 +104,14 @@ impl Bucket {
         {
             let mut back = rule.price(cost);
             let full_at = whole(since) + (rule.full() - &held).max(BigRational::zero());
-            // It is the last one, unless another rule counts.
+            // It is the last charge, unless another rule was used since.
             let is_last = full_at < &end + rule.price(1).min(whole(1_000));
             if charged_at != since && !is_last {
                 let end = end.max(whole(charged_at) + back.floor());
                 back = back.min((end - whole(since)).max(BigRational::zero()));
             }
-            // As if it had never been charged: refill is cut when it comes. A full bucket is left alone.
+            // As if it had never been charged: refill above the burst is lost when it comes. A full bucket is
+            // unchanged.
             if whole(now) < full_at {
                 let new = (&held + back).min(rule.full());
                 self.held = Some((new.max(held), since));
@@ -140,7 +141,7 @@ enum Line {
     Rule(Rule),
 }
 
-/// With an interval that is a whole number of nanoseconds, so that a change of rule carries all exactly.
+/// Generates rules whose interval is a whole number of nanoseconds, so that states carry over exactly.
 fn whole_rules() -> impl Strategy<Value = Rule> {
     (1..1000_u64, 1..200_000_000_u64, 1..12_u64).prop_map(|(amount, interval, burst)| Rule {
         amount,
@@ -229,14 +230,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn answers_are_the_oracle_s(
+    fn answers_equal_the_oracle(
         rule in any_rules(), start in starts(), lines in prop::collection::vec(calls(), 1..250),
     ) {
         check(rule, start, &lines)?;
     }
 
     #[test]
-    fn answers_are_the_oracle_s_when_rules_change(
+    fn answers_equal_the_oracle_when_rules_change(
         rule in whole_rules(),
         start in starts(),
         lines in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Rules other than buckets of tokens: delays, classes, colours, windows that differ per key.
+//! Rules other than token buckets: delays, classes, colors, windows that depend on the key.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ Delayed requests would have waited 1.5 s in all, at most 1 s at a time.
 }
 
 #[test]
-fn classes_of_a_cascade_are_told() {
+fn classes_of_a_cascade_are_reported() {
     let input = "0,a,1\n0,a,1\n0,a,1\n0,a,0,refund\n0,a,1\n";
     let expected = [
         "0,a,allow,0,1,0,1000000000,",
@@ -68,7 +68,7 @@ fn classes_of_a_cascade_are_told() {
 }
 
 #[test]
-fn colours_matter_to_markers_that_are_aware() {
+fn colors_matter_to_color_aware_markers() {
     let marker = "three-color 1/s burst=1 peak=2/s peak-burst=2";
     let input = "\
 0,a,1,,0
@@ -117,7 +117,7 @@ fn windows_are_those_of_the_calendar() {
         "1000000000,a,allow,0,0,0,1000000000,",
     ];
     assert_eq!(under("sliding-log 2/1s", input).clean(), expected);
-    // Three quarters of four still count: one more passes.
+    // Three quarters of the four still count, so one more passes.
     let input = "0,a,4\n1250000000,a,2\n1250000000,a,1\n1250000000,a,1\n";
     let end = under("sliding-window 4/1s slices=1", input);
     let verdicts: Vec<_> = end
@@ -128,9 +128,9 @@ fn windows_are_those_of_the_calendar() {
     assert_eq!(verdicts, ["allow", "deny", "allow", "deny"].map(Some));
 }
 
-/// As `Local` and every other store tells keys apart: by `Key`'s own digest.
+/// The offset of a key's window depends on the digest of its `Key`, as in `Local` and every other store.
 #[test]
-fn spread_windows_are_those_that_stores_use() {
+fn spread_windows_equal_those_of_stores() {
     use tollgate::{AnyRule, Cost, Timestamp, algorithm::Algorithm, key::Key};
     for text in [
         "fixed-window 1/1h offset=spread",
@@ -160,14 +160,14 @@ fn spread_windows_are_those_that_stores_use() {
         }
         assert_eq!(under(text, &input).clean(), expected);
         assert!(ends.len() > 30, "{} different windows", ends.len());
-        // Also when keys come and go, and when the rule comes back.
+        // Also if keys are forgotten, and if the rule returns.
         let input = format!("{at},,0,rule,token-bucket 1/1s\n{at},,0,rule,{text}\n{input}");
         assert_eq!(under(text, &input).clean(), expected);
     }
 }
 
 #[test]
-fn other_algorithm_begins_afresh() {
+fn another_algorithm_starts_without_debt() {
     let input = "\
 0,a,2
 0,,0,rule,fixed-window 1/1m
@@ -179,7 +179,7 @@ fn other_algorithm_begins_afresh() {
 ";
     let expected = [
         "0,a,allow,0,0,0,1000000000,",
-        // What another algorithm charged stays charged.
+        // Charges under another algorithm are kept.
         "0,a,allow,0,1,,0,",
         "0,a,allow,0,0,0,60000000000,",
         "0,a,deny,,0,60000000000,60000000000,",
@@ -188,7 +188,7 @@ fn other_algorithm_begins_afresh() {
     assert_eq!(under("token-bucket 2/1s", input).clean(), expected);
 }
 
-/// Every rule, on every kind of line, with room for a few keys and with room for all.
+/// Every rule on every kind of line, with and without a maximum number of keys.
 #[test]
 fn every_rule_answers_every_line() {
     let mut lines = Vec::new();

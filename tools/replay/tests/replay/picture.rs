@@ -1,10 +1,10 @@
-//! What `--plot` draws.
+//! The pictures of `--plot`.
 
 use crate::program::{TempFile, replay};
 
 const COLOURS: [&str; 3] = ["#004488", "#DDAA33", "#BB5566"];
 
-/// Draws, and reads the picture.
+/// Draws a picture and parses it.
 fn picture(name: &str, args: &[&str], input: &str) -> Svg {
     let file = TempFile::named(name);
     let end = replay(&[args, &["--plot", file.path()]].concat(), input);
@@ -12,7 +12,7 @@ fn picture(name: &str, args: &[&str], input: &str) -> Svg {
     Svg::parse(&std::fs::read_to_string(&file.0).expect("a picture"))
 }
 
-/// An element without children of its own.
+/// An element; its children are not included.
 #[derive(Debug)]
 struct Element {
     name: String,
@@ -23,7 +23,7 @@ struct Element {
 struct Svg(Vec<Element>);
 
 impl Svg {
-    /// Reads XML with nothing but elements, attributes and text; panics at what is not well formed.
+    /// Parses XML with only elements, attributes and text. Panics if it is not well formed.
     fn parse(text: &str) -> Self {
         let (mut elements, mut open): (Vec<Element>, Vec<String>) = (Vec::new(), Vec::new());
         let mut rest = text;
@@ -69,8 +69,8 @@ impl Svg {
         texts.map(|element| &*element.text).collect()
     }
 
-    /// The bars of a series: where each begins, and how wide and high it is. The legend's square is the
-    /// first of its colour, and left out.
+    /// Returns the start, width and height of the bars of a series. Skips the legend's square, which is the first of
+    /// its color.
     fn bars(&self, series: usize) -> Vec<[i32; 4]> {
         let rects = self.0.iter().filter(|element| element.name == "rect");
         let own = rects.filter(|rect| rect.get("fill") == COLOURS[series]);
@@ -112,7 +112,7 @@ fn unescaped(text: &str) -> String {
 
 #[test]
 fn series_are_stacked_over_time() {
-    // One a second passes; four come in the first, two in the fifth, one in the tenth.
+    // One request a second passes. There are four in the first second, two in the fifth, one in the tenth.
     let input = "0,a,1\n100,a,1\n200,a,1\n300,a,1\n4000000000,a,1\n4000000001,a,1\n9000000000,a,1\n\
                  9000000000,a,1,look\n9000000000,a,1,refund\n9000000000,b,9,look\n";
     let svg = picture(
@@ -142,7 +142,7 @@ fn series_are_stacked_over_time() {
     for bars in [&admitted, &refused] {
         assert!(bars.windows(2).all(|two| two[0][0] < two[1][0]), "in order");
     }
-    // Refused ones stand on admitted ones of the same time, three times as high, and as high.
+    // Bars of refused requests are above the admitted ones of the same time: three times as high, and as high.
     for (admitted, refused, times) in [(admitted[0], refused[0], 3), (admitted[1], refused[1], 1)] {
         assert_eq!([admitted[0], admitted[2]], [refused[0], refused[2]]);
         assert_eq!(refused[1] + refused[3], admitted[1]);
@@ -158,7 +158,7 @@ fn series_are_stacked_over_time() {
 }
 
 #[test]
-fn everything_stands_within_the_picture() {
+fn all_elements_are_inside_the_picture() {
     let minute = 60_000_000_000_u64;
     let day = 1440 * minute;
     let rule = [
@@ -222,14 +222,14 @@ fn access_logs_are_drawn_too() {
 }
 
 #[test]
-fn title_tells_of_other_rules() {
+fn the_title_counts_further_rules() {
     let input = "1,a,1\n1,,0,rule,token-bucket 2/1m\n1,,0,rule,token-bucket 3/1m\n1,a,1\n";
     let svg = picture("rules.svg", &["--rule=token-bucket 1/1m"], input);
     assert_eq!(svg.texts()[0], "token-bucket 1/1m, then 2 more");
 }
 
 #[test]
-fn nothing_is_drawn_as_nothing() {
+fn an_empty_input_draws_no_bars() {
     let svg = picture("nothing.svg", &["--rule=token-bucket 1/1m"], "1,a,1,look\n");
     assert_eq!(svg.texts(), ["token-bucket 1/1m", "no requests"]);
 }

@@ -15,7 +15,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The output of a program that ended.
+/// The output of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) code: Option<i32>,
@@ -23,12 +23,12 @@ pub(crate) struct End {
     pub(crate) errors: String,
 }
 
-/// Runs it to its end on an input.
+/// Runs the program to its end on an input.
 pub(crate) fn replay(args: &[&str], input: impl AsRef<[u8]>) -> End {
     run(Command::new(binary()).args(args), input.as_ref(), SOON)
 }
 
-/// Runs it on CSV under a rule.
+/// Runs the program on CSV under a rule.
 pub(crate) fn under(rule: &str, input: impl AsRef<[u8]>) -> End {
     replay(&["--rule", rule], input)
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(command: &mut Command, input: &[u8], within: Duration) -> End 
     })
 }
 
-/// Waits for the end; a program that does not come to it is stopped.
+/// Waits for the end. Kills a program that does not end in time.
 pub(crate) fn wait(child: &mut Child, within: Duration) -> Option<i32> {
     let deadline = now() + within;
     loop {
@@ -84,14 +84,14 @@ impl End {
         std::str::from_utf8(&self.output).expect("UTF-8")
     }
 
-    /// The lines of an output in CSV, without the header.
+    /// Returns the lines of an output in CSV, without the header.
     pub(crate) fn lines(&self) -> Vec<&str> {
         let mut lines = self.text().lines();
         assert_eq!(lines.next(), Some(HEADER), "{}", self.errors);
         lines.collect()
     }
 
-    /// The output's lines where nothing went wrong.
+    /// Returns the lines of the output, and asserts that there were no errors.
     #[track_caller]
     pub(crate) fn clean(&self) -> Vec<&str> {
         assert_eq!((self.code, &*self.errors), (Some(0), ""), "{}", self.text());
@@ -102,7 +102,7 @@ impl End {
 pub(crate) const HEADER: &str =
     "t_ns,key,verdict,class,remaining,retry_after_ns,reset_after_ns,delay_ns";
 
-/// A file in the tests' own folder, which is taken away in the end.
+/// A file in the tests' own folder, removed at the end.
 pub(crate) struct TempFile(pub(crate) PathBuf);
 
 impl TempFile {
@@ -130,7 +130,7 @@ impl Drop for TempFile {
     }
 }
 
-/// The path of the program.
+/// Returns the path of the program.
 pub(crate) fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_replay")
 }

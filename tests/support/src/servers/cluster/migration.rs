@@ -1,4 +1,4 @@
-//! Slots on their way from one master to another.
+//! Slots in migration from one master to another.
 
 use super::super::{redis::Redis, wait::wait_until};
 use super::{Cluster, LIMIT, seen};
@@ -9,8 +9,8 @@ impl Cluster {
         self.begin_migration(slot, to).finish();
     }
 
-    /// Begins to move a slot: from now on, its master sends who asks for a key that it does not have to
-    /// `to` (`ASK`).
+    /// Starts to migrate a slot. From then on, its master redirects requests for keys that it does not have to `to`
+    /// (`ASK`).
     pub fn begin_migration<'a>(&'a self, slot: u16, to: &'a Redis) -> Migration<'a> {
         let from = self.master_of(slot);
         assert_ne!(from.port(), to.port(), "slot {slot} is there already");
@@ -27,7 +27,7 @@ impl Cluster {
     }
 }
 
-/// A slot on its way. Dropped unfinished, it stays so.
+/// A slot in migration. If dropped, the migration stays unfinished.
 #[derive(Debug)]
 pub struct Migration<'a> {
     cluster: &'a Cluster,
@@ -37,7 +37,7 @@ pub struct Migration<'a> {
 }
 
 impl Migration<'_> {
-    /// Moves the keys that are there now.
+    /// Moves the keys that exist now.
     pub fn move_keys(&self) {
         let (slot, port) = (self.slot.to_string(), self.to.port().to_string());
         for _ in 0..10_000 {
@@ -54,16 +54,16 @@ impl Migration<'_> {
         panic!("expected a million keys at most in slot {slot}");
     }
 
-    /// Moves the keys and then the slot, and waits until all nodes know.
+    /// Moves the keys and then the slot, and waits until all nodes have noticed.
     pub fn finish(self) {
         self.move_keys();
         let slot = self.slot.to_string();
         let owner = seen::itself(self.to).id;
-        // The new owner first, so that there always is one.
+        // The new owner first, so that there is always one.
         for node in [self.to, self.from] {
             node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &owner]);
         }
-        wait_until("all nodes know where the slot is", LIMIT, || {
+        wait_until("all nodes have the new owner of the slot", LIMIT, || {
             self.cluster.is_settled()?;
             match self.cluster.find(self.slot)? {
                 node if node.port() == self.to.port() => Ok(()),

@@ -16,42 +16,42 @@ use super::{
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 const LIMIT: Duration = Duration::from_secs(60);
-/// Milliseconds, after which a silent node is suspected. Long enough for a busy machine, where all six may
-/// stand still for a while.
+/// In milliseconds: a node that is silent for longer is suspected. Long enough for a busy machine, on which all six
+/// may stall for a while.
 const NODE_TIMEOUT: &str = "2000";
 
-/// Six running servers; killed when dropped. One cluster or sentinel at a time in a process: the next one
+/// Six running servers, killed when dropped. A process runs one cluster or sentinel group at a time: the next one
 /// waits for the drop.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The masters first, as they were at the start.
+    /// The original masters first.
     nodes: Vec<Redis>,
     _turn: Turn,
 }
 
 impl Cluster {
-    /// A cluster of Redis, all of its nodes agreed and all of its replicas linked.
+    /// Starts a cluster of Redis. All nodes agree and all replicas are linked.
     pub fn start() -> Self {
         Self::start_of(Redis::options())
     }
 
-    /// A cluster of Valkey; `None` where there is none.
+    /// Starts a cluster of Valkey, or returns `None` if Valkey is missing.
     pub fn start_valkey() -> Option<Self> {
         Redis::options().valkey().map(Self::start_of)
     }
 
-    /// A cluster of nodes with these options.
+    /// Starts a cluster of nodes with these options.
     pub fn start_of(options: RedisOptions) -> Self {
         let turn = Turn::take();
         let options = options
             .set("cluster-enabled", "yes")
             .set("cluster-node-timeout", NODE_TIMEOUT)
             .set("cluster-announce-ip", "127.0.0.1")
-            // A replica takes over however long it was out of touch, and stays with its master's slots.
+            // A replica takes over however long it was disconnected, and keeps its master's slots.
             .set("cluster-replica-validity-factor", "0")
             .set("cluster-allow-replica-migration", "no");
         let start = || {
-            // The port of the nodes among themselves: by default 10000 above the other, which may not be free.
+            // The port for connections between nodes. The default is 10000 above the other port, which may be in use.
             let bus = |_: &_| vec!["--cluster-port".to_owned(), free_port().to_string()];
             options.clone().start_as(bus)
         };
@@ -73,7 +73,7 @@ impl Cluster {
             master.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
         }
         for (at, node) in self.nodes.iter().enumerate() {
-            // No two alike, or the nodes would have to find out whose slots are whose.
+            // Different for all nodes. Otherwise they would have to settle conflicts over slots.
             let epoch = (at + 1).to_string();
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
         }
@@ -87,7 +87,7 @@ impl Cluster {
             wait_until("a replica may join its master", LIMIT, || {
                 match replica.ask(&["CLUSTER", "REPLICATE", &id]) {
                     Ok(Reply::Status(_)) => Ok(()),
-                    // It has not heard of its master yet.
+                    // The replica does not know its master yet.
                     other => Err(format!("{other:?}")),
                 }
             });
@@ -95,22 +95,22 @@ impl Cluster {
         self.settle();
     }
 
-    /// All nodes, also killed ones.
+    /// Returns all nodes, including killed ones.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// The first node's URL.
+    /// Returns the URL of the first node.
     pub fn url(&self) -> String {
         self.nodes[0].url()
     }
 
-    /// The URLs of all nodes, also of killed ones.
+    /// Returns the URLs of all nodes, including killed ones.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Redis::url).collect()
     }
 
-    /// The processor time of all running processes since their starts, in steps of 10 ms.
+    /// Returns the processor time of all running processes since their starts, in steps of 10 ms.
     pub fn cpu_time(&self) -> Duration {
         self.running().map(|node| node.cpu_time()).sum()
     }
@@ -119,8 +119,8 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.is_running())
     }
 
-    /// Waits until all running nodes think the cluster well and agree who has which slots, and the replicas
-    /// are linked. No node may be paused.
+    /// Waits until all running nodes consider the cluster healthy and agree on the owners of the slots, and the
+    /// replicas are linked. No node may be paused.
     pub fn settle(&self) {
         wait_until("a settled cluster", LIMIT, || self.is_settled());
     }
@@ -129,14 +129,14 @@ impl Cluster {
         seen::is_settled(&self.nodes, MASTERS)
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> u16 {
         let node = self.running().next().expect("a node runs");
         let slot = node.command(&[&b"CLUSTER"[..], b"KEYSLOT", key.as_ref()]);
         slot.parse().unwrap()
     }
 
-    /// The master that has `slot`, which is below 16384. No node may be paused.
+    /// Returns the master of `slot`, which must be below 16384. No node may be paused.
     pub fn master_of(&self, slot: u16) -> &Redis {
         wait_until("a master of the slot", LIMIT, || self.find(slot))
     }
@@ -147,17 +147,17 @@ impl Cluster {
         let owner = seen.iter().find(|seen| seen.owns(slot));
         let owner =
             owner.and_then(|owner| self.nodes.iter().find(|node| node.port() == owner.port));
-        owner.ok_or_else(|| format!("nobody has slot {slot}: {seen:?}"))
+        owner.ok_or_else(|| format!("no node has slot {slot}: {seen:?}"))
     }
 
-    /// The other node of the pair that this one was started in: a master, or its replica.
+    /// Returns the other node of the pair that this node was started in: a master or its replica.
     pub fn partner_of(&self, node: &Redis) -> &Redis {
         let at = self.nodes.iter().position(|one| one.port() == node.port());
         let at = at.expect("a node of this cluster");
         &self.nodes[(at + MASTERS) % (2 * MASTERS)]
     }
 
-    /// Waits until a node has slots as a master, in its own view; other nodes may be paused.
+    /// Waits until a node is a master with slots in its own view. Other nodes may be paused.
     pub fn wait_for_master(&self, node: &Redis) {
         wait_until("a replica in its master's place", LIMIT, || {
             let seen = seen::by(node)?;
@@ -169,8 +169,8 @@ impl Cluster {
         });
     }
 
-    /// Lets the replica of a master take its place as planned (`CLUSTER FAILOVER`): nothing that was written is lost, and the
-    /// master goes on as a replica. Returns the successor.
+    /// Makes a planned failover to the replica of a master (`CLUSTER FAILOVER`). No write is lost, and the master
+    /// continues as a replica. Returns the new master.
     pub fn hand_over(&self, master: &Redis) -> &Redis {
         let replica = self.partner_of(master);
         replica.command(&["CLUSTER", "FAILOVER"]);
@@ -179,13 +179,13 @@ impl Cluster {
         replica
     }
 
-    /// Kills `master` and waits until its replica has taken its place, which it returns.
+    /// Kills `master` and waits until its replica has taken over. Returns the replica.
     ///
     /// The latest writes may be lost, unless `WAIT` has confirmed them.
     ///
     /// # Panics
     ///
-    /// If it is no master with slots.
+    /// If the node is not a master with slots.
     pub fn failover(&self, master: &Redis) -> &Redis {
         let slots = seen::itself(master).slots;
         let slot = slots

@@ -1,10 +1,10 @@
-//! The cluster as each of its nodes sees it.
+//! The view that each node has of the cluster.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use super::super::redis::Redis;
 
-/// A node as another one, or itself, sees it: a line of `CLUSTER NODES`.
+/// A node in the view of another node or of itself: a line of `CLUSTER NODES`.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) id: String,
@@ -24,7 +24,7 @@ impl Seen {
         let flags = words.next()?.split(',').map(str::to_owned).collect();
         let slots = words
             .skip(5)
-            // In brackets: slots on their way to or from here.
+            // In brackets: slots in migration.
             .filter(|slots| !slots.starts_with('['))
             .map(|slots| {
                 let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
@@ -54,26 +54,26 @@ impl Seen {
     }
 }
 
-/// All nodes, as `node` sees them.
+/// Returns all nodes in the view of `node`.
 pub(super) fn by(node: &Redis) -> Result<Vec<Seen>, String> {
     let text = text(node, &["CLUSTER", "NODES"])?;
     let lines = text.lines().map(Seen::parse).collect::<Option<_>>();
     lines.ok_or_else(|| format!("expected CLUSTER NODES, found: {text}"))
 }
 
-/// A node, as it sees itself.
+/// Returns a node in its own view.
 ///
 /// # Panics
 ///
-/// If it does not answer.
+/// If the node does not answer.
 pub(super) fn itself(node: &Redis) -> Seen {
     let seen = by(node).unwrap_or_else(|error| panic!("{:?}: {error}", **node));
     let seen = seen.into_iter().find(|seen| seen.is("myself"));
     seen.expect("a node knows itself")
 }
 
-/// Whether all running nodes think the cluster well, know all others, and agree which `masters` of them have
-/// all slots; and the replicas are linked.
+/// Returns an error unless all running nodes consider the cluster healthy, know all others, agree which `masters` of
+/// them have all slots, and the replicas are linked.
 pub(super) fn is_settled(nodes: &[Redis], masters: usize) -> Result<(), String> {
     let running: Vec<_> = nodes.iter().filter(|node| node.is_running()).collect();
     // By port: whether it is a master, and its slots.

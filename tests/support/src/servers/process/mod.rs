@@ -1,4 +1,4 @@
-//! One server process: started, watched, signalled, and gone when its handle is.
+//! One server process: started, watched, signalled, and killed with its handle.
 
 mod spawn;
 
@@ -21,7 +21,7 @@ use super::{
 const STARTS: Duration = Duration::from_secs(20);
 const ATTEMPTS: usize = 3;
 
-/// A program that `test.sh` provides, and how a user gets it.
+/// A program that `test.sh` provides, and its package.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     pub(super) name: &'static str,
@@ -37,10 +37,11 @@ impl Program {
     }
 }
 
-/// Checks that the process of that id, and no other one, serves that address by now, or returns what is seen instead.
+/// Checks that the process with this id, and no other one, serves this address. Otherwise returns a description of
+/// the current state.
 type Answers = dyn Fn(SocketAddr, u32) -> Result<(), String> + Send + Sync;
 
-/// A process that serves a port of the loopback; killed when dropped, with all that it wrote.
+/// A process that serves a port of the loopback. When dropped, it is killed and its files are removed.
 pub struct Server {
     program: Program,
     arguments: Vec<String>,
@@ -57,12 +58,12 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts `program` with the arguments for a port and a folder, and waits until it `answers`. Another
-    /// port is tried where the first one was lost to somebody else.
+    /// Starts `program` with the arguments for a port and a folder, and waits until it `answers`. If another process
+    /// has taken the port, another one is tried.
     ///
     /// # Panics
     ///
-    /// With the server's log where it does not start.
+    /// With the server's log, if the server does not start.
     pub(super) fn start(
         program: Program,
         arguments: impl Fn(u16, &Path) -> Vec<String>,
@@ -130,7 +131,7 @@ impl Server {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Returns `true` from the start until it ends or is killed, also while it is paused.
+    /// Returns `true` from the start until the process ends or is killed, also while it is paused.
     pub fn is_running(&self) -> bool {
         let mut child = self.child();
         child
@@ -138,17 +139,17 @@ impl Server {
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// The id of the process.
+    /// Returns the id of the process.
     ///
     /// # Panics
     ///
-    /// If it was killed.
+    /// If the process was killed.
     pub fn process_id(&self) -> u32 {
         let id = self.child().as_ref().map(Child::id);
         id.unwrap_or_else(|| panic!("{self:?} was killed: restart it first"))
     }
 
-    /// The standard output and error since its first start.
+    /// Returns the standard output and error since the first start.
     pub fn log(&self) -> String {
         let log = fs::read(self.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -158,20 +159,20 @@ impl Server {
         self.folder.path().join("log")
     }
 
-    /// Stops the process (`SIGSTOP`): connections stay open, new ones are accepted, nothing is answered.
+    /// Suspends the process (`SIGSTOP`): connections stay open, new ones are accepted, and nothing is answered.
     pub fn pause(&self) {
         self.signal("STOP");
         self.wait_for_state("a stopped process", |state| state == "T");
     }
 
-    /// Lets a paused process go on (`SIGCONT`).
+    /// Resumes a paused process (`SIGCONT`).
     pub fn resume(&self) {
         self.signal("CONT");
         self.wait_for_state("a process that goes on", |state| state != "T");
     }
 
-    /// Kills the process (`SIGKILL`), also a paused one: connections are closed, new ones refused. Does
-    /// nothing where it is not running.
+    /// Kills the process (`SIGKILL`), even if it is paused. Connections are closed, and new ones refused. Does
+    /// nothing if the process is not running.
     pub fn kill(&self) {
         if let Some(mut child) = self.child().take() {
             let _ = child.kill();
@@ -179,31 +180,31 @@ impl Server {
         }
     }
 
-    /// Kills it if it runs, and starts it on the same port with what it had written to its disk.
+    /// Kills the process if it runs, and starts it on the same port with the same files.
     pub fn restart(&self) {
         self.kill();
         within_attempts(|| self.launch());
     }
 
-    /// Restarts it with an empty disk.
+    /// Restarts the process without its files.
     pub fn restart_empty(&self) {
         self.kill();
         self.folder.empty_but_for(&self.log_file());
         self.restart();
     }
 
-    /// The processor time of the process since its start, for itself and in the kernel, in steps of 10 ms.
+    /// Returns the user and kernel processor time of the process since its start, in steps of 10 ms.
     pub fn cpu_time(&self) -> Duration {
-        // proc(5): fields 14 and 15, in ticks, of which Linux shows a hundred a second.
+        // proc(5): fields 14 and 15 are in ticks, of which Linux has a hundred a second.
         let statistics = self.statistics();
         let ticks = |field: usize| statistics[field - 3].parse::<u64>().unwrap();
         Duration::from_millis(10 * (ticks(14) + ticks(15)))
     }
 
-    /// The fields of `/proc/<id>/stat` from the third one, the state, on.
+    /// Returns the fields of `/proc/<id>/stat` from the third one on, which is the state.
     fn statistics(&self) -> Vec<String> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.process_id())).unwrap();
-        // The second field is the program's name in parentheses, which may contain anything.
+        // The second field is the program's name in parentheses, which may contain any character.
         let (_, fields) = text.rsplit_once(") ").unwrap();
         fields.split(' ').map(str::to_owned).collect()
     }
@@ -215,7 +216,7 @@ impl Server {
         });
     }
 
-    /// By a shell's own `kill`: the standard library sends no other signal than `SIGKILL`.
+    /// Uses the `kill` of a shell, because the standard library sends only `SIGKILL`.
     fn signal(&self, name: &str) {
         let script = r#"kill -s "$1" "$2""#;
         let id = self.process_id().to_string();

@@ -13,14 +13,14 @@ use super::{
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A running server; killed when dropped.
+/// A running server, killed when dropped.
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
     password: Option<String>,
 }
 
-/// The test programs that write by the store alone: there, every key that is left has an expiry.
+/// Test programs that write only through the store. In them, every remaining key has an expiry.
 const ALL_EXPIRES: [&str; 3] = ["quickstart", "redis", "redis_differential"];
 
 impl Drop for Redis {
@@ -32,7 +32,7 @@ impl Drop for Redis {
         if !is_checked || thread::panicking() || !self.is_running() {
             return;
         }
-        // One that is paused or still loading tells nothing, and a sentinel has no keys.
+        // A paused or loading server does not answer, and a sentinel has no keys.
         let Ok(mut connection) = self.connect() else {
             return;
         };
@@ -61,22 +61,22 @@ impl Deref for Redis {
 }
 
 impl Redis {
-    /// A Redis with the options as they are.
+    /// Starts a Redis with the default options.
     pub fn start() -> Self {
         Self::options().start()
     }
 
-    /// A Valkey; `None` where there is none.
+    /// Starts a Valkey, or returns `None` if it is missing.
     pub fn start_valkey() -> Option<Self> {
         Self::options().valkey().map(RedisOptions::start)
     }
 
-    /// The options before the start.
+    /// Returns options for a start.
     pub fn options() -> RedisOptions {
         RedisOptions::new()
     }
 
-    /// `redis://127.0.0.1:port`, with the password where there is one.
+    /// Returns `redis://127.0.0.1:port`, with the password if there is one.
     pub fn url(&self) -> String {
         let address = self.address();
         match &self.password {
@@ -85,17 +85,17 @@ impl Redis {
         }
     }
 
-    /// A connection of its own, logged in, for several commands.
+    /// Opens an authenticated connection for several commands.
     pub fn connect(&self) -> io::Result<Resp> {
         connect(self.address(), self.password.as_deref(), LIMIT)
     }
 
-    /// The answer to a command on a fresh connection; an error is an answer too.
+    /// Returns the answer to a command on a new connection. An error is an answer.
     pub fn ask(&self, command: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.connect()?.call(command)
     }
 
-    /// The same for a command that must succeed.
+    /// Like [`ask`](Self::ask), for a command that must succeed.
     ///
     /// # Panics
     ///
@@ -113,16 +113,16 @@ impl Redis {
         panic!("{:?}, {}: {failure}", self.server, words.join(" "))
     }
 
-    /// The answer as text, one member of a list per line.
+    /// Returns the answer as text, one member of a list per line.
     ///
     /// # Panics
     ///
-    /// As [`reply`](Self::reply).
+    /// Like [`reply`](Self::reply).
     pub fn command(&self, command: &[impl AsRef<[u8]>]) -> String {
         self.reply(command).to_string()
     }
 
-    /// The value of a line `name:value` of a section of `INFO`.
+    /// Returns the value of a line `name:value` in a section of `INFO`.
     ///
     /// # Panics
     ///
@@ -136,7 +136,7 @@ impl Redis {
         value.unwrap_or_else(|| panic!("expected {name} in INFO {section}, found: {text}"))
     }
 
-    /// All keys of the first database, by `SCAN`, in order.
+    /// Returns all keys of the first database, by `SCAN`, sorted.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         keys(&mut self.connect().unwrap())
     }
@@ -154,7 +154,7 @@ fn keys(connection: &mut Resp) -> Vec<Vec<u8>> {
         cursor = next.to_string();
         if cursor == "0" {
             keys.sort();
-            // A scan may show a key twice.
+            // A scan may return a key twice.
             keys.dedup();
             return keys;
         }
@@ -172,7 +172,7 @@ fn connect(address: SocketAddr, password: Option<&str>, limit: Duration) -> io::
     Ok(connection)
 }
 
-/// Checks that the process `id`, and no other one, serves that address.
+/// Checks that the process `id`, and no other one, serves this address.
 fn answers(address: SocketAddr, id: u32, password: Option<&str>) -> Result<(), String> {
     let ask = || -> io::Result<(String, Reply)> {
         let mut connection = connect(address, password, Duration::from_secs(1))?;

@@ -1,4 +1,4 @@
-//! The options with which a Redis or Valkey is started.
+//! The options of a Redis or Valkey.
 
 use std::path::Path;
 
@@ -17,17 +17,17 @@ const VALKEY: Program = Program {
     package: "valkey-server (from Debian 13 on)",
 };
 
-/// The options of a server: by default without persistence or eviction.
+/// The options of a server. The default is no persistence and no eviction.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
     program: Program,
-    /// The settings `(name, value)`; later ones win.
+    /// The settings `(name, value)`. Later ones override earlier ones.
     settings: Vec<(String, String)>,
     password: Option<String>,
 }
 
 impl RedisOptions {
-    /// The defaults of the server itself.
+    /// Returns the defaults of the server itself.
     pub fn bare() -> Self {
         Self {
             program: REDIS,
@@ -43,15 +43,15 @@ impl RedisOptions {
             .set("appendonly", "no")
             .set("maxmemory-policy", "noeviction")
             .set("enable-debug-command", "local")
-            // By default five seconds, for more replicas to come.
+            // The default of five seconds waits for more replicas.
             .set("repl-diskless-sync-delay", "0")
     }
 
-    /// Valkey instead of Redis; `None` where there is none.
+    /// Selects Valkey instead of Redis, or returns `None` if it is missing.
     ///
     /// # Panics
     ///
-    /// If there is none and the tests run under `test.sh`, which provides one.
+    /// If it is missing although the tests run under `test.sh`, which provides it.
     pub fn valkey(mut self) -> Option<Self> {
         self.program = VALKEY;
         let there = place::program(VALKEY.name).is_some();
@@ -59,23 +59,23 @@ impl RedisOptions {
         there.then_some(self)
     }
 
-    /// A setting as in `redis.conf`.
+    /// Adds a setting of `redis.conf`.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The memory that data may take, like `"2mb"`; what does not fit is refused.
+    /// Sets the memory for data, like `"2mb"`. Data that does not fit is rejected.
     pub fn maxmemory(self, amount: &str) -> Self {
         self.set("maxmemory", amount)
     }
 
-    /// Every write is on the disk before it is answered: a restart loses nothing.
+    /// Writes are on the disk before they are answered, so a restart loses nothing.
     pub fn durable(self) -> Self {
         self.set("appendonly", "yes").set("appendfsync", "always")
     }
 
-    /// A replica of that one.
+    /// Makes the server a replica of `master`.
     pub fn replica_of(self, master: &Redis) -> Self {
         let options = match &master.password {
             Some(password) => self.set("masterauth", password),
@@ -84,24 +84,24 @@ impl RedisOptions {
         options.set("replicaof", &format!("127.0.0.1 {}", master.port()))
     }
 
-    /// The password that every client must give.
+    /// Sets the password that clients must send.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self.set("requirepass", password)
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server, and waits until it answers.
     pub fn start(self) -> Redis {
         self.start_as(|_| Vec::new())
     }
 
-    /// Starts it with these arguments, which depend on the folder, before the settings.
+    /// Starts the server with these arguments, which depend on the folder, before the settings.
     pub fn start_as(self, first: impl Fn(&Path) -> Vec<String>) -> Redis {
         let arguments = |port: u16, folder: &Path| {
             let mut arguments = first(folder);
             arguments.extend(["--port".to_owned(), port.to_string()]);
             for (name, value) in &self.settings {
-                // A value of several words is several arguments; an empty one is one.
+                // A value of several words is several arguments. An empty value is one argument.
                 arguments.push(format!("--{name}"));
                 arguments.extend(value.split(' ').map(str::to_owned));
             }
