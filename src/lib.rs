@@ -73,7 +73,7 @@
 //! | key | [`key::KeyExtractor`] | [`RateLimitLayer::key`] |
 //! | rule | [`algorithm::Algorithm`] | the trait |
 //! | rule or cost per request | [`SelectRule`], [`RequestCost`] | the traits |
-//! | store | [`store::Store`] | the trait |
+//! | store | [`store::Store`], or [`store::Transact`] | the traits |
 //! | answer | [`respond::Respond`] | [`RateLimitLayer::respond`] |
 //!
 //! # Rules
@@ -102,6 +102,7 @@
 //! | `MemcachedCounters` (feature `memcached`) | fixed and sliding windows for many instances; one round trip | an evicted window starts afresh |
 //! | `Optimistic` (feature `tokio`) | your own store that can `CompareAndSwap`: two functions | an evicted key starts afresh |
 //! | `Counters` (feature `tokio`) | fixed and sliding windows in your own cache that can `Increment`: four short functions | an evicted window starts afresh |
+//! | [`Transactional`](store::Transactional) | your own storage that can lock its states or run transactions: two functions | as you decide |
 //! | your own [`Store`](store::Store) | anything else | as you decide |
 //!
 //! A store that can fail is wrapped to choose what happens then: `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)`; see

@@ -77,7 +77,7 @@ pub(crate) fn nothing_can_wait(policy: &Policy) {
     });
 }
 
-/// Logs that requests are answered as the server's fault because a store cannot decide them, once for each policy and cause.
+/// Logs that requests are refused as the server's fault because a store does not support them, once for each policy and cause.
 #[cold]
 pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) {
     once(policies, &OperatorHelp::new(cause), |cause| {
@@ -85,8 +85,8 @@ pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) 
             policy = policies,
             cause,
             address,
-            "a rate limit store cannot decide these requests: they are answered as the server's fault, whatever the policy for \
-             failures (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
+            "the rate limit store does not support these requests; they are refused with 500, even under `fail_open` \
+             (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
         );
     });
 }

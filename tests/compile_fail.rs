@@ -32,11 +32,8 @@ const REMEDIES: [(&str, &str); 21] = [
         "error_of_another_type",
         "`.respond(AsError)` needs the service's error to be `From<Refused>`",
     ),
-    ("fallible_store", "`.fail_open()` lets requests pass"),
-    (
-        "fallible_store_in_axum",
-        "`.fail_open()` lets requests pass",
-    ),
+    ("fallible_store", "`.fail_open()` admits requests"),
+    ("fallible_store_in_axum", "`.fail_open()` admits requests"),
     (
         "help_in_a_body",
         "`OperatorHelp` doesn't implement `std::fmt::Display`",

@@ -291,9 +291,19 @@ const CAUSES: [(Make, &str); 3] = [
     (|| Error::other("NOPERM"), "NOPERM"),
 ];
 
+/// The consequence for requests, in the log line of each wrapper.
+const OPEN: &str = "requests that it cannot decide are admitted, as `fail_open` asks";
+const CLOSED: &str = "requests that it cannot decide are refused, as `fail_closed` asks";
+const LOCAL: &str =
+    "requests that it cannot decide are decided by the local store, as `fall_back_to` asks";
+
 /// Fails 200 times for each policy, and checks the log and the counts.
-async fn check_failures<S>(what: &str, store: S, cause: &str, failures: impl Fn(&S) -> u64)
-where
+async fn check_failures<S>(
+    what: &str,
+    store: S,
+    [cause, consequence]: [&str; 2],
+    failures: impl Fn(&S) -> u64,
+) where
     S: Store<TokenBucket, Error = Infallible>,
 {
     let (log, _guard) = Log::start();
@@ -310,6 +320,8 @@ where
         assert_eq!(event["address"], "192.0.2.1:6379", "{what}");
         assert_eq!(event["failures"], (number + 1).to_string(), "{what}");
         assert_eq!(event["unlogged"], "0", "{what}");
+        let line = format!("the rate limit store failed; {consequence} (logged once a minute");
+        assert!(event["message"].starts_with(&line), "{what}: {event:?}");
     }
 }
 
@@ -319,17 +331,13 @@ async fn failures_of_a_store_are_logged_by_cause_policy_and_address_at_a_bounded
     for (error, cause) in CAUSES {
         for at_once in [true, false] {
             let down = || Down { error, at_once };
-            let context = |how| format!("{how}, {cause}, at once: {at_once}");
-            check_failures(&context("open"), down().fail_open(), cause, |store| {
-                store.failures()
-            })
-            .await;
-            check_failures(&context("closed"), down().fail_closed(), cause, |store| {
-                store.failures()
-            })
-            .await;
+            let what = format!("{cause}, at once: {at_once}");
+            let open = down().fail_open();
+            check_failures(&what, open, [cause, OPEN], |store| store.failures()).await;
+            let closed = down().fail_closed();
+            check_failures(&what, closed, [cause, CLOSED], |store| store.failures()).await;
             let local = down().fall_back_to(Local::new()).rule(|_| None);
-            check_failures(&context("local"), local, cause, |store| store.failures()).await;
+            check_failures(&what, local, [cause, LOCAL], |store| store.failures()).await;
         }
     }
 }
@@ -348,10 +356,16 @@ async fn every_wrapper_passes_the_address_on() {
         .boxed::<TokenBucket>();
     let open = wrapped.clone().fail_open();
     assert_eq!(open.address(), Some("192.0.2.1:6379"));
-    check_failures("wrapped", open, "deadline", |store| store.failures()).await;
+    check_failures("wrapped", open, ["deadline", OPEN], |store| {
+        store.failures()
+    })
+    .await;
     let local = wrapped.fall_back_to(Local::new()).rule(|_| None);
     assert_eq!(local.address(), Some("192.0.2.1:6379"));
-    check_failures("wrapped", local, "deadline", |store| store.failures()).await;
+    check_failures("wrapped", local, ["deadline", LOCAL], |store| {
+        store.failures()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -398,6 +412,8 @@ async fn an_unsupported_call_is_logged_once_with_the_stores_text_and_counted() {
                 assert_eq!(event["policy"], policy);
                 assert_eq!(event["cause"], error().to_string());
                 assert_eq!(event["address"], "192.0.2.1:6379");
+                let line = "the rate limit store does not support these requests; they are refused with 500, even under `fail_open`";
+                assert!(event["message"].starts_with(line), "{event:?}");
                 assert!(event["message"].contains("misconfigured"), "{event:?}");
             }
         }

@@ -123,7 +123,7 @@ async fn connect(server: &servers::Memcached) -> MemcachedConnection {
     builder.connect().await.unwrap()
 }
 
-fn patient(connection: &MemcachedConnection) -> OptimisticBuilder<MemcachedConnection> {
+fn patient<R>(connection: &MemcachedConnection) -> OptimisticBuilder<MemcachedConnection, R> {
     OptimisticBuilder::new(connection.clone())
         .attempts(u32::MAX)
         .deadline(Duration::from_secs(600))

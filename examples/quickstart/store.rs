@@ -11,7 +11,7 @@ use tollgate::{
 #[cfg(feature = "memcached")]
 use tollgate::{
     CountedRule,
-    store::{CountersBuilder, MemcachedConnection, OptimisticBuilder},
+    store::{Memcached, MemcachedConnection, MemcachedCounters},
 };
 
 use crate::flags::{Args, OnStoreError, StoreLocation};
@@ -61,7 +61,7 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let (connection, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
     match CountedRule::try_from(args.rule.clone()) {
         Ok(rule) => {
-            let counters = CountersBuilder::new(connection).build().boxed();
+            let counters = MemcachedCounters::<CountedRule>::new(connection).boxed();
             let share = share(args).and_then(CountedRule::try_from);
             let store = guard(counters, is_there, &rule, share, args).await?;
             Ok(Opened::Counted(rule, store))
@@ -70,7 +70,7 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
             // Shorter than the timeout of a request, so that a lost race is reported as contention and not as a
             // silent server.
             let deadline = args.store_timeout * 4 / 5;
-            let swaps = OptimisticBuilder::new(connection).deadline(deadline);
+            let swaps = Memcached::<AnyRule>::builder_on(connection).deadline(deadline);
             any(swaps.build().boxed(), is_there, args).await
         }
     }

@@ -66,8 +66,8 @@ pub enum Cause {
     Limit,
     /// The store could not decide, and is configured to refuse in that case.
     Undecided,
-    /// The store [does not support](crate::store::Error::unsupported) the call, which is the server's fault. The choice for
-    /// undecided requests does not apply.
+    /// The store [does not support](crate::store::Error::unsupported) the call, which is the server's fault. It is refused even
+    /// under `fail_open`.
     Unsupported,
     /// The request has no key.
     MissingKey(MissingKey),

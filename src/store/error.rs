@@ -70,7 +70,7 @@ impl Error {
     /// Creates an error for a call that the store cannot decide although its server works.
     ///
     /// It affects this call or key alone: a rule that does not fit the store's numbers, a state too large for an item, a state
-    /// that a newer release wrote. Such an error opens no circuit breaker, and `fail_open` does not let the request pass:
+    /// that a newer release wrote. Such an error opens no circuit breaker, and `fail_open` does not admit the request:
     /// otherwise one client could lift its own limit, or cut off all others. Use a constant text, because each text is logged
     /// once.
     ///

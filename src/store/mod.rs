@@ -9,20 +9,25 @@
 //! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is [`Scripted`](crate::algorithm::Scripted) |
 //! | compare-and-swap | replace a value that nobody has written since | `Memcached` (feature `memcached`), `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
 //! | counter | add, and return the total | `MemcachedCounters` (feature `memcached`), `Counters` (feature `tokio`) over anything that implements `Increment` | `FixedWindow`, `SlidingWindow`, `CountedRule` |
-//! | your own | a lock, or a transaction | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
+//! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
+//! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
 //! # When a store can fail
 //!
-//! A layer takes only stores whose [`Error`](Backend::Error) can never happen. The
-//! wrappers of [`StoreExt`] make one of any other: [`fail_open`](StoreExt::fail_open) lets undecided
-//! requests pass, [`fail_closed`](StoreExt::fail_closed) answers them with 503. Either way the
-//! decision is marked as undecided, and no header has an invented number. With
-//! [`fall_back_to`](StoreExt::fall_back_to), a local store decides instead.
+//! A layer accepts only a store whose [`Error`](Backend::Error) can never happen. The wrappers of [`StoreExt`] make one of any
+//! other store. If the store fails,
 //!
-//! A call that the store [does not support](Error::is_unsupported) is refused as the server's fault, whatever was chosen.
+//! - [`fail_open`](StoreExt::fail_open) admits the request;
+//! - [`fail_closed`](StoreExt::fail_closed) refuses it with 503;
+//! - [`fall_back_to`](StoreExt::fall_back_to) decides it by a local store.
 //!
-//! A store that [lost every race](Error::is_contended) for a key has not failed: what happens then is a
-//! [choice of its own](OnFailure::when_contended).
+//! A decision of the first two is [undecided](crate::Verdict::Undecided): it has no numbers, so the response has no
+//! `RateLimit` fields for it.
+//!
+//! A call that the store [does not support](Error::is_unsupported) is refused with 500 under each of them.
+//!
+//! A store that [lost every race](Error::is_contended) for a key has not failed. The answer to such a call can be
+//! [set separately](OnFailure::when_contended).
 
 mod ask;
 mod backend;
@@ -49,6 +54,7 @@ mod state_key;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod store;
 mod store_ext;
+mod transactional;
 mod wrappers;
 
 pub use self::{
@@ -56,7 +62,6 @@ pub use self::{
     backend::Backend,
     boxed::{BoxFuture, BoxStore},
     check::{Check, CheckFuture, Never},
-    engine::{Change, Transaction},
     error::Error,
     local::{AtCapacity, Local, LocalBuilder, Stats},
     never_fails::NeverFails,
@@ -64,6 +69,7 @@ pub use self::{
     state_key::StateKey,
     store::Store,
     store_ext::StoreExt,
+    transactional::{Change, Transact, Transaction, Transactional},
     wrappers::{
         CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState, FailureMode,
         Fallback, FallbackBuilder, FallbackDone, FallbackFuture, ForgetFuture, OnFailure,
@@ -82,7 +88,8 @@ pub use crate::decision::Decisions;
 #[cfg(feature = "memcached")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
 pub use self::memcached::{
-    CasUnique, Memcached, MemcachedBuilder, MemcachedConnection, MemcachedCounters,
+    CasUnique, Memcached, MemcachedBuilder, MemcachedConnection, MemcachedConnectionBuilder,
+    MemcachedCounters, MemcachedCountersBuilder,
 };
 #[cfg(feature = "redis")]
 pub use self::{

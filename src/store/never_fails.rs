@@ -17,10 +17,10 @@ use std::convert::Infallible;
 /// assert_eq!(ok.unwrap_or_else(NeverFails::never), 5);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a store that can fail (with `{Self}`) must say what happens then",
+    message = "expected a store that cannot fail, found one that fails with `{Self}`",
     label = "this store can fail",
-    note = "`.fail_open()` lets requests pass while the store fails, `.fail_closed()` refuses them with 503, \
-            `.fall_back_to(local).share(1, nodes)` lets a local store decide; all come from \
+    note = "`.fail_open()` admits requests while the store fails, `.fail_closed()` refuses them with 503, \
+            `.fall_back_to(local).share(1, nodes)` decides by a local store; all come from \
             `tollgate::store::StoreExt`, which is in the prelude"
 )]
 pub trait NeverFails: sealed::Sealed {

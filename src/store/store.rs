@@ -12,8 +12,9 @@ use crate::{key::Key, policy::Policy};
 ///
 /// # A store of your own
 ///
-/// A store that can lock its states, or has transactions, decides by a [`Transaction`](super::Transaction), whose page has a whole store in a
-/// map. `CompareAndSwap`, `Increment` and `Evaluate` are for servers that can do less, or more.
+/// Few stores implement this trait themselves. Storage that can lock its states, or has transactions, implements
+/// [`Transact`](super::Transact), whose page has a whole store in a map. `CompareAndSwap`, `Increment` and `Evaluate` are for servers.
+/// A store that fits none of them decides by a [`Transaction`](super::Transaction).
 ///
 /// A store that refuses every call:
 ///

@@ -9,19 +9,22 @@ use super::{
 
 /// The wrappers of every store, as methods.
 ///
-/// | wrapper | a call | its error |
+/// | wrapper | effect | errors of its calls |
 /// |---|---|---|
-/// | `timeout`, feature `tokio` | fails when no answer comes within a deadline | [`store::Error`](Error) |
-/// | [`circuit_breaker`](Self::circuit_breaker) | fails at once, for a while, after several failures in a row | [`store::Error`](Error) |
-/// | [`remember_refusals`](Self::remember_refusals) | is refused here as long as a refusal of the store holds | the store's |
-/// | [`fall_back_to`](Self::fall_back_to) | that fails is decided by a local store, under a share of the rule | none |
-/// | [`fail_open`](Self::fail_open) | that fails lets the request pass | none |
-/// | [`fail_closed`](Self::fail_closed) | that fails turns the request away with 503 | none |
-/// | [`boxed`](Self::boxed) | is the same; the store's type is erased | the store's |
+/// | `timeout`, feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
+/// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`store::Error`](Error) |
+/// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
+/// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
+/// | [`fail_open`](Self::fail_open) | If a call fails, the request is admitted. | none |
+/// | [`fail_closed`](Self::fail_closed) | If a call fails, the request is refused with 503. | none |
+/// | [`boxed`](Self::boxed) | The type of the store is erased. | the store's |
 ///
-/// The first method is the innermost wrapper. Any order compiles that the errors allow. This one serves most: a deadline, so
-/// that silence is a failure; a breaker, so that failures cost no waiting; the memory of refusals, which answers also
-/// while the breaker is open; and last the answer to a call that failed.
+/// The first method is the innermost wrapper. This order suits most programs:
+///
+/// 1. a deadline, so that a server that does not answer counts as a failure;
+/// 2. a circuit breaker, so that a failing server delays no request;
+/// 3. remembered refusals, which are used even while the circuit is open;
+/// 4. the answer to a call that failed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,31 +44,34 @@ use super::{
 /// # let _: fn(_, _) = limited;
 /// ```
 ///
-/// A call that the store [does not support](Error::is_unsupported) is refused with 500 by `fall_back_to`, `fail_open` and
-/// `fail_closed` alike, and is no failure to a circuit breaker.
+/// A call that the store [does not support](Error::is_unsupported) is refused with 500 under `fall_back_to`, `fail_open` and
+/// `fail_closed` alike. A circuit breaker does not count it as a failure.
 ///
 /// To read the counters of an inner wrapper, keep a clone of it: clones share them.
 pub trait StoreExt: Backend + Sized {
-    /// Lets a request pass if the store fails; [contention](OnFailure::when_contended) may be answered differently.
+    /// Admits a request if the store fails.
+    ///
+    /// [Contention](OnFailure::when_contended) may be answered differently.
     fn fail_open(self) -> OnFailure<Self>
     where
         Self: Backend<Error: Into<Error>>,
     {
-        let consequence = "undecided requests pass, as `fail_open` says";
+        let consequence = "requests that it cannot decide are admitted, as `fail_open` asks";
         OnFailure::new(self, FailureMode::Open, consequence)
     }
 
-    /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) if the store fails;
-    /// [contention](OnFailure::when_contended) may be answered differently.
+    /// Refuses a request with 503 (gRPC: `UNAVAILABLE`) if the store fails.
+    ///
+    /// [Contention](OnFailure::when_contended) may be answered differently.
     fn fail_closed(self) -> OnFailure<Self>
     where
         Self: Backend<Error: Into<Error>>,
     {
-        let consequence = "undecided requests are refused, as `fail_closed` says";
+        let consequence = "requests that it cannot decide are refused, as `fail_closed` asks";
         OnFailure::new(self, FailureMode::Closed, consequence)
     }
 
-    /// Fails if no answer comes within a deadline, which holds for `settle` and `reset`, too.
+    /// Fails a call that gets no answer within a deadline. The deadline applies to `settle` and `reset` too.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     fn timeout(self, deadline: std::time::Duration) -> Timeout<Self>
@@ -84,7 +90,7 @@ pub trait StoreExt: Backend + Sized {
         self
     }
 
-    /// Does not ask the store for a while after several failures in a row.
+    /// Fails calls at once, for a while, after several failures of the store in a row.
     fn circuit_breaker<C>(self, settings: CircuitBreakerConfig<C>) -> CircuitBreaker<Self, C>
     where
         Self: Backend<Error = Error>,
@@ -92,8 +98,9 @@ pub trait StoreExt: Backend + Sized {
         CircuitBreaker::new(self, settings)
     }
 
-    /// Lets a local store decide while this one fails, under the share of each rule that is stated next:
-    /// `.fall_back_to(Local::new()).share(1, nodes)`.
+    /// Decides by a local store while this one fails, under a share of each rule.
+    ///
+    /// The share comes next: `.fall_back_to(Local::new()).share(1, nodes)`.
     fn fall_back_to<L>(self, local: L) -> FallbackBuilder<Self, L>
     where
         Self: Backend<Error: Into<Error>>,
@@ -102,7 +109,7 @@ pub trait StoreExt: Backend + Sized {
         FallbackBuilder::new(self, local)
     }
 
-    /// Refuses calls without asking the store as long as an earlier refusal holds.
+    /// Refuses calls without calling the store while an earlier refusal holds.
     fn remember_refusals<Rule>(self) -> RememberRefusals<Self, Rule> {
         RememberRefusals::new(self)
     }

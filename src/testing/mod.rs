@@ -11,98 +11,50 @@
 //! This store keeps its states in a map and runs any rule. The suite checks it:
 //!
 //! ```
-//! use std::{collections::HashMap, convert::Infallible, sync::{Arc, Mutex}};
-//! use tollgate::{AnyRule, Decision, Policy, time::{Clock, ManualClock}, key::Key};
-//! use tollgate::algorithm::{Algorithm, StateKind};
-//! use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
-//! use tollgate::testing::conformance::{Law, Suite};
+//! use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 //!
-//! /// The key of a state: the name of the policy, the client's key, and the kind of the rule.
-//! type StateKey = (String, Key, StateKind);
+//! use tollgate::{
+//!     AnyRule, Policy,
+//!     algorithm::Algorithm,
+//!     key::Key,
+//!     store::{Backend, Decisions, StateKey, Transact, Transaction, Transactional},
+//!     testing::conformance::{Law, Suite},
+//!     time::ManualClock,
+//! };
 //!
-//! fn state_key<A: Algorithm>(policy: &Policy, key: &Key, rule: &A) -> StateKey {
-//!     (policy.name().to_owned(), *key, rule.state_kind())
-//! }
+//! struct MapStore<R: Algorithm>(Mutex<HashMap<StateKey, R::State>>);
 //!
-//! #[derive(Clone)]
-//! struct MapStore<A: Algorithm> {
-//!     states: Arc<Mutex<HashMap<StateKey, A::State>>>,
-//!     clock: ManualClock,
-//! }
-//!
-//! fn keep<S>(states: &mut HashMap<StateKey, S>, key: StateKey, state: Option<S>) {
-//!     match state {
-//!         Some(state) => states.insert(key, state),
-//!         None => states.remove(&key),
-//!     };
-//! }
-//!
-//! impl<A: Algorithm> Backend for MapStore<A> {
+//! impl<R: Algorithm> Backend for MapStore<R> {
 //!     type Error = Infallible;
 //! }
 //!
-//! impl<A: Algorithm> Store<A> for MapStore<A> {
-//!     type Answer = Never<Result<Decisions, Infallible>>;
-//!     type Done = Never<Result<(), Infallible>>;
-//!
-//!     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
-//!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
-//!         let (mut before, mut decisions) = (Vec::new(), Vec::new());
-//!         for ask in asks {
-//!             // Some rules differ per key, such as windows that begin at their own time.
-//!             let rule = ask.rule_for_key().unwrap_or(ask.rule().clone());
-//!             let key = state_key(ask.policy(), ask.key(), &rule);
-//!             let mut state = states.get(&key).cloned();
-//!             before.push((key.clone(), rule.clone(), state.clone()));
-//!             decisions.push(rule.step(&mut state, now, ask.cost()).decision());
-//!             keep(&mut states, key, state);
+//! impl<R: Algorithm> Transact<R> for MapStore<R> {
+//!     fn transact(&self, transaction: Transaction<'_, R>) -> Result<Decisions, Infallible> {
+//!         let mut states = self.0.lock().unwrap();
+//!         let (decisions, changes) = transaction.decide(|key| states.get(key).cloned());
+//!         for change in changes {
+//!             match change.state {
+//!                 Some(state) => states.insert(change.key, state),
+//!                 None => states.remove(&change.key),
+//!             };
 //!         }
-//!         if asks.len() > 1 && !decisions.iter().all(Decision::is_admitted) {
-//!             // All or nothing: the others only report their state.
-//!             for ((key, rule, state), decision) in before.into_iter().zip(&mut decisions).rev() {
-//!                 if decision.is_admitted() {
-//!                     *decision = rule.look(state.as_ref(), now);
-//!                 }
-//!                 keep(&mut states, key, state);
-//!             }
-//!         }
-//!         Check::Ready(Ok(decisions.into_iter().collect()))
+//!         Ok(decisions)
 //!     }
 //!
-//!     fn look(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
-//!         let (states, now) = (self.states.lock().unwrap(), self.clock.now());
-//!         let look = |ask: &Ask<'_, A>| {
-//!             let rule = ask.rule_for_key().unwrap_or(ask.rule().clone());
-//!             rule.look(states.get(&state_key(ask.policy(), ask.key(), &rule)), now)
-//!         };
-//!         Check::Ready(Ok(asks.iter().map(look).collect()))
-//!     }
-//!
-//!     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
-//!         let (mut states, now) = (self.states.lock().unwrap(), self.clock.now());
-//!         for it in settlements {
-//!             let rule = it.rule().for_key(&|| it.key().digest()).unwrap_or(it.rule().clone());
-//!             let key = state_key(it.policy(), it.key(), &rule);
-//!             let mut state = states.remove(&key);
-//!             rule.settle(&mut state, it.charge(), now, it.actual());
-//!             keep(&mut states, key, state);
-//!         }
-//!         Check::Ready(Ok(()))
-//!     }
-//!
-//!     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-//!         // A reset has no rule: the states of all kinds are removed.
-//!         let is_other = |id: &StateKey| (&*id.0, id.1) != (policy.name(), *key);
-//!         self.states.lock().unwrap().retain(|id, _| is_other(id));
-//!         Check::Ready(Ok(()))
+//!     fn reset(&self, policy: &Policy, key: &Key) -> Result<(), Infallible> {
+//!         let mut states = self.0.lock().unwrap();
+//!         states.retain(|state, _| !state.is_of(policy, key));
+//!         Ok(())
 //!     }
 //! }
 //!
 //! # #[tokio::main]
 //! # async fn main() {
 //! let clock = ManualClock::default();
-//! let store: MapStore<AnyRule> = MapStore { states: Arc::default(), clock: clock.clone() };
+//! let map = MapStore::<AnyRule>(Mutex::default());
+//! let store = Transactional::with_clock(map, clock.clone());
 //! let report = Suite::new(store).clock(clock).spawn(tokio::spawn).run().await.unwrap();
+//! // The suite was given no fault to cause.
 //! assert_eq!(report.left_out(), [Law::Fault]);
 //! # }
 //! ```

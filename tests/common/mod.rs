@@ -21,8 +21,10 @@ use tollgate::{
     key::Key,
     respond::{Cause, Refusal, Respond},
     store::{
-        self, Ask, Backend, Check, Decisions, OwnedAsks, Settlement, StateKey, Store, Transaction,
+        self, Ask, Backend, Check, Decisions, OwnedAsks, Settlement, StateKey, Store, Transact,
+        Transaction,
     },
+    time::Clock,
 };
 
 /// Admits this many units in each second of the calendar. More may wait for the next second.
@@ -125,9 +127,42 @@ impl Algorithm for PerSecond {
     }
 }
 
+/// States in a map.
+pub struct MapStore<R: Algorithm>(Mutex<HashMap<StateKey, R::State>>);
+
+impl<R: Algorithm> Default for MapStore<R> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<R: Algorithm> Backend for MapStore<R> {
+    type Error = store::Error;
+}
+
+impl<R: Algorithm> Transact<R> for MapStore<R> {
+    fn transact(&self, transaction: Transaction<'_, R>) -> Result<Decisions, store::Error> {
+        let mut states = self.0.lock().unwrap();
+        let (decisions, changes) = transaction.decide(|key| states.get(key).cloned());
+        for change in changes {
+            match change.state {
+                Some(state) => states.insert(change.key, state),
+                None => states.remove(&change.key),
+            };
+        }
+        Ok(decisions)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), store::Error> {
+        let mut states = self.0.lock().unwrap();
+        states.retain(|state, _| !state.is_of(policy, key));
+        Ok(())
+    }
+}
+
 /// A store like one on a network: it answers when its gate is open, and can fail.
 pub struct Remote<A: Algorithm> {
-    states: Arc<Mutex<HashMap<StateKey, A::State>>>,
+    states: Arc<MapStore<A>>,
     pub now: Arc<AtomicU64>,
     pub failing: Arc<AtomicBool>,
     pub settled: Arc<AtomicU64>,
@@ -168,30 +203,13 @@ impl<A: Algorithm> Remote<A> {
     }
 
     pub fn keys(&self) -> usize {
-        self.states.lock().unwrap().len()
+        self.states.0.lock().unwrap().len()
     }
+}
 
-    fn transact<T>(
-        &self,
-        keys: impl Iterator<Item = StateKey>,
-        work: impl FnOnce(&mut Transaction<A>) -> T,
-    ) -> T {
-        let mut states = self.states.lock().unwrap();
-        let now = Timestamp::from_nanos(self.now.load(Ordering::SeqCst));
-        let mut transaction = Transaction::new(now);
-        for key in keys {
-            if let Some(state) = states.get(&key) {
-                transaction.insert(key, state.clone());
-            }
-        }
-        let result = work(&mut transaction);
-        for change in transaction.into_changes() {
-            match change.state {
-                Some(state) => states.insert(change.key, state),
-                None => states.remove(&change.key),
-            };
-        }
-        result
+impl<A: Algorithm> Clock for Remote<A> {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.now.load(Ordering::SeqCst))
     }
 }
 
@@ -216,30 +234,24 @@ where
                 return Err(store::Error::timeout());
             }
             let asks = asks.to_vec();
-            let keys = asks.iter().map(Ask::state_key);
-            Ok(store.transact(keys, |transaction| transaction.acquire(&asks)))
+            let transaction = Transaction::acquire(&asks, &store);
+            store.states.transact(transaction)
         }))
     }
 
     fn look(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
-        let keys = asks.iter().map(Ask::state_key);
-        Check::Ready(Ok(self.transact(keys, |transaction| transaction.look(asks))))
+        Check::Ready(self.states.transact(Transaction::look(asks, self)))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
         let count = settlements.len() as u64;
         self.settled.fetch_add(count, Ordering::SeqCst);
-        let keys: Vec<_> = settlements.iter().map(Settlement::state_key).collect();
-        self.transact(keys.into_iter(), |transaction| {
-            transaction.settle(settlements);
-        });
-        Check::Ready(Ok(()))
+        let transaction = Transaction::settle(settlements, self);
+        Check::Ready(self.states.transact(transaction).map(drop))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let mut states = self.states.lock().unwrap();
-        states.retain(|state, _| !state.is_of(policy, key));
-        Check::Ready(Ok(()))
+        Check::Ready(self.states.reset(policy, key))
     }
 }
 

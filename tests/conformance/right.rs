@@ -5,7 +5,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use tollgate::{
     AnyRule, TokenBucket,
     algorithm::Algorithm,
-    store::{AtCapacity, Local, LocalBuilder, Store, StoreExt},
+    store::{AtCapacity, Local, LocalBuilder, Store, StoreExt, Transactional},
     testing::{
         Fault, Faulty,
         conformance::{Law, Report, Suite},
@@ -14,7 +14,7 @@ use tollgate::{
 };
 
 use super::{
-    common::PerSecond,
+    common::{MapStore, PerSecond},
     flawed::{Flaw, Flawed},
     turns::InTurns,
 };
@@ -142,6 +142,14 @@ async fn memory_with_a_paused_clock() {
         .spawn(tokio::spawn)
         .timelines(4);
     all_but_faults(&suite.run().await.unwrap());
+}
+
+/// A map that decides under its lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_map_under_a_lock() {
+    let clock = ManualClock::default();
+    let store = Transactional::with_clock(MapStore::<AnyRule>::default(), clock.clone());
+    all_but_faults(&check(Suite::new(store), &clock).await);
 }
 
 /// The store of these tests, without a flaw.

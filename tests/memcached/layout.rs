@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRule, Cost, SlidingLog, Timestamp, TokenBucket,
+    AnyRule, Cost, FixedWindow, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec},
     key::Key,
-    store::{
-        Ask, CompareAndSwap, CountersBuilder, Memcached, MemcachedCounters, OptimisticBuilder,
-        Store, Swap, Swapped,
-    },
+    store::{Ask, CompareAndSwap, Memcached, MemcachedCounters, Store, Swap, Swapped},
 };
 
 use super::{
@@ -44,7 +41,7 @@ async fn names_hold_no_client_unless_it_is_labelled() {
         );
     }
     server.command("flush_all");
-    let shop: Memcached<TokenBucket> = OptimisticBuilder::new(connection.clone())
+    let shop = Memcached::<TokenBucket>::builder_on(connection.clone())
         .prefix("shop")
         .build();
     acquire(&shop, &at_once(5), Key::from("alice").labelled())
@@ -67,10 +64,12 @@ async fn labels_of_any_kind_are_clients_of_their_own() {
     let server = servers::Memcached::start();
     let connection = connect(&server).await;
     let prefix = "a prefix with spaces, longer than a name may be ".repeat(10);
-    let swaps = OptimisticBuilder::new(connection.clone())
+    let swaps = Memcached::<TokenBucket>::builder_on(connection.clone())
         .prefix(&prefix)
-        .build::<TokenBucket>();
-    let counters = CountersBuilder::new(connection).prefix(&prefix).build();
+        .build();
+    let counters = MemcachedCounters::<FixedWindow>::builder_on(connection)
+        .prefix(&prefix)
+        .build();
     for label in ["a b", "a\r\nflush_all\r\n", "Müller", "\0", "a"] {
         let client = Key::from(label).labelled();
         assert_eq!(

@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use tollgate::{
     Cost, TokenBucket,
     store::{
-        Ask, CompareAndSwap, Error, Increment, Memcached, MemcachedBuilder, MemcachedConnection,
-        MemcachedCounters, Store, StoreExt,
+        Ask, CompareAndSwap, Error, Increment, Memcached, MemcachedConnection,
+        MemcachedConnectionBuilder, MemcachedCounters, Store, StoreExt,
     },
 };
 
@@ -20,7 +20,7 @@ use super::{
 const RESPONSE: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 5;
 
-fn of(address: std::net::SocketAddr) -> MemcachedBuilder {
+fn of(address: std::net::SocketAddr) -> MemcachedConnectionBuilder {
     MemcachedConnection::builder(url(address)).response_timeout(RESPONSE)
 }
 

@@ -6,6 +6,7 @@
 #[path = "../common/crowd.rs"]
 mod crowd;
 
+mod builders;
 mod callers;
 mod conformance;
 mod connection;

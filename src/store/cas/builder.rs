@@ -1,6 +1,6 @@
 //! The settings of a store of the compare-and-swap class.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{CompareAndSwap, Optimistic, queue::Queue};
 use crate::{
@@ -9,15 +9,23 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Builds an [`Optimistic`] store.
+/// Builder of an [`Optimistic`] store, returned by [`Optimistic::builder_on`].
+///
+/// | setting | default |
+/// |---|---|
+/// | [`prefix`](Self::prefix) | `tollgate` |
+/// | [`attempts`](Self::attempts) | 32 |
+/// | [`deadline`](Self::deadline) | 1 s |
+/// | [`backoff`](Self::backoff) | 0 to 1 ms, doubling up to 64 ms |
+/// | [`clock`](Self::clock) | the system's clock |
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, Optimistic, OptimisticBuilder}};
+/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, Optimistic}};
 ///
 /// /// For a server that answers within 20 ms.
 /// fn shop(table: impl CompareAndSwap) -> Optimistic<impl CompareAndSwap, AnyRule> {
-///     OptimisticBuilder::new(table)
+///     Optimistic::builder_on(table)
 ///         .prefix("shop")
 ///         .attempts(16)
 ///         .deadline(Duration::from_millis(200))
@@ -25,13 +33,13 @@ use crate::{
 ///         .build()
 /// }
 /// ```
-#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct OptimisticBuilder<C, K = SystemClock> {
+pub struct OptimisticBuilder<C, Rule, K = SystemClock> {
     data: C,
     clock: K,
     prefix: String,
     settings: Settings,
+    rule: PhantomData<fn() -> Rule>,
 }
 
 /// The settings that the parts of a store share.
@@ -44,7 +52,19 @@ pub(super) struct Settings {
     pub(super) combining: bool,
 }
 
-impl<C, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, K> {
+impl<C: Clone, Rule, K: Clone> Clone for OptimisticBuilder<C, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            data: self.data.clone(),
+            clock: self.clock.clone(),
+            prefix: self.prefix.clone(),
+            settings: self.settings,
+            rule: PhantomData,
+        }
+    }
+}
+
+impl<C, Rule, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OptimisticBuilder")
             .field("prefix", &self.prefix)
@@ -54,8 +74,8 @@ impl<C, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, K> {
     }
 }
 
-impl<C> OptimisticBuilder<C> {
-    /// Creates a builder with the defaults: the prefix `tollgate`, 32 attempts within a second, and the system's clock.
+impl<C, Rule> OptimisticBuilder<C, Rule> {
+    /// Creates a builder with the defaults.
     pub fn new(data: C) -> Self {
         Self {
             data,
@@ -71,11 +91,12 @@ impl<C> OptimisticBuilder<C> {
                 seed: None,
                 combining: true,
             },
+            rule: PhantomData,
         }
     }
 }
 
-impl<C, K> OptimisticBuilder<C, K> {
+impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
     /// Sets the prefix of all keys; `tollgate` by default.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -123,17 +144,30 @@ impl<C, K> OptimisticBuilder<C, K> {
     }
 
     /// Sets the clock to decide by if the store [tells no time](super::Loaded::now); [`SystemClock`] by default.
-    pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, L> {
+    pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, Rule, L> {
         OptimisticBuilder {
             data: self.data,
             clock,
             prefix: self.prefix,
             settings: self.settings,
+            rule: PhantomData,
+        }
+    }
+
+    /// Replaces the client that loads and swaps values.
+    #[cfg(feature = "memcached")]
+    pub(in crate::store) fn data<D>(self, data: D) -> OptimisticBuilder<D, Rule, K> {
+        OptimisticBuilder {
+            data,
+            clock: self.clock,
+            prefix: self.prefix,
+            settings: self.settings,
+            rule: PhantomData,
         }
     }
 
     /// Builds the store.
-    pub fn build<Rule>(self) -> Optimistic<C, Rule, K>
+    pub fn build(self) -> Optimistic<C, Rule, K>
     where
         C: CompareAndSwap,
         Rule: Algorithm<State: Codec>,

@@ -133,13 +133,22 @@ pub struct Optimistic<C, Rule, K = SystemClock> {
 }
 
 impl<C, Rule> Optimistic<C, Rule> {
-    /// Creates a store with the defaults of [`OptimisticBuilder::new`].
+    /// Creates a store with [default settings](OptimisticBuilder).
     pub fn new(data: C) -> Self
     where
         C: CompareAndSwap,
         Rule: Algorithm<State: Codec>,
     {
-        OptimisticBuilder::new(data).build()
+        Self::builder_on(data).build()
+    }
+
+    /// Returns a builder of a store with other settings.
+    pub fn builder_on(data: C) -> OptimisticBuilder<C, Rule>
+    where
+        C: CompareAndSwap,
+        Rule: Algorithm<State: Codec>,
+    {
+        OptimisticBuilder::new(data)
     }
 }
 

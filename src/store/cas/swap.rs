@@ -29,7 +29,7 @@ use crate::{store::Error, time::Timestamp};
 #[cfg_attr(not(feature = "test-util"), doc = "```ignore")]
 /// use std::{collections::HashMap, sync::Mutex};
 /// use tollgate::{AnyRule, Timestamp, time::{Clock, ManualClock}};
-/// use tollgate::store::{CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped};
+/// use tollgate::store::{CompareAndSwap, Error, Loaded, Optimistic, Swap, Swapped};
 /// use tollgate::testing::conformance::{Law, Suite};
 ///
 /// struct Row {
@@ -89,7 +89,7 @@ use crate::{store::Error, time::Timestamp};
 /// # async fn main() {
 /// let clock = ManualClock::default();
 /// let shelf = Shelf { table: Mutex::default(), clock: clock.clone() };
-/// let store: Optimistic<_, AnyRule, _> = OptimisticBuilder::new(shelf).clock(clock.clone()).build();
+/// let store = Optimistic::<_, AnyRule>::builder_on(shelf).clock(clock.clone()).build();
 /// // Several keys are not spent at once: the earlier ones are settled back where a later one refuses.
 /// let suite = Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
 /// # let suite = suite.timelines(2);

@@ -1,6 +1,6 @@
 //! The settings of a store of counters.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     Counters, Increment, hints::Hints, inner::Inner, known_slicings::KnownSlicings, stats::Counts,
@@ -11,40 +11,48 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Builds a [`Counters`] store.
+/// Builder of a [`Counters`] store, returned by [`Counters::builder_on`].
+///
+/// | setting | default |
+/// |---|---|
+/// | [`prefix`](Self::prefix) | `tollgate` |
+/// | [`clocks_apart`](Self::clocks_apart) | 1 s |
+/// | [`clock`](Self::clock) | the system's clock |
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{SlidingWindow, store::{Counters, CountersBuilder, Increment}};
+/// use tollgate::{SlidingWindow, store::{Counters, Increment}};
 ///
 /// fn shop(cache: impl Increment) -> Counters<impl Increment, SlidingWindow> {
-///     CountersBuilder::new(cache)
+///     Counters::builder_on(cache)
 ///         .prefix("shop")
 ///         .clocks_apart(Duration::from_millis(50))
 ///         .build()
 /// }
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct CountersBuilder<I, K = SystemClock> {
+pub struct CountersBuilder<I, Rule, K = SystemClock> {
     increment: I,
     prefix: Box<str>,
     apart: Duration,
     clock: K,
+    rule: PhantomData<fn() -> Rule>,
 }
 
-impl<I: Increment> CountersBuilder<I> {
-    /// Creates a builder with the defaults: the prefix `tollgate`, and the system's clock, within a second of other hosts'.
+impl<I, Rule> CountersBuilder<I, Rule> {
+    /// Creates a builder with the defaults.
     pub fn new(increment: I) -> Self {
         Self {
             increment,
             prefix: "tollgate".into(),
             apart: Duration::from_secs(1),
             clock: SystemClock::default(),
+            rule: PhantomData,
         }
     }
 }
 
-impl<I: Increment, K: Clock> CountersBuilder<I, K> {
+impl<I, Rule, K> CountersBuilder<I, Rule, K> {
     /// Sets the prefix of all counters; `tollgate` by default.
     pub fn prefix(self, prefix: &str) -> Self {
         Self {
@@ -63,17 +71,35 @@ impl<I: Increment, K: Clock> CountersBuilder<I, K> {
     /// Sets the clock, which determines the slice that a call counts in.
     ///
     /// If it steps back, the store's time stands still until it has caught up.
-    pub fn clock<C: Clock>(self, clock: C) -> CountersBuilder<I, C> {
+    pub fn clock<C: Clock>(self, clock: C) -> CountersBuilder<I, Rule, C> {
         CountersBuilder {
             increment: self.increment,
             prefix: self.prefix,
             apart: self.apart,
             clock,
+            rule: PhantomData,
+        }
+    }
+
+    /// Replaces the client that adds to counters.
+    #[cfg(feature = "memcached")]
+    pub(in crate::store) fn increment<J>(self, increment: J) -> CountersBuilder<J, Rule, K> {
+        CountersBuilder {
+            increment,
+            prefix: self.prefix,
+            apart: self.apart,
+            clock: self.clock,
+            rule: PhantomData,
         }
     }
 
     /// Builds the store.
-    pub fn build<Rule: Counted>(self) -> Counters<I, Rule, K> {
+    pub fn build(self) -> Counters<I, Rule, K>
+    where
+        I: Increment,
+        Rule: Counted,
+        K: Clock,
+    {
         Counters {
             inner: Arc::new(Inner {
                 increment: self.increment,
@@ -89,7 +115,19 @@ impl<I: Increment, K: Clock> CountersBuilder<I, K> {
     }
 }
 
-impl<I, K> fmt::Debug for CountersBuilder<I, K> {
+impl<I: Clone, Rule, K: Clone> Clone for CountersBuilder<I, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            increment: self.increment.clone(),
+            prefix: self.prefix.clone(),
+            apart: self.apart,
+            clock: self.clock.clone(),
+            rule: PhantomData,
+        }
+    }
+}
+
+impl<I, Rule, K> fmt::Debug for CountersBuilder<I, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountersBuilder")
             .field("prefix", &self.prefix)

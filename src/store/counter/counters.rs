@@ -110,7 +110,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 ///
 /// ```
 /// use std::{collections::HashMap, sync::{Arc, Mutex}, time::Duration};
-/// use tollgate::{SlidingWindow, store::{CountersBuilder, Error, Increment, Totals}};
+/// use tollgate::{SlidingWindow, store::{Counters, Error, Increment, Totals}};
 /// # use tollgate::time::ManualClock;
 /// # use tollgate::testing::conformance::{Law, Suite};
 ///
@@ -151,7 +151,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// // Windows of one length, of which `Law::Change` asks that nothing is minted. Leave it out for others.
 /// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
 /// let clock = ManualClock::default();
-/// let store = CountersBuilder::new(Shelf::default()).clock(clock.clone()).build();
+/// let store = Counters::builder_on(Shelf::default()).clock(clock.clone()).build();
 /// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back();
 /// let report = suite.run().await.unwrap();
 /// // The suite was given no fault to cause.
@@ -163,14 +163,23 @@ pub struct Counters<I, Rule, K = SystemClock> {
 }
 
 impl<I, Rule> Counters<I, Rule> {
-    /// Creates a store with the defaults of [`CountersBuilder::new`].
+    /// Creates a store with [default settings](CountersBuilder).
     // Bounds here and not on the `impl`, where the compiler would not tell what to use instead.
     pub fn new(increment: I) -> Self
     where
         I: Increment,
         Rule: Counted,
     {
-        CountersBuilder::new(increment).build()
+        Self::builder_on(increment).build()
+    }
+
+    /// Returns a builder of a store with other settings.
+    pub fn builder_on(increment: I) -> CountersBuilder<I, Rule>
+    where
+        I: Increment,
+        Rule: Counted,
+    {
+        CountersBuilder::new(increment)
     }
 }
 
@@ -182,6 +191,11 @@ impl<I, Rule: Counted, K> Counters<I, Rule, K> {
     /// Fails if counters cannot run the rule.
     pub fn learn(&self, rule: &Rule) -> Result<(), crate::Error> {
         self.inner.known.learn(rule)
+    }
+
+    /// Returns the client that adds to counters.
+    pub fn data(&self) -> &I {
+        &self.inner.increment
     }
 
     /// Returns counters of this store and its clones.

@@ -3,7 +3,6 @@
 //! | file | |
 //! |---|---|
 //! | `all_or_nothing` | the rule for several asks at once: all of them spend, or none |
-//! | `transaction` | the same rule, for the author of a store |
 //! | `queue` | calls that wait while a batch is in flight, and the turns of those who send batches |
 //! | `single_flight` | one attempt at a time to make what all calls share, such as a connection |
 //! | `monotone` | a clock that never falls |
@@ -16,7 +15,6 @@
     expect(dead_code, reason = "remote stores use the rest")
 )]
 mod all_or_nothing;
-#[cfg(feature = "tokio")]
 mod monotone;
 #[cfg(feature = "tokio")]
 #[cfg_attr(
@@ -30,23 +28,21 @@ mod single_flight;
 mod stats;
 #[cfg(feature = "tokio")]
 mod task;
-mod transaction;
 mod unsettled;
 
 #[cfg(feature = "redis")]
 pub(super) use self::queue::Bypass;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::single_flight::SingleFlight;
-pub use self::transaction::{Change, Transaction};
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
-    monotone::MonotoneClock,
     queue::{CombiningQueue, Turn},
     stats::{Counter, stats},
     task::{runtime, runtime_gone, spawn_detached},
 };
 pub(super) use self::{
     all_or_nothing::{Entry, States},
+    monotone::MonotoneClock,
     unsettled::{SettlementGuard, Unsettled},
 };

@@ -33,8 +33,19 @@ impl<C: Clock> MonotoneClock<C> {
     }
 
     /// Returns the clock inside, which may step back.
+    #[cfg(feature = "tokio")]
     pub(in crate::store) fn clock(&self) -> &C {
         &self.clock
+    }
+}
+
+impl<C: Clock> Clock for MonotoneClock<C> {
+    fn now(&self) -> Timestamp {
+        self.now()
+    }
+
+    fn is_monotonic(&self) -> bool {
+        true
     }
 }
 

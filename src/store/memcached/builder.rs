@@ -1,101 +1,176 @@
-//! Settings of a connection to memcached.
+//! Settings of a store that compares and swaps in memcached.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
-use super::{MemcachedConnection, pool::Pool, server::Server, url};
-use crate::store::Error;
+use super::{Memcached, MemcachedConnectionBuilder};
+use crate::{
+    algorithm::{Algorithm, Codec},
+    backoff::Backoff,
+    store::{Error, OptimisticBuilder},
+    time::{Clock, SystemClock},
+};
 
-/// Builder of a [`MemcachedConnection`], returned by [`MemcachedConnection::builder`].
+/// Builder of a [`Memcached`] store, returned by [`Memcached::builder`](crate::store::Optimistic::builder).
 ///
 /// | setting | default |
 /// |---|---|
+/// | [`prefix`](Self::prefix) | `tollgate` |
 /// | [`response_timeout`](Self::response_timeout) | 1 s |
 /// | [`connections`](Self::connections) | 1 |
+/// | [`attempts`](Self::attempts) | 32 |
+/// | [`deadline`](Self::deadline) | 1 s |
+/// | [`backoff`](Self::backoff) | 0 to 1 ms, doubling up to 64 ms |
+/// | [`clock`](Self::clock) | the system's clock |
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection}};
+/// use tollgate::{TokenBucket, store::Memcached};
 ///
 /// # async fn run() -> Result<(), tollgate::store::Error> {
-/// let connection = MemcachedConnection::builder("memcached://cache.internal")
+/// let store = Memcached::<TokenBucket>::builder("memcached://cache.internal")
+///     .prefix("shop")
 ///     .response_timeout(Duration::from_millis(200))
+///     .deadline(Duration::from_millis(80))
 ///     .connect()
 ///     .await?;
-/// let store = Memcached::<TokenBucket>::new(connection);
 /// # let _ = store; Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
-pub struct MemcachedBuilder {
-    url: String,
-    response_timeout: Duration,
-    connections: usize,
+pub struct MemcachedBuilder<Rule, K = SystemClock> {
+    connection: MemcachedConnectionBuilder,
+    store: OptimisticBuilder<(), Rule, K>,
 }
 
-impl MemcachedBuilder {
+impl<Rule, K: Clone> Clone for MemcachedBuilder<Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            connection: self.connection.clone(),
+            store: self.store.clone(),
+        }
+    }
+}
+
+impl<Rule, K: fmt::Debug> fmt::Debug for MemcachedBuilder<Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemcachedBuilder")
+            .field("connection", &self.connection)
+            .field("store", &self.store)
+            .finish()
+    }
+}
+
+impl<Rule> MemcachedBuilder<Rule> {
     pub(super) fn new(url: String) -> Self {
         Self {
-            url,
-            response_timeout: Duration::from_secs(1),
-            connections: 1,
+            connection: MemcachedConnectionBuilder::new(url),
+            store: OptimisticBuilder::new(()),
         }
+    }
+}
+
+impl<Rule, K> MemcachedBuilder<Rule, K> {
+    /// Sets the prefix of all keys; `tollgate` by default.
+    ///
+    /// Stores with different prefixes share nothing.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.store = self.store.prefix(prefix);
+        self
     }
 
     /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
     ///
-    /// After that the connection is closed, and all calls that wait on it fail. Choose it longer than the
-    /// [`timeout`](crate::store::StoreExt::timeout) of a decision.
+    /// See [`MemcachedConnectionBuilder::response_timeout`].
     pub fn response_timeout(mut self, time: Duration) -> Self {
-        self.response_timeout = time;
+        self.connection = self.connection.response_timeout(time);
         self
     }
 
     /// Sets the number of connections; 1 by default, and at least 1.
     ///
-    /// One connection carries any number of concurrent calls. Several use several threads of the server and several cores here.
+    /// See [`MemcachedConnectionBuilder::connections`].
     pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections.max(1);
+        self.connection = self.connection.connections(connections);
         self
     }
 
+    /// Sets the number of races that a call may lose before it fails as [contended](Error::is_contended); 32 by default, and at
+    /// least 1.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.store = self.store.attempts(attempts);
+        self
+    }
+
+    /// Sets the time after which a call is given up; 1 s by default.
+    ///
+    /// See [`OptimisticBuilder::deadline`]. If it is shorter than the [`timeout`](crate::store::StoreExt::timeout) of a decision, a
+    /// call that loses every race fails as contended, not as timed out.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.store = self.store.deadline(deadline);
+        self
+    }
+
+    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1 ms, 2 ms, …, 64 ms.
+    ///
+    /// See [`OptimisticBuilder::backoff`].
+    pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
+        self.store = self.store.backoff(backoff);
+        self
+    }
+
+    /// Sets a seed for the delays, for tests. See [`OptimisticBuilder::seed`].
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.store = self.store.seed(seed);
+        self
+    }
+
+    /// Sets whether calls for one key are combined, for measurements; `true` by default. See [`OptimisticBuilder::combining`].
+    pub fn combining(mut self, combining: bool) -> Self {
+        self.store = self.store.combining(combining);
+        self
+    }
+
+    /// Sets the clock; [`SystemClock`] by default.
+    pub fn clock<L: Clock>(self, clock: L) -> MemcachedBuilder<Rule, L> {
+        MemcachedBuilder {
+            connection: self.connection,
+            store: self.store.clock(clock),
+        }
+    }
+}
+
+impl<Rule, K> MemcachedBuilder<Rule, K>
+where
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+{
     /// Connects, and checks that the server supports the necessary commands.
     ///
     /// # Errors
     ///
-    /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, is too old, or was started without
-    /// compare-and-swap (`-C`).
-    pub async fn connect(self) -> Result<MemcachedConnection, Error> {
-        let connection = self.connect_lazy()?;
-        connection.pool.get().await?;
-        Ok(connection)
+    /// See [`MemcachedConnectionBuilder::connect`].
+    pub async fn connect(self) -> Result<Memcached<Rule, K>, Error> {
+        let connection = self.connection.connect().await?;
+        Ok(self.store.data(connection).build())
     }
 
-    /// Creates connections that are made by the first calls, so that the program can start while memcached is down.
+    /// Creates a store that connects on its first call, so that the program can start while memcached is down.
     ///
-    /// Sends nothing yet, and needs no runtime. The first call on each connection connects and checks the server; concurrent
-    /// calls wait for the same attempt, which continues if they are dropped. If it fails, each of them gets the error that
-    /// [`connect`](Self::connect) would return, and the next call tries again. A server that is too old therefore does not stop
-    /// the program: monitor [`failures`](crate::store::OnFailure::failures).
+    /// Sends nothing yet, and needs no runtime. See [`MemcachedConnectionBuilder::connect_lazy`].
     ///
     /// ```
-    /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection, StoreExt}};
+    /// use tollgate::prelude::*;
     ///
     /// # fn run() -> Result<(), tollgate::store::Error> {
-    /// let connection = MemcachedConnection::builder("memcached://127.0.0.1").connect_lazy()?;
-    /// let store = Memcached::<TokenBucket>::new(connection).fail_open();
-    /// # let _ = store; Ok(()) }
+    /// let memcached = Memcached::<TokenBucket>::builder("memcached://127.0.0.1").prefix("shop").connect_lazy()?;
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(memcached.fail_open());
+    /// # let _ = layer; Ok(()) }
     /// # assert!(run().is_ok());
     /// ```
     ///
     /// # Errors
     ///
     /// When the URL is invalid.
-    pub fn connect_lazy(self) -> Result<MemcachedConnection, Error> {
-        let server = Server {
-            address: url::address(&self.url).map_err(Error::other)?,
-            response_timeout: self.response_timeout,
-        };
-        let pool = Arc::new(Pool::new(server, self.connections));
-        Ok(MemcachedConnection { pool })
+    pub fn connect_lazy(self) -> Result<Memcached<Rule, K>, Error> {
+        let connection = self.connection.connect_lazy()?;
+        Ok(self.store.data(connection).build())
     }
 }

@@ -2,15 +2,18 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{MemcachedBuilder, pool::Pool};
+use super::{MemcachedConnectionBuilder, pool::Pool};
 use crate::store::Error;
 
-/// The connections to one memcached server. Clones share them, even among stores of both kinds:
+/// The connections to one memcached server, for several stores that share them. A single store [connects by
+/// itself](super::Memcached).
+///
+/// Clones share the connections, even among stores of both kinds:
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use tollgate::{FixedWindow, TokenBucket};
-/// use tollgate::store::{CountersBuilder, MemcachedConnection, MemcachedCounters, Memcached, OptimisticBuilder};
+/// use tollgate::store::{Memcached, MemcachedConnection, MemcachedCounters};
 ///
 /// # async fn run() -> Result<(), tollgate::store::Error> {
 /// let connection = MemcachedConnection::builder("memcached://127.0.0.1:11211")
@@ -18,8 +21,8 @@ use crate::store::Error;
 ///     .connections(2)
 ///     .connect()
 ///     .await?;
-/// let buckets: Memcached<TokenBucket> = OptimisticBuilder::new(connection.clone()).prefix("shop").build();
-/// let windows: MemcachedCounters<FixedWindow> = CountersBuilder::new(connection).prefix("shop").build();
+/// let buckets = Memcached::<TokenBucket>::builder_on(connection.clone()).prefix("shop").build();
+/// let windows = MemcachedCounters::<FixedWindow>::new(connection);
 /// # let _ = (buckets, windows); Ok(()) }
 /// ```
 ///
@@ -32,15 +35,15 @@ pub struct MemcachedConnection {
 
 impl MemcachedConnection {
     /// Returns a builder for the server of a URL, `memcached://host:port`; the default port is 11211.
-    pub fn builder(url: impl Into<String>) -> MemcachedBuilder {
-        MemcachedBuilder::new(url.into())
+    pub fn builder(url: impl Into<String>) -> MemcachedConnectionBuilder {
+        MemcachedConnectionBuilder::new(url.into())
     }
 
     /// Connects to the server of a [URL](Self::builder), with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect`].
+    /// See [`MemcachedConnectionBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder(url).connect().await
     }
@@ -49,7 +52,7 @@ impl MemcachedConnection {
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect_lazy`].
+    /// See [`MemcachedConnectionBuilder::connect_lazy`].
     pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder(url).connect_lazy()
     }

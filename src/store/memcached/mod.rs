@@ -3,7 +3,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `store` | `Memcached`, `MemcachedCounters`, and their behaviour under faults |
-//! | `connection`, `builder`, `url` | `MemcachedConnection` and its settings |
+//! | `builder`, `counters_builder` | the settings of the two stores |
+//! | `connection`, `connection_builder`, `url` | `MemcachedConnection` and its settings |
 //! | `compare_and_swap`, `increment` | the operations of the two stores |
 //! | `pool`, `server` | several connections to one server |
 //! | `handshake` | checks of a new connection |
@@ -15,6 +16,8 @@ mod builder;
 mod command;
 mod compare_and_swap;
 mod connection;
+mod connection_builder;
+mod counters_builder;
 mod driver;
 mod error;
 mod expiry;
@@ -32,5 +35,7 @@ pub use self::{
     builder::MemcachedBuilder,
     compare_and_swap::CasUnique,
     connection::MemcachedConnection,
+    connection_builder::MemcachedConnectionBuilder,
+    counters_builder::MemcachedCountersBuilder,
     store::{Memcached, MemcachedCounters},
 };

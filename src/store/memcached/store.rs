@@ -1,9 +1,10 @@
 //! The stores in memcached.
 
-use super::MemcachedConnection;
+use super::{MemcachedBuilder, MemcachedConnection, MemcachedCountersBuilder};
 use crate::{
     algorithm::{Algorithm, Codec, Counted},
     store::{Counters, Error, Optimistic},
+    time::SystemClock,
 };
 
 /// A store in [memcached](https://memcached.org) 1.6 or later that many instances share: any rule, by compare-and-swap.
@@ -11,7 +12,8 @@ use crate::{
 /// A decision is a read, and a write if it admits; the documentation of [`Optimistic`] has the details. Windows need fewer
 /// operations in [`MemcachedCounters`].
 ///
-/// [`connect`](Optimistic::connect) takes a URL. For other settings, build a [`MemcachedConnection`].
+/// [`connect`](Optimistic::connect) takes a URL, [`builder`](Optimistic::builder) more settings, and
+/// [`builder_on`](Optimistic::builder_on) a [`MemcachedConnection`] that several stores share.
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
@@ -81,7 +83,7 @@ use crate::{
 /// Expiries are rounded up by two to three seconds, because the server's clock ticks in seconds. Beyond 30 days they are dates
 /// by the server's clock. Keys that must be kept beyond January 2038 do not expire.
 #[doc(alias = "cache")]
-pub type Memcached<Rule> = Optimistic<MemcachedConnection, Rule>;
+pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule, K>;
 
 /// A store of counters in [memcached](https://memcached.org) 1.6 or later that many instances share: fixed and sliding windows.
 ///
@@ -91,6 +93,9 @@ pub type Memcached<Rule> = Optimistic<MemcachedConnection, Rule>;
 /// A counter of the server overflows at 2⁶⁴. One that exceeds three quarters of that is held there and counts as exhausted. A
 /// value that is not a number is removed by the next addition, which starts from 0, and counted in
 /// [`MemcachedConnection::healed`]; until then a look is an error.
+///
+/// [`connect`](Counters::connect) takes a URL, [`builder`](Counters::builder) more settings, and
+/// [`builder_on`](Counters::builder_on) a [`MemcachedConnection`] that several stores share.
 ///
 /// ```no_run
 /// use tollgate::{FixedWindow, prelude::*};
@@ -102,47 +107,71 @@ pub type Memcached<Rule> = Optimistic<MemcachedConnection, Rule>;
 /// # let _ = layer; Ok(()) }
 /// ```
 #[doc(alias = "cache")]
-pub type MemcachedCounters<Rule> = Counters<MemcachedConnection, Rule>;
+pub type MemcachedCounters<Rule, K = SystemClock> = Counters<MemcachedConnection, Rule, K>;
 
-impl<Rule> Memcached<Rule>
-where
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
-{
-    /// Connects to the server of a [URL](MemcachedConnection::builder), with default settings.
+// The bounds are on the functions, so that the compiler's message is that of the rule.
+impl<Rule> Optimistic<MemcachedConnection, Rule> {
+    /// Connects to the server of a [URL](Self::builder), with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect`](super::MemcachedBuilder::connect).
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
-        Ok(Self::new(MemcachedConnection::connect(url).await?))
+    /// See [`MemcachedBuilder::connect`].
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error>
+    where
+        Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    {
+        Self::builder(url).connect().await
     }
 
     /// Creates a store that connects on its first call, with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect_lazy`](super::MemcachedBuilder::connect_lazy).
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
-        Ok(Self::new(MemcachedConnection::connect_lazy(url)?))
+    /// See [`MemcachedBuilder::connect_lazy`].
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error>
+    where
+        Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    {
+        Self::builder(url).connect_lazy()
+    }
+
+    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port is 11211.
+    ///
+    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a [`MemcachedConnection`].
+    pub fn builder(url: impl Into<String>) -> MemcachedBuilder<Rule> {
+        MemcachedBuilder::new(url.into())
     }
 }
 
-impl<Rule: Counted> MemcachedCounters<Rule> {
-    /// Connects to the server of a [URL](MemcachedConnection::builder), with default settings.
+impl<Rule> Counters<MemcachedConnection, Rule> {
+    /// Connects to the server of a [URL](Self::builder), with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect`](super::MemcachedBuilder::connect).
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
-        Ok(Self::new(MemcachedConnection::connect(url).await?))
+    /// See [`MemcachedCountersBuilder::connect`].
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error>
+    where
+        Rule: Counted,
+    {
+        Self::builder(url).connect().await
     }
 
     /// Creates a store that connects on its first call, with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect_lazy`](super::MemcachedBuilder::connect_lazy).
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
-        Ok(Self::new(MemcachedConnection::connect_lazy(url)?))
+    /// See [`MemcachedCountersBuilder::connect_lazy`].
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error>
+    where
+        Rule: Counted,
+    {
+        Self::builder(url).connect_lazy()
+    }
+
+    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port is 11211.
+    ///
+    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a [`MemcachedConnection`].
+    pub fn builder(url: impl Into<String>) -> MemcachedCountersBuilder<Rule> {
+        MemcachedCountersBuilder::new(url.into())
     }
 }

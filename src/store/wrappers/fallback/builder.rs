@@ -34,7 +34,8 @@ impl<S, L> FallbackBuilder<S, L> {
     where
         S: Backend,
     {
-        let consequence = "a local store decides, under the share of `fall_back_to`";
+        let consequence =
+            "requests that it cannot decide are decided by the local store, as `fall_back_to` asks";
         let remote = OnFailure::new(remote, FailureMode::Closed, consequence);
         Self { remote, local }
     }

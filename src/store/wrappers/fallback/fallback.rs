@@ -68,7 +68,7 @@ use crate::{
 ///
 /// A call that [lost every race](Error::is_contended) for a key is not decided locally: the store works and admits other calls
 /// for that key, so local admissions would exceed the limit, and a client could cause them by contending. Such a call is
-/// refused as undecided, unless [`when_contended`](super::FallbackBuilder::when_contended) sets another answer.
+/// refused with 503, unless [`when_contended`](super::FallbackBuilder::when_contended) sets another answer.
 ///
 /// # Unsupported calls
 ///
@@ -81,7 +81,7 @@ use crate::{
 /// A call waits for the remote store as long as that takes. Put a deadline inside, and a
 /// [circuit breaker](super::super::CircuitBreaker) around it: `.timeout(…).circuit_breaker(…).fall_back_to(…)`.
 ///
-/// # SettlementGuard and resetting
+/// # Settling and resetting
 ///
 /// A charge is settled in the store that made it. If the remote store fails then, the settlement is lost and counted in
 /// [`failures`](Self::failures) or [`contentions`](Self::contentions). `reset` clears the key in both stores. The local store

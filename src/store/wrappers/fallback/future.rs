@@ -39,7 +39,7 @@ where
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
-    /// Asks the remote store, and the local one if that fails at once.
+    /// Calls the remote store, and the local one if that fails at once.
     pub(super) fn ask(
         stores: &Arc<Stores<S, L, Rule>>,
         operation: Operation,

@@ -43,7 +43,8 @@ pub(super) struct FailureCounters {
 }
 
 impl FailureCounters {
-    /// Creates the counters of a store at `address`. `consequence` says in the log what happens to requests meanwhile.
+    /// Creates the counters of a store at `address`. `consequence` is the part of the log line that describes what happens to
+    /// requests.
     pub(super) fn new(address: Option<&str>, consequence: &'static str) -> Self {
         #[cfg(not(feature = "tracing"))]
         let _ = (address, consequence);

@@ -1,4 +1,4 @@
-//! The answer to a request that a store failed to decide.
+//! The answer to a request that a store could not decide.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// The request passes.
+    /// The request is admitted.
     #[doc(alias = "fail open")]
     Open,
     /// The request is refused with 503 (gRPC: `UNAVAILABLE`).

@@ -62,7 +62,7 @@ impl FailureLog {
                 address = self.address.as_deref(),
                 failures,
                 unlogged,
-                "a rate limit store failed: {} (logged once a minute for each policy and cause; `failures` counts all)",
+                "the rate limit store failed; {} (logged once a minute for each policy and cause; `failures` counts all)",
                 self.consequence
             );
         }

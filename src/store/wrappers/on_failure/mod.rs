@@ -1,4 +1,4 @@
-//! Answers calls that a store failed to decide: `fail_open` and `fail_closed`.
+//! Answers the calls that fail: `fail_open` and `fail_closed`.
 
 mod counters;
 mod failure_mode;

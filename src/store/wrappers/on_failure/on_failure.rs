@@ -13,14 +13,16 @@ use crate::{
     store::{Ask, Backend, Check, Decisions, Error, Settlement, Store, engine::Unsettled},
 };
 
-/// A store whose errors are replaced by answers: the request passes or is refused, with an undecided decision.
+/// A store whose errors are replaced by answers: the request is admitted or refused.
+///
+/// The decision is [undecided](crate::Verdict::Undecided).
 ///
 /// Created by [`fail_open`](crate::store::StoreExt::fail_open) and [`fail_closed`](crate::store::StoreExt::fail_closed). Clones
 /// share their counters.
 ///
 /// | the store | the request | counter |
 /// |---|---|---|
-/// | failed | passes (`fail_open`), or is refused with 503 (`fail_closed`) | [`failures`](Self::failures) |
+/// | failed | is admitted (`fail_open`), or is refused with 503 (`fail_closed`) | [`failures`](Self::failures) |
 /// | [lost every race](Error::is_contended) for a key | the same, or as set by [`when_contended`](Self::when_contended) | [`contentions`](Self::contentions) |
 /// | [does not support](Error::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), even by `fail_open` | [`unsupported`](Self::unsupported), and [`misconfigured`](crate::RateLimitLayer::misconfigured) of the layer |
 ///
@@ -58,7 +60,7 @@ use crate::{
 /// # Contention
 ///
 /// A store that [lost every race](Error::is_contended) for a key works, and the client may be within its quota. So contention is
-/// neither a failure nor a refusal. It is counted apart, and answered as a failure unless
+/// neither a failure nor a refusal. It has its own counter, and is answered as a failure unless
 /// [`when_contended`](Self::when_contended) sets another answer.
 ///
 /// # Log
@@ -89,7 +91,7 @@ pub struct OnFailure<S> {
 }
 
 impl<S> OnFailure<S> {
-    /// `consequence` says in the log what happens to requests while the store fails.
+    /// `consequence` is the part of the log line that describes what happens to requests.
     pub(in crate::store) fn new(store: S, failed: FailureMode, consequence: &'static str) -> Self
     where
         S: Backend,

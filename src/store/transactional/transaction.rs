@@ -1,0 +1,393 @@
+//! One call: the states that it needs, and the changes of its decision.
+
+use std::{collections::HashSet, fmt};
+
+use crate::{
+    algorithm::Algorithm,
+    decision::Cost,
+    store::{
+        Ask, Decisions, Settlement, StateKey,
+        engine::{Entry, States},
+    },
+    time::{Clock, Timestamp},
+};
+
+/// One call of a store, to be decided at one instant: all its asks spend, or none.
+///
+/// [`decide`](Self::decide) handles what is easy to get wrong: several asks about one state, what a refusal writes, a rule that differs
+/// from [key to key](Algorithm::for_key), and the [mark](Ask::charged) of each charge. If one ask is refused, the answer to each other ask
+/// is a look.
+///
+/// A [`Transact`](super::Transact) receives transactions. A [`Store`](crate::store::Store) that is not ready at once creates them itself. If it
+/// cannot read a state within `decide`, it reads the states of all [`keys`](Self::keys) before:
+///
+/// ```
+/// use std::collections::HashMap;
+/// use tollgate::{Cost, Policy, TokenBucket, time::SystemClock};
+/// use tollgate::store::{Ask, Error, Transaction};
+/// # use tollgate::{algorithm::Algorithm, store::{Change, StateKey}};
+/// # type State = <TokenBucket as Algorithm>::State;
+/// # struct Rows;
+/// # impl Rows {
+/// #     async fn begin() -> Result<Self, Error> { Ok(Self) }
+/// #     async fn read(&self, _: &[StateKey]) -> Result<HashMap<StateKey, State>, Error> { Ok(HashMap::new()) }
+/// #     async fn write(self, _: Vec<Change<State>>) -> Result<(), Error> { Ok(()) }
+/// # }
+///
+/// # #[tokio::main] async fn main() -> Result<(), Error> {
+/// # let (api, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// # let asks = [Ask::new(&api, &rule, "alice".into(), Cost::ONE)];
+/// let clock = SystemClock::default();
+/// let transaction = Transaction::acquire(&asks, &clock);
+/// // `Rows` are a transaction of a database.
+/// let rows = Rows::begin().await?;
+/// let mut states = rows.read(&transaction.keys()).await?;
+/// let (decisions, changes) = transaction.decide(|key| states.remove(key));
+/// rows.write(changes).await?;
+/// assert!(decisions.is_admitted());
+/// # Ok(()) }
+/// ```
+#[must_use = "a transaction does nothing until it is decided"]
+pub struct Transaction<'a, Rule> {
+    call: Call<'a, Rule>,
+    clock: &'a (dyn Clock + Sync),
+}
+
+enum Call<'a, Rule> {
+    Acquire(&'a [Ask<'a, Rule>]),
+    Look(&'a [Ask<'a, Rule>]),
+    Settle(Vec<Settlement<'a, Rule>>),
+}
+
+/// A state that a [`Transaction`] has changed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Change<State> {
+    /// The key of the state.
+    pub key: StateKey,
+    /// The new state; `None` if nothing is left of it, so that it is to be removed.
+    pub state: Option<State>,
+    /// The instant from which on the new state has no effect any more. From then on a store may remove it.
+    pub until: Timestamp,
+}
+
+impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
+    /// Creates a transaction that spends the costs of all asks, or none of them.
+    pub fn acquire(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
+        Self {
+            call: Call::Acquire(asks),
+            clock,
+        }
+    }
+
+    /// Creates a transaction that decides how the keys stand. It has no changes, and the costs are ignored.
+    pub fn look(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
+        Self {
+            call: Call::Look(asks),
+            clock,
+        }
+    }
+
+    /// Creates a transaction that corrects charges to their actual costs. It has no decisions.
+    pub fn settle(settlements: Vec<Settlement<'a, Rule>>, clock: &'a (dyn Clock + Sync)) -> Self {
+        Self {
+            call: Call::Settle(settlements),
+            clock,
+        }
+    }
+
+    /// Returns the keys of the states that are needed, each once.
+    #[must_use]
+    pub fn keys(&self) -> Vec<StateKey> {
+        let mut keys: Vec<_> = match &self.call {
+            Call::Acquire(asks) | Call::Look(asks) => asks.iter().map(Ask::state_key).collect(),
+            Call::Settle(settlements) => settlements.iter().map(Settlement::state_key).collect(),
+        };
+        let mut seen = HashSet::new();
+        keys.retain(|key| seen.insert(key.clone()));
+        keys
+    }
+
+    /// Decides at the current instant. Returns a decision for each ask, in order, and the changes that the store is to write.
+    ///
+    /// Call it after the states were locked. `read` returns the state of a key, or `None` if there is none, and is called once for
+    /// each of the [`keys`](Self::keys).
+    #[must_use = "a refused call must not go on, and what is not written is not spent"]
+    pub fn decide(
+        self,
+        read: impl FnMut(&StateKey) -> Option<Rule::State>,
+    ) -> (Decisions, Vec<Change<Rule::State>>) {
+        let now = self.clock.now();
+        self.decide_at(now, read)
+    }
+
+    /// Decides as [`decide`](Self::decide) does, at an instant by the storage's own clock.
+    #[must_use = "a refused call must not go on, and what is not written is not spent"]
+    pub fn decide_at(
+        self,
+        now: Timestamp,
+        read: impl FnMut(&StateKey) -> Option<Rule::State>,
+    ) -> (Decisions, Vec<Change<Rule::State>>) {
+        let mut states = CallStates {
+            now,
+            read,
+            entries: Vec::new(),
+        };
+        let decisions = match self.call {
+            Call::Acquire(asks) => states.acquire(asks),
+            Call::Look(asks) => states.look(asks),
+            Call::Settle(settlements) => {
+                states.settle(settlements);
+                Decisions::default()
+            }
+        };
+        (decisions, states.into_changes())
+    }
+}
+
+impl<Rule> fmt::Debug for Transaction<'_, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (call, count) = match &self.call {
+            Call::Acquire(asks) => ("acquire", asks.len()),
+            Call::Look(asks) => ("look", asks.len()),
+            Call::Settle(settlements) => ("settle", settlements.len()),
+        };
+        f.debug_struct("Transaction")
+            .field(call, &count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The states of a call, each read when it is first needed.
+struct CallStates<Rule: Algorithm, F> {
+    now: Timestamp,
+    read: F,
+    entries: Vec<(StateKey, Entry<Rule::State>)>,
+}
+
+impl<Rule, F> CallStates<Rule, F>
+where
+    Rule: Algorithm,
+    F: FnMut(&StateKey) -> Option<Rule::State>,
+{
+    /// Returns the index of the entry of a key.
+    fn index(&mut self, key: StateKey) -> usize {
+        let known = self.entries.iter().position(|(known, _)| *known == key);
+        known.unwrap_or_else(|| {
+            let state = (self.read)(&key);
+            self.entries.push((key, Entry::new(state)));
+            self.entries.len() - 1
+        })
+    }
+
+    fn spend_of(&mut self, ask: &Ask<'_, Rule>) -> Spend<Rule> {
+        Spend {
+            index: self.index(ask.state_key()),
+            rule: ask.rule_for_key().unwrap_or_else(|| ask.rule().clone()),
+            cost: ask.cost(),
+        }
+    }
+
+    fn acquire(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
+        let spends: Vec<_> = asks.iter().map(|ask| self.spend_of(ask)).collect();
+        let digests = asks.iter().map(|ask| ask.policy().digest());
+        self.spend(&spends).decisions.of_policies(digests)
+    }
+
+    fn look(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
+        let look = |ask: &Ask<'_, Rule>| {
+            let Spend { index, rule, .. } = self.spend_of(ask);
+            let (_, entry) = &self.entries[index];
+            rule.look(entry.state.as_ref(), self.now)
+        };
+        asks.iter().map(look).collect()
+    }
+
+    fn settle(&mut self, settlements: Vec<Settlement<'_, Rule>>) {
+        for settlement in settlements {
+            let own = settlement.rule_for_key();
+            let rule = own.as_ref().unwrap_or(settlement.rule);
+            let index = self.index(settlement.state_key());
+            let (_, entry) = &mut self.entries[index];
+            entry.settle(rule, &settlement.charge, self.now, settlement.actual);
+        }
+    }
+
+    fn into_changes(self) -> Vec<Change<Rule::State>> {
+        let change = |(key, entry): (_, Entry<_>)| {
+            let (state, until) = (entry.state, entry.written_until?);
+            Some(Change { key, state, until })
+        };
+        self.entries.into_iter().filter_map(change).collect()
+    }
+}
+
+/// One ask of a call.
+struct Spend<Rule> {
+    /// Of its entry.
+    index: usize,
+    /// As the key meets it.
+    rule: Rule,
+    cost: Cost,
+}
+
+impl<Rule: Algorithm, F> States<Spend<Rule>> for CallStates<Rule, F> {
+    type Rule = Rule;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn rule(ask: &Spend<Rule>) -> &Rule {
+        &ask.rule
+    }
+
+    fn cost(ask: &Spend<Rule>) -> Cost {
+        ask.cost
+    }
+
+    fn entry(&mut self, ask: &Spend<Rule>) -> &mut Entry<Rule::State> {
+        &mut self.entries[ask.index].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AnyRule, Policy, time::ManualClock};
+
+    struct Bench {
+        policy: Policy,
+        clock: ManualClock,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                policy: Policy::new("api"),
+                clock: ManualClock::default(),
+            }
+        }
+
+        /// Asks under these rules for these keys and costs in one call. Returns which asks pass, and the number of changed states.
+        fn call(&self, asks: &[(&str, &'static str, u64)]) -> (Vec<bool>, usize) {
+            let rules: Vec<AnyRule> = asks
+                .iter()
+                .map(|(rule, ..)| rule.parse().unwrap())
+                .collect();
+            let ask = |((_, key, cost), rule): (&(&str, &'static str, u64), _)| {
+                Ask::new(&self.policy, rule, (*key).into(), Cost::new(*cost).unwrap())
+            };
+            let asks: Vec<_> = asks.iter().zip(&rules).map(ask).collect();
+            // Fresh keys: there are no states.
+            let transaction = Transaction::acquire(&asks, &self.clock);
+            let (decisions, changes) = transaction.decide(|_| None);
+            let passes = decisions.as_slice().iter().map(|one| one.is_admitted());
+            (passes.collect(), changes.len())
+        }
+    }
+
+    #[test]
+    fn all_asks_spend_or_none() {
+        let bucket = "token-bucket 3/1h";
+        let bench = Bench::new();
+        let (passes, changes) = bench.call(&[(bucket, "a", 3), (bucket, "b", 1)]);
+        assert_eq!((passes, changes), (vec![true, true], 2));
+        // The answer to the first is a look.
+        let (passes, changes) = bench.call(&[(bucket, "a", 3), (bucket, "b", 4)]);
+        assert_eq!((passes, changes), (vec![true, false], 0));
+    }
+
+    #[test]
+    fn asks_about_one_key_share_its_state() {
+        let bucket = "token-bucket 3/1h";
+        let bench = Bench::new();
+        let (passes, changes) = bench.call(&[(bucket, "a", 2), (bucket, "a", 1)]);
+        assert_eq!((passes, changes), (vec![true, true], 1));
+        let (passes, changes) = bench.call(&[(bucket, "a", 2), (bucket, "a", 2)]);
+        assert_eq!((passes, changes), (vec![true, false], 0));
+    }
+
+    /// The second window carries the count of the first one over, which was not spent after all.
+    #[test]
+    fn a_refusal_writes_no_charge_of_another_ask() {
+        let bench = Bench::new();
+        let (passes, changes) = bench.call(&[
+            ("fixed-window 10/1h", "a", 1),
+            ("fixed-window 1/1d", "a", 1),
+        ]);
+        assert_eq!((passes, changes), (vec![true, false], 0));
+    }
+
+    #[test]
+    fn the_first_sight_of_a_refused_key_is_written() {
+        let bench = Bench::new();
+        let (passes, changes) = bench.call(&[
+            ("token-bucket 3/1h initial=1", "a", 2),
+            ("token-bucket 3/1h", "b", 1),
+        ]);
+        assert_eq!((passes, changes), (vec![false, true], 1));
+    }
+
+    #[test]
+    fn each_state_is_read_once_and_is_one_of_the_keys() {
+        let (bucket, window): (AnyRule, AnyRule) = (
+            "token-bucket 3/1h".parse().unwrap(),
+            "fixed-window 3/1h".parse().unwrap(),
+        );
+        let Bench { policy, clock } = Bench::new();
+        let ask = |rule, key: &'static str| Ask::new(&policy, rule, key.into(), Cost::ONE);
+        let asks = [
+            ask(&bucket, "a"),
+            ask(&window, "a"),
+            ask(&bucket, "b"),
+            ask(&bucket, "a"),
+        ];
+        let expected: Vec<_> = asks[..3].iter().map(Ask::state_key).collect();
+        for create in [Transaction::acquire, Transaction::look] {
+            assert_eq!(create(&asks, &clock).keys(), expected);
+            let mut read = Vec::new();
+            let (decisions, _) = create(&asks, &clock).decide(|key| {
+                read.push(key.clone());
+                None
+            });
+            assert_eq!(read, expected);
+            assert_eq!(decisions.as_slice().len(), asks.len());
+        }
+    }
+
+    #[test]
+    fn a_settlement_has_a_change_and_no_decision() {
+        let rule: AnyRule = "token-bucket 3/1h".parse().unwrap();
+        let Bench { policy, clock } = Bench::new();
+        let asks = [Ask::new(&policy, &rule, "a".into(), Cost::ONE)];
+        let (decisions, mut changes) = Transaction::acquire(&asks, &clock).decide(|_| None);
+        let charge = { decisions.as_slice()[0] }.take_charge().unwrap();
+        let change = changes.pop().unwrap();
+        let settlement = Settlement::new(&policy, &rule, "a".into(), charge, 3).unwrap();
+        let transaction = Transaction::settle(vec![settlement], &clock);
+        assert_eq!(transaction.keys(), [change.key]);
+        let (decisions, changes) = transaction.decide(|_| change.state.clone());
+        assert_eq!(decisions.as_slice().len(), 0);
+        let [settled] = &*changes else {
+            panic!("{changes:?}")
+        };
+        assert!(settled.until > change.until);
+        let (looks, changes) = Transaction::look(&asks, &clock).decide(|_| settled.state.clone());
+        assert_eq!(looks.as_slice()[0].remaining(), Some(0));
+        assert!(changes.is_empty());
+    }
+
+    #[test]
+    fn a_transaction_is_decided_by_the_time_of_the_storage_if_it_has_one() {
+        let rule: AnyRule = "token-bucket 3/1h".parse().unwrap();
+        let Bench { policy, clock } = Bench::new();
+        let asks = [Ask::new(&policy, &rule, "a".into(), Cost::ONE)];
+        let later = clock
+            .now()
+            .saturating_add(std::time::Duration::from_secs(7));
+        let transaction = Transaction::acquire(&asks, &clock);
+        let (decisions, _) = transaction.decide_at(later, |_| None);
+        assert_eq!(decisions.as_slice()[0].at(), later);
+    }
+}
