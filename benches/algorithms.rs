@@ -115,7 +115,7 @@ fn main() {
             let contenders = vec![ours, metered, mapped];
             table.race(
                 &mode,
-                ROUNDS,
+                mode.rounds(ROUNDS),
                 Race {
                     name,
                     bare: None,
@@ -195,7 +195,7 @@ fn main() {
             let contenders = vec![log("", 10_000), log("sliding log of 100", 100)];
             table.race(
                 &mode,
-                ROUNDS,
+                mode.rounds(ROUNDS),
                 Race {
                     name: name.leak(),
                     bare: None,
@@ -214,7 +214,7 @@ fn main() {
             ];
             table.race(
                 &mode,
-                ROUNDS,
+                mode.rounds(ROUNDS),
                 Race {
                     name: name.leak(),
                     bare: None,
@@ -224,5 +224,5 @@ fn main() {
             );
         }
     }
-    table.print(&mode, ROUNDS);
+    table.print(&mode, mode.rounds(ROUNDS));
 }

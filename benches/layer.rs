@@ -9,6 +9,7 @@
 )]
 
 use std::{
+    cell::RefCell,
     convert::Infallible,
     future::{Ready, ready},
     hint::black_box,
@@ -27,12 +28,12 @@ use support::{
     counting::{Counting, allocations},
 };
 use tollgate::{
-    RateLimitLayer, TokenBucket,
+    Outcome, RateLimitLayer, TokenBucket,
     key::PeerIp,
     respond::{Headers, Http},
     store::LocalBuilder,
 };
-use tower::{Layer, Service};
+use tower::{Layer, Service, layer::util::Identity};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 
 #[global_allocator]
@@ -41,17 +42,25 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: usize = 41;
 
 /// The number of requests that are made before each measurement.
-///
-/// As few as an allocator keeps at hand: what it does once more of them are gone (glibc merges freed pieces
-/// at 64 KiB) would be counted for whoever's turn it is.
-const BATCH: usize = 8;
+const BATCH: usize = 256;
 
 /// A burst that no run uses up.
 const MANY: u32 = 10_000;
 
+thread_local! {
+    /// The requests that reached the inner service.
+    static KEPT: RefCell<Vec<Request<Body>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Answers at once.
-#[derive(Clone)]
-struct Inner;
+#[derive(Clone, Copy)]
+enum Inner {
+    /// Keeps its requests until the measurement is over. Dropping them takes longer than a decision, and glibc merges freed
+    /// memory beyond 64 KiB, which would be charged to whoever's turn it is.
+    Keeps,
+    /// Drops its requests, as a layer does that refuses them.
+    Drops,
+}
 
 impl Service<Request<Body>> for Inner {
     type Response = Response<Body>;
@@ -62,7 +71,12 @@ impl Service<Request<Body>> for Inner {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Self::Keeps = self {
+            // A layer that leaves something in the request pays for dropping it.
+            drop(request.extensions_mut().remove::<Outcome>());
+            KEPT.with_borrow_mut(|kept| kept.push(request));
+        }
         ready(Ok(Response::new(Body::empty())))
     }
 }
@@ -107,8 +121,24 @@ struct Expected {
     headers: &'static [&'static str],
 }
 
+impl Expected {
+    fn admitted(headers: &'static [&'static str]) -> Self {
+        Self {
+            status: StatusCode::OK,
+            headers,
+        }
+    }
+
+    fn refused(headers: &'static [&'static str]) -> Self {
+        Self {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            headers,
+        }
+    }
+}
+
 fn contender<'a, S>(
-    mode: &Mode,
+    batches: usize,
     name: &'static str,
     mut service: S,
     clients: &'a [SocketAddr],
@@ -137,10 +167,10 @@ where
         "{name}"
     );
 
-    // Few at a time: a server has just read its request.
     let mut requests = Vec::with_capacity(BATCH);
-    let mut turns = move |watch: &mut StopWatch, batches: usize| {
-        for clients in clients.chunks(BATCH).cycle().take(batches) {
+    let mut chunks = clients.chunks_exact(BATCH).cycle();
+    let mut turns = move |watch: &mut StopWatch, count: usize| {
+        for clients in chunks.by_ref().take(count) {
             requests.extend(clients.iter().map(request));
             watch.start();
             let as_expected = requests
@@ -149,13 +179,17 @@ where
                 .filter(|response| response.status() == expected.status)
                 .count();
             watch.stop();
-            assert_eq!(as_expected, clients.len(), "{name}");
+            assert_eq!(as_expected, BATCH, "{name}");
+            KEPT.with_borrow_mut(Vec::clear);
         }
     };
+    KEPT.with_borrow_mut(|kept| {
+        kept.clear();
+        kept.reserve(BATCH);
+    });
     let mut watch = StopWatch::default();
     let of_requests = allocations(|| clients[..BATCH].iter().map(request).for_each(drop)).0;
     let (allocations, ()) = allocations(|| turns(&mut watch, 1));
-    let batches = mode.pick(6400, 1);
     let turn = move |_| {
         let mut watch = StopWatch::default();
         turns(&mut watch, batches);
@@ -189,71 +223,57 @@ fn rate_net(burst: u32) -> rate_net_tower::RateLimitLayer<rate_net_tower::PeerIp
     rate_net_tower::RateLimitLayer::new(limiter, rate_net_tower::PeerIp::default())
 }
 
-/// The parts that all races share.
+/// The clients of races, and their results.
 struct Course<'a> {
     mode: &'a Mode,
+    rounds: usize,
     clients: &'a [SocketAddr],
-    table: Table,
+    table: &'a mut Table,
 }
 
-const ADMITTED: Expected = Expected {
-    status: StatusCode::OK,
-    headers: &[],
-};
-
 impl<'a> Course<'a> {
-    /// One who lets everybody pass, with these headers.
-    fn admits<L>(
+    fn contender<L>(&self, name: &'static str, layer: L, expected: Expected) -> Contender<'a>
+    where
+        L: Layer<Inner, Service: Answers + 'a>,
+    {
+        self.over(Inner::Keeps, name, layer, expected)
+    }
+
+    fn over<L>(
         &self,
+        inner: Inner,
         name: &'static str,
         layer: L,
-        headers: &'static [&'static str],
+        expected: Expected,
     ) -> Contender<'a>
     where
         L: Layer<Inner, Service: Answers + 'a>,
     {
-        let expected = Expected {
-            headers,
-            ..ADMITTED
-        };
-        contender(self.mode, name, layer.layer(Inner), self.clients, expected)
+        // No client may use up its burst.
+        let most = MANY as usize * self.clients.len() / BATCH / (self.rounds + 3);
+        let batches = self.mode.pick(most.min(200), 1);
+        contender(batches, name, layer.layer(inner), self.clients, expected)
     }
 
-    /// One who refuses everybody, with these headers.
-    fn refuses<L>(
-        &self,
-        name: &'static str,
-        layer: L,
-        headers: &'static [&'static str],
-    ) -> Contender<'a>
-    where
-        L: Layer<Inner, Service: Answers + 'a>,
-    {
-        let expected = Expected {
-            status: StatusCode::TOO_MANY_REQUESTS,
-            headers,
-        };
-        contender(self.mode, name, layer.layer(Inner), self.clients, expected)
-    }
-
+    /// Races contenders that all let their requests reach the inner service, or none of them.
     fn race(
         &mut self,
-        name: &'static str,
+        name: &str,
+        bare: Inner,
         contenders: Vec<Contender<'a>>,
         targets: &'static [(&'static str, &'static str)],
     ) {
-        let bare = contender(self.mode, "bare", Inner, self.clients, ADMITTED);
         let race = Race {
             name,
-            bare: Some(bare),
+            bare: Some(self.over(bare, "bare", Identity::new(), Expected::admitted(&[]))),
             contenders,
             targets,
         };
-        self.table.race(self.mode, ROUNDS, race);
+        self.table.race(self.mode, self.rounds, race);
     }
 }
 
-fn admitted_without_headers(course: &mut Course<'_>) {
+fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
     let told = Http::empty().headers(Headers::None);
     // As those of others, who leave nothing in a request.
     let respond = told.clone().outcome(false);
@@ -263,26 +283,32 @@ fn admitted_without_headers(course: &mut Course<'_>) {
     let told = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
         .respond(told);
-    // It lies in the nearest cache; the default one, with room for a million keys, does not.
+    // With few clients it lies in the nearest cache; the default one, with room for a million keys, does not.
     let small = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
-        .store(LocalBuilder::new().capacity(2_000).build())
+        .store(
+            LocalBuilder::new()
+                .capacity(2 * course.clients.len())
+                .build(),
+        )
         .respond(respond);
+    let plain = Expected::admitted(&[]);
     let contenders = vec![
-        course.admits("tollgate", ours, &[]),
-        course.admits("tower_governor", governor!(MANY), &[]),
-        course.admits("rate-net", rate_net(MANY), &[]),
-        course.admits("tollgate with room for 2,000 keys", small, &[]),
-        course.admits("tollgate, with the outcome", told, &[]),
+        course.contender("tollgate", ours, plain),
+        course.contender("tower_governor", governor!(MANY), plain),
+        course.contender("rate-net", rate_net(MANY), plain),
+        course.contender("tollgate with room for twice the clients", small, plain),
+        course.contender("tollgate, with the outcome", told, plain),
     ];
     course.race(
-        "admitted, no headers",
+        name,
+        Inner::Keeps,
         contenders,
         &[("tower_governor", "≤ 0.9")],
     );
 }
 
-fn admitted_with_headers(course: &mut Course<'_>) {
+fn admitted_with_headers(course: &mut Course<'_>, name: &str) {
     let respond = Http::empty().headers(Headers::Draft);
     let ours = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
@@ -294,75 +320,93 @@ fn admitted_with_headers(course: &mut Course<'_>) {
     let rate_net = rate_net(MANY)
         .with_headers_on_success(true)
         .with_policy("default");
-    let draft = &["ratelimit", "ratelimit-policy"];
+    let draft = Expected::admitted(&["ratelimit", "ratelimit-policy"]);
+    let legacy = Expected::admitted(&["x-ratelimit-limit", "x-ratelimit-remaining"]);
     let contenders = vec![
-        course.admits("tollgate", ours, draft),
-        course.admits(
-            "tower_governor",
-            governor,
-            &["x-ratelimit-limit", "x-ratelimit-remaining"],
-        ),
-        course.admits("rate-net", rate_net, draft),
-        course.admits("tollgate without the outcome in extensions", untold, draft),
+        course.contender("tollgate", ours, draft),
+        course.contender("tower_governor", governor, legacy),
+        course.contender("rate-net", rate_net, draft),
+        course.contender("tollgate without the outcome in extensions", untold, draft),
     ];
     course.race(
-        "admitted, headers",
+        name,
+        Inner::Keeps,
         contenders,
         &[("tower_governor", "≤ 0.5")],
     );
 }
 
-fn refused(course: &mut Course<'_>) {
-    let respond = Http::empty().headers(Headers::Draft);
+/// The fields of a refusal of `rate-net`, whose body is empty.
+const RATE_NET: &[&str] = &[
+    "retry-after",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+];
+
+fn refused_without_body(course: &mut Course<'_>, name: &str) {
     let ours = RateLimitLayer::new(rule(1))
         .key(PeerIp::new())
-        .respond(respond);
-    let draft = &["retry-after", "ratelimit", "ratelimit-policy"];
+        .respond(Http::empty().headers(Headers::Draft));
+    let draft = Expected::refused(&["retry-after", "ratelimit", "ratelimit-policy"]);
+    let theirs = rate_net(1).with_policy("default");
     let contenders = vec![
-        course.refuses("tollgate", ours, draft),
-        course.refuses(
-            "tower_governor",
-            governor!(1, use_headers),
-            &["retry-after", "x-ratelimit-limit", "x-ratelimit-remaining"],
-        ),
-        course.refuses(
-            "rate-net",
-            rate_net(1),
-            &[
-                "retry-after",
-                "ratelimit-limit",
-                "ratelimit-remaining",
-                "ratelimit-reset",
-            ],
-        ),
-        course.refuses(
-            "rate-net, draft headers too",
-            rate_net(1).with_policy("default"),
-            draft,
-        ),
+        course.contender("tollgate", ours, draft),
+        course.contender("rate-net", rate_net(1), Expected::refused(RATE_NET)),
+        course.contender("rate-net, draft headers too", theirs, draft),
     ];
-    course.race("refused, headers", contenders, &[("rate-net", "≤ 0.5")]);
+    course.race(name, Inner::Drops, contenders, &[("rate-net", "≤ 0.5")]);
+}
+
+/// A problem document of ours, the text of `tower_governor`, and the empty body of `rate-net`, which has no other.
+fn refused_with_body(course: &mut Course<'_>, name: &str) {
+    let ours = RateLimitLayer::new(rule(1))
+        .key(PeerIp::new())
+        .respond(Http::new().headers(Headers::Draft));
+    let governor = governor!(1, use_headers);
+    let draft = Expected::refused(&[
+        "retry-after",
+        "ratelimit",
+        "ratelimit-policy",
+        "content-type",
+    ]);
+    let legacy = Expected::refused(&["retry-after", "x-ratelimit-limit", "x-ratelimit-remaining"]);
+    let contenders = vec![
+        course.contender("tollgate", ours, draft),
+        course.contender("tower_governor", governor, legacy),
+        course.contender("rate-net", rate_net(1), Expected::refused(RATE_NET)),
+    ];
+    course.race(name, Inner::Drops, contenders, &[]);
 }
 
 fn main() {
     let mode = &Mode::from_args();
-    let mut clients: Vec<SocketAddr> = (0..mode.pick(1024, BATCH as u32))
-        .map(|n| (IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n)), 4711).into())
-        .collect();
-    Random::new(3).shuffle(&mut clients);
-    let mut course = Course {
-        mode,
-        clients: &clients,
-        table: Table::new(Reads::TimeAboveBare),
-    };
-    if mode.runs("admitted, no headers") {
-        admitted_without_headers(&mut course);
+    let rounds = mode.rounds(ROUNDS);
+    let mut table = Table::new(Reads::TimeAboveBare);
+    type Races = fn(&mut Course<'_>, &str);
+    let races: [(_, Races); 4] = [
+        ("admitted, no headers", admitted_without_headers),
+        ("admitted, headers", admitted_with_headers),
+        ("refused, headers, no body", refused_without_body),
+        ("refused, headers, body", refused_with_body),
+    ];
+    for count in [256, 100_000] {
+        let mut clients: Vec<SocketAddr> = (0..mode.pick(count, BATCH as u32))
+            .map(|n| (IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n)), 4711).into())
+            .collect();
+        Random::new(3).shuffle(&mut clients);
+        let mut course = Course {
+            mode,
+            rounds,
+            clients: &clients,
+            table: &mut table,
+        };
+        for (name, race) in races {
+            let name = format!("{name}, {count} peers");
+            if mode.runs(&name) {
+                race(&mut course, &name);
+            }
+        }
     }
-    if mode.runs("admitted, headers") {
-        admitted_with_headers(&mut course);
-    }
-    if mode.runs("refused, headers") {
-        refused(&mut course);
-    }
-    course.table.print(mode, ROUNDS);
+    table.print(mode, rounds);
 }

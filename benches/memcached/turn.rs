@@ -7,7 +7,7 @@ use std::{
 
 use support::{
     Random,
-    bench::{Mode, process_cpu},
+    bench::{Mode, process_cpu, take_turns},
     servers::Memcached,
 };
 use tokio::{runtime::Runtime, sync::Barrier};
@@ -98,19 +98,8 @@ pub(crate) fn operations(stats: &CasStats) -> u64 {
 
 /// Lets the contenders run against each other (A B C, B C A, …), and prints their rates over that of the first one.
 pub(crate) fn race(mode: &Mode, name: &str, rounds: usize, mut all: Vec<Contender<'_>>) {
-    let mut took: Vec<Vec<Took>> = all.iter().map(|_| Vec::new()).collect();
-    // The first round warms up and is not counted.
-    let (warm_up, rounds) = if mode.full { (1, rounds) } else { (0, 1) };
     let count = all.len();
-    for round in 0..warm_up + rounds {
-        for turn in 0..count {
-            let who = (round + turn) % count;
-            let one = (all[who].turn)(round);
-            if round >= warm_up {
-                took[who].push(one);
-            }
-        }
-    }
+    let took = take_turns(mode, rounds, count, |who, round| (all[who].turn)(round));
     if !mode.full {
         println!("{name}: all decide as they should; nothing was measured");
         return;

@@ -9,32 +9,24 @@
     reason = "a benchmark prints ratios, and stops where something is odd"
 )]
 
-mod floor;
+#[path = "../common/mod.rs"]
+mod common;
 
-use std::{
-    hash::{Hash, Hasher},
-    hint::black_box,
-    net::{IpAddr, Ipv4Addr},
-    num::NonZeroU32,
-    ops::Range,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+use std::{net::IpAddr, num::NonZeroU32, time::Duration};
+
+use common::{
+    decider::{Decider, Part},
+    floor::Floor,
+    keys::{BenchKey, Keys, addresses, texts, zipf},
 };
-
-use floor::Floor;
 use governor::DefaultKeyedRateLimiter;
 use rate_net::{Eviction, RateLimiter};
 use support::{
     Random,
-    bench::{Contender, Mode, Race, Reads, Table, together},
+    bench::{Contender, Mode, Race, Reads, Table},
     counting::{Counting, allocations, bytes_kept},
 };
-use tollgate::{
-    AnyRule, Cost, Policy, TokenBucket,
-    algorithm::Algorithm,
-    key::Key,
-    store::{Ask, Local, LocalBuilder},
-};
+use tollgate::{AnyRule, TokenBucket, store::LocalBuilder};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -54,64 +46,20 @@ impl Limit {
     }
 }
 
-/// Keys that all contenders take, each in its own way.
-trait BenchKey: Hash + Eq + Clone + Send + Sync {
-    fn ours(&self) -> Key;
-    fn rate_net(&self, limiter: &RateLimiter) -> bool;
+/// A key that also the limiter of rate-net with the coarse clock takes.
+trait TickedKey: BenchKey {
     fn rate_net_ticked(&self, limiter: &RateLimiter<rate_net::CoarseClock>) -> bool;
-    fn floor(&self, hasher: &mut impl Hasher);
 }
 
-impl BenchKey for IpAddr {
-    fn ours(&self) -> Key {
-        (*self).into()
-    }
-
-    fn rate_net(&self, limiter: &RateLimiter) -> bool {
-        limiter.check(*self).is_allow()
-    }
-
+impl TickedKey for IpAddr {
     fn rate_net_ticked(&self, limiter: &RateLimiter<rate_net::CoarseClock>) -> bool {
         limiter.check(*self).is_allow()
     }
-
-    fn floor(&self, hasher: &mut impl Hasher) {
-        match self {
-            Self::V4(address) => hasher.write_u32(address.to_bits()),
-            Self::V6(address) => hasher.write_u128(address.to_bits()),
-        }
-    }
 }
 
-impl BenchKey for String {
-    fn ours(&self) -> Key {
-        self.as_str().into()
-    }
-
-    fn rate_net(&self, limiter: &RateLimiter) -> bool {
-        limiter.check_bytes(self).is_allow()
-    }
-
+impl TickedKey for String {
     fn rate_net_ticked(&self, limiter: &RateLimiter<rate_net::CoarseClock>) -> bool {
         limiter.check_bytes(self).is_allow()
-    }
-
-    fn floor(&self, hasher: &mut impl Hasher) {
-        hasher.write(self.as_bytes());
-    }
-}
-
-/// The keys of a race: all of them once, and as they are visited. A server has just read the key that
-/// it asks for, so visits lie one behind the other.
-struct Keys<K> {
-    all: Vec<K>,
-    visits: Vec<K>,
-}
-
-impl<K: Clone> Keys<K> {
-    fn new(all: Vec<K>, visits: &[u32]) -> Self {
-        let visits = visits.iter().map(|n| all[*n as usize].clone()).collect();
-        Self { all, visits }
     }
 }
 
@@ -127,24 +75,11 @@ struct Setting {
     targets: &'static [(&'static str, &'static str)],
 }
 
-/// A store of ours under a rule.
-fn ours<'a, A, K>(name: &'static str, rule: A, store: Local<A>, keys: &'a Keys<K>) -> Decider<'a>
-where
-    A: Algorithm<State: Send + Sync> + Clone + Sync + 'a,
-    K: BenchKey,
-{
-    let policy = Policy::new("bench");
-    Decider::new(name, keys, move |key: &K| {
-        let ask = Ask::new(&policy, &rule, key.ours(), Cost::ONE);
-        store.decide(&ask).is_admitted()
-    })
-}
-
 fn builder(keys: usize) -> LocalBuilder {
     LocalBuilder::new().capacity(keys.max(1000))
 }
 
-fn deciders<'a, K: BenchKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Decider<'a>> {
+fn deciders<'a, K: TickedKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Named<'a>> {
     let (limit, count) = (setting.limit, keys.all.len());
     let Limit { per_hour, burst } = limit;
     let quota = governor::Quota::per_hour(NonZeroU32::new(per_hour).unwrap())
@@ -160,14 +95,16 @@ fn deciders<'a, K: BenchKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Decide
     let interval = hour.as_nanos() as u64 / u64::from(per_hour);
     let typed = limit.rule();
     let mut all = vec![
-        Decider::made("tollgate", || ours("", typed, builder(count).build(), keys)),
-        Decider::made("governor", || {
-            let limiter = DefaultKeyedRateLimiter::<K>::dashmap(quota);
-            Decider::new("", keys, move |key| limiter.check_key(key).is_ok())
+        Named::made("tollgate", || {
+            Decider::ours(keys, typed, builder(count).build())
         }),
-        Decider::made("floor", || {
+        Named::made("governor", || {
+            let limiter = DefaultKeyedRateLimiter::<K>::dashmap(quota);
+            Decider::new(keys, move |key| limiter.check_key(key).is_ok())
+        }),
+        Named::made("floor", || {
             let floor = Floor::new(count, interval, burst.into());
-            Decider::new("", keys, move |key: &K| {
+            Decider::new(keys, move |key: &K| {
                 floor.decide(|hasher| key.floor(hasher))
             })
         }),
@@ -175,67 +112,43 @@ fn deciders<'a, K: BenchKey>(setting: &Setting, keys: &'a Keys<K>) -> Vec<Decide
     if setting.everybody {
         let any = AnyRule::from(typed);
         all.extend([
-            Decider::made("tollgate, rule chosen at run time", || {
-                ours("", any, builder(count).build(), keys)
+            Named::made("tollgate, rule chosen at run time", || {
+                Decider::ours(keys, any, builder(count).build())
             }),
-            Decider::made("rate-net", || {
+            Named::made("rate-net", || {
                 let limiter = rate_net().build();
-                Decider::new("", keys, move |key: &K| key.rate_net(&limiter))
+                Decider::new(keys, move |key: &K| key.rate_net(&limiter))
             }),
-            Decider::made("rate-net, coarse clock", || {
+            Named::made("rate-net, coarse clock", || {
                 let limiter = rate_net().clock(ticked).build();
-                Decider::new("", keys, move |key: &K| key.rate_net_ticked(&limiter))
+                Decider::new(keys, move |key: &K| key.rate_net_ticked(&limiter))
             }),
         ]);
     }
     all
 }
 
-/// Decides on a range of the visits, and tells how many passed.
-struct Decider<'a> {
+/// A limiter under its name.
+struct Named<'a> {
     name: &'static str,
-    /// Bytes that making it and loading all keys took, and how many of them passed.
+    /// The bytes that it keeps in memory, with its keys.
     bytes: i64,
-    loaded: usize,
-    decide: Box<dyn Fn(Range<usize>) -> usize + Sync + 'a>,
+    decider: Decider<'a>,
 }
 
-impl<'a> Decider<'a> {
-    /// Makes a decider, and counts what it keeps in memory.
+impl<'a> Named<'a> {
+    /// Makes a limiter, and counts what it keeps in memory.
     fn made(name: &'static str, make: impl FnOnce() -> Decider<'a>) -> Self {
         let (bytes, decider) = bytes_kept(make);
         Self {
             name,
             bytes,
-            ..decider
-        }
-    }
-
-    /// Loads all keys. `decide` stands inside the loop, where the compiler sees it.
-    fn new<K: Sync>(
-        name: &'static str,
-        keys: &'a Keys<K>,
-        decide: impl Fn(&K) -> bool + Sync + 'a,
-    ) -> Self {
-        let mut order: Vec<usize> = (0..keys.all.len()).collect();
-        Random::new(4).shuffle(&mut order);
-        let loaded = order.into_iter().filter(|n| decide(&keys.all[*n])).count();
-        let decide = move |range: Range<usize>| {
-            keys.visits[range]
-                .iter()
-                .filter(|key| black_box(decide(black_box(key))))
-                .count()
-        };
-        Self {
-            name,
-            bytes: 0,
-            loaded,
-            decide: Box::new(decide),
+            decider,
         }
     }
 }
 
-fn race<K: BenchKey>(mode: &Mode, table: &mut Table, setting: &Setting, keys: &Keys<K>) {
+fn race<K: TickedKey>(mode: &Mode, table: &mut Table, setting: &Setting, keys: &Keys<K>) {
     let Setting {
         name,
         threads,
@@ -245,27 +158,26 @@ fn race<K: BenchKey>(mode: &Mode, table: &mut Table, setting: &Setting, keys: &K
     } = *setting;
     let (count, visits) = (keys.all.len(), keys.visits.len());
     let each = mode.pick(250_000, 500).min(visits / threads);
-    let contenders = deciders(setting, keys).into_iter().map(|decider| {
-        let Decider {
+    let contenders = deciders(setting, keys).into_iter().map(|named| {
+        let Named {
             name,
             bytes,
-            loaded,
-            decide,
-        } = decider;
-        assert_eq!(loaded, count, "{name}: passed at first");
+            decider,
+        } = named;
+        assert_eq!(decider.loaded, count, "{name}: passed at first");
         if count >= 1_000_000 {
             eprintln!("{name}: {} bytes per key", bytes / count as i64);
         }
-        let (allocations, _) = allocations(|| decide(0..each.min(1000)));
+        let (allocations, _) = allocations(|| decider.decide(0..each.min(1000)));
+        let part = Part {
+            visits: 0..visits,
+            threads,
+            each,
+        };
         let turn = move |round: usize| {
-            let passed = AtomicUsize::new(0);
-            let cost = together(threads, each, |thread| {
-                let part = visits / threads;
-                let begin = thread * part + round * each % (part - each + 1);
-                passed.fetch_add(decide(begin..begin + each), Ordering::Relaxed);
-            });
+            let (cost, passed) = decider.turn(&part, round);
             let expected = if passes { threads * each } else { 0 };
-            assert_eq!(passed.into_inner(), expected, "{name} passed");
+            assert_eq!(passed, expected, "{name} passed");
             cost
         };
         Contender {
@@ -277,7 +189,7 @@ fn race<K: BenchKey>(mode: &Mode, table: &mut Table, setting: &Setting, keys: &K
     let contenders = contenders.collect();
     table.race(
         mode,
-        ROUNDS,
+        mode.rounds(ROUNDS),
         Race {
             name,
             bare: None,
@@ -292,39 +204,6 @@ fn uniform(count: usize) -> Vec<u32> {
     let mut visits: Vec<u32> = (0..count as u32).collect();
     Random::new(1).shuffle(&mut visits);
     visits
-}
-
-/// As many visits, of key k in proportion to (k + 1)^-0.99.
-fn zipf(count: usize) -> Vec<u32> {
-    let mut sum = 0.0;
-    let sums: Vec<f64> = (1..=count)
-        .map(|rank| {
-            sum += (rank as f64).powf(-0.99);
-            sum
-        })
-        .collect();
-    let mut random = Random::new(5);
-    let mut visit = || {
-        let drawn = random.next_u64() as f64 / u64::MAX as f64 * sum;
-        sums.partition_point(|sum| *sum < drawn).min(count - 1) as u32
-    };
-    (0..count).map(|_| visit()).collect()
-}
-
-fn addresses(count: usize) -> Vec<IpAddr> {
-    let mut keys: Vec<IpAddr> = (0..count as u32)
-        .map(|n| Ipv4Addr::from_bits(0x0a00_0000 + n).into())
-        .collect();
-    Random::new(2).shuffle(&mut keys);
-    keys
-}
-
-fn texts(count: usize) -> Vec<String> {
-    // 16 to 40 characters, 24 in most.
-    let width = |n| [13, 13, 13, 5, 29][n % 5];
-    (0..count)
-        .map(|n| format!("client-key-{n:0width$x}", width = width(n)))
-        .collect()
 }
 
 fn main() {
@@ -429,7 +308,7 @@ fn main() {
     };
     let skewed = setting("1 M addresses, Zipf 0.99, 2 threads", 2, roomier, &[]);
     if mode.runs(skewed.name) {
-        let million = Keys::new(million.all, &zipf(count));
+        let million = Keys::new(million.all, &zipf(count, count));
         race(&mode, &mut table, &skewed, &million);
     }
 
@@ -450,5 +329,5 @@ fn main() {
         let keys = Keys::new(addresses(count), &uniform(count));
         race(&mode, &mut table, &ten, &keys);
     }
-    table.print(&mode, ROUNDS);
+    table.print(&mode, mode.rounds(ROUNDS));
 }

@@ -9,6 +9,6 @@ mod race;
 mod timing;
 
 pub use self::{
-    race::{Contender, Mode, Race, Reads, Table},
-    timing::{Cost, StopWatch, process_cpu, together},
+    race::{Contender, Mode, Race, Reads, Table, spread, take_turns},
+    timing::{Cost, Gap, StopWatch, process_cpu, together},
 };

@@ -8,6 +8,8 @@ use super::Cost;
 pub struct Mode {
     /// `true` for `cargo bench`. Otherwise a smoke test, which only shows that everything runs.
     pub full: bool,
+    /// `--all`: runs also the races that a benchmark leaves out of a whole run, because they would take long.
+    pub all: bool,
     filters: Vec<String>,
 }
 
@@ -19,6 +21,7 @@ impl Mode {
         let has = |flag: &str| args.iter().any(|arg| arg == flag);
         Self {
             full: has("--bench") && !has("--test"),
+            all: has("--all"),
             filters: args
                 .iter()
                 .filter(|arg| !arg.starts_with("--"))
@@ -33,6 +36,18 @@ impl Mode {
                 .filters
                 .iter()
                 .any(|filter| race.contains(filter.as_str()))
+    }
+
+    /// The number of rounds: that of the environment variable `BENCH_ROUNDS`, or else `default`.
+    ///
+    /// # Panics
+    ///
+    /// If the variable is not a positive number.
+    pub fn rounds(&self, default: usize) -> usize {
+        env::var("BENCH_ROUNDS").map_or(default, |text| match text.parse() {
+            Ok(rounds) if rounds > 0 => rounds,
+            _ => panic!("BENCH_ROUNDS is {text:?}: expected a positive number"),
+        })
     }
 
     pub fn pick<T>(&self, full: T, brief: T) -> T {
@@ -64,11 +79,34 @@ pub enum Reads {
 
 /// A race. The first contender is ours, the others are its peers. A bare call may precede them.
 pub struct Race<'a> {
-    pub name: &'static str,
+    pub name: &'a str,
     pub bare: Option<Contender<'a>>,
     pub contenders: Vec<Contender<'a>>,
     /// The targets, by the name of the peer.
     pub targets: &'static [(&'static str, &'static str)],
+}
+
+/// Lets contenders take turns (A B C, B C A, …). Returns the results of `turn` for each of them, in the order of the rounds.
+///
+/// `turn` gets the contender and the round. The first round warms up and is not returned.
+pub fn take_turns<T>(
+    mode: &Mode,
+    rounds: usize,
+    contenders: usize,
+    mut turn: impl FnMut(usize, usize) -> T,
+) -> Vec<Vec<T>> {
+    let mut results: Vec<Vec<T>> = (0..contenders).map(|_| Vec::new()).collect();
+    let (warm_up, rounds) = if mode.full { (1, rounds) } else { (0, 1) };
+    for round in 0..warm_up + rounds {
+        for place in 0..contenders {
+            let who = (round + place) % contenders;
+            let result = turn(who, round);
+            if round >= warm_up {
+                results[who].push(result);
+            }
+        }
+    }
+    results
 }
 
 /// Rows of results, to be pasted into a document.
@@ -96,18 +134,8 @@ impl Table {
         let first = usize::from(bare.is_some());
         let mut all: Vec<_> = bare.into_iter().chain(contenders).collect();
         let count = all.len();
-        let mut costs = vec![Vec::with_capacity(rounds); count];
-        // The first round warms up and is not counted.
-        let (warm_up, rounds) = if mode.full { (1, rounds) } else { (0, 1) };
-        for round in 0..warm_up + rounds {
-            for turn in 0..count {
-                let who = (round + turn) % count;
-                let cost = (all[who].turn)(round);
-                if round >= warm_up {
-                    costs[who].push(cost);
-                }
-            }
-        }
+        let costs = take_turns(mode, rounds, count, |who, round| (all[who].turn)(round));
+        let rounds = costs[0].len();
         let above = |who: usize, of: fn(&Cost) -> f64| -> Vec<f64> {
             let bare = |round: usize| {
                 if first == 1 {
@@ -129,18 +157,18 @@ impl Table {
                 }))
             };
             let [low, wall, high] = ratios(|cost| cost.wall);
-            let [_, cpu, _] = ratios(|cost| cost.cpu);
+            let [cpu_low, cpu, cpu_high] = ratios(|cost| cost.cpu);
             let nanos = |who| spread(above(who, |cost| cost.wall).into_iter())[1];
             let them = &all[peer];
             let target = targets.iter().find(|(name, _)| *name == them.name);
             let target = target.map_or("–", |(_, target)| target);
             let row = format!(
-                "| {name} | {} | **{wall:.2}** ({low:.2}–{high:.2}) | {cpu:.2} | {target} | {:.0} : {:.0} | {} : {} |",
+                "| {name} | {} | **{wall:.2}** ({low:.2}–{high:.2}) | {cpu:.2} ({cpu_low:.2}–{cpu_high:.2}) | {target} | {:.0} : {:.0} | {} : {} |",
                 them.name,
                 nanos(first),
                 nanos(peer),
-                all[first].allocations,
-                them.allocations,
+                hundredths(all[first].allocations),
+                hundredths(them.allocations),
             );
             if mode.full {
                 eprintln!("{row}");
@@ -170,8 +198,12 @@ impl Table {
     }
 }
 
+fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
 /// Returns the least, the median and the greatest value.
-fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     [

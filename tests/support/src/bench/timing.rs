@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::{
+    hint,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -80,6 +81,36 @@ impl StopWatch {
             wall: self.wall.as_nanos() as f64 / operations as f64,
             cpu: self.cpu.as_nanos() as f64 / operations as f64,
         }
+    }
+}
+
+/// Keeps the turns of a contender apart.
+pub struct Gap {
+    at_least: Duration,
+    ended: Option<Instant>,
+}
+
+impl Gap {
+    pub fn new(at_least: Duration) -> Self {
+        Self {
+            at_least,
+            ended: None,
+        }
+    }
+
+    /// Waits until the gap after the last turn has passed.
+    // Spins, because a processor that wakes from sleep begins slower.
+    pub fn wait(&self) {
+        if let Some(ended) = self.ended {
+            while ended.elapsed() < self.at_least {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    /// Notes that a turn has ended.
+    pub fn end(&mut self) {
+        self.ended = Some(Instant::now());
     }
 }
 

@@ -1,0 +1,5 @@
+//! What the benchmarks of the store in memory share: keys, limiters with their keys loaded, and the floor.
+
+pub(crate) mod decider;
+pub(crate) mod floor;
+pub(crate) mod keys;
