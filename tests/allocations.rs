@@ -143,9 +143,9 @@ fn request() -> Request<()> {
 }
 
 /// Returns the allocations of each of ten requests on a known key, which must be equal, and the last answer.
-fn allocations_of_a_request(
-    mut service: impl Service<Request<()>, Response = Response<()>>,
-) -> (u64, Response<()>) {
+fn allocations_of_a_request<B>(
+    mut service: impl Service<Request<()>, Response = Response<B>>,
+) -> (u64, Response<B>) {
     let mut answer = |request| {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(service.poll_ready(&mut cx).is_ready());
@@ -155,7 +155,7 @@ fn allocations_of_a_request(
         }
     };
     assert_eq!(answer(request()).status(), StatusCode::OK);
-    let counts: Vec<(u64, Response<()>)> = (0..10)
+    let counts: Vec<(u64, Response<B>)> = (0..10)
         .map(|_| {
             let request = request();
             allocations(|| answer(request))
@@ -277,6 +277,43 @@ fn the_future_of_a_response_is_small() {
         size_of_val(&marking.call(request())),
     ];
     assert!(sizes.iter().all(|size| *size <= inner + 32), "{sizes:?}");
+}
+
+/// Answers with a body as axum's services do, without an allocation.
+#[derive(Clone)]
+struct WithBody;
+
+impl Service<Request<()>> for WithBody {
+    type Response = Response<axum::body::Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new(axum::body::Body::empty())))
+    }
+}
+
+/// The outcome, the text of the body, and the box in which axum keeps each body.
+#[test]
+fn a_refusal_with_headers_and_a_problem_document() {
+    let layer = RateLimitLayer::new(rule(1)).key(PeerIp::new());
+    let (count, response) = allocations_of_a_request(layer.layer(WithBody));
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json"
+    );
+    assert!(response.headers().contains_key("ratelimit"));
+    // `request` makes no headers: a server's has a map already.
+    let map = allocations_of_the_map(response.headers().len());
+    assert!(
+        count <= map + 3,
+        "{count} allocations, {map} of them the map's"
+    );
 }
 
 #[test]

@@ -112,7 +112,10 @@ fn below_the_cap_expired_keys_stay_known() {
         clock.advance(Duration::from_secs(1));
         assert!(spend(&store, &rule, key).is_admitted());
     }
-    assert!(store.stats().inserted <= stats.inserted + 4, "they are known");
+    assert!(
+        store.stats().inserted <= stats.inserted + 4,
+        "they are known"
+    );
 }
 
 /// At the cap, the keys that expired first make room.

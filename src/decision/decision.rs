@@ -192,7 +192,13 @@ impl Decision {
 
     /// Returns the least wait after which [`remaining`](Self::remaining) has grown; zero if it cannot grow.
     pub fn more_after(&self) -> Duration {
-        self.source.numbers().more_after
+        self.more_after_units(self.source.remaining())
+    }
+
+    /// Returns [`more_after`](Self::more_after) of a decision whose remaining units are known.
+    #[inline]
+    pub(crate) fn more_after_units(&self, remaining: u64) -> Duration {
+        self.source.more_after(remaining)
     }
 
     /// Returns the remaining units and both waits, computed together.

@@ -85,6 +85,15 @@ impl NumbersSource {
         }
     }
 
+    /// Returns the wait until there are more than the `remaining` units.
+    #[inline]
+    pub(super) fn more_after(&self, remaining: u64) -> Duration {
+        match self {
+            Self::Stored(numbers, _) => numbers.more_after,
+            Self::Deferred(Deferred { state, compute }) => (compute.more_after)(state, remaining),
+        }
+    }
+
     /// Returns the position of the charge of a decision at an instant.
     pub(super) fn position(&self, at: Timestamp) -> Option<Position> {
         match self {

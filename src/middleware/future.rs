@@ -109,14 +109,7 @@ where
         loop {
             match self.as_mut().project().state.project() {
                 StateProj::Calling { future, annotation } => {
-                    // One variable from end to end: a response is long to move.
-                    let mut polled = future.poll(cx);
-                    if let Poll::Ready(Ok(response)) = &mut polled
-                        && let Some(annotation) = annotation.take()
-                    {
-                        R::annotate(annotation, response);
-                    }
-                    return polled;
+                    return poll_called::<Svc, Req, R>(future, annotation, cx);
                 }
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
                 StateProj::Pending { .. } => {}
@@ -124,6 +117,30 @@ where
             ready!(self.as_mut().poll_pending(cx));
         }
     }
+}
+
+/// Polls the inner service's future, and annotates its response.
+#[inline]
+fn poll_called<Svc, Req, R>(
+    future: Pin<&mut Svc::Future>,
+    annotation: &mut Option<R::Annotation>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Svc::Response, Svc::Error>>
+where
+    Svc: Service<Req>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    // A response is long to move: without an annotation it goes straight to the caller.
+    if annotation.is_none() {
+        return future.poll(cx);
+    }
+    let mut polled = future.poll(cx);
+    if let Poll::Ready(Ok(response)) = &mut polled
+        && let Some(annotation) = annotation.take()
+    {
+        R::annotate(annotation, response);
+    }
+    polled
 }
 
 impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>

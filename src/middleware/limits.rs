@@ -46,10 +46,12 @@ pub trait Limits<Req>: Sealed {
     /// The type of all rules.
     type Rule;
 
-    /// The asks for one request.
+    /// The asks for one request; none by default.
     // A type of its own for one limit, the common case: it needs no list.
     #[doc(hidden)]
-    type Asks<'a>: Deref<Target = [Ask<'a, Self::Rule>]> + IntoIterator<Item = Ask<'a, Self::Rule>>
+    type Asks<'a>: Default
+        + Deref<Target = [Ask<'a, Self::Rule>]>
+        + IntoIterator<Item = Ask<'a, Self::Rule>>
     where
         Self: 'a,
         Self::Rule: 'a;
@@ -59,23 +61,32 @@ pub trait Limits<Req>: Sealed {
     #[doc(hidden)]
     type Selected: Default;
 
-    /// Returns the asks for `req`; none if the request is exempt.
+    /// Adds the asks for `req` to an empty list; none if the request is exempt.
     ///
     /// # Errors
     ///
     /// When a key is missing. Then the store must not be asked.
+    // In place: the words of a returned ask would be copied right after they were written, which is slow.
     #[doc(hidden)]
-    fn asks<'a>(
+    fn add_asks<'a>(
         &'a self,
         req: &Req,
         selected: &'a mut Self::Selected,
-    ) -> Result<Self::Asks<'a>, MissingKey>;
+        asks: &mut Self::Asks<'a>,
+    ) -> Result<(), MissingKey>;
 }
 
 /// The asks of one [`Limit`]: one, or none for an exempt request.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct OneAsk<'a, Rule>(Option<Ask<'a, Rule>>);
+
+impl<Rule> Default for OneAsk<'_, Rule> {
+    #[inline]
+    fn default() -> Self {
+        Self(None)
+    }
+}
 
 impl<'a, Rule> Deref for OneAsk<'a, Rule> {
     type Target = [Ask<'a, Rule>];
@@ -111,25 +122,27 @@ where
     type Selected = Option<Rule>;
 
     #[inline]
-    fn asks<'a>(
+    fn add_asks<'a>(
         &'a self,
         req: &Req,
         selected: &'a mut Option<Rule>,
-    ) -> Result<OneAsk<'a, Rule>, MissingKey> {
+        asks: &mut OneAsk<'a, Rule>,
+    ) -> Result<(), MissingKey> {
         let extracted = self.key.extract(req);
         #[cfg(feature = "tracing")]
         if let Err(missing) = &extracted {
             crate::log::missing_key(&self.policy, missing);
         }
         let Extracted::Key(key) = extracted? else {
-            return Ok(OneAsk(None));
+            return Ok(());
         };
         let cost = self.cost.cost_of(req);
         let rule = match self.per_request.select_rule(req) {
             Some(rule) => selected.insert(rule),
             None => &self.rule,
         };
-        Ok(OneAsk(Some(Ask::new(&self.policy, rule, key, cost))))
+        asks.0 = Some(Ask::new(&self.policy, rule, key, cost));
+        Ok(())
     }
 }
 
@@ -146,14 +159,17 @@ where
         L::Rule: 'a;
     type Selected = (L::Selected, M::Selected);
 
-    fn asks<'a>(
+    fn add_asks<'a>(
         &'a self,
         req: &Req,
         selected: &'a mut Self::Selected,
-    ) -> Result<Self::Asks<'a>, MissingKey> {
-        let first = self.0.asks(req, &mut selected.0)?;
-        let second = self.1.asks(req, &mut selected.1)?;
-        Ok(first.into_iter().chain(second).collect())
+        asks: &mut Self::Asks<'a>,
+    ) -> Result<(), MissingKey> {
+        let (mut first, mut second) = Default::default();
+        L::add_asks(&self.0, req, &mut selected.0, &mut first)?;
+        M::add_asks(&self.1, req, &mut selected.1, &mut second)?;
+        asks.extend(first.into_iter().chain(second));
+        Ok(())
     }
 }
 

@@ -92,43 +92,42 @@ where
     fn call(&mut self, mut req: Req) -> Self::Future {
         let Self { inner, config } = self;
         let mut selected = L::Selected::default();
-        let asks = match config.limits.asks(&req, &mut selected) {
-            Ok(asks) => asks,
-            Err(missing) => {
-                drop(take_ready(inner));
-                let refusal = Refusal::missing(missing);
-                return ResponseFuture::answered(config.refuse(req, refusal));
-            }
-        };
+        let mut asks = L::Asks::default();
+        if let Err(missing) = config.limits.add_asks(&req, &mut selected, &mut asks) {
+            drop(take_ready(inner));
+            let refusal = Refusal::missing(missing);
+            return ResponseFuture::answered(config.refuse(req, refusal));
+        }
         if asks.is_empty() {
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
             return ResponseFuture::calling(inner.call(req), None);
         }
-        let decisions = match config.store.acquire(&asks) {
-            Check::Ready(decisions) => decisions.unwrap_or_else(NeverFails::never),
+        match config.store.acquire(&asks) {
+            // By reference, because a decision is long to move.
+            Check::Ready(Ok(ref decisions)) => match Disposition::of(decisions) {
+                Disposition::Pass => {
+                    let annotation = config.admit(&mut req, || outcome(&asks, decisions));
+                    ResponseFuture::calling(inner.call(req), annotation)
+                }
+                Disposition::Refuse => {
+                    drop(take_ready(inner));
+                    let refusal = Refusal::decided(outcome(&asks, decisions), decisions);
+                    ResponseFuture::answered(config.refuse(req, refusal))
+                }
+                Disposition::Delay => {
+                    drop(take_ready(inner));
+                    let call = (inner.clone(), req);
+                    match PendingCall::delayed(call, config, &asks, decisions.clone()) {
+                        Ok(call) => ResponseFuture::pending(call),
+                        Err(answer) => ResponseFuture::answered(answer),
+                    }
+                }
+            },
+            Check::Ready(Err(error)) => error.never(),
             Check::Pending(answer) => {
                 let call = (take_ready(inner), req);
-                return ResponseFuture::pending(PendingCall::asking(call, config, &asks, answer));
-            }
-        };
-        match Disposition::of(&decisions) {
-            Disposition::Pass => {
-                let annotation = config.admit(&mut req, || outcome(&asks, decisions));
-                ResponseFuture::calling(inner.call(req), annotation)
-            }
-            Disposition::Refuse => {
-                drop(take_ready(inner));
-                let refusal = Refusal::new(outcome(&asks, decisions));
-                ResponseFuture::answered(config.refuse(req, refusal))
-            }
-            Disposition::Delay => {
-                drop(take_ready(inner));
-                let call = (inner.clone(), req);
-                match PendingCall::delayed(call, config, &asks, decisions) {
-                    Ok(call) => ResponseFuture::pending(call),
-                    Err(answer) => ResponseFuture::answered(answer),
-                }
+                ResponseFuture::pending(PendingCall::asking(call, config, &asks, answer))
             }
         }
     }
@@ -140,8 +139,7 @@ fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
     mem::replace(inner, fresh)
 }
 
-// Takes the decisions by value, and is not inlined: if nobody wants the outcome, they need not lie in memory.
 #[inline(never)]
-fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: Decisions) -> Outcome {
-    Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), &decisions)
+fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
+    Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), decisions)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::taken::Taken;
+use super::{entries::Entries, entry::Entry};
 use crate::{
     decision::{Charge, Decision, Decisions, Verdict},
     error::Error,
@@ -45,27 +45,7 @@ use crate::{
 /// ```
 #[derive(Clone, Default)]
 pub struct Outcome {
-    entries: SmallVec<[Entry; 1]>,
-}
-
-/// The decision of one limit.
-#[derive(Clone)]
-struct Entry {
-    policy: Policy,
-    decision: Decision,
-    /// Set once the charge was taken out of the outcome.
-    taken: Taken,
-}
-
-impl Entry {
-    #[inline]
-    fn new(policy: Policy, decision: Decision) -> Self {
-        Self {
-            policy,
-            decision: decision.shared(),
-            taken: Taken::default(),
-        }
-    }
+    entries: Entries,
 }
 
 impl Outcome {
@@ -82,7 +62,7 @@ impl Outcome {
     ) -> Self {
         let entries = match (decisions.as_slice(), asked.next()) {
             ([decision], Some((policy, key))) => {
-                SmallVec::from_buf([Entry::new(policy.for_key(key), *decision)])
+                Entries::One(Entry::new(policy.for_key(key), *decision))
             }
             (decisions, first) => {
                 let asked = first.into_iter().chain(asked);
@@ -98,21 +78,21 @@ impl Outcome {
     /// Appends the decision of one more limit.
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
-        self.entries.push(Entry::new(policy, decision));
+        self.entries
+            .append(Entries::One(Entry::new(policy, decision)));
     }
 
     /// Appends the decisions of an inner layer's limits.
     #[inline]
     pub fn append(&mut self, inner: Self) {
-        self.entries.extend(inner.entries);
+        self.entries.append(inner.entries);
     }
 
     /// Iterates over the decisions in the order of their limits.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Policy, &Decision)> + Clone {
-        self.entries
-            .iter()
-            .map(|entry| (&entry.policy, &entry.decision))
+        let entries = self.entries.as_slice().iter();
+        entries.map(|entry| (&entry.policy, &entry.decision))
     }
 
     /// Returns the decision if it is the only one.
@@ -162,6 +142,7 @@ impl Outcome {
     pub fn take_charge(&self, policy: &str) -> Result<Charge, Error> {
         let mut named = self
             .entries
+            .as_slice()
             .iter()
             .filter(|entry| entry.policy.name() == policy)
             .peekable();
@@ -199,20 +180,18 @@ impl Outcome {
     /// Returns the number of decisions.
     #[inline]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.as_slice().len()
     }
 
     /// Returns `true` if there are no decisions: the request is exempt from all limits in front of the service.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.as_slice().is_empty()
     }
 
     /// Returns `true` if every limit admitted the request, and if there is none.
     pub fn is_admitted(&self) -> bool {
-        self.entries
-            .iter()
-            .all(|entry| entry.decision.is_admitted())
+        self.iter().all(|(_, decision)| decision.is_admitted())
     }
 
     /// Returns the decision that is nearest to exhaustion; a refusal is nearer than any admission.

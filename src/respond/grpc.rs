@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE},
+    response::Parts,
 };
 
 use super::{
@@ -81,20 +82,19 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         self.settings.wants_outcome()
     }
 
-    fn admit(&self, req: &mut Request<BIn>, outcome: Outcome) -> Fields {
-        self.settings.admit(req.extensions_mut(), outcome)
+    fn admit(&self, req: &mut Request<BIn>, mut outcome: Outcome) -> Fields {
+        self.settings.admit(req.extensions_mut(), &mut outcome)
     }
 
     fn annotate(fields: Fields, res: &mut Response<BOut>) {
         fields.write(res.headers_mut());
     }
 
-    fn refuse(&self, mut req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
+    fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let content_type = content_type(&req).unwrap_or(ContentType::Grpc);
-        let (mut response, outer) = reused_response::empty_response(&mut req);
-        write(&self.settings, &refusal, content_type, &mut response);
-        let (mut parts, ()) = response.into_parts();
-        reused_response::finish(&mut parts, outer, refusal);
+        let (mut parts, outer) = reused_response::empty_parts(&mut req);
+        write(&self.settings, &refusal, content_type, &mut parts);
+        reused_response::finish(&mut parts, outer, &mut refusal);
         Ok(Response::from_parts(parts, BOut::default()))
     }
 }
@@ -139,10 +139,10 @@ pub(super) fn write(
     settings: &SharedSettings,
     refusal: &Refusal,
     content_type: ContentType,
-    response: &mut Response<()>,
+    parts: &mut Parts,
 ) {
-    *response.status_mut() = StatusCode::OK;
-    let headers = response.headers_mut();
+    parts.status = StatusCode::OK;
+    let headers = &mut parts.headers;
     let content_type = match content_type {
         ContentType::Grpc => HeaderValue::from_static("application/grpc"),
         ContentType::Web(echo) => {

@@ -117,8 +117,8 @@ where
         self.settings.wants_outcome()
     }
 
-    fn admit(&self, req: &mut Request<BIn>, outcome: Outcome) -> Fields {
-        self.settings.admit(req.extensions_mut(), outcome)
+    fn admit(&self, req: &mut Request<BIn>, mut outcome: Outcome) -> Fields {
+        self.settings.admit(req.extensions_mut(), &mut outcome)
     }
 
     fn annotate(fields: Fields, res: &mut Response<BOut>) {
@@ -128,14 +128,14 @@ where
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let is_head = req.method() == Method::HEAD;
         let grpc_content_type = grpc::content_type(&req);
-        let (mut response, outer) = reused_response::empty_response(&mut req);
+        let (mut parts, outer) = reused_response::empty_parts(&mut req);
         refusal.set_form(match grpc_content_type {
             Some(content_type) => {
-                grpc::write(&self.settings, &refusal, content_type, &mut response);
+                grpc::write(&self.settings, &refusal, content_type, &mut parts);
                 BodyForm::Grpc
             }
             None => {
-                write(&self.settings, &refusal, &mut response);
+                write(&self.settings, &refusal, &mut parts);
                 if is_head {
                     BodyForm::Head
                 } else {
@@ -143,17 +143,16 @@ where
                 }
             }
         });
-        let (mut parts, ()) = response.into_parts();
         let body = self.body.make(&refusal, &mut parts);
-        reused_response::finish(&mut parts, outer, refusal);
+        reused_response::finish(&mut parts, outer, &mut refusal);
         Ok(Response::from_parts(parts, body))
     }
 }
 
 /// Writes the status and the fields of a refusal, without those of the body.
-fn write(settings: &SharedSettings, refusal: &Refusal, response: &mut Response<()>) {
-    let headers = response.headers_mut();
-    let status = match refusal.cause() {
+fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
+    let headers = &mut parts.headers;
+    parts.status = match refusal.cause() {
         Cause::Limit => {
             settings.write_fields(refusal.outcome(), headers);
             StatusCode::TOO_MANY_REQUESTS
@@ -175,5 +174,4 @@ fn write(settings: &SharedSettings, refusal: &Refusal, response: &mut Response<(
     if let Some(value) = seconds.and_then(header_value::number) {
         headers.insert(RETRY_AFTER, value);
     }
-    *response.status_mut() = status;
 }

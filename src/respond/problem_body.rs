@@ -1,5 +1,7 @@
 //! Problem documents (RFC 9457) as the bodies of refusals.
 
+use std::borrow::Cow;
+
 use http::{
     HeaderValue,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
@@ -7,6 +9,7 @@ use http::{
 };
 
 use super::refusal::{BodyForm, Cause, Refusal};
+use crate::policy::Policy;
 
 /// A problem document as the body: the default of [`Http`](super::Http).
 ///
@@ -41,24 +44,33 @@ use super::refusal::{BodyForm, Cause, Refusal};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProblemBody;
 
-/// A registered problem type and its title.
-struct ProblemType {
-    uri: &'static str,
-    title: &'static str,
+/// The beginning of a document of a registered problem type, up to its status.
+macro_rules! head {
+    ($name:literal, $title:literal) => {
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#"#,
+            $name,
+            r#"","title":""#,
+            $title,
+            r#"","status":"#
+        )
+    };
 }
 
-const QUOTA_EXCEEDED: ProblemType = ProblemType {
-    uri: "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    title: "Request cannot be satisfied as assigned quota has been exceeded",
-};
-const ABNORMAL_USAGE: ProblemType = ProblemType {
-    uri: "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
-    title: "Request not satisfied due to detection of abnormal request pattern",
-};
-const REDUCED_CAPACITY: ProblemType = ProblemType {
-    uri: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-    title: "Request cannot be satisfied due to temporary server capacity constraints",
-};
+const QUOTA_EXCEEDED: &str = head!(
+    "quota-exceeded",
+    "Request cannot be satisfied as assigned quota has been exceeded"
+);
+const ABNORMAL_USAGE: &str = head!(
+    "abnormal-usage-detected",
+    "Request not satisfied due to detection of abnormal request pattern"
+);
+const REDUCED_CAPACITY: &str = head!(
+    "temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints"
+);
+/// The beginning of a document without a registered problem type, up to its title.
+const ABOUT_BLANK: &str = r#"{"type":"about:blank","title":""#;
 
 impl ProblemBody {
     /// Returns the document, or an empty text if the response must not have a body.
@@ -71,10 +83,8 @@ impl ProblemBody {
             BodyForm::Full => document(refusal, parts),
             BodyForm::Head => {
                 // The length for GET (RFC 9110 §8.6); a framework would otherwise set that of the empty body.
-                let length = document(refusal, parts).len();
-                parts
-                    .headers
-                    .insert(CONTENT_LENGTH, HeaderValue::from(length));
+                let length = HeaderValue::from(document(refusal, parts).len());
+                parts.headers.insert(CONTENT_LENGTH, length);
                 String::new()
             }
             BodyForm::Grpc => String::new(),
@@ -82,66 +92,66 @@ impl ProblemBody {
     }
 }
 
+/// Returns the document, in as much memory as it needs: then `Bytes` takes it over as it is.
 fn document(refusal: &Refusal, parts: &Parts) -> String {
-    let abnormal = || {
-        let mut refusing = refusal.outcome().refusals();
-        refusing.any(|(policy, _)| policy.is_abnormal_usage())
+    let status = parts.status.as_str();
+    let about_blank = || {
+        let reason = parts.status.canonical_reason();
+        let title = reason.unwrap_or("Request refused");
+        [ABOUT_BLANK, title, r#"","status":"#, status]
     };
-    let problem = match refusal.cause() {
-        Cause::Limit if abnormal() => ABNORMAL_USAGE,
-        Cause::Limit => QUOTA_EXCEEDED,
-        Cause::Undecided => REDUCED_CAPACITY,
-        Cause::Unsupported | Cause::MissingKey(_) => ProblemType {
-            uri: "about:blank",
-            title: parts.status.canonical_reason().unwrap_or("Request refused"),
-        },
-    };
-    let mut json = String::with_capacity(256);
-    json.push_str("{\"type\":");
-    push_string(&mut json, problem.uri);
-    json.push_str(",\"title\":");
-    push_string(&mut json, problem.title);
-    json.push_str(",\"status\":");
-    json.push_str(parts.status.as_str());
     match refusal.cause() {
         Cause::Limit => {
-            json.push_str(",\"violated-policies\":[");
-            for (index, (policy, _)) in refusal.outcome().refusals().enumerate() {
-                if index > 0 {
-                    json.push(',');
-                }
-                push_string(&mut json, policy.name());
-            }
-            json.push(']');
+            let refusing = || refusal.outcome().refusals().map(|(policy, _)| policy);
+            let head = match refusing().any(Policy::is_abnormal_usage) {
+                true => ABNORMAL_USAGE,
+                false => QUOTA_EXCEEDED,
+            };
+            let names = refusing().map(|policy| escaped(policy.name()));
+            let names = names.reduce(|all, name| [&all, r#"",""#, &name].concat().into());
+            let names = names.unwrap_or_default();
+            [head, status, r#","violated-policies":[""#, &names, r#""]}"#].concat()
         }
+        Cause::Undecided => [REDUCED_CAPACITY, status, "}"].concat(),
         // A fault of the server is not described to clients.
         Cause::MissingKey(missing) if !missing.is_server_fault() => {
-            json.push_str(",\"detail\":");
-            push_string(&mut json, missing.detail());
+            let [start, title, middle, status] = about_blank();
+            let detail = escaped(missing.detail());
+            [
+                start,
+                title,
+                middle,
+                status,
+                r#","detail":""#,
+                &detail,
+                r#""}"#,
+            ]
+            .concat()
         }
-        Cause::MissingKey(_) | Cause::Undecided | Cause::Unsupported => {}
+        Cause::Unsupported | Cause::MissingKey(_) => {
+            let [start, title, middle, status] = about_blank();
+            [start, title, middle, status, "}"].concat()
+        }
     }
-    json.push('}');
-    json
 }
 
-/// Appends a JSON string (RFC 8259 §7).
-fn push_string(json: &mut String, text: &str) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    json.push('"');
+/// Returns the content of a JSON string (RFC 8259 §7).
+fn escaped(text: &str) -> Cow<'_, str> {
+    let must_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Without an early return, so that it is vectorized.
+    let any = |any, byte| any | must_escape(byte);
+    if !text.bytes().fold(false, any) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(2 * text.len());
     for char in text.chars() {
         match char {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\0'..='\x1f' => {
-                json.push_str("\\u00");
-                json.push(HEX[char as usize >> 4].into());
-                json.push(HEX[char as usize & 15].into());
-            }
-            _ => json.push(char),
+            '"' | '\\' => escaped.extend(['\\', char]),
+            '\0'..='\x1f' => escaped.push_str(&format!("\\u{:04x}", u32::from(char))),
+            _ => escaped.push(char),
         }
     }
-    json.push('"');
+    escaped.into()
 }
 
 #[cfg(test)]
@@ -151,8 +161,7 @@ mod tests {
         let all: String = ('\0'..'\u{100}')
             .chain("\u{2028}\u{ffff}😀".chars())
             .collect();
-        let mut json = String::new();
-        super::push_string(&mut json, &all);
+        let json = format!("\"{}\"", super::escaped(&all));
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), all);
     }
 }

@@ -1,10 +1,10 @@
 //! Refusals and their causes.
 
-use std::{fmt, mem, time::Duration};
+use std::{fmt, time::Duration};
 
 use super::wait_text::WaitText;
 use crate::{
-    decision::Verdict,
+    decision::{Decision, Decisions, Verdict},
     key::{MissingKey, OperatorHelp},
     outcome::Outcome,
 };
@@ -73,6 +73,18 @@ pub enum Cause {
     MissingKey(MissingKey),
 }
 
+impl Cause {
+    fn of<'a>(mut decisions: impl Iterator<Item = &'a Decision> + Clone) -> Self {
+        if decisions.clone().any(Decision::is_unsupported) {
+            Self::Unsupported
+        } else if decisions.any(|decision| decision.verdict() == Verdict::Refuse) {
+            Self::Limit
+        } else {
+            Self::Undecided
+        }
+    }
+}
+
 /// The help for a call that the store does not support. The store's own message is in its error.
 static UNSUPPORTED: OperatorHelp = OperatorHelp::of_static(
     "the store of a rate limit does not support this call: expected a rule, and a state, that fit the store; read its error in the log \
@@ -86,18 +98,21 @@ impl Refusal {
     /// refuses, else [`Undecided`](Cause::Undecided).
     #[inline]
     pub fn new(outcome: Outcome) -> Self {
-        let cause = if outcome
-            .iter()
-            .any(|(_, decision)| decision.is_unsupported())
-        {
-            Cause::Unsupported
-        } else if outcome.refusals().next().is_some() {
-            Cause::Limit
-        } else {
-            Cause::Undecided
-        };
+        let decisions = outcome.iter().map(|(_, decision)| decision);
+        let cause = Cause::of(decisions);
         Self {
             cause,
+            outcome,
+            form: BodyForm::Full,
+        }
+    }
+
+    /// Creates a refusal by these decisions, which are those of the outcome.
+    // The cause is not read from the outcome: a value that is read before it is moved is moved once more.
+    #[inline]
+    pub(crate) fn decided(outcome: Outcome, decisions: &Decisions) -> Self {
+        Self {
+            cause: Cause::of(decisions.as_slice().iter()),
             outcome,
             form: BodyForm::Full,
         }
@@ -133,17 +148,16 @@ impl Refusal {
         &self.outcome
     }
 
+    /// Returns the outcome, to be taken out: `into_outcome` would first move the whole refusal.
+    #[inline]
+    pub(super) fn outcome_mut(&mut self) -> &mut Outcome {
+        &mut self.outcome
+    }
+
     /// Returns the decisions of all limits, by value.
     #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
-    }
-
-    /// Takes the outcome out, and leaves an empty one.
-    // Not `into_outcome`, which would first move the whole refusal.
-    #[inline]
-    pub(super) fn take_outcome(&mut self) -> Outcome {
-        mem::take(&mut self.outcome)
     }
 
     /// Returns `true` if the response must have an empty body: to a HEAD request, and over gRPC.

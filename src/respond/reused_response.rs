@@ -10,24 +10,23 @@ use crate::outcome::Outcome;
 /// The outcome of outer layers. Boxed, because it is rare.
 pub(super) type OuterOutcome = Option<Box<Outcome>>;
 
-/// Returns an empty response that reuses the maps of the request, so that it takes no allocation.
+/// Returns the parts of an empty response that reuse the maps of the request, so that they take no allocation.
 #[inline]
-pub(super) fn empty_response<B>(req: &mut Request<B>) -> (Response<()>, OuterOutcome) {
-    let mut response = Response::new(());
-    mem::swap(response.headers_mut(), req.headers_mut());
-    response.headers_mut().clear();
-    let extensions = response.extensions_mut();
-    mem::swap(extensions, req.extensions_mut());
-    let outer = extensions.remove::<Outcome>().map(Box::new);
-    extensions.clear();
-    (response, outer)
+pub(super) fn empty_parts<B>(req: &mut Request<B>) -> (Parts, OuterOutcome) {
+    let (mut parts, ()) = Response::new(()).into_parts();
+    mem::swap(&mut parts.headers, req.headers_mut());
+    parts.headers.clear();
+    mem::swap(&mut parts.extensions, req.extensions_mut());
+    let outer = parts.extensions.remove::<Outcome>().map(Box::new);
+    parts.extensions.clear();
+    (parts, outer)
 }
 
 /// Adds `Cache-Control: no-store` and the outcome, which every refusal carries.
 ///
 /// Called last, so that the closure of [`Http::body`](super::Http::body) cannot remove them.
 #[inline]
-pub(super) fn finish(parts: &mut Parts, outer: OuterOutcome, mut refusal: Refusal) {
+pub(super) fn finish(parts: &mut Parts, outer: OuterOutcome, refusal: &mut Refusal) {
     let no_store = HeaderValue::from_static("no-store");
     // A map that is full (32768 fields) is left as it is.
     let _ = parts.headers.try_insert(CACHE_CONTROL, no_store);
@@ -35,12 +34,18 @@ pub(super) fn finish(parts: &mut Parts, outer: OuterOutcome, mut refusal: Refusa
     if refusal.outcome().is_empty() {
         return;
     }
-    let inner = refusal.take_outcome();
     match outer {
-        None => parts.extensions.insert(inner),
-        Some(mut all) => {
-            all.append(inner);
-            parts.extensions.insert(*all)
+        None => {
+            let outcome = refusal.outcome_mut();
+            let kept = parts.extensions.get_or_insert_with(|| mem::take(outcome));
+            // The closure may have put another one there.
+            if !outcome.is_empty() {
+                *kept = mem::take(outcome);
+            }
         }
-    };
+        Some(mut all) => {
+            all.append(mem::take(refusal.outcome_mut()));
+            parts.extensions.insert(*all);
+        }
+    }
 }

@@ -50,17 +50,14 @@ impl SharedSettings {
         self.headers != Headers::None || !self.omits_outcome
     }
 
-    /// Puts the outcome of an admitted request into its extensions, unless that is turned off.
-    pub(super) fn admit(&self, extensions: &mut Extensions, outcome: Outcome) -> Fields {
-        let fields = self.fields(&outcome);
+    /// Moves the outcome of an admitted request into its extensions, unless that is turned off.
+    // Takes it by reference, because it is long to move.
+    pub(super) fn admit(&self, extensions: &mut Extensions, outcome: &mut Outcome) -> Fields {
+        let fields = self.fields(outcome);
         if !self.omits_outcome {
-            // Stacked layers are rare: a single layer needs one look-up.
-            if let Some(outer) = extensions.insert(outcome)
-                && let Some(all) = extensions.get_mut::<Outcome>()
-            {
-                let inner = mem::replace(all, outer);
-                all.append(inner);
-            }
+            let all = extensions.get_or_insert_with(|| mem::take(outcome));
+            // Empty by now, unless there is an outer layer.
+            all.append(mem::take(outcome));
         }
         fields
     }

@@ -78,34 +78,40 @@ impl PeerIp {
         if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
             return Ok(map(info.0.ip()));
         }
-        #[cfg(feature = "tonic")]
-        if let Some(address) = extensions
-            .get::<TcpConnectInfo>()
-            .and_then(|info| info.remote_addr)
-        {
-            return Ok(map(address.ip()));
-        }
-        #[cfg(feature = "tonic-tls")]
-        if let Some(address) = extensions
-            .get::<TlsConnectInfo<TcpConnectInfo>>()
-            .and_then(|info| info.get_ref().remote_addr)
-        {
-            return Ok(map(address.ip()));
-        }
-        if let Some(address) = extensions.get::<SocketAddr>() {
-            return Ok(map(address.ip()));
-        }
-        if let Some(address) = extensions.get::<IpAddr>() {
-            return Ok(map(*address));
-        }
-        #[cfg(feature = "axum")]
-        if let Some(mock) =
-            extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
-        {
-            return Ok(map(mock.0.ip()));
-        }
-        Err(no_peer())
+        other_address(extensions).map(map).ok_or_else(no_peer)
     }
+}
+
+/// Returns the address from where servers other than axum put it.
+// Not inlined, so that `find` stays short: each place is a search in a hash map.
+#[inline(never)]
+fn other_address(extensions: &Extensions) -> Option<IpAddr> {
+    #[cfg(feature = "tonic")]
+    if let Some(address) = extensions
+        .get::<TcpConnectInfo>()
+        .and_then(|info| info.remote_addr)
+    {
+        return Some(address.ip());
+    }
+    #[cfg(feature = "tonic-tls")]
+    if let Some(address) = extensions
+        .get::<TlsConnectInfo<TcpConnectInfo>>()
+        .and_then(|info| info.get_ref().remote_addr)
+    {
+        return Some(address.ip());
+    }
+    if let Some(address) = extensions.get::<SocketAddr>() {
+        return Some(address.ip());
+    }
+    if let Some(address) = extensions.get::<IpAddr>() {
+        return Some(*address);
+    }
+    #[cfg(feature = "axum")]
+    if let Some(mock) = extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
+    {
+        return Some(mock.0.ip());
+    }
+    None
 }
 
 #[cold]

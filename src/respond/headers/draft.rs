@@ -44,10 +44,11 @@ pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
     })
 }
 
-/// Returns the name of a policy as a String.
-pub(super) fn policy_name(policy: &Policy) -> Vec<u8> {
+/// Returns the beginning of a member of `RateLimit`: `"burst";r=`.
+pub(super) fn beginning(policy: &Policy) -> Vec<u8> {
     let mut buffer = ValueBuffer::new();
     push_name(&mut buffer, policy);
+    buffer.extend_from_slice(b";r=");
     buffer.into()
 }
 
@@ -85,8 +86,8 @@ pub(super) struct AvailableQuota {
 
 impl AvailableQuota {
     pub(super) fn new(decision: &Decision, quota: &Quota) -> Self {
-        let numbers = decision.numbers();
-        let remaining = numbers.remaining.min(MAX_INTEGER);
+        let all_remaining = decision.remaining().unwrap_or(0);
+        let remaining = all_remaining.min(MAX_INTEGER);
         let is_refused = decision.verdict() == Verdict::Refuse;
         let window = if is_refused {
             let Some(wait) = decision.retry_after() else {
@@ -99,7 +100,8 @@ impl AvailableQuota {
         } else {
             // Neither the time until `remaining` grows nor until it is full: a client that
             // uses `r` in every `t` must stay within the rate.
-            rounding::seconds(numbers.more_after).max(rounding::seconds_for(remaining, quota))
+            let more_after = decision.more_after_units(all_remaining);
+            rounding::seconds(more_after).max(rounding::seconds_for(remaining, quota))
         };
         let window = window.max(1);
         // An admission's `t` is long enough for its `r`, unless it was clamped.
@@ -112,9 +114,14 @@ impl AvailableQuota {
     }
 
     /// Appends the parameters: `;r=50;t=30`.
-    #[inline]
-    pub(super) fn push(&self, buffer: &mut ValueBuffer) {
+    fn push(&self, buffer: &mut ValueBuffer) {
         buffer.extend_from_slice(b";r=");
+        self.push_numbers(buffer);
+    }
+
+    /// Appends what follows the beginning: `50;t=30`.
+    #[inline]
+    pub(super) fn push_numbers(&self, buffer: &mut ValueBuffer) {
         push_number(buffer, self.units);
         if self.window > 0 {
             buffer.extend_from_slice(b";t=");

@@ -18,8 +18,8 @@ pub(super) struct PolicyHeader {
     policy: Policy,
     limit: u64,
     quota: Quota,
-    /// The name as `RateLimit` begins with it.
-    name: Vec<u8>,
+    /// The beginning of `RateLimit`, up to the available units.
+    beginning: Vec<u8>,
     /// The value of `RateLimit-Policy`.
     value: HeaderValue,
 }
@@ -47,7 +47,7 @@ impl PolicyHeader {
             policy: entry.policy.clone(),
             limit: entry.limit,
             quota: entry.quota,
-            name: draft::policy_name(entry.policy),
+            beginning: draft::beginning(entry.policy),
             value: HeaderValue::from_static(text),
         }));
         kept.push(header);
@@ -64,8 +64,8 @@ impl PolicyHeader {
     #[inline]
     pub(super) fn ratelimit(&self, available: AvailableQuota) -> Option<HeaderValue> {
         header_value::written(|buffer| {
-            buffer.extend_from_slice(&self.name);
-            available.push(buffer);
+            buffer.extend_from_slice(&self.beginning);
+            available.push_numbers(buffer);
         })
     }
 

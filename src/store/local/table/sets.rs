@@ -115,7 +115,7 @@ impl Sets {
     #[inline]
     pub(crate) fn owed(&self, key: u64) -> &AtomicU64 {
         let half = key & u64::from(u32::MAX);
-        &self.owed[(half * self.owed.len() as u64 >> 32) as usize]
+        &self.owed[((half * self.owed.len() as u64) >> 32) as usize]
     }
 
     /// Removes all debts.

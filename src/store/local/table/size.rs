@@ -51,7 +51,7 @@ impl Size {
     /// Returns the set of a hash. `first` is the first number of sets.
     #[inline]
     pub(crate) fn set_of(self, hash: u32, first: u32) -> u32 {
-        let among_first = (u64::from(hash) * u64::from(first) >> 32) as u32;
+        let among_first = ((u64::from(hash) * u64::from(first)) >> 32) as u32;
         let set = among_first + (hash & self.mask) * first;
         // Not in use yet: its parent. Without a branch, which nothing could predict.
         let doubled = first * (self.mask / 2 + 1);
@@ -65,7 +65,7 @@ mod tests {
 
     /// Returns the set of a hash by the definition: all sets split in turn, from the first size on.
     fn split_in_turn(first: u32, sets: u32, hash: u32) -> u32 {
-        let mut set = (u64::from(hash) * u64::from(first) >> 32) as u32;
+        let mut set = ((u64::from(hash) * u64::from(first)) >> 32) as u32;
         let (mut bit, mut size) = (0, first);
         while size < sets {
             // Each set of this size has another one above it, if there are as many.
