@@ -104,11 +104,11 @@ impl Decision {
         })
     }
 
-    /// Sets all [`Numbers`] at once.
+    /// Sets all [`Numbers`] at once. The charge keeps its position.
     #[inline]
     #[must_use]
     pub(crate) fn with_numbers(mut self, numbers: Numbers) -> Self {
-        self.source = NumbersSource::Stored(numbers, None);
+        self.source = NumbersSource::Stored(numbers, self.source.position(self.at));
         self
     }
 
@@ -120,7 +120,7 @@ impl Decision {
         self
     }
 
-    /// Sets the position of the charge on the time axis of its bucket. Call it after the other numbers are set.
+    /// Sets the position of the charge on the time axis of its rule.
     #[inline]
     #[must_use]
     pub(crate) fn with_position(mut self, position: Position) -> Self {
