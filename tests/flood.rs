@@ -336,7 +336,7 @@ fn a_capacity_in_bytes_is_not_exceeded() {
         }
         store
     });
-    assert!(store.stats().capacity > BYTES / 22);
+    assert!(store.stats().capacity > BYTES / 24);
     // The locks of the shards are not part of the table.
     assert!(bytes <= BYTES as i64 + 50_000, "{bytes} bytes");
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use super::{
-    Inner, Local, fingerprint::Fingerprinter, kinds::Kinds, map::Map, occupancy::Occupancy,
-    stats::Counters, table::Table,
+    Inner, Local, displaced::Displaced, fingerprint::Fingerprinter, kinds::Kinds, map::Map,
+    occupancy::Occupancy, stats::Counters, table::Table,
 };
 use crate::{
     algorithm::Algorithm,
@@ -149,6 +149,7 @@ impl<C> LocalBuilder<C> {
                 seed: Fingerprinter::random(),
                 at_capacity: self.at_capacity,
                 counters: Counters::default(),
+                displaced: Displaced::new(self.capacity),
             }),
         }
     }

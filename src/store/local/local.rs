@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     AtCapacity, LocalBuilder, Stats,
+    displaced::Displaced,
     fingerprint::Fingerprinter,
     kinds::Kinds,
     map::{Location, Map, Shard},
@@ -60,7 +61,8 @@ use crate::{
 /// up to 32 times its limit in bytes, per key. For high limits of many keys, use a sliding window.
 ///
 /// An expired state is one that decides like no state at all. A packed one stays until its slot is needed: a new key takes a free slot, or at
-/// the capacity the slot that expired first among sixteen. There is no pause and no background task, and no information is lost. A key that several rules have charged expires when none of these rules
+/// the capacity the slot that expired first among sixteen. Any other expired state stays for a minute, or until the
+/// capacity is reached. There is no pause and no background task, and no information is lost. A key that several rules have charged expires when none of these rules
 /// sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement that gives units back to such
 /// a key under one rule does not make it expire sooner.
 ///
@@ -118,6 +120,7 @@ pub(super) struct Inner<S, C> {
     pub(super) seed: Fingerprinter,
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
+    pub(super) displaced: Displaced,
     pub(super) made: Timestamp,
     /// The latest time read from a clock that may step back, in nanoseconds.
     pub(super) latest: AtomicU64,

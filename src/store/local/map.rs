@@ -27,6 +27,7 @@ use std::{
 };
 
 use super::{
+    displaced::Displaced,
     shards::{DashMap, RefMut, SHARDS},
     slot::MapSlot,
 };
@@ -146,14 +147,15 @@ impl<S> Map<S> {
     ///
     /// The work is bounded: an attacker who fills the store makes each new key check four slots, not all of them. The
     /// caller may hold the lock of another shard: this waits for none.
-    pub(super) fn make_room(&self, now: Timestamp) -> usize {
+    pub(super) fn make_room(&self, now: Timestamp, displaced: &Displaced) -> usize {
         // Relaxed: a key that is missed now is found by the next new key.
         if !self.is_used.load(Ordering::Relaxed) {
             return 0;
         }
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        self.try_lock_shard(shard)
-            .map_or(0, |mut shard| shard.expire(CHECKED_IN_SEARCH, now))
+        self.try_lock_shard(shard).map_or(0, |mut shard| {
+            shard.expire(CHECKED_IN_SEARCH, now, displaced)
+        })
     }
 }
 
@@ -210,11 +212,11 @@ impl<S> Shard<'_, S> {
     }
 
     /// Checks the few slots whose last check is longest ago, and removes the expired ones. Returns how many it removed.
-    pub(super) fn expire_some(&mut self, now: Timestamp) -> usize {
-        self.expire(CHECKED_PER_INSERTION, now)
+    pub(super) fn expire_some(&mut self, now: Timestamp, displaced: &Displaced) -> usize {
+        self.expire(CHECKED_PER_INSERTION, now, displaced)
     }
 
-    fn expire(&mut self, checks: usize, now: Timestamp) -> usize {
+    fn expire(&mut self, checks: usize, now: Timestamp, displaced: &Displaced) -> usize {
         let mut forgotten = 0;
         for _ in 0..checks.min(self.queue.len()) {
             let Some(fingerprint) = self.queue.pop_front() else {
@@ -222,6 +224,7 @@ impl<S> Shard<'_, S> {
             };
             if self.remove_if(fingerprint, |slot| slot.is_expired(now)) {
                 forgotten += 1;
+                displaced.note(fingerprint);
             } else {
                 self.queue.push_back(fingerprint);
             }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod decide;
+mod displaced;
 mod fingerprint;
 mod kinds;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]

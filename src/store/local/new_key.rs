@@ -43,7 +43,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         self.kinds.note(rule.state_kind());
         if self.occupancy.is_full() {
             // `make_room` skips this shard, since it is locked.
-            self.count_expired(shard.expire_some(now.at()));
+            self.expire_some(shard, now);
         }
         // The state and decision it would have in a slot, if it gets none.
         let mut owes = None;
@@ -60,13 +60,17 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             };
             let word = self.table.word(packed, meter.packed_kind());
             let placed = word.and_then(|word| self.place_in_table(&scan, word));
+            if placed.is_none() && !scan.is_whole() {
+                scan = self.scan(location, meter, now);
+                continue;
+            }
             match placed {
                 Some((Placed::Free, _)) => {}
-                Some((Placed::Expired, _)) => Counters::add(&self.counters.forgotten, 1),
+                Some((Placed::Expired(displaced), _)) => self.count_displaced(displaced),
                 None if self.occupancy.take() => {
                     match rule.unpack(packed, meter.packed_kind(), now) {
                         Some(state) => {
-                            self.count_expired(shard.expire_some(now.at()));
+                            self.expire_some(shard, now);
                             shard.insert(location, MapSlot::of(state, rule));
                         }
                         None => self.occupancy.give(1),
@@ -87,13 +91,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 }
                 None => break,
             }
-            self.count_inserted(1);
+            self.count_inserted(location);
             return decision;
         }
         match owes {
             Some((packed, decision)) if packed.get() <= Word::LAST => {
                 self.owe(location, packed);
-                self.count_inserted(1);
+                self.count_inserted(location);
                 decision
             }
             _ => self.answer_full(now),
@@ -129,8 +133,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         meter: Meter<'_>,
         now: StoreTime,
     ) -> (Option<Claim<'_>>, SetScan<'_>) {
-        self.table
-            .claim_or_scan(location.fingerprint, now, meter.floor(now))
+        let (key, floor) = (location.fingerprint, meter.floor(now));
+        let free = match self.occupancy.is_full() {
+            true => None,
+            false => self.table.free_slot(key, floor),
+        };
+        match free {
+            Some(scan) => (None, scan),
+            None => self.table.claim_or_scan(key, now, floor),
+        }
     }
 
     /// Scans the sets of a new key.

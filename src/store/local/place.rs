@@ -29,6 +29,10 @@ pub(super) enum Placement<'a> {
     DebtOnly(PackedState),
 }
 
+/// The time in nanoseconds for which an expired state stays in the map while there is room. Not for ever, as in the table, because these states
+/// are larger, and some have memory of their own.
+const STAYS_IN_MAP: u64 = 60_000_000_000;
+
 /// The number of sets of the table, and of shards of the map, searched for expired keys when the store is full.
 const SEARCHES: usize = 4;
 
@@ -89,13 +93,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         working: WorkingState<S>,
         now: StoreTime,
     ) -> Result<(), Full> {
-        self.count_expired(shard.expire_some(now.at()));
+        self.expire_some(shard, now);
         match self.place_new_key(shard, location, rule, working, now)? {
             // Dropping the claim releases the slot at once.
             Placement::Table(_) | Placement::Map => {}
             Placement::DebtOnly(debt) => self.owe(location, debt),
         }
-        self.count_inserted(1);
+        self.count_inserted(location);
         Ok(())
     }
 
@@ -117,8 +121,8 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let placed = word.and_then(|word| self.place_in_table(&scan(word), word));
         match placed {
             Some((Placed::Free, claim)) => return Ok(Placement::Table(claim)),
-            Some((Placed::Expired, claim)) => {
-                Counters::add(&self.counters.forgotten, 1);
+            Some((Placed::Expired(displaced), claim)) => {
+                self.count_displaced(displaced);
                 return Ok(Placement::Table(claim));
             }
             None if self.occupancy.take() => {
@@ -178,7 +182,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         };
         match word.and_then(place_again) {
             Some((Placed::Free, _)) => {}
-            Some((Placed::Expired, _)) => self.count_expired(1),
+            Some((Placed::Expired(displaced), _)) => {
+                self.count_displaced(displaced);
+                self.occupancy.give(1);
+            }
             None => shard.insert(location, working.slot),
         }
     }
@@ -210,9 +217,17 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Counters::add(&self.counters.evicted, 1);
     }
 
-    /// Counts inserted keys.
-    pub(super) fn count_inserted(&self, keys: usize) {
-        Counters::add(&self.counters.inserted, keys as u64);
+    /// Counts an inserted key.
+    pub(super) fn count_inserted(&self, location: Location) {
+        Counters::add(&self.counters.inserted, 1);
+        let returned = self.displaced.count_return(location.fingerprint);
+        Counters::add(&self.counters.returned, returned);
+    }
+
+    /// Counts an expired key whose slot another key has taken.
+    pub(super) fn count_displaced(&self, fingerprint: u64) {
+        Counters::add(&self.counters.forgotten, 1);
+        self.displaced.note(fingerprint);
     }
 
     /// Counts expired keys that were removed.
@@ -221,10 +236,23 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Counters::add(&self.counters.forgotten, keys as u64);
     }
 
+    /// Removes expired states from a shard of the map. While there is room, a state stays for a while, because most clients return with an
+    /// expired one.
+    pub(super) fn expire_some(&self, shard: &mut Shard<'_, S>, now: StoreTime) {
+        let stays = match self.occupancy.is_full() {
+            true => 0,
+            false => STAYS_IN_MAP,
+        };
+        let until = Timestamp::from_nanos(now.at().as_nanos().saturating_sub(stays));
+        self.count_expired(shard.expire_some(until, &self.displaced));
+    }
+
     /// Removes expired keys from a few sets and shards, wherever the new key belongs. The work is bounded.
     pub(super) fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
-            self.count_expired(self.table.sweep(now) + self.map.make_room(now.at()));
+            self.count_expired(
+                self.table.sweep(now) + self.map.make_room(now.at(), &self.displaced),
+            );
         }
     }
 
@@ -233,7 +261,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn make_some_room(&self, now: StoreTime) {
         let failed = self.occupancy.failed_searches();
         if failed.is_multiple_of(8) {
-            let found = self.table.sweep(now) + self.map.make_room(now.at());
+            let found = self.table.sweep(now) + self.map.make_room(now.at(), &self.displaced);
             self.count_expired(found);
             self.occupancy
                 .set_failed_searches(if found > 0 { 0 } else { 1 });

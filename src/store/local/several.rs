@@ -71,7 +71,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let earlier = inner.store_time();
         for location in &locations {
             // Before any state is loaded, because a loaded state must not be removed.
-            inner.count_expired(shards.of(*location).expire_some(earlier.at()));
+            inner.expire_some(shards.of(*location), earlier);
         }
         let mut keys: Few<AskedKey<'_, A::State>> = Few::new();
         // The key of each ask. Several asks may name one key.
@@ -285,18 +285,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 }
             }
         }
-        let mut inserted = 0;
         for key in keys {
             // Dropping the placement releases its slot.
             let Some(placement) = key.placement.take() else {
                 continue;
             };
-            inserted += 1;
+            self.count_inserted(key.location);
             if let Placement::DebtOnly(debt) = placement {
                 self.owe(key.location, debt);
             }
         }
-        self.count_inserted(inserted);
         Ok(())
     }
 

@@ -16,6 +16,9 @@ pub struct Stats {
     pub inserted: u64,
     /// Keys that were reclaimed because their states had expired.
     pub forgotten: u64,
+    /// New keys that had been reclaimed before: an estimate by a sample, which is too low if keys stay away for long. If many return, a
+    /// larger capacity makes their requests cheaper.
+    pub returned: u64,
     /// Keys that were evicted at the capacity, by a new key or on their own arrival. New keys inherit their debts.
     pub evicted: u64,
     /// Requests of new keys that were refused because of an inherited debt.
@@ -34,6 +37,7 @@ pub(super) struct Counters {
     pub(super) evicted: AtomicU64,
     pub(super) held_back: AtomicU64,
     pub(super) forgotten: AtomicU64,
+    pub(super) returned: AtomicU64,
     pub(super) turned_away: AtomicU64,
     pub(super) let_through: AtomicU64,
 }
@@ -53,6 +57,7 @@ impl Counters {
             capacity,
             inserted: read(&self.inserted),
             forgotten: read(&self.forgotten),
+            returned: read(&self.returned),
             evicted: read(&self.evicted),
             held_back: read(&self.held_back),
             turned_away: read(&self.turned_away),

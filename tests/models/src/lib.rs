@@ -78,6 +78,7 @@ pub mod store {
     #[path = "local"]
     pub mod local {
         mod decide;
+        mod displaced;
         mod kinds;
         mod map;
         mod new_key;

@@ -5,6 +5,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 use loom::sync::Mutex;
 
 use super::{
+    displaced::Displaced,
     kinds::Kinds,
     map::{Location, Map, Shard},
     occupancy::Occupancy,
@@ -46,6 +47,7 @@ pub(super) struct Inner<S, C> {
     pub(super) seed: Fingerprinter,
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
+    pub(super) displaced: Displaced,
     pub(super) made: Timestamp,
     pub(super) latest: AtomicU64,
 }
@@ -78,6 +80,7 @@ impl<A: Algorithm> Local<A, TestClock> {
             seed: Fingerprinter,
             at_capacity,
             counters: Counters::default(),
+            displaced: Displaced::new(capacity),
             made: Timestamp::default(),
             latest: AtomicU64::new(0),
         };

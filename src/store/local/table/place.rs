@@ -18,8 +18,8 @@ use crate::{
 pub(in crate::store::local) enum Placed {
     /// A free slot: the table contains one more key.
     Free,
-    /// The slot of an expired key.
-    Expired,
+    /// The slot of an expired key, by its fingerprint.
+    Expired(u64),
 }
 
 /// The number of free slots in the first set from which on it is preferred, even if the second set has more. A key in the
@@ -30,6 +30,8 @@ const PREFERRED_FROM: usize = 2;
 pub(in crate::store::local) struct SetScan<'a> {
     key: u64,
     home: HomeSets,
+    /// `false` if only a [free slot](Table::free_slot) was looked for.
+    is_whole: bool,
     /// `true` if the key seems to be there already.
     is_known: bool,
     /// `true` if another thread holds a slot, which it will soon release.
@@ -57,7 +59,32 @@ struct FreeSlots<'a> {
     first: Option<Found<'a>>,
 }
 
+/// Returns `true` if a new key takes the first set, by the numbers of free slots.
+fn prefers_first(in_first: usize, in_second: usize) -> bool {
+    in_first >= PREFERRED_FROM || in_first >= in_second
+}
+
 impl SetScan<'_> {
+    fn new(key: u64, home: HomeSets) -> Self {
+        Self {
+            key,
+            home,
+            is_whole: true,
+            is_known: false,
+            is_held: false,
+            owed: 0,
+            free: None,
+            expired: None,
+            too_high: None,
+            smallest: None,
+        }
+    }
+
+    /// Returns `true` if both sets were scanned.
+    pub(in crate::store::local) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Returns `true` if there is an expired slot that the key can take.
     pub(in crate::store::local) fn has_expired(&self) -> bool {
         self.expired.is_some()
@@ -80,6 +107,39 @@ impl SetScan<'_> {
 }
 
 impl Table {
+    /// Looks for a free slot of a key whose shard is locked, and whose packed state will be above `floor`.
+    ///
+    /// Returns `None` if the key may be known, may inherit a debt, or has no such slot: then its sets are to be scanned. This is what most
+    /// new keys need, at a third of the time of a scan.
+    pub(in crate::store::local) fn free_slot(
+        &self,
+        key: u64,
+        floor: PackedState,
+    ) -> Option<SetScan<'_>> {
+        let home = self.sets.home(key);
+        let (first, second) = (self.sets.set(home.first), self.sets.set(home.second));
+        let keys = [first.keys(), second.keys()];
+        if keys.iter().flatten().any(|known| *known == key) {
+            return None;
+        }
+        let [in_first, in_second] =
+            keys.map(|keys| keys.iter().filter(|key| **key == NO_KEY).count());
+        let (set, keys) = match prefers_first(in_first, in_second) {
+            true => (first, keys[0]),
+            false => (second, keys[1]),
+        };
+        let slot = set.slot(keys.iter().position(|key| *key == NO_KEY)?);
+        let seen = slot.see()?;
+        let is_free = seen.key == NO_KEY && seen.word.packed() <= floor;
+        // As in `scan`, after the key was found in no slot.
+        let is_certain = self.owed_of(key) == 0 && self.sets.home(key) == home;
+        (is_free && is_certain).then(|| SetScan {
+            free: Some(Found { slot, seen }),
+            is_whole: false,
+            ..SetScan::new(key, home)
+        })
+    }
+
     /// Claims the slot of a key whose shard is locked, and scans its sets. If the key has no slot, the scan was made after that was
     /// found, so it contains the debt of the key.
     pub(in crate::store::local) fn claim_or_scan(
@@ -118,21 +178,13 @@ impl Table {
     fn scan_homes(&self, key: u64, now: StoreTime, floor: PackedState) -> SetScan<'_> {
         let home = self.sets.home(key);
         let mut scan = SetScan {
-            key,
-            home,
-            is_known: false,
-            is_held: false,
             // Fetched while the slots are scanned.
             owed: self.owed_of(key),
-            free: None,
-            expired: None,
-            too_high: None,
-            smallest: None,
+            ..SetScan::new(key, home)
         };
         let first = self.scan_set(home.first, now, floor, &mut scan);
         let second = self.scan_set(home.second, now, floor, &mut scan);
-        let prefers_first = first.count >= PREFERRED_FROM || first.count >= second.count;
-        scan.free = match prefers_first {
+        scan.free = match prefers_first(first.count, second.count) {
             true => first.first,
             false => second.first,
         };
@@ -210,7 +262,10 @@ impl Table {
         let (placed, claim) = match free {
             Some(claim) => (Placed::Free, claim),
             // If another thread has taken both, the key goes to the map.
-            None => (Placed::Expired, scan.expired.and_then(claim)?),
+            None => {
+                let claim = scan.expired.and_then(claim)?;
+                (Placed::Expired(claim.key()), claim)
+            }
         };
         Some((placed, claim.hand_over(scan.key, word)))
     }

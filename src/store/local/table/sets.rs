@@ -1,5 +1,7 @@
 //! The memory of a table: sets of eight slots, and the two sets of a key.
 
+use std::array;
+
 use super::{size::Size, slot::TableSlot};
 use crate::sync::{AtomicU64, Ordering, first_line, zeroed};
 
@@ -131,6 +133,12 @@ impl<'a> Set<'a> {
     pub(crate) fn slot(self, way: usize) -> TableSlot<'a> {
         let way = way % WAYS;
         TableSlot::new(&self.0[way], &self.0[WAYS + way])
+    }
+
+    /// Returns the keys that the slots seem to belong to.
+    #[inline]
+    pub(crate) fn keys(self) -> [u64; WAYS] {
+        array::from_fn(|way| self.slot(way).key())
     }
 
     #[inline]
