@@ -1,6 +1,6 @@
 //! The builder of a local store.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::Arc;
 
 use super::{
     Inner, Local, displaced::Displaced, fingerprint::Fingerprinter, kinds::Kinds, map::Map,
@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::Algorithm,
+    store::engine::MonotoneClock,
     time::{Clock, SystemClock},
 };
 
@@ -136,16 +137,15 @@ impl<C> LocalBuilder<C> {
     where
         C: Clock,
     {
-        let now = self.clock.now();
+        let clock = MonotoneClock::new(self.clock);
         Local {
             inner: Arc::new(Inner {
                 table: Table::new(self.capacity),
                 map: Map::new(),
                 occupancy: Occupancy::new(self.capacity),
                 kinds: Kinds::default(),
-                made: now,
-                latest: AtomicU64::new(now.as_nanos()),
-                clock: self.clock,
+                made: clock.now(),
+                clock,
                 seed: Fingerprinter::random(),
                 at_capacity: self.at_capacity,
                 counters: Counters::default(),

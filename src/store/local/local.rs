@@ -1,10 +1,6 @@
 //! The store in memory and its implementation of [`Store`].
 
-use std::{
-    convert::Infallible,
-    fmt,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{convert::Infallible, fmt, sync::Arc};
 
 use super::{
     AtCapacity, LocalBuilder, Stats,
@@ -20,7 +16,7 @@ use crate::{
     algorithm::{Algorithm, StateKind},
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store},
+    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, engine::MonotoneClock},
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -116,14 +112,12 @@ pub(super) struct Inner<S, C> {
     pub(super) map: Map<S>,
     pub(super) occupancy: Occupancy,
     pub(super) kinds: Kinds,
-    pub(super) clock: C,
+    pub(super) clock: MonotoneClock<C>,
     pub(super) seed: Fingerprinter,
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
     pub(super) displaced: Displaced,
     pub(super) made: Timestamp,
-    /// The latest time read from a clock that may step back, in nanoseconds.
-    pub(super) latest: AtomicU64,
 }
 
 impl<A: Algorithm> Local<A> {

@@ -40,18 +40,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// Returns the time of the store, which never decreases.
     #[inline]
     pub(super) fn store_time(&self) -> StoreTime {
-        let mut at = self.clock.now();
-        if !self.clock.is_monotonic() {
-            at = self.clamp_to_latest(at);
-        }
-        StoreTime::new(at, self.made)
-    }
-
-    fn clamp_to_latest(&self, at: Timestamp) -> Timestamp {
-        use std::sync::atomic::Ordering::Relaxed;
-        // Relaxed: only this number must never decrease, and it orders no other access.
-        let latest = self.latest.fetch_max(at.as_nanos(), Relaxed);
-        Timestamp::from_nanos(latest).max(at)
+        StoreTime::new(self.clock.now(), self.made)
     }
 
     /// Returns the decision that a key whose shard is locked would get, by its state or by the debt that it would inherit.

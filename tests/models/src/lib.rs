@@ -69,6 +69,12 @@ pub mod store {
     mod ask;
     mod state_key;
 
+    #[path = "engine"]
+    mod engine {
+        mod monotone;
+        pub(super) use self::monotone::MonotoneClock;
+    }
+
     pub use self::{
         ask::{Ask, Settlement},
         state_key::StateKey,

@@ -1,6 +1,6 @@
 //! Stand-in for `src/store/local/local.rs`, with predictable fingerprints.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::Arc;
 
 use loom::sync::Mutex;
 
@@ -20,7 +20,7 @@ use crate::{
     decision::{Charge, Cost, Decision},
     key::Key,
     policy::Policy,
-    store::{Ask, Settlement},
+    store::{Ask, Settlement, engine::MonotoneClock},
     time::{Clock, TestClock, Timestamp},
 };
 
@@ -43,13 +43,12 @@ pub(super) struct Inner<S, C> {
     pub(super) map: Map<S>,
     pub(super) occupancy: Occupancy,
     pub(super) kinds: Kinds,
-    pub(super) clock: C,
+    pub(super) clock: MonotoneClock<C>,
     pub(super) seed: Fingerprinter,
     pub(super) at_capacity: AtCapacity,
     pub(super) counters: Counters,
     pub(super) displaced: Displaced,
     pub(super) made: Timestamp,
-    pub(super) latest: AtomicU64,
 }
 
 pub(super) struct Fingerprinter;
@@ -76,13 +75,12 @@ impl<A: Algorithm> Local<A, TestClock> {
             map: Map::new(),
             occupancy: Occupancy::new(capacity),
             kinds: Kinds::default(),
-            clock: clock.clone(),
+            clock: MonotoneClock::new(clock.clone()),
             seed: Fingerprinter,
             at_capacity,
             counters: Counters::default(),
             displaced: Displaced::new(capacity),
             made: Timestamp::default(),
-            latest: AtomicU64::new(0),
         };
         Self {
             inner: Arc::new(inner),
