@@ -91,8 +91,8 @@ impl Table {
             }
             let (packed, decision) = meter.step_packed(word.packed(), now, cost);
             let Some(packed) = packed else {
-                if slot.is_still(word) && self.sets.size() == size {
-                    return Some(decision);
+                if slot.is_still(word) {
+                    return (self.sets.size() == size).then_some(decision);
                 }
                 continue;
             };
