@@ -139,8 +139,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         scan: &SetScan<'a>,
         word: Word,
     ) -> Option<(Placed, Claim<'a>)> {
-        let placed = self.table.place(scan, word, || self.occupancy.take());
-        self.table.grow_for(self.occupancy.keys());
+        let has_room = !self.occupancy.is_full();
+        let take = || self.occupancy.take();
+        let placed = self.table.place(scan, word, has_room, take);
+        if has_room {
+            self.table.grow_for(self.occupancy.keys());
+        }
         placed
     }
 
@@ -167,7 +171,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         // The packed state of a slot only grows, so a state that has shrunk needs another slot.
         let place_again = |word| {
             let scan = self.scan_for(location, word, now);
-            self.table.place(&scan, word, || true)
+            self.table.place(&scan, word, true, || true)
         };
         match word.and_then(place_again) {
             Some((Placed::Free, _)) => {}

@@ -249,16 +249,18 @@ impl Table {
         (self.sets.home(scan.key) == scan.home).then_some(claim)
     }
 
-    /// Places a new key in a free slot if `grow` permits one more key, otherwise in an expired one. Returns `None` if it can take no
-    /// slot.
+    /// Places a new key in a free slot if `has_room`, and if `grow` then permits one more key; otherwise in an expired one. Returns `None` if
+    /// it can take no slot.
     pub(in crate::store::local) fn place<'a>(
         &self,
         scan: &SetScan<'a>,
         word: Word,
+        has_room: bool,
         grow: impl FnOnce() -> bool,
     ) -> Option<(Placed, Claim<'a>)> {
         let claim = |found: Found<'a>| self.claim_found(scan, found);
-        let free = scan.free.and_then(claim).filter(|_| grow());
+        let free = scan.free.filter(|_| has_room);
+        let free = free.and_then(claim).filter(|_| grow());
         let (placed, claim) = match free {
             Some(claim) => (Placed::Free, claim),
             // If another thread has taken both, the key goes to the map.

@@ -16,9 +16,9 @@ pub(crate) struct Sets {
     first: usize,
     size: AtomicU64,
     first_sets: u32,
-    most_sets: u32,
-    /// The latest packed states that were ever evicted, or 0, by the first halves of their keys. Unlike the homes of a key, its
-    /// place here never changes.
+    largest: Size,
+    /// For each two neighbouring sets, the latest packed state that was ever evicted of a key whose first home, at the largest size, is one
+    /// of them; or 0.
     owed: Box<[AtomicU64]>,
 }
 
@@ -40,14 +40,16 @@ impl Sets {
         let doublings = (count / first_sets).checked_ilog2().unwrap_or(0);
         let first_sets = count.div_ceil(1 << doublings);
         let count = first_sets << doublings;
-        let (first_sets, most_sets) = (u32::try_from(first_sets).ok()?, u32::try_from(count).ok()?);
+        // All of them fit into 32 bits.
+        u32::try_from(count).ok()?;
+        let first_sets = u32::try_from(first_sets).ok()?;
         let memory = zeroed((count * 2 + 1) * WAYS)?;
         Some(Self {
             first: first_line(&memory),
             memory,
             size: AtomicU64::new(Size::first(first_sets).bits()),
             first_sets,
-            most_sets,
+            largest: Size::doubled(first_sets, doublings),
             owed: zeroed(count.div_ceil(2))?,
         })
     }
@@ -66,7 +68,7 @@ impl Sets {
     /// Returns the size with one more set, and the parent of that set. Returns `None` if all are in use.
     pub(crate) fn next_size(&self) -> Option<(Size, usize)> {
         let size = self.size();
-        if size.sets == self.most_sets {
+        if size.sets == self.largest.sets {
             return None;
         }
         let (size, parent) = size.next(self.first_sets);
@@ -98,8 +100,8 @@ impl Sets {
         let first = set(key as u32);
         let mut second = set((key >> 32) as u32);
         // Only where sets are few, it matters that they are equal. These tables do not grow.
-        if second == first && self.first_sets == self.most_sets {
-            second = (first + 1) % self.most_sets as usize;
+        if second == first && self.first_sets == self.largest.sets {
+            second = (first + 1) % self.largest.sets as usize;
         }
         HomeSets { first, second }
     }
@@ -116,8 +118,7 @@ impl Sets {
     /// Returns the largest debt that was recorded for a key, or for one that shares its place.
     #[inline]
     pub(crate) fn owed(&self, key: u64) -> &AtomicU64 {
-        let half = key & u64::from(u32::MAX);
-        &self.owed[((half * self.owed.len() as u64) >> 32) as usize]
+        &self.owed[self.largest.set_of(key as u32, self.first_sets) as usize / 2]
     }
 
     /// Removes all debts.

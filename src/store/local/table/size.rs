@@ -18,6 +18,14 @@ impl Size {
         Self { sets, mask: 0 }
     }
 
+    /// Returns the size after a number of doublings.
+    pub(crate) fn doubled(first: u32, doublings: u32) -> Self {
+        Self {
+            sets: first << doublings,
+            mask: (1 << doublings) - 1,
+        }
+    }
+
     #[inline]
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self {
@@ -101,6 +109,7 @@ mod tests {
         while size.sets < first * 8 {
             size = size.next(first).0;
         }
+        assert_eq!(size, Size::doubled(first, 3));
         let mut hashes = vec![0_i32; size.sets as usize];
         for n in 0..1_u32 << 20 {
             hashes[size.set_of(n.wrapping_mul(0x9E37_79B9), first) as usize] += 1;
