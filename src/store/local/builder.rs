@@ -53,9 +53,9 @@ pub enum AtCapacity {
     ///
     /// | attacking keys per slot | clients from before get | later clients get |
     /// |---|---|---|
-    /// | 1 | 96 % of their usual share | 91 % |
-    /// | 2 | 50 % | 32 % |
-    /// | 5 | 24 % | 6 % |
+    /// | 1 | 97 % of their usual share | 91 % |
+    /// | 2 | 50 % | 30 % |
+    /// | 5 | 23 % | 7 % |
     ///
     /// [The benchmarks](crate::benchmarks) describe the measurement.
     ///
