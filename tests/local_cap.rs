@@ -82,7 +82,7 @@ fn a_store_full_of_forgettable_keys_has_room_for_as_many_newcomers() {
         }
         let stats = store.stats();
         assert!(
-            inherited <= capacity as u64 / 4,
+            inherited <= capacity as u64 / 3,
             "{inherited} of {capacity}"
         );
         assert_eq!(
@@ -459,8 +459,14 @@ fn a_flood_of_new_keys_stays_within_the_cap() {
             assert!(store.len() <= 1_000);
         }
         let stats = store.stats();
-        assert_eq!(stats.inserted, 1_000, "nobody's place was taken");
-        assert_eq!(stats.held_back + stats.turned_away, 49_000);
+        // A new key whose sets are both empty has nothing to inherit. It is evicted at once, since the store is full.
+        assert_eq!(
+            stats.inserted - stats.evicted,
+            1_000,
+            "no key was evicted for another"
+        );
+        assert!(stats.evicted <= 10, "{stats:?}");
+        assert_eq!(stats.held_back + stats.turned_away, 50_000 - stats.inserted);
     }
 }
 

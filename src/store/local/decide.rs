@@ -17,7 +17,7 @@ use crate::{
     decision::{Cost, Decision},
     key::Key,
     policy::Policy,
-    store::{Ask, Settlement},
+    store::Ask,
     time::Clock,
 };
 
@@ -38,17 +38,17 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler removes the other branches.
         match ask.rule().meter().map(Meter::kind) {
             Some(Kind::Bucket(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask) {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
             }
             Some(Kind::Queue(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask) {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
             }
             Some(Kind::Window(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask) {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
             }
@@ -74,36 +74,14 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
 impl<S: Clone, C: Clock> Inner<S, C> {
     /// Decides about a key in the table, without a lock. Returns `None` if it is not there.
     #[inline(always)]
-    fn decide_known<A: Algorithm<State = S>>(
+    fn decide_known(
         &self,
         fingerprint: u64,
         meter: &impl Metering,
-        ask: &Ask<'_, A>,
+        cost: Cost,
     ) -> Option<Decision> {
         let now = || self.store_time();
-        let give_back = |owner, decision| self.give_back(owner, ask, decision);
-        self.table
-            .step(fingerprint, meter, now, ask.cost(), give_back)
-    }
-
-    /// Gives back a charge that a key has got instead of the key of the ask.
-    #[cold]
-    fn give_back<A: Algorithm<State = S>>(
-        &self,
-        owner: u64,
-        ask: &Ask<'_, A>,
-        mut decision: Decision,
-    ) {
-        if let Some(charge) = decision.take_charge() {
-            let settlement = Settlement {
-                policy: ask.policy(),
-                rule: ask.rule(),
-                key: *ask.key(),
-                charge,
-                actual: 0,
-            };
-            self.settle_at(self.map.locate(owner), &settlement);
-        }
+        self.table.step(fingerprint, meter, now, cost)
     }
 
     /// Decides about a key that the table does not contain, or whose rule does not pack its states.

@@ -1,23 +1,14 @@
 //! Corrections of earlier charges.
 
-use super::{Inner, map::Location, place::Full, stats::Counters, working_state::WorkingState};
+use super::{Inner, place::Full, stats::Counters, working_state::WorkingState};
 use crate::{algorithm::Algorithm, store::Settlement, time::Clock};
 
 impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {
         let own = settlement.rule.for_key(&|| settlement.key.digest());
         let rule = own.as_ref().unwrap_or(settlement.rule);
+        let settlement = &Settlement { rule, ..settlement };
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
-        self.settle_at(location, &Settlement { rule, ..settlement });
-    }
-
-    /// Settles a charge of the key at a location, by the rule for this key.
-    pub(super) fn settle_at<A: Algorithm<State = S>>(
-        &self,
-        location: Location,
-        settlement: &Settlement<'_, A>,
-    ) {
-        let rule = settlement.rule;
         let mut shard = self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
             // Without a copy: a log may be long.

@@ -183,8 +183,6 @@ impl<S, C> Inner<S, C> {
 pub struct Table {
     table: table::Table,
     locks: [Mutex<()>; 4],
-    /// The keys that were charged instead of others.
-    given_back: std::sync::Mutex<Vec<u64>>,
 }
 
 /// Returns the time `nanos` nanoseconds after the table was made.
@@ -197,7 +195,6 @@ impl Default for Table {
         Self {
             table: table::Table::new(1),
             locks: std::array::from_fn(|_| Mutex::new(())),
-            given_back: std::sync::Mutex::default(),
         }
     }
 }
@@ -216,11 +213,6 @@ impl Table {
         self.table.grow()
     }
 
-    /// Returns the keys that were charged instead of others.
-    pub fn given_back(&self) -> Vec<u64> {
-        self.given_back.lock().unwrap().clone()
-    }
-
     fn locked<T>(&self, key: u64, work: impl FnOnce(&table::Table) -> T) -> T {
         let Ok(_lock) = self.locks[key as usize % self.locks.len()].lock() else {
             unreachable!("a model ends with its first panic")
@@ -231,11 +223,10 @@ impl Table {
     /// Spends under a key in the table, without a lock.
     pub fn spend(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> Option<Decision> {
         let cost = Cost::new(cost)?;
-        let give_back = |owner, _| self.given_back.lock().unwrap().push(owner);
         match rule.meter()?.kind() {
-            Kind::Bucket(meter) => self.table.step(key, meter, || at(now), cost, give_back),
-            Kind::Queue(meter) => self.table.step(key, meter, || at(now), cost, give_back),
-            Kind::Window(meter) => self.table.step(key, meter, || at(now), cost, give_back),
+            Kind::Bucket(meter) => self.table.step(key, meter, || at(now), cost),
+            Kind::Queue(meter) => self.table.step(key, meter, || at(now), cost),
+            Kind::Window(meter) => self.table.step(key, meter, || at(now), cost),
         }
     }
 

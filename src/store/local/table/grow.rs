@@ -9,7 +9,7 @@
 //!
 //! A slot that a moved key leaves is as if unused. If it kept its packed state as a lower bound for the next key, like a vacated slot,
 //! most new keys could not take it: in a fixed window, for example, a new key has the smallest state. The price is that a charge without
-//! a lock may meet another key with the same word; see [`Table::step`].
+//! a lock may meet another key with an equal word; see [`Table::step`].
 
 use smallvec::SmallVec;
 

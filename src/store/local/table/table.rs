@@ -4,7 +4,7 @@ use super::{
     Claim, Word,
     packed_kinds::PackedKinds,
     sets::{HomeSets, Sets, WAYS},
-    slot::{NO_KEY, Seen, TableSlot},
+    slot::{Seen, TableSlot},
 };
 use crate::{
     algorithm::{
@@ -64,8 +64,8 @@ impl Table {
     /// Returns `None` if the key is not there, or cannot be stepped without a lock.
     ///
     /// Between the read of a word and the charge, the key may move to a new set, and another key with an equal word may come to the
-    /// slot. Then that key is charged instead, and `give_back` is called with its fingerprint and the decision. If the slot has changed
-    /// hands again by then, one call is charged twice, so no limit is ever exceeded.
+    /// slot. Then that key is charged, and the caller charges this one as well: a call may be charged twice while the table grows, but no
+    /// limit is exceeded. Nothing is given back, because the slot could also have changed hands after the charge.
     // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     pub(in crate::store::local) fn step<M: Metering>(
@@ -74,7 +74,6 @@ impl Table {
         meter: &M,
         now: impl FnOnce() -> StoreTime,
         cost: Cost,
-        give_back: impl FnOnce(u64, Decision),
     ) -> Option<Decision> {
         let size = self.sets.size();
         let slot = self.find_in(self.sets.home_at(size, key), key)?;
@@ -102,33 +101,10 @@ impl Table {
             // No further ahead of now than its kind allows, so it fits into a word.
             let next = word.at(packed);
             if slot.advance(word, next) {
-                if self.sets.size() == size {
-                    return Some(decision);
-                }
-                return self.check(key, slot, next, decision, give_back);
+                // A key never comes back to a set that it was moved from.
+                let is_charged = self.sets.size() == size || slot.key() == key;
+                return is_charged.then_some(decision);
             }
-        }
-        None
-    }
-
-    /// Checks whose state a charge has replaced by `next` while the table grew.
-    #[cold]
-    fn check(
-        &self,
-        key: u64,
-        slot: TableSlot<'_>,
-        next: Word,
-        decision: Decision,
-        give_back: impl FnOnce(u64, Decision),
-    ) -> Option<Decision> {
-        let owner = slot.key();
-        // A key never comes back to a set that it was moved from.
-        if owner == key {
-            return Some(decision);
-        }
-        // Otherwise the slot has changed hands since. If that key was this one, it will be charged twice.
-        if owner != NO_KEY && slot.is_still(next) {
-            give_back(owner, decision);
         }
         None
     }
