@@ -69,7 +69,7 @@ fn alone(rule: &AnyRule) -> u64 {
 }
 
 #[test]
-fn every_pair_of_kinds_has_the_limit_of_each_once_in_any_order() {
+fn every_pair_of_kinds_admits_the_limit_of_each_in_any_order() {
     for pair in pairs() {
         let both = alone(&pair[0]) + alone(&pair[1]);
         for turns in TURNS {

@@ -70,7 +70,7 @@ fn assert_nothing_was_healed<R>(stores: &[Driver<R>]) {
 
 /// Two releases of one service, each with a connection of its own.
 #[tokio::test]
-async fn every_pair_of_kinds_has_the_limit_of_each_once_in_any_order() {
+async fn every_pair_of_kinds_admits_the_limit_of_each_in_any_order() {
     for pair in pairs() {
         let both = alone(&pair[0]).await + alone(&pair[1]).await;
         for (turns, versions) in TURNS

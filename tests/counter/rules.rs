@@ -214,7 +214,7 @@ async fn around_a_boundary(rules: &[CountedRule; 2], turns: &[usize]) -> [u64; 2
 
 /// The counters of a fixed window expire sooner than those of a sliding one, so they share none.
 #[tokio::test]
-async fn windows_that_slide_and_that_do_not_have_the_limit_of_each_in_any_order() {
+async fn fixed_and_sliding_windows_admit_the_limit_of_each_in_any_order() {
     for sliding in ["sliding-window 6/1h", "sliding-window 6/1h slices=4"] {
         let rules = ["fixed-window 3/1h", sliding].map(|text| text.parse().unwrap());
         let [fixed, _] = around_a_boundary(&rules, &[0, 0]).await;

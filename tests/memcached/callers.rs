@@ -56,7 +56,7 @@ impl Both {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_connection_is_given_up_whoever_calls() {
+async fn a_dead_connection_is_closed_for_any_number_of_callers() {
     let both = Both::start().await;
     for _ in 0..2 {
         // Half-open: nobody says that they are gone.
@@ -68,7 +68,7 @@ async fn a_dead_connection_is_given_up_whoever_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still_or_dies_is_asked_again_whoever_calls() {
+async fn a_suspended_or_killed_server_is_retried_for_any_number_of_callers() {
     let both = Both::start().await;
     both.server.pause();
     both.has_failed();

@@ -33,7 +33,7 @@ async fn a_flush_is_a_fresh_start() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_an_error_at_once_and_comes_back_empty() {
+async fn a_killed_server_is_an_immediate_error_and_restarts_empty() {
     let server = servers::Memcached::start();
     let connection = impatient(server.address()).await;
     let (swaps, counters) = (swaps(&connection), counters(&connection));

@@ -46,7 +46,7 @@ async fn refused(url: String) -> Error {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_that_says_so() {
+async fn a_missing_server_is_a_specific_error() {
     let server = servers::Memcached::start();
     let address = server.address();
     drop(server);

@@ -50,7 +50,7 @@ where
 }
 
 #[tokio::test]
-async fn a_server_that_comes_after_the_program() {
+async fn a_server_started_after_the_program_is_used() {
     let server = servers::Memcached::start();
     let connection = of(server.address()).connect_lazy().unwrap();
     let (swaps, counters) = (swaps(&connection), counters(&connection));

@@ -78,7 +78,7 @@ async fn a_silent_server_keeps_nobody_longer_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_is_given_up() {
+async fn a_connection_that_drops_packets_is_closed() {
     let server = servers::Memcached::start();
     let proxy = servers::Proxy::start(server.address());
     let connection = impatient(proxy.address()).await;

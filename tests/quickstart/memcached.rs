@@ -157,7 +157,7 @@ fn a_lost_store_opens_or_closes_and_comes_back_empty() {
 }
 
 #[test]
-fn a_store_that_is_gone_at_the_start_is_asked_once_it_is_there() {
+fn a_store_that_is_down_at_the_start_is_used_once_it_runs() {
     let memcached = Memcached::start();
     for rule in [bucket(4), window(4)] {
         memcached.kill();
@@ -190,7 +190,7 @@ fn a_lost_store_is_replaced_by_a_share_of_the_bucket() {
 }
 
 #[test]
-fn a_silent_store_keeps_no_request_longer_than_told() {
+fn calls_to_a_silent_store_end_at_the_timeout() {
     const DEADLINE: Duration = Duration::from_millis(150);
     const CALLS: u32 = 12;
     let _alone = alone();

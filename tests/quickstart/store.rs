@@ -92,7 +92,7 @@ fn a_lost_store_opens_closes_or_is_replaced_as_configured() {
 }
 
 #[test]
-fn a_store_that_is_gone_at_the_start_is_asked_once_it_is_there() {
+fn a_store_that_is_down_at_the_start_is_used_once_it_runs() {
     let redis = servers::Redis::start();
     let url = redis.url();
     let rule = "token-bucket 4/1h";
@@ -125,7 +125,7 @@ fn a_store_that_is_gone_at_the_start_is_asked_once_it_is_there() {
 }
 
 #[test]
-fn a_silent_store_keeps_no_request_longer_than_told() {
+fn calls_to_a_silent_store_end_at_the_timeout() {
     const DEADLINE: Duration = Duration::from_millis(150);
     const CALLS: u32 = 12;
     let _alone = alone();

@@ -30,7 +30,7 @@ pub(super) fn url_of(cluster: &servers::Cluster) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_connection_is_given_up_whoever_calls() {
+async fn a_dead_connection_is_closed_for_any_number_of_callers() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let url = format!("redis://{}", proxy.address());
@@ -45,7 +45,7 @@ async fn a_dead_connection_is_given_up_whoever_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_connection_is_given_up_by_calls_of_each_kind() {
+async fn a_dead_connection_is_closed_by_calls_of_each_kind() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let url = format!("redis://{}", proxy.address());
@@ -122,7 +122,7 @@ async fn a_planned_failover_in_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_in_a_cluster_that_falls_silent_is_left_for_its_successor() {
+async fn a_silent_master_in_a_cluster_is_replaced_by_its_successor() {
     let cluster = servers::Cluster::start();
     let url = url_of(&cluster);
     // The first node of the URL.
@@ -144,7 +144,7 @@ async fn a_master_in_a_cluster_that_falls_silent_is_left_for_its_successor() {
 
 /// One shard has no replica left, and its master dies or falls silent. Callers of the other shards do not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_dead_shard_of_a_cluster_keeps_no_call_to_another_away() {
+async fn a_dead_shard_of_a_cluster_does_not_affect_other_shards() {
     servers::watch_this_runtime();
     let options = servers::Redis::options().set("cluster-require-full-coverage", "no");
     let cluster = servers::Cluster::start_of(options);

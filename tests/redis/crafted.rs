@@ -181,7 +181,7 @@ fn misshapen(state: &[Value]) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn what_no_rule_writes_is_healed() {
+async fn values_that_no_rule_writes_are_healed() {
     for text in RULES {
         let stored = StoredKey::of(text).await;
         let fresh = stored.fresh().await;

@@ -24,7 +24,7 @@ fn key() -> Key {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_that_says_so() {
+async fn a_missing_server_is_a_specific_error() {
     let server = servers::Redis::start();
     let url = server.url();
     drop(server);
@@ -136,7 +136,7 @@ async fn connections_killed_under_load_admit_at_most_the_limit() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_an_error_at_once_and_comes_back_empty() {
+async fn a_killed_server_is_an_immediate_error_and_restarts_empty() {
     let server = servers::Redis::start();
     let (store, rule) = (impatient(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
@@ -210,7 +210,7 @@ async fn calls_to_a_silent_server_end_at_the_timeout() {
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_is_given_up() {
+async fn a_connection_that_drops_packets_is_closed() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let (store, rule) = (
@@ -230,7 +230,7 @@ async fn a_network_that_swallows_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_full_server_is_an_error_and_still_tells() {
+async fn a_full_server_is_an_error_and_looks_still_work() {
     let server = servers::Redis::start();
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
@@ -255,7 +255,7 @@ async fn a_full_server_is_an_error_and_still_tells() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_is_an_error_and_still_tells() {
+async fn a_read_only_server_is_an_error_and_looks_still_work() {
     let server = servers::Redis::start();
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
@@ -292,7 +292,7 @@ async fn a_server_that_takes_no_writes_is_an_error_and_still_tells() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_what_is_missing() {
+async fn missing_permissions_are_named_in_the_error() {
     let server = servers::Redis::start();
     let user = |more: &[&str]| {
         let first = ["ACL", "SETUSER", "limiter", "on", ">p4ss", "~tollgate:*"];
@@ -391,7 +391,7 @@ async fn who_may_not_is_told_what_is_missing() {
 
 /// No call fails, and an evicted client starts over.
 #[tokio::test]
-async fn a_server_that_evicts_forgets() {
+async fn evicted_keys_start_over() {
     let server = servers::Redis::start();
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 8).await, 5);
@@ -412,7 +412,7 @@ async fn a_server_that_evicts_forgets() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_become_a_replica_is_left() {
+async fn a_server_that_became_a_replica_is_disconnected() {
     let master = servers::Redis::start();
     let server = servers::Redis::start();
     let (store, rule) = (store(server.url()).await, at_once(5));
@@ -442,7 +442,7 @@ async fn a_server_that_has_become_a_replica_is_left() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_beyond_its_threshold_is_unavailable_at_once() {
+async fn a_server_busy_above_its_threshold_is_unavailable_at_once() {
     let server = servers::Redis::start();
     let (store, rule) = (impatient(server.url()).await, at_once(5));
     server.command(&["CONFIG", "SET", "busy-reply-threshold", "1"]);

@@ -67,7 +67,7 @@ fn connections(server: &servers::Redis) -> usize {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_after_the_program() {
+async fn a_server_started_after_the_program_is_used() {
     let server = servers::Redis::start();
     let store: Redis<TokenBucket> = of(server.url()).connect_lazy().unwrap();
     server.pause();
@@ -85,7 +85,7 @@ async fn a_server_that_comes_after_the_program() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_comes_after_the_program() {
+async fn a_cluster_started_after_the_program_is_used() {
     let cluster = servers::Cluster::start();
     let nodes = cluster.nodes();
     let hosts: Vec<_> = nodes[..3]
@@ -125,7 +125,7 @@ async fn a_cluster_that_comes_after_the_program() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_come_after_the_program() {
+async fn sentinels_started_after_the_program_are_used() {
     let group = servers::Sentinel::start();
     let all = || group.nodes().iter().chain(group.sentinels());
     all().for_each(|server| server.kill());
@@ -203,7 +203,7 @@ async fn dropped_first_calls_do_not_affect_later_ones() {
 }
 
 #[tokio::test]
-async fn whom_the_server_refuses_is_told_by_each_call_until_it_does_not() {
+async fn a_rejected_user_is_an_error_of_each_call_until_accepted() {
     let server = servers::Redis::start();
     let first = ["ACL", "SETUSER", "limiter", "on", ">p4ss", "~tollgate:*"];
     server.command(&first);

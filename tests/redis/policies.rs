@@ -233,7 +233,7 @@ pub(super) fn clients() -> [Key; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still() {
+async fn a_suspended_server_follows_the_policies() {
     let server = servers::Redis::start();
     let policies = Policies::start(&server.url(), clients()).await;
     for _ in 0..2 {
@@ -247,7 +247,7 @@ async fn a_server_that_stands_still() {
 
 /// Under rules of every kind. Charges of the fallback are settled while the server is down, and afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says() {
+async fn a_node_whose_clock_is_ahead_does_not_extend_refusals() {
     let rules: Vec<AnyRule> = [
         "token-bucket 8/10s",
         "leaky-bucket 8/10s queue=8",
@@ -353,7 +353,7 @@ async fn a_server_that_is_busy_with_a_script_for_longer_than_its_threshold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_and_comes_back() {
+async fn a_killed_and_restarted_server_follows_the_policies() {
     // With persistence, the server keeps its charges.
     for (options, lost) in [
         (servers::Redis::options().durable(), 0),

@@ -99,7 +99,7 @@ impl Client {
 
 /// Two processes that only admit and settle, over a network with a delay of two milliseconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settlements_on_a_busy_key_are_all_made() {
+async fn all_settlements_on_a_busy_key_are_applied() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     proxy.delay(Duration::from_millis(1));

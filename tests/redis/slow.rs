@@ -62,7 +62,7 @@ async fn a_master_that_sentinels_replace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "slow: ./test.sh slow"]
-async fn a_network_that_takes_half_a_second() {
+async fn a_network_delay_of_half_a_second_follows_the_policies() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let url = format!("redis://{}", proxy.address());

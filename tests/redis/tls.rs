@@ -65,7 +65,7 @@ mod with_it {
     }
 
     #[tokio::test]
-    async fn what_comes_after_the_program() {
+    async fn a_tls_server_started_after_the_program_is_used() {
         let (alone, cluster) = (TlsRedis::start(false), TlsRedis::start_cluster());
         for (tls, url) in [(&alone, &alone.url()), (&cluster, &cluster.cluster_url())] {
             let trusting = lazy::of(url).root_certificate(tls.tls.certificate.as_str());
@@ -105,7 +105,7 @@ mod with_it {
     }
 
     #[tokio::test]
-    async fn a_server_that_nobody_vouches_for_is_an_error() {
+    async fn an_untrusted_certificate_is_an_error() {
         let (tls, other) = (TlsRedis::start(false), TlsRedis::start(false));
         let second = Duration::from_secs(1);
         // Trusting the roots of this machine, and trusting another root.
@@ -147,7 +147,7 @@ mod with_it {
 
     /// Existing connections continue. The next one fails, and its calls follow the policy.
     #[tokio::test]
-    async fn a_certificate_that_expires_is_noticed_when_a_connection_is_made() {
+    async fn an_expired_certificate_is_an_error_of_new_connections() {
         let mut params = rcgen::CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let own = rcgen::KeyPair::generate().unwrap();

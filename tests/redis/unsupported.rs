@@ -75,7 +75,7 @@ async fn assert_others_unaffected(url: &str, callers: u64, hostile: impl Fn(u64)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_that_does_not_fit_spoils_no_other_call() {
+async fn a_rule_that_does_not_fit_affects_no_other_call() {
     let server = servers::Redis::start();
     for callers in [1, 4, 64] {
         let fine = at_once(5).into();
@@ -95,7 +95,7 @@ async fn a_rule_that_does_not_fit_spoils_no_other_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_about_two_clients_on_a_cluster_spoils_no_other_call() {
+async fn a_call_about_two_clients_on_a_cluster_affects_no_other_call() {
     let cluster = servers::Cluster::start();
     let hosts: Vec<_> = cluster.nodes()[..3]
         .iter()
@@ -177,7 +177,7 @@ async fn a_rule_fits_exactly_if_its_calls_are_decided() {
 }
 
 #[tokio::test]
-async fn a_rule_that_does_not_fit_is_refused_when_the_layer_is_built() {
+async fn a_rule_that_does_not_fit_is_rejected_when_the_layer_is_built() {
     // No server listens on this port.
     let store = || {
         let store = Redis::<TokenBucket>::connect_lazy("redis://127.0.0.1:1").unwrap();

@@ -78,7 +78,7 @@ async fn assert_nothing_was_spent(store: &Redis<AnyRule>, rule: &AnyRule) {
 }
 
 #[tokio::test]
-async fn refusals_are_told_beside_admissions_that_fail() {
+async fn refusals_are_answered_beside_failing_admissions() {
     let config = |name: &'static str, without: &'static str, with: &'static str, code| {
         (name, without, with, code)
     };
@@ -101,7 +101,7 @@ async fn refusals_are_told_beside_admissions_that_fail() {
 }
 
 #[tokio::test]
-async fn a_replica_refuses_whom_it_knows_to_be_used_up_and_charges_nobody() {
+async fn a_replica_refuses_exhausted_clients_and_charges_nothing() {
     let (master, server) = (servers::Redis::start(), servers::Redis::start());
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let [bucket, window] = [RULES[0], RULES[1]].map(|rule| rule.parse::<AnyRule>().unwrap());

@@ -46,7 +46,7 @@ fn of(version: &'static str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_too_old_is_told_so() {
+async fn a_server_that_is_too_old_is_an_error() {
     for (version, seen) in [
         ("redis_version:4.0.14", "4.0.14"),
         ("redis_version:3.2", "3.2"),

@@ -113,7 +113,7 @@ macro_rules! orders {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_orders_compose_and_keep_their_promises() {
+async fn all_orders_of_wrappers_compose() {
     let memory = TokioClock::new();
     orders! {
         "timeout, breaker, memory": remote =>

@@ -157,7 +157,7 @@ async fn a_reset_clears_both_stores() {
 
 /// Holds for charges of either store, for any outages at the settlement, and for higher and lower actual costs.
 #[tokio::test(start_paused = true)]
-async fn a_charge_is_settled_in_the_store_that_made_it_and_nowhere_else() {
+async fn a_charge_is_settled_only_in_the_store_that_made_it() {
     let there = [Fault::None, Fault::AtOnce];
     let lost = [DOWN, Fault::FailsAtOnce(Kind::Other)];
     for charged in [there, lost].concat() {

@@ -294,7 +294,7 @@ proptest! {
     /// admissions obey its share. So an outage adds at most a share of the burst, and the share's refill during the
     /// outage.
     #[test]
-    fn each_outage_of_a_node_adds_a_share_of_the_burst_and_of_the_refill_at_most(
+    fn an_outage_of_a_node_adds_at_most_a_share_of_burst_and_refill(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
     ) {
         of_every_kind!(buckets, |rule, made_of| {
@@ -309,7 +309,7 @@ proptest! {
     /// All nodes lose the store at the same time, and get it back at the same time. During the outage, at most a
     /// burst above the rule passes in all. After it, the store's refill passes, which is at most another burst.
     #[test]
-    fn an_outage_of_all_adds_a_burst_and_then_what_the_store_refilled_at_most(
+    fn an_outage_of_all_nodes_adds_at_most_a_burst_and_the_refill(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), fault in faults(),
         [before, during, after] in [events(1), events(1), events(1)].prop_map(|phases| phases.map(calls)),
     ) {
@@ -490,7 +490,7 @@ fn as_if_alone<R: Rule>(
 /// Under every rule, also if charges made during the outage are settled during it or after it. The store decides as
 /// if it had never seen any of them.
 #[test]
-fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says() {
+fn a_node_whose_clock_is_ahead_does_not_extend_refusals() {
     for (rule, share) in RULES {
         let [rule, share] = [rule, share].map(|rule| rule.parse::<AnyRule>().unwrap());
         for ahead in [&[600][..], &[-600], &[600, 0, 86_400]] {
@@ -525,7 +525,7 @@ fn a_node_whose_clock_is_ahead_leaves_nobody_refused_longer_than_the_rule_says()
 
 /// The numbers on the page for operators are those of an outage under full load.
 #[test]
-fn the_price_of_an_outage_is_paid_in_full_and_not_twice() {
+fn an_outage_admits_the_documented_extra_once() {
     let rule = TokenBucket::per_hour(12);
     let hour = Duration::from_secs(3600);
     let mut fleet = Fleet::new(rule, &[0, 600, -600]);

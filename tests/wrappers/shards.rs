@@ -77,7 +77,7 @@ where
 }
 
 #[tokio::test]
-async fn a_dead_shard_opens_the_breaker_of_no_other() {
+async fn a_dead_shard_does_not_open_the_breaker_of_other_shards() {
     let asked = Asked::of(TokenBucket::per_hour(1000));
     // Also the first shard, which is the whole store if there are no shards.
     for dead in [0, 5461] {

@@ -82,7 +82,7 @@ async fn settlements_that_meet_a_silent_server_are_counted() {
 }
 
 #[test]
-fn settlements_that_their_runtime_leaves_behind_are_counted() {
+fn settlements_lost_with_their_runtime_are_counted() {
     let server = servers::Redis::start();
     let proxy = servers::Proxy::start(server.address());
     let rule = at_once(2000);

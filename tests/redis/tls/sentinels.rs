@@ -15,7 +15,7 @@ const RESPONSE: Duration = Duration::from_millis(500);
 const PASSWORD: &str = "t3ll:m@";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_with_a_root_of_ones_own() {
+async fn sentinels_with_a_custom_root() {
     let tls = server::tls(true);
     let group = servers::Sentinel::start_by_tls(&tls, PASSWORD);
     let hosts = group.ports().map(|port| format!("localhost:{port}"));
