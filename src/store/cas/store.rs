@@ -93,7 +93,7 @@ use crate::{
 /// a host that is ahead spends up to d in advance, once, and the key gets nothing more until the other hosts have caught up.
 /// Waits are those of the host that decides.
 ///
-/// # What lies in the store
+/// # Stored data
 ///
 /// `prefix:2:{client}:policy`, the client being a digest of 128 bits unless its key is
 /// [labelled](crate::key::Key::labelled). The value holds a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that

@@ -42,8 +42,9 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | asks for several things | the same for each, one after the other; one `read` for all |
 ///
-/// A key that is used up is remembered in this process until more can pass, 8192 of them: its calls read and write nothing, however often somebody
-/// knocks. Of more keys, some push others out, whose next refusal adds and subtracts again. Nothing is decided by what is remembered. [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
+/// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only read. Beyond that number, keys are
+/// evicted, and the next refusal of an evicted key adds and subtracts again. Decisions never depend on remembered keys.
+/// [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
 /// without any operation, and does not notice what other nodes give back.
 ///
 /// # What it guarantees
@@ -53,7 +54,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// is; calls that meet at the boundary of two slices add first and read each other's slice then, so that one of them at least sees both.
 ///
 /// **Refusals cost nothing in the end.** What a refused call has added is taken back before it is answered, also when it is
-/// [dropped](#cancellation). Nobody who keeps knocking keeps others out.
+/// [dropped](#cancellation). Repeated refused calls do not use up the limit.
 ///
 /// **In between, others may be refused.** From when a refused call adds until it is taken back, its cost stands in the counter. A call for
 /// less, which would pass but for that, can be refused in this time, and is told the wait of a window that is used up. At most what
@@ -98,13 +99,13 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// 0. So at such a change, and while rules of both forms run, a key gets at most the limit of each. (In memory, windows of other lengths
 /// would be counted on.)
 ///
-/// # What lies in the store
+/// # Stored data
 ///
 /// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
 /// `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
 ///
-/// `reset` is not told a rule. It removes the counters of all windows that this store, or a clone, was asked for, or was
-/// [told](Counters::learn) of; without any it is an error. Tell it the windows of the other release where two of them run.
+/// `reset` has no rule to derive windows from. It removes the counters of all windows that this store or a clone has used or
+/// [learned](Counters::learn); without any it is an error. While two releases run, let the store learn the windows of both.
 ///
 /// # A store of your own
 ///
