@@ -84,8 +84,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
 
     /// Keeps the state in another store.
     ///
-    /// The store must run the rule's type and be cheap to clone; an [`Arc`] of a store is. A store that can fail must first be told
-    /// how to decide then: by [`fail_open`](crate::store::StoreExt::fail_open) or [`fail_closed`](crate::store::StoreExt::fail_closed).
+    /// The store must run the rule's type and be cheap to clone; an [`Arc`] of a store is. For a store that can fail, first choose
+    /// what happens then, by [`fail_open`](crate::store::StoreExt::fail_open) or [`fail_closed`](crate::store::StoreExt::fail_closed).
     ///
     /// # Panics
     ///

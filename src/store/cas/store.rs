@@ -41,21 +41,20 @@ use crate::{
 ///
 /// # What is admitted
 ///
-/// **One key: exactly what its rule admits,** however many tasks and processes ask. A decision is told only when the swap that
-/// writes it has taken place; one that writes nothing, a refusal or a look, when what it was decided by was read after it was
-/// asked for. A refusal costs one load, an admission one load and one swap. Calls that wait for the same key in one process are
-/// one of each, 256 calls at most, and what there is is shared out in the order in which they came. Where a store tells the
-/// [version](super::Swapped::Done) that a swap wrote, the calls that come next need no load.
+/// **One key: exactly what its rule admits,** however many tasks and processes ask. An admission is returned after the swap that
+/// writes it. A refusal or a look is decided by a value that was read after the call. A refusal costs one load, an admission one
+/// load and one swap. Calls of one process that wait for the same key share a load and a swap, up to 256 of them, and are served in
+/// the order in which they came. If a store returns the [version](super::Swapped::Done) that a swap wrote, the next calls need no load.
 ///
-/// **Several keys in one call** cannot be swapped at once. All are looked at first: where one refuses, nothing is spent. Then all
-/// are charged; should one of them refuse now, because somebody else spent in between, the others are settled back, and are in
-/// others' way until then. Several asks about one key and policy are decided in one visit.
+/// **Several keys in one call** cannot be swapped at once. All are looked at first: if one refuses, nothing is spent. Then all
+/// are charged. If one of them refuses now, because another call has spent since, the others are settled back. Until then, their
+/// costs can make other calls be refused. Several asks about one key and policy are decided together.
 ///
-/// # Losing
+/// # Lost races
 ///
-/// Who loses the race for a key loads anew and tries again, after a delay that is drawn by
-/// [`Backoff::full`](crate::backoff::Backoff::full). The first time there is none where the store told
-/// [what was there](super::Swapped::Lost), for nobody knows it sooner.
+/// A call that loses the race for a key loads it again and tries again, after a random delay by
+/// [`Backoff::full`](crate::backoff::Backoff::full). There is no delay the first time if the store has returned
+/// [the current value](super::Swapped::Lost).
 ///
 /// | a call | ends as | and was |
 /// |---|---|---|
@@ -64,9 +63,9 @@ use crate::{
 /// | gets an error of the store | that error | the same |
 ///
 /// Contended is neither a refusal nor an outage: a [circuit breaker](crate::store::StoreExt::circuit_breaker) does not count it, and
-/// [`when_contended`](crate::store::OnFailure::when_contended), behind `fail_open` or `fail_closed`, says what happens to the request then: it
-/// passes, is turned away, or is told to come again.
-/// Nothing is sent a second time that may have taken place, so nobody is charged twice.
+/// [`when_contended`](crate::store::OnFailure::when_contended), behind `fail_open` or `fail_closed`, determines what happens to the request then: it
+/// is admitted, refused, or asked to retry.
+/// An operation that may have taken place is never sent a second time, so no call is charged twice.
 ///
 /// Operations for each decision, and the time until all are made, where so many processes want one decision each of one key at
 /// the same instant, over a network whose round trips take 16 to 24 ms; simulated by `tests/cas/contenders.rs`:
@@ -112,9 +111,9 @@ use crate::{
 /// differ by less forget nothing of each other. There are at most 16 states: of more, those go that matter least long. The value
 /// expires with the last of its states; one without a state that matters is removed. `reset` removes the value, and so clears all kinds.
 ///
-/// | under a key lies | what calls get |
+/// | value under a key | result of a call |
 /// |---|---|
-/// | what another program wrote, or a part of a value | what a fresh key gets; it is replaced by the next admission and counted in [`healed`](CasStats::healed) |
+/// | written by another program, or a part of a value | that of a new key; the value is replaced by the next admission and counted in [`healed`](CasStats::healed) |
 /// | a state of the rule's kind that cannot be read | the same; states of other kinds stay |
 /// | a state of another kind | what the rule admits by its own state: no more than one limit for each kind, in whatever order the rules come |
 /// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error of that call [alone](crate::store::Error::is_unsupported), counted in [`newer`](CasStats::newer), until the key is reset or expires |

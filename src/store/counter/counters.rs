@@ -30,7 +30,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows [from the first
 /// call](crate::FixedWindow::from_first_call), of which no counter can tell when they began, are an error of each call.
 ///
-/// # What it asks of the store
+/// # Operations per call
 ///
 /// | a call that | operations, each one round trip |
 /// |---|---|
@@ -40,14 +40,14 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// | passes while an earlier refusal holds, because something was given back | `read`, `add` |
 /// | costs more than the limit | `read` |
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
-/// | asks for several things | the same for each, one after the other; one `read` for all |
+/// | has several asks | the same for each, one after the other; one `read` for all |
 ///
 /// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only read. Beyond that number, keys are
 /// evicted, and the next refusal of an evicted key adds and subtracts again. Decisions never depend on remembered keys.
 /// [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
 /// without any operation, and does not notice what other nodes give back.
 ///
-/// # What it guarantees
+/// # Guarantees
 ///
 /// **Never more than the limit**, from any number of nodes at any interleaving. In a fixed window a call passes only if the counter
 /// of its window, itself included, is at most the limit. Under a sliding window it passes only if the estimate, itself included,
@@ -56,20 +56,19 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// **Refusals cost nothing in the end.** What a refused call has added is taken back before it is answered, also when it is
 /// [dropped](#cancellation). Repeated refused calls do not use up the limit.
 ///
-/// **In between, others may be refused.** From when a refused call adds until it is taken back, its cost stands in the counter. A call for
-/// less, which would pass but for that, can be refused in this time, and is told the wait of a window that is used up. At most what
-/// refused calls under way ask for is missing, one round trip long, and once for each node and refusal: the next call reads before it
-/// adds. Calls of one and the same cost in a fixed window never refuse each other so, unless something is given back: where one of them
-/// did not fit, none does, and exactly as many pass as fit.
+/// **Other calls may be refused in the meantime.** The cost of a refused call is in the counter until it is taken back, one round trip later.
+/// During that time, a call of a smaller cost that would otherwise pass can be refused, with the wait of a window that is used up. This happens
+/// at most once for each node and refusal, because the next call reads before it adds. In a fixed window, calls of equal costs do not refuse
+/// each other in this way, unless units are given back: if one of them does not fit, none does.
 ///
 /// # Several asks
 ///
-/// They are added one after the other. Where one is refused, the earlier ones are settled back, and until then they are in others' way;
-/// the others only tell how they stand.
+/// They are added one after the other. If one is refused, the earlier ones are taken back, and the later ones are only read. Until they are
+/// taken back, their costs can make other calls be refused.
 ///
 /// # When something fails
 ///
-/// | | |
+/// | failure | effect |
 /// |---|---|
 /// | `add` fails, or is not answered | the call is undecided; it may be charged, once, until its slice counts no more |
 /// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](Counters::stats) counts the latter |
@@ -84,8 +83,8 @@ use crate::{algorithm::Counted, time::SystemClock};
 ///
 /// # Time
 ///
-/// Which counter is added to depends on the time, which must be known before the store is asked: it is that of the process, or of the
-/// [clock](CountersBuilder::clock) that it is given, also where the store has a clock of its own. Where it steps back, it stands still.
+/// The time determines the counter, so it must be known before the store is asked. It is the time of this process, or of the
+/// [clock](CountersBuilder::clock) that was set, even if the server has a clock of its own. If that clock steps back, the time stands still.
 ///
 /// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each counter holds its limit all the same; but in
 /// the time around a boundary, one host counts in the old window and one in the new. So in any span of a window's length less `d`, at most two
@@ -115,17 +114,17 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// # use tollgate::time::ManualClock;
 /// # use tollgate::testing::conformance::{Law, Suite};
 ///
-/// /// It forgets no counter: a real one expires.
+/// /// Keeps its counters for ever; a real store lets them expire.
 /// #[derive(Clone, Default)]
-/// struct Shelf(Arc<Mutex<HashMap<Box<[u8]>, u64>>>);
+/// struct CounterMap(Arc<Mutex<HashMap<Box<[u8]>, u64>>>);
 ///
-/// impl Increment for Shelf {
+/// impl Increment for CounterMap {
 ///     async fn add(&self, key: &[u8], amount: u64, _: Duration, beside: &[Box<[u8]>]) -> Result<Totals, Error> {
-///         let mut shelf = self.0.lock().unwrap();
-///         let total = shelf.entry(key.into()).or_default();
+///         let mut counters = self.0.lock().unwrap();
+///         let total = counters.entry(key.into()).or_default();
 ///         *total = total.saturating_add(amount);
 ///         let total = *total;
-///         let beside = beside.iter().map(|key| shelf.get(key).copied().unwrap_or(0)).collect();
+///         let beside = beside.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect();
 ///         Ok(Totals { total, beside })
 ///     }
 ///
@@ -137,13 +136,13 @@ use crate::{algorithm::Counted, time::SystemClock};
 ///     }
 ///
 ///     async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
-///         let shelf = self.0.lock().unwrap();
-///         Ok(keys.iter().map(|key| shelf.get(key).copied().unwrap_or(0)).collect())
+///         let counters = self.0.lock().unwrap();
+///         Ok(keys.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect())
 ///     }
 ///
 ///     async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
-///         let mut shelf = self.0.lock().unwrap();
-///         keys.iter().for_each(|key| drop(shelf.remove(key)));
+///         let mut counters = self.0.lock().unwrap();
+///         keys.iter().for_each(|key| drop(counters.remove(key)));
 ///         Ok(())
 ///     }
 /// }
@@ -152,7 +151,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// // Windows of one length, of which `Law::Change` asks that nothing is minted. Leave it out for others.
 /// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
 /// let clock = ManualClock::default();
-/// let store = Counters::builder_on(Shelf::default()).clock(clock.clone()).build();
+/// let store = Counters::builder_on(CounterMap::default()).clock(clock.clone()).build();
 /// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back();
 /// let report = suite.run().await.unwrap();
 /// // The suite was given no fault to cause.

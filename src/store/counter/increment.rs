@@ -6,13 +6,12 @@ use crate::store::Error;
 
 /// Adds to counters and returns their totals.
 ///
-/// [`Counters`](super::Counters#a-store-of-your-own) makes a store of it; its page has a whole one in a map.
+/// [`Counters`](super::Counters#a-store-of-your-own) makes a store of it, and its page has a whole example in a map.
 ///
-/// A counter that is not there is 0. No counter wraps: a total that would pass 2⁶⁴ − 1 stays there, and one
-/// that would fall below 0 is 0. Every total was true at one instant of the call, and every addition is
-/// seen by all additions after it: of two that add to one counter, one is told the sum of both.
+/// A counter that does not exist is 0. No counter wraps: a total that would exceed 2⁶⁴ − 1 stays at that number, and one
+/// that would fall below 0 is 0. Additions to a counter are atomic: of two calls that add to it, one returns the sum of both.
 ///
-/// There is no clock in it, because the time chooses the counter and must be known before the store is asked.
+/// The trait has no clock. The time determines the counter, so it is known before the store is asked.
 ///
 /// # Cancellation
 ///
@@ -21,10 +20,10 @@ pub trait Increment: Send + Sync + 'static {
     /// Adds `amount`, at least 1, to the counter under `key`, and returns its new total; then reads
     /// the counters `beside` it, often none.
     ///
-    /// A counter that is not there is made, in the same step: of two calls that both make it, neither is
-    /// lost. It must stay for `keep` from then on at least, and should expire at some time after; what is
-    /// added later need not lengthen that. What lies beside must be read *after* the amount was added, or
-    /// two calls for neighbouring counters can each miss the other. One round trip, where the store can.
+    /// A counter that does not exist is created in the same step: if two calls create it, both amounts count. It must stay for
+    /// at least `keep` from then on, and should expire some time later. Later additions need not postpone that. The counters
+    /// beside it must be read *after* the amount was added, or two calls for neighbouring counters can each miss the other.
+    /// If possible, all of this takes one round trip.
     ///
     /// # Errors
     ///
