@@ -5,7 +5,9 @@
 use std::{fmt, future::IntoFuture, time::Duration};
 
 use futures_util::FutureExt;
+use num_traits::ToPrimitive;
 use proptest::prelude::*;
+use support::rational::{rate, ratio, whole};
 use tollgate::{
     AnyRule, Decision, Quota, Timestamp, TokenBucket,
     algorithm::Algorithm,
@@ -148,7 +150,8 @@ impl<R: Rule> Fleet<R> {
     /// Checks each span of the log, from one call to another, against the promise for a `bucket` of the rule.
     fn check_promise(&self, bucket: &TokenBucket) -> Result<(), TestCaseError> {
         let nodes = self.nodes.len();
-        let share = bucket.scaled(1, nodes as u64);
+        let share = Bound::of(&bucket.scaled(1, nodes as u64));
+        let bound = Bound::of(bucket);
         for first in 0..self.log.len() {
             let mut there = 0;
             let mut alone = vec![0; nodes];
@@ -168,15 +171,15 @@ impl<R: Rule> Fleet<R> {
                 }
                 let span = &self.log[first..=last];
                 let nanos = call.at - self.log[first].at;
-                prop_assert!(excess(bucket, there, nanos) <= 0, "{bucket}: {span:?}");
+                prop_assert!(bound.excess(there, nanos) <= 0, "{bucket}: {span:?}");
                 for alone in &alone {
-                    prop_assert!(excess(&share, *alone, nanos) <= 0, "{share}: {span:?}");
+                    prop_assert!(share.excess(*alone, nanos) <= 0, "{share:?}: {span:?}");
                 }
                 // In all: b/n and the refill of a share for each outage of a node.
                 let sum = there + alone.iter().sum::<u64>();
-                let price = outages * tokens(bucket, share.capacity()) * nodes as i128
-                    + lasted * i128::from(bucket.quota().amount());
-                let excess = excess(bucket, sum, nanos) * nodes as i128;
+                let price =
+                    outages * bound.ticks(share.burst) * nodes as i128 + lasted * TICKS_PER_NANO;
+                let excess = bound.excess(sum, nanos) * nodes as i128;
                 prop_assert!(excess <= price, "{excess} > {price}, {bucket}: {span:?}");
             }
         }
@@ -184,15 +187,40 @@ impl<R: Rule> Fleet<R> {
     }
 }
 
-/// Converts tokens to a unit in which the refill of any nanosecond is whole.
-fn tokens(bucket: &TokenBucket, count: u64) -> i128 {
-    i128::from(count) * bucket.quota().period().as_nanos() as i128
+/// A tick is a third of a nanosecond.
+const TICKS_PER_NANO: i128 = 3;
+
+/// The bound of a bucket on admitted units: its burst, plus the refill at its documented rate, whose interval between two
+/// tokens is rounded down to whole ticks.
+#[derive(Debug)]
+struct Bound {
+    burst: u64,
+    ticks_per_token: i128,
 }
 
-/// Returns by how much the units exceed what the bucket allows in a time span. Negative if they do not.
-fn excess(bucket: &TokenBucket, units: u64, nanos: u64) -> i128 {
-    let refill = i128::from(nanos) * i128::from(bucket.quota().amount());
-    tokens(bucket, units) - tokens(bucket, bucket.capacity()) - refill
+impl Bound {
+    fn of(bucket: &TokenBucket) -> Self {
+        let period = u64::try_from(bucket.quota().period().as_nanos()).unwrap();
+        let most = bucket.capacity();
+        let rate = rate(bucket.quota().amount(), period, most);
+        assert_eq!(rate.unit, ratio(1, 3), "{bucket} is counted in ticks");
+        let ticks = rate.interval * whole(TICKS_PER_NANO);
+        assert!(ticks.is_integer());
+        Self {
+            burst: most,
+            ticks_per_token: ticks.to_i128().unwrap(),
+        }
+    }
+
+    /// Returns the ticks that refill so many tokens.
+    fn ticks(&self, tokens: u64) -> i128 {
+        i128::from(tokens) * self.ticks_per_token
+    }
+
+    /// Returns by how much the units exceed the bound in a time span, in ticks of refill. Negative if they do not.
+    fn excess(&self, units: u64, nanos: u64) -> i128 {
+        self.ticks(units) - self.ticks(self.burst) - i128::from(nanos) * TICKS_PER_NANO
+    }
 }
 
 /// Returns the time that a bucket takes to fill, rounded up.
@@ -325,15 +353,16 @@ proptest! {
             fleet.run(fill, &after);
             for bucket in &made_of {
                 let nodes = ahead.len() as u64;
-                let shares = tokens(bucket, bucket.scaled(1, nodes).capacity() * nodes);
-                let refilled = lasted.as_nanos() as i128 * i128::from(bucket.quota().amount());
-                let refilled = refilled.min(tokens(bucket, bucket.capacity()));
+                let bound = Bound::of(bucket);
+                let shares = bound.ticks(bucket.scaled(1, nodes).capacity() * nodes);
+                let refilled = lasted.as_nanos() as i128 * TICKS_PER_NANO;
+                let refilled = refilled.min(bound.ticks(bound.burst));
                 for first in 0..fleet.log.len() {
                     let mut sum = 0;
                     for last in first..fleet.log.len() {
                         let call = &fleet.log[last];
                         sum += call.units;
-                        let excess = excess(bucket, sum, call.at - fleet.log[first].at);
+                        let excess = bound.excess(sum, call.at - fleet.log[first].at);
                         let price = match (first < lost, first < found, last < lost, last < found) {
                             // The span starts before the outage, and ends in it or after it.
                             (true, _, false, true) => shares,
