@@ -39,9 +39,9 @@ pub enum AtCapacity {
     /// Evicts a key nearby; the new key inherits a debt. The default.
     ///
     /// A new key evicts the key with the smallest debt among sixteen slots, and inherits that debt. The debt of the evicted key is
-    /// recorded, and inherited by that key when it comes back, and by the few new keys that share the record. So no key is ever admitted above its limit, not even by leaving and coming back. A new key is served as far
-    /// as its burst exceeds the inherited debt. If none of the sixteen slots can be taken, the new key itself is evicted at once, and the next
-    /// new key inherits its debt. So a rule that [packs its states](Local#memory) is never refused for lack of room.
+    /// recorded, and inherited by that key when it comes back, and by the few new keys that share the record. So no key is ever admitted
+    /// above its limit, not even by leaving and coming back. A new key is served as far as its burst exceeds the inherited debt. If none
+    /// of the sixteen slots can be taken, the new key itself is evicted at once, and the next new key inherits its debt. So a rule that [packs its states](Local#memory) is never refused for lack of room.
     ///
     /// A settlement that gives units back to an evicted key has no effect. Limits of different algorithms, or of very
     /// different periods, inherit disproportionate debts from each other: give each of them its own store.

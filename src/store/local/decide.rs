@@ -117,7 +117,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     #[cold]
-    #[inline(never)]
     fn decide_locked<A: Algorithm<State = S>>(
         &self,
         location: Location,

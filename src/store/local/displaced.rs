@@ -31,13 +31,13 @@ impl Displaced {
     }
 
     fn cell(&self, fingerprint: u64) -> Option<&AtomicU64> {
-        // The bits above the mask, which choose the cell among all of them.
+        // The sample is chosen by other bits than the set of a key, and the cell by others than the sample.
         let hash = fingerprint.rotate_right(20);
         if hash & self.mask != 0 {
             return None;
         }
-        self.cells
-            .get((hash >> 32) as usize % self.cells.len().max(1))
+        let chosen = (hash >> 32) as usize % self.cells.len().max(1);
+        self.cells.get(chosen)
     }
 
     /// Notes that another key has taken the slot of a key.

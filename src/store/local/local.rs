@@ -58,9 +58,9 @@ use crate::{
 ///
 /// An expired state is one that decides like no state at all. A packed one stays until its slot is needed: a new key takes a free slot, or at
 /// the capacity the slot that expired first among sixteen. Any other expired state stays for a minute, or until the
-/// capacity is reached. There is no pause and no background task, and no information is lost. A key that several rules have charged expires when none of these rules
-/// sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement that gives units back to such
-/// a key under one rule does not make it expire sooner.
+/// capacity is reached. There is no pause and no background task, and no information is lost. A key that several rules have charged
+/// expires when none of these rules sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement
+/// that gives units back to such a key under one rule does not make it expire sooner.
 ///
 /// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts), is
 /// [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by configuration. The first two never admit

@@ -8,7 +8,7 @@ use super::{
     place::Full,
     slot::MapSlot,
     stats::Counters,
-    table::{Claim, Placed, SetScan, Word},
+    table::{Claim, SetScan, Word},
     working_state::WorkingState,
 };
 use crate::{
@@ -65,8 +65,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 continue;
             }
             match placed {
-                Some((Placed::Free, _)) => {}
-                Some((Placed::Expired(displaced), _)) => self.count_displaced(displaced),
+                Some(_) => {}
                 None if self.occupancy.take() => {
                     match rule.unpack(packed, meter.packed_kind(), now) {
                         Some(state) => {

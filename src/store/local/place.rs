@@ -4,7 +4,7 @@ use super::{
     AtCapacity, Inner,
     map::{Location, Shard},
     stats::Counters,
-    table::{Claim, Placed, SetScan, Word},
+    table::{Claim, SetScan, Word},
     working_state::WorkingState,
 };
 use crate::{
@@ -103,27 +103,24 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Result<Placement<'a>, Full> {
         self.kinds.note(rule.state_kind());
         let word = self.word(rule, &working, now);
-        let scan = |word| self.scan_for(location, word, now);
-        if self.occupancy.is_full() && !word.is_some_and(|word| scan(word).has_expired()) {
+        let mut scan = word.map(|word| (word, self.scan_for(location, word, now)));
+        let has_expired = scan.as_ref().is_some_and(|(_, scan)| scan.has_expired());
+        if self.occupancy.is_full() && !has_expired {
             self.make_room(now);
+            scan = word.map(|word| (word, self.scan_for(location, word, now)));
         }
-        let placed = word.and_then(|word| self.place_in_table(&scan(word), word));
-        match placed {
-            Some((Placed::Free, claim)) => return Ok(Placement::Table(claim)),
-            Some((Placed::Expired(displaced), claim)) => {
-                self.count_displaced(displaced);
-                return Ok(Placement::Table(claim));
-            }
-            None if self.occupancy.take() => {
-                shard.insert(location, working.slot);
-                return Ok(Placement::Map);
-            }
-            None => {}
+        let placed = scan.as_ref();
+        if let Some(claim) = placed.and_then(|(word, scan)| self.place_in_table(scan, *word)) {
+            return Ok(Placement::Table(claim));
+        }
+        if self.occupancy.take() {
+            shard.insert(location, working.slot);
+            return Ok(Placement::Map);
         }
         if !self.inherits() {
             return Err(Full);
         }
-        if let Some(claim) = word.and_then(|word| self.evict(&scan(word), word)) {
+        if let Some(claim) = scan.and_then(|(word, scan)| self.evict(&scan, word)) {
             return Ok(Placement::Table(claim));
         }
         let debt = rule.meter().zip(working.slot.state.as_ref());
@@ -133,19 +130,24 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             .ok_or(Full)
     }
 
-    /// Places a new key in the table, and lets the table grow with its keys.
+    /// Places a new key in the table: in a free slot while there is room, and lets the table grow; otherwise in that of an expired key.
     pub(super) fn place_in_table<'a>(
         &'a self,
         scan: &SetScan<'a>,
         word: Word,
-    ) -> Option<(Placed, Claim<'a>)> {
-        let has_room = !self.occupancy.is_full();
-        let take = || self.occupancy.take();
-        let placed = self.table.place(scan, word, has_room, take);
-        if has_room {
+    ) -> Option<Claim<'a>> {
+        if self.occupancy.take() {
+            let placed = self.table.place_free(scan, word);
+            // After the key is placed, because its sets may change.
             self.table.grow_for(self.occupancy.keys());
+            if placed.is_some() {
+                return placed;
+            }
+            self.occupancy.give(1);
         }
-        placed
+        let (displaced, claim) = self.table.place_expired(scan, word)?;
+        self.count_displaced(displaced);
+        Some(claim)
     }
 
     /// Replaces the state of a key in the table. The new state is stored in the table or in the map. If it has expired, the key is
@@ -169,13 +171,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             _ => claim.vacate(),
         }
         // The packed state of a slot only grows, so a state that has shrunk needs another slot.
-        let place_again = |word| {
-            let scan = self.scan_for(location, word, now);
-            self.table.place(&scan, word, true, || true)
+        let Some(word) = word else {
+            return shard.insert(location, working.slot);
         };
-        match word.and_then(place_again) {
-            Some((Placed::Free, _)) => {}
-            Some((Placed::Expired(displaced), _)) => {
+        let scan = self.scan_for(location, word, now);
+        if self.table.place_free(&scan, word).is_some() {
+            return;
+        }
+        match self.table.place_expired(&scan, word) {
+            Some((displaced, _)) => {
                 self.count_displaced(displaced);
                 self.occupancy.give(1);
             }

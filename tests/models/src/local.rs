@@ -265,8 +265,10 @@ impl Table {
             let scan = Self::scan(table, rule, key, now);
             let word = self.word(rule, None, cost, now);
             // The slot of an expired key first, as at the capacity.
-            let place = |word, grow| table.place(&scan, word, grow, || grow).is_some();
-            word.is_some_and(|word| place(word, false) || place(word, true))
+            word.is_some_and(|word| {
+                table.place_expired(&scan, word).is_some()
+                    || table.place_free(&scan, word).is_some()
+            })
         })
     }
 

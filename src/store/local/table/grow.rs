@@ -57,19 +57,15 @@ impl Table {
         let Some(held) = self.hold(parent) else {
             return false;
         };
-        let mut free = self.sets.set(size.sets as usize - 1).slots();
-        let mut moved = HeldSet::new();
-        let mut others = HeldSet::new();
-        for claim in held {
+        let moves = |claim: &Claim<'_>| {
             let home = self.sets.home_at(size, claim.key());
-            let stays = claim.key() == NO_KEY || home.first == parent || home.second == parent;
-            match free.next().filter(|_| !stays) {
-                Some(slot) => {
-                    slot.fill(claim.key(), claim.word());
-                    moved.push(claim);
-                }
-                None => others.push(claim),
-            }
+            claim.key() != NO_KEY && home.first != parent && home.second != parent
+        };
+        // The others stay held until the new set is in use, too.
+        let (moved, _others): (HeldSet<'_>, HeldSet<'_>) = held.into_iter().partition(moves);
+        let new_set = self.sets.set(size.sets as usize - 1);
+        for (slot, claim) in new_set.slots().zip(&moved) {
+            slot.fill(claim.key(), claim.word());
         }
         self.sets.resize(size);
         moved.into_iter().for_each(Claim::leave);

@@ -1,7 +1,8 @@
-//! The table of packed states. Its size is fixed, and keys that it contains are decided without a lock.
+//! The table of packed states. Keys that it contains are decided without a lock.
 //!
-//! The table grows with its keys, by a set at a time. A key has two sets of eight slots. Its state is a [`PackedState`](crate::algorithm::packed::PackedState) in one of these sixteen slots.
-//! [`Table::step`] finds and advances it without a lock. A thread that inserts, evicts, settles or resets a key has locked the shard of the
+//! The table grows with its keys, by a set at a time. A key has two sets of eight slots. Its state is a
+//! [`PackedState`](crate::algorithm::packed::PackedState) in one of these sixteen slots. [`Table::step`] finds and advances it without
+//! a lock. A thread that inserts, evicts, settles or resets a key has locked the shard of the
 //! key in the [map](super::map), so only one thread at a time inserts or removes a key.
 //!
 //! | file | |
@@ -25,9 +26,4 @@ mod slot;
 mod table;
 mod word;
 
-pub(super) use self::{
-    place::{Placed, SetScan},
-    slot::Claim,
-    table::Table,
-    word::Word,
-};
+pub(super) use self::{place::SetScan, slot::Claim, table::Table, word::Word};

@@ -13,15 +13,6 @@ use crate::{
     sync::Ordering,
 };
 
-/// The kind of slot that a key was placed in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store::local) enum Placed {
-    /// A free slot: the table contains one more key.
-    Free,
-    /// The slot of an expired key, by its fingerprint.
-    Expired(u64),
-}
-
 /// The number of free slots in the first set from which on it is preferred, even if the second set has more. A key in the
 /// first set is found with one cache miss less.
 const PREFERRED_FROM: usize = 2;
@@ -249,27 +240,25 @@ impl Table {
         (self.sets.home(scan.key) == scan.home).then_some(claim)
     }
 
-    /// Places a new key in a free slot if `has_room`, and if `grow` then permits one more key; otherwise in an expired one. Returns `None` if
-    /// it can take no slot.
-    pub(in crate::store::local) fn place<'a>(
+    /// Places a new key in a free slot. Returns `None` if there is none, or another thread was faster.
+    pub(in crate::store::local) fn place_free<'a>(
         &self,
         scan: &SetScan<'a>,
         word: Word,
-        has_room: bool,
-        grow: impl FnOnce() -> bool,
-    ) -> Option<(Placed, Claim<'a>)> {
-        let claim = |found: Found<'a>| self.claim_found(scan, found);
-        let free = scan.free.filter(|_| has_room);
-        let free = free.and_then(claim).filter(|_| grow());
-        let (placed, claim) = match free {
-            Some(claim) => (Placed::Free, claim),
-            // If another thread has taken both, the key goes to the map.
-            None => {
-                let claim = scan.expired.and_then(claim)?;
-                (Placed::Expired(claim.key()), claim)
-            }
-        };
-        Some((placed, claim.hand_over(scan.key, word)))
+    ) -> Option<Claim<'a>> {
+        let claim = self.claim_found(scan, scan.free?)?;
+        Some(claim.hand_over(scan.key, word))
+    }
+
+    /// Places a new key in the slot of an expired one, and returns that one as well. Returns `None` if there is none, or another thread was
+    /// faster.
+    pub(in crate::store::local) fn place_expired<'a>(
+        &self,
+        scan: &SetScan<'a>,
+        word: Word,
+    ) -> Option<(u64, Claim<'a>)> {
+        let claim = self.claim_found(scan, scan.expired?)?;
+        Some((claim.key(), claim.hand_over(scan.key, word)))
     }
 
     /// Returns the largest debt that was recorded for a key whose shard is locked.
