@@ -117,7 +117,7 @@ fn race_of_floods(mode: &Mode, capacity: usize) {
         let (our_time, our_bytes) = flood(&order, |key| ours.decide(key));
         let (their_time, their_bytes) = flood(&order, |key| theirs.check_key(&key).is_ok());
         assert!(ours.store.len() <= capacity);
-        // Keys whose sets were full before the store was: two in a thousand.
+        // Keys whose sets were full before the store was: less than one in a thousand.
         assert!(
             our_bytes < capacity as i64,
             "the flood took {our_bytes} bytes"

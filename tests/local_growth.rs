@@ -82,7 +82,7 @@ fn keys_that_move_keep_their_limits() {
     check(&FixedWindow::per_hour(LIMIT), 40);
 }
 
-/// As many states as possible are equal, so that a key in a former slot of another one might be taken for it.
+/// Most states of a fixed window are equal. So a key that takes the former slot of another key may have the same word, and be charged for it.
 #[test]
 #[ignore = "takes a minute where it is optimized: `./test.sh slow`"]
 fn slow_keys_that_move_keep_their_limits() {

@@ -109,6 +109,14 @@ pub(crate) fn count_text(count: usize) -> String {
     }
 }
 
+/// Writes a number of threads.
+pub(crate) fn threads_text(threads: usize) -> String {
+    match threads {
+        1 => "1 thread".to_owned(),
+        _ => format!("{threads} threads"),
+    }
+}
+
 /// Reads the rule of a token bucket, whose name is left out.
 fn bucket(text: &str) -> TokenBucket {
     parsed(&format!("token-bucket {text}"))

@@ -18,7 +18,7 @@ mod returning;
 mod rules;
 
 use common::keys::{BenchKey, Keys, addresses, texts, zipf};
-use limiters::count_text;
+use limiters::{count_text, threads_text};
 use report::Report;
 use returning::Setting;
 use rules::{FULL_AT_ONCE, OTHERS, Rule, TEN};
@@ -124,10 +124,10 @@ impl Bench {
     fn newcomers(&mut self, known: usize) {
         let (mode, rounds) = (&self.mode, self.rounds);
         for threads in [1, 2] {
-            let suffix = if threads == 1 { "thread" } else { "threads" };
             let name = format!(
-                "newcomers beside {} known addresses, {threads} {suffix}",
-                count_text(known)
+                "newcomers beside {} known addresses, {}",
+                count_text(known),
+                threads_text(threads)
             );
             if mode.runs(&name) {
                 let count = mode.pick(known, 1_000);

@@ -9,7 +9,7 @@ use crate::{
         decider::Part,
         keys::{BenchKey, Keys},
     },
-    limiters::{CAPACITY, PEERS, limiters},
+    limiters::{CAPACITY, PEERS, limiters, threads_text},
     report::{Report, Turn, nanos, ratios},
     rules::Rule,
 };
@@ -31,14 +31,11 @@ pub(crate) struct Setting<'a> {
 
 impl Setting<'_> {
     pub(crate) fn name(&self) -> String {
-        let threads = if self.threads == 1 {
-            "thread"
-        } else {
-            "threads"
-        };
         format!(
-            "{}, {}, {} {threads}",
-            self.rule.name, self.keys, self.threads
+            "{}, {}, {}",
+            self.rule.name,
+            self.keys,
+            threads_text(self.threads)
         )
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Cascade,
 }
 
-/// So many units per second, minute or hour, and so many at once.
+/// A number of units per period, which is a second, a minute or an hour, and a burst.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) amount: u32,

@@ -51,7 +51,7 @@ impl Decisions {
         }
     }
 
-    /// Marks each decision with its policy, by the digest of the policy's name.
+    /// Records the policy of each decision, by the digest of its name.
     #[inline]
     pub(crate) fn of_policies(mut self, digests: impl IntoIterator<Item = u64>) -> Self {
         for (decision, digest) in self.as_mut_slice().iter_mut().zip(digests) {

@@ -43,7 +43,7 @@ impl Decision {
         })
     }
 
-    /// Marks the decision with its policy, by the digest of the policy's name.
+    /// Records the policy of the decision, by the digest of its name.
     #[inline]
     #[must_use]
     pub(crate) const fn of_policy(self, policy_digest: u64) -> Self {

@@ -66,9 +66,9 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.cost
     }
 
-    /// Marks the decision of this ask with its policy, so that no other one settles its charge.
+    /// Records the policy of this ask in its decision, so that the charge is not settled under another policy.
     ///
-    /// Stores do so with each decision that charges.
+    /// Stores call this for each decision that charges.
     #[inline]
     #[must_use]
     pub fn charged(&self, decision: Decision) -> Decision {
@@ -76,7 +76,7 @@ impl<'a, Rule> Ask<'a, Rule> {
     }
 }
 
-/// Returns the digests of the policies of asks, to mark their decisions.
+/// Returns the digests of the policies of asks, to be recorded in their decisions.
 #[cfg(feature = "tokio")]
 pub(super) fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> SmallVec<[u64; 1]> {
     asks.iter().map(|ask| ask.policy.digest()).collect()
@@ -147,7 +147,7 @@ impl<'a, Rule> Settlement<'a, Rule> {
     /// # Errors
     ///
     /// Fails if another policy made the charge. The check compares 20 bits of the digest of its name: one wrong name in a
-    /// million passes. A charge whose store does not [mark](Ask::charged) its decisions passes, too.
+    /// million passes. A charge whose store does not [record](Ask::charged) its policy passes, too.
     pub fn new(
         policy: &'a Policy,
         rule: &'a Rule,

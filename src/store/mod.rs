@@ -5,7 +5,7 @@
 //!
 //! | class | atomic operation | examples | runs |
 //! |---|---|---|---|
-//! | local | anything, under a lock | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
+//! | local | anything, in this process | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is [`Scripted`](crate::algorithm::Scripted) |
 //! | compare-and-swap | replace a value that nobody has written since | `Memcached` (feature `memcached`), `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
 //! | counter | add, and return the total | `MemcachedCounters` (feature `memcached`), `Counters` (feature `tokio`) over anything that implements `Increment` | `FixedWindow`, `SlidingWindow`, `CountedRule` |

@@ -117,7 +117,8 @@ async fn smaller_costs_and_other_rules_keys_and_policies_reach_the_store() {
     assert_eq!(remote.calls().len(), calls + 4);
 }
 
-/// A higher cost gets the wait of the lower one. If it exceeds the capacity, the refusal says that it can never pass.
+/// A call with a higher cost than the remembered refusal is refused with the wait of that refusal. If its cost exceeds the capacity, it
+/// gets no wait, because it can never be admitted.
 #[tokio::test]
 async fn a_higher_cost_gets_the_wait_of_the_lower_one_or_never() {
     let Set { clock, store, .. } = set();

@@ -15,8 +15,8 @@ use crate::{
 /// One call of a store, to be decided at one instant: all its asks spend, or none.
 ///
 /// [`decide`](Self::decide) handles what is easy to get wrong: several asks about one state, what a refusal writes, a rule that differs
-/// from [key to key](Algorithm::for_key), and the [mark](Ask::charged) of each charge. If one ask is refused, the answer to each other ask
-/// is a look.
+/// from [key to key](Algorithm::for_key), and the policy that each decision [records](Ask::charged) for its charge. If one ask is refused,
+/// the answer to each other ask is a look.
 ///
 /// A [`Transact`](super::Transact) receives transactions. A [`Store`](crate::store::Store) that is not ready at once creates them itself. If it
 /// cannot read a state within `decide`, it reads the states of all [`keys`](Self::keys) before:

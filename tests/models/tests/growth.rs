@@ -68,14 +68,15 @@ fn a_locked_key_is_found_while_it_moves() {
     }
 }
 
-/// The slot that a key has left goes to another key, with the same state.
+/// Gives the slot that a moved key has left to another key, with the same state.
+fn grows_and_fills(table: &Table) {
+    if table.grow() {
+        table.arrive(&bucket(9), STAYS, 1, 0);
+    }
+}
+
 #[test]
 fn a_key_in_a_slot_that_was_left_pays_for_no_call_that_its_predecessor_made() {
-    fn grows_and_fills(table: &Table) {
-        if table.grow() {
-            table.arrive(&bucket(9), STAYS, 1, 0);
-        }
-    }
     model(3, || {
         let (rule, table) = (bucket(9), Arc::new(Table::of_one_set()));
         assert!(table.arrive(&rule, MOVES, 1, 0));
@@ -95,20 +96,15 @@ fn a_key_in_a_slot_that_was_left_pays_for_no_call_that_its_predecessor_made() {
 
 #[test]
 fn a_refusal_is_by_the_state_of_the_key_itself() {
-    fn grows_and_fills(table: &Table) {
-        if table.grow() {
-            table.arrive(&bucket(3), STAYS, 1, 0);
-        }
-    }
     model(3, || {
-        let (rule, table) = (bucket(3), Arc::new(Table::of_one_set()));
+        let (rule, table) = (bucket(9), Arc::new(Table::of_one_set()));
         assert!(table.arrive(&rule, MOVES, 1, 0));
         let decision = beside(&table, grows_and_fills, |table| {
-            table.spend(&bucket(3), MOVES, 3, 0)
+            table.spend(&bucket(9), MOVES, 9, 0)
         });
         if let Some(decision) = decision {
-            assert_eq!(decision.remaining(), Some(2));
+            assert_eq!(decision.remaining(), Some(8));
         }
-        assert_eq!(table.remaining(&rule, MOVES, 0), Some(2));
+        assert_eq!(table.remaining(&rule, MOVES, 0), Some(8));
     });
 }
