@@ -70,7 +70,8 @@ use crate::{
 /// # When the rule changes
 ///
 /// The backlog carries over as time: delayed calls keep their delays, and the first call under the new rule
-/// departs behind them. A backlog that is longer than the new queue is a full queue.
+/// departs behind them. A backlog that is longer than the new queue is a full queue. It carries over up to 48 years, or a day for
+/// rules above 3·10⁷/s.
 ///
 /// # When the clock steps back
 ///
