@@ -4,6 +4,7 @@
 //! against loom's.
 
 pub(crate) use std::{
+    hint::spin_loop,
     sync::{
         Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},

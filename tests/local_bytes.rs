@@ -59,11 +59,23 @@ fn a_key_takes_what_the_page_says() {
     let sliding = bytes_of_a_key::<SlidingWindow>;
     let more = |(least, most): (i64, i64), more| (least - more, most - more);
     for (row, measured) in [
-        ("any that packs its states", bucket("token-bucket 5/1h")),
-        ("any that packs its states", any("leaky-bucket 5/1h")),
-        ("any that packs its states", any("fixed-window 5/1h")),
-        ("any that packs its states", bucket("token-bucket 7/1h")),
-        ("any that packs its states", any("leaky-bucket 7/1h")),
+        ("into one word", bucket("token-bucket 5/1h")),
+        ("into one word", any("leaky-bucket 5/1h")),
+        ("into one word", any("fixed-window 5/1h")),
+        ("into one word", bucket("token-bucket 7/1h")),
+        ("into one word", any("leaky-bucket 7/1h")),
+        (
+            "into two words",
+            bytes_of_a_key::<ThreeColor>("three-color 9/s burst=9 peak=20/s peak-burst=20"),
+        ),
+        (
+            "into two words",
+            bytes_of_a_key::<Cascade>("cascade 9/s > 5/s"),
+        ),
+        (
+            "into two words",
+            any("token-bucket 5/1h & token-bucket 9/1s"),
+        ),
         ("other `TokenBucket`", bucket("token-bucket 7/1h initial=3")),
         (
             "other `FixedWindow`",
@@ -82,8 +94,8 @@ fn a_key_takes_what_the_page_says() {
             bytes_of_a_key::<WarmUpSpaced>("warm-up-spaced 2/s over=4s cold=3"),
         ),
         (
-            "`ThreeColor`",
-            bytes_of_a_key::<ThreeColor>("three-color 9/s burst=9 peak=20/s peak-burst=20"),
+            "and `ThreeColor`",
+            bytes_of_a_key::<ThreeColor>("three-color 1/365d burst=9 peak=20/s peak-burst=20"),
         ),
         ("`SlidingWindow`", sliding("sliding-window 7/1h")),
         (
@@ -95,8 +107,8 @@ fn a_key_takes_what_the_page_says() {
             more(sliding("sliding-window 7/1h slices=60"), 8 * 61),
         ),
         (
-            "`Cascade` of two",
-            bytes_of_a_key::<Cascade>("cascade 9/s > 5/s"),
+            "other `Cascade` of two",
+            bytes_of_a_key::<Cascade>("cascade 9/s > 3/365d burst=9"),
         ),
         (
             "`Cascade` of three",
@@ -110,19 +122,19 @@ fn a_key_takes_what_the_page_says() {
         ("`AnyRule` of one", any("sliding-window 7/1h")),
         (
             "`AnyRule` of one",
-            any("three-color 9/s burst=9 peak=20/s peak-burst=20"),
+            any("three-color 1/365d burst=9 peak=20/s peak-burst=20"),
         ),
         ("`AnyRule` of one", more(any("sliding-log 7/1h"), 4 * 16)),
         (
-            "`AnyRule` of two",
+            "of two other rules",
             any("token-bucket 5/1h & fixed-window 9/1h"),
         ),
         (
-            "`AnyRule` of two",
+            "of two other rules",
             any("warm-up 200/s over=10s & sliding-window 9/1h"),
         ),
         (
-            "`AnyRule` of two",
+            "of two other rules",
             more(
                 any("token-bucket 7/1h & fixed-window 9/1h & token-bucket 9/1s"),
                 48,

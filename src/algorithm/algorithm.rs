@@ -1,7 +1,7 @@
 //! The trait of rules.
 
 use super::{
-    packed::{Meter, PackedKind, PackedState, StoreTime},
+    packed::{Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
     state_kind::StateKind,
     step::Step,
 };
@@ -195,6 +195,31 @@ pub trait Algorithm: Clone {
         now: StoreTime,
     ) -> Option<Self::State> {
         let _ = (packed, packed_kind, now);
+        None
+    }
+
+    /// Returns the rule as two buckets if [two words](Self::to_two_words) are their states. Only the store in memory calls this.
+    ///
+    /// `None`, the default, is always right. A rule with two buckets overrides the next two functions, too.
+    #[doc(hidden)]
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        None
+    }
+
+    /// Writes a state as two words, without loss; `None` if it does not fit. Only the store in memory calls this.
+    #[doc(hidden)]
+    #[inline]
+    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
+        let _ = (state, now);
+        None
+    }
+
+    /// Reads the two words of a state that any rule of this type wrote. Only the store in memory calls this.
+    #[doc(hidden)]
+    #[inline]
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
+        let _ = (words, now);
         None
     }
 }

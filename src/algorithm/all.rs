@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::{
     Algorithm, AnyRule, AnyState, StateKind, Step,
-    both::{join, passes, split_charge, step_if},
+    both::{join, passes, read_bucket, split_charge, step_if, two_buckets},
     codec::{Codec, damaged, put_number, take_number, take_tag},
+    packed::{PackedState, StoreTime, TwoBuckets, TwoWords},
 };
 use crate::{
     decision::{Charge, Cost, Decision},
@@ -193,6 +194,30 @@ impl Algorithm for All {
 
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         self.changed(|rule| rule.for_key(digest))
+    }
+
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        match &*self.0 {
+            [a, b] => two_buckets(a, b),
+            _ => None,
+        }
+    }
+
+    /// As those of a pair.
+    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
+        match (&*self.0, &**state) {
+            ([a, b], [Some(a_state), Some(b_state)]) if self.two_buckets().is_some() => {
+                let packed = [a.pack(a_state, now)?, b.pack(b_state, now)?];
+                Some(packed.map(PackedState::get))
+            }
+            _ => None,
+        }
+    }
+
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
+        let read = |(rule, word)| read_bucket(rule, word, now);
+        Some(self.0.iter().zip(words).map(read).collect())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{
     Algorithm, All, StateKind, Step,
     codec::{Codec, damaged, tag},
-    packed::{Meter, PackedState, StoreTime},
+    packed::{Meter, PackedState, StoreTime, TwoBuckets, TwoWords},
     packed_kind::{Meaning, PackedKind},
     registry::{NAMES, algorithms},
     text::Words,
@@ -235,6 +235,24 @@ impl Algorithm for AnyRule {
             Self::FixedWindow(rule) => rule.meter(),
             _ => None,
         }
+    }
+
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        match self {
+            Self::All(rule) => rule.two_buckets(),
+            Self::Cascade(rule) => rule.two_buckets(),
+            Self::ThreeColor(rule) => rule.two_buckets(),
+            _ => None,
+        }
+    }
+
+    fn to_two_words(&self, state: &AnyState, now: StoreTime) -> Option<TwoWords> {
+        each!(self, rule => rule.to_two_words(Own::in_any(state)?, now))
+    }
+
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<AnyState> {
+        each!(self, rule => rule.read_two_words(words, now).map(Own::into_any))
     }
 
     fn pack(&self, state: &AnyState, now: StoreTime) -> Option<PackedState> {

@@ -1,6 +1,10 @@
 //! Several limits on one key, spent together or not at all.
 
-use super::{Algorithm, StateKind, Step};
+use super::{
+    Algorithm, StateKind, Step,
+    meter::Kind,
+    packed::{PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
+};
 use crate::{
     decision::{Charge, Cost, Decision},
     time::Timestamp,
@@ -116,6 +120,42 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
             (a, b.unwrap_or_else(|| self.1.clone()))
         })
     }
+
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        two_buckets(&self.0, &self.1)
+    }
+
+    /// The packed state of each bucket.
+    #[inline]
+    fn to_two_words(&self, (a, b): &Self::State, now: StoreTime) -> Option<TwoWords> {
+        self.two_buckets()?;
+        let a = self.0.pack(a.as_ref()?, now)?;
+        Some([a, self.1.pack(b.as_ref()?, now)?].map(PackedState::get))
+    }
+
+    #[inline]
+    fn read_two_words(&self, [a, b]: TwoWords, now: StoreTime) -> Option<Self::State> {
+        Some((read_bucket(&self.0, a, now), read_bucket(&self.1, b, now)))
+    }
+}
+
+/// Returns two rules as buckets, if both are.
+#[inline]
+pub(super) fn two_buckets<'a>(
+    a: &'a impl Algorithm,
+    b: &'a impl Algorithm,
+) -> Option<TwoBuckets<'a>> {
+    match (a.meter()?.kind(), b.meter()?.kind()) {
+        (Kind::Bucket(a), Kind::Bucket(b)) => TwoBuckets::both(a, b),
+        _ => None,
+    }
+}
+
+/// Reads the packed state of a bucket.
+#[inline]
+pub(super) fn read_bucket<R: Algorithm>(rule: &R, word: u64, now: StoreTime) -> Option<R::State> {
+    rule.unpack(PackedState::new(word), PackedKind::DEBT, now)
 }
 
 fn look_both<A: Algorithm, B: Algorithm>(

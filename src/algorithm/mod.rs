@@ -23,6 +23,7 @@ mod state_kind;
 mod step;
 mod text;
 mod ticks;
+mod two_buckets;
 mod wait;
 mod warm_curve;
 
@@ -58,7 +59,8 @@ pub mod packed {
     pub use super::{
         meter::Meter,
         packed_kind::PackedKind,
-        packed_state::{PackedState, StoreTime},
+        packed_state::{PackedState, StoreTime, TwoWords},
+        two_buckets::TwoBuckets,
     };
 }
 

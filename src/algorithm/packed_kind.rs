@@ -9,7 +9,8 @@ use super::packed_state::PackedState;
 /// | a bucket | when the bucket was last empty | as long as that bucket takes to fill |
 /// | a queue | when the queue is idle again | until then |
 /// | a window | when the window began, and a tick for each unit that was counted | as long as the window |
-/// | a debt | any of these: each rule reads it as its own | – |
+/// | a rule whose states take two words | the last tick at which the state matters; the state is beside it | until then |
+/// | a debt | any of these but the last: each rule reads it as its own | – |
 // The highest two bits are the kind, and that of buckets is the greatest: of two kinds of buckets, the greater one is longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedKind(u64);
@@ -33,6 +34,9 @@ const BUCKET: u64 = 3 << KIND_SHIFT;
 impl PackedKind {
     /// The usage of a key whose algorithm is not known.
     pub const DEBT: Self = Self(0);
+
+    /// That of a state in two words.
+    pub(crate) const TWO_WORDS: Self = Self(1);
 
     pub(super) const QUEUE: Self = Self(QUEUE);
 
@@ -63,6 +67,12 @@ impl PackedKind {
     #[inline]
     pub const fn lasts(self) -> u64 {
         self.0 & LASTS
+    }
+
+    /// Returns `true` for a state in two words.
+    #[inline]
+    pub(crate) const fn is_two_words(self) -> bool {
+        self.0 == Self::TWO_WORDS.0
     }
 
     /// Returns `true` for a bucket; the packed states of all buckets have the same meaning.

@@ -71,6 +71,9 @@ impl PackedState {
     }
 }
 
+/// A state in two words, in a format that its algorithm defines.
+pub type TwoWords = [u64; 2];
+
 /// An instant on a store's timeline, and as a packed state on its scale.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreTime {
@@ -125,7 +128,7 @@ impl StoreTime {
     }
 
     /// Returns the packed state `ticks` ticks after an instant, if it lies on the scale.
-    pub(super) fn packed_after(self, at: Timestamp, ticks: i64) -> Option<PackedState> {
+    pub(crate) fn packed_after(self, at: Timestamp, ticks: i64) -> Option<PackedState> {
         let since = i128::from(at.as_nanos()) - i128::from(self.at.as_nanos());
         let shift = since * i128::from(PackedState::PER_NANO) + i128::from(ticks);
         let packed = u64::try_from(i128::from(self.packed.0) + shift).ok()?;

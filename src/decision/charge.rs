@@ -83,7 +83,7 @@ impl Position {
     }
 
     /// The position of a charge to several rules, which have no common position.
-    pub(super) const SEVERAL: Self = Self {
+    pub(crate) const SEVERAL: Self = Self {
         end: NonZeroU64::MAX,
         given_back: 0,
     };

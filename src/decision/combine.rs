@@ -32,18 +32,24 @@ impl Decision {
 
     /// Orders decisions by the share of the capacity that they leave, the smallest first.
     pub(crate) fn nearness(&self, other: &Self) -> Ordering {
+        let remaining = |decision: &Self| decision.source.remaining();
+        self.nearness_with(remaining(self), other, remaining(other))
+    }
+
+    /// Returns [`nearness`](Self::nearness), given the remaining units of both.
+    fn nearness_with(&self, ours: u64, other: &Self, theirs: u64) -> Ordering {
         let rank = |decision: &Self| match decision.kind {
             VerdictKind::Refuse => 0,
             VerdictKind::FailedClosed | VerdictKind::Unsupported => 1,
             VerdictKind::Allow | VerdictKind::Delay => 2,
             VerdictKind::FailedOpen => 3,
         };
-        let share = |this: &Self, that: &Self| {
-            u128::from(this.source.numbers().remaining) * u128::from(that.limit().unwrap_or(1))
+        let share = |remaining: u64, that: &Self| {
+            u128::from(remaining) * u128::from(that.limit().unwrap_or(1))
         };
         rank(self)
             .cmp(&rank(other))
-            .then_with(|| share(self, other).cmp(&share(other, self)))
+            .then_with(|| share(ours, other).cmp(&share(theirs, self)))
     }
 
     /// Combines the decisions of two limits that are charged together or not at all.
@@ -56,10 +62,11 @@ impl Decision {
         let class = self.class().max(other.class());
         let position = |decision: &Self| decision.source.position(decision.at);
         let position = Position::of_both(position(&self), position(&other));
-        let (near, far) = if other.leaves_less_than(&self) {
-            (other, self)
-        } else {
-            (self, other)
+        let (ours, theirs) = (self.source.numbers(), other.source.numbers());
+        let order = self.nearness_with(ours.remaining, &other, theirs.remaining);
+        let (near, a, far, b) = match order {
+            Ordering::Greater => (other, theirs, self, ours),
+            _ => (self, ours, other, theirs),
         };
         // An admission without a delay has a wait of zero, so the longer wait is the delay of both.
         let kind = match (near.kind, far.kind) {
@@ -71,7 +78,6 @@ impl Decision {
             VerdictKind::Delay => decision.wait,
             _ => decision.retry_after(),
         };
-        let (a, b) = (near.source.numbers(), far.source.numbers());
         let more_after = match a.remaining.cmp(&b.remaining) {
             Ordering::Less => a.more_after,
             Ordering::Greater => b.more_after,

@@ -32,7 +32,7 @@ pub(crate) struct Deferred {
 }
 
 /// The state from which numbers are computed.
-pub(crate) type DeferredState = [u64; 5];
+pub(crate) type DeferredState = [u64; 6];
 
 /// The functions of an algorithm that compute [`Deferred`] numbers.
 // One for each number: most readers need one or two.

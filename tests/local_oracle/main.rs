@@ -408,6 +408,18 @@ fn all_kinds() -> Vec<AnyRule> {
     parsed(&[&MARKS[..], &others, &QUEUES, &WINDOWS].concat())
 }
 
+/// Rules of two buckets, whose states are in two words of the table; and some of the same kinds whose states are in the map.
+const TWO_BUCKETS: [&str; 8] = [
+    "token-bucket 3/1s & token-bucket 9/1m",
+    "token-bucket 7/1s burst=2 & token-bucket 5/1m burst=4",
+    "cascade 3/1s > 9/1m",
+    "cascade 5/1m burst=2 > 2/1s burst=3",
+    "cascade 2/1s > 1/365d burst=4",
+    "three-color 2/1s burst=2 peak=5/1s peak-burst=4",
+    "three-color 7/1m burst=3 peak=9/1m peak-burst=5",
+    "three-color 1/365d burst=3 peak=5/1s peak-burst=4",
+];
+
 fn choices() -> impl Strategy<Value = AtCapacity> {
     prop_oneof![
         3 => Just(AtCapacity::InheritDebts),
@@ -441,6 +453,20 @@ proptest! {
         ops in ops(steps()), more in 0..20_usize, choice in choices(),
     ) {
         Run::new(any_rules(), START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn with_room_for_all_it_decides_as_a_plain_map_under_rules_of_two_buckets(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(),
+    ) {
+        Run::<AnyRule>::new(parsed(&TWO_BUCKETS), START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn at_any_cap_nobody_is_admitted_above_its_limit_under_rules_of_two_buckets(
+        ops in ops(steps()), capacity in 0..ALL, choice in choices(),
+    ) {
+        Run::<AnyRule>::new(parsed(&TWO_BUCKETS), START, capacity, choice).run(ops)?;
     }
 
     #[test]

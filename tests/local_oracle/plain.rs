@@ -157,16 +157,16 @@ impl<A: Algorithm + Clone> Plain<A> {
             state.is_some_and(|state| rule.forgettable_at(state) > now)
         };
         let possible = self.possible(who, rule);
-        // A store that keeps a state in a word does not know the instant of its last write, and may give back less.
+        // A store that keeps a state in words does not know the instant of its last write, and may give back less.
         let in_words: Vec<_> = possible
             .iter()
             .filter_map(|known| {
-                let (at, meter) = (StoreTime::new(now, now), rule.meter()?);
-                let packed = rule.pack(known.state.as_ref()?, at)?;
-                let (state, by) = (
-                    rule.unpack(packed, meter.packed_kind(), at),
-                    known.by.clone(),
-                );
+                let (at, state) = (StoreTime::new(now, now), known.state.as_ref()?);
+                let state = match rule.meter() {
+                    Some(meter) => rule.unpack(rule.pack(state, at)?, meter.packed_kind(), at),
+                    None => rule.read_two_words(rule.to_two_words(state, at)?, at),
+                };
+                let by = known.by.clone();
                 Some(Known { state, by })
             })
             .collect();

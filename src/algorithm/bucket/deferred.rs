@@ -16,7 +16,7 @@ pub(in crate::algorithm) fn remaining(&[level, price, ..]: &DeferredState) -> u6
 /// Returns the wait until such a bucket has one token more; zero if it is full.
 #[inline]
 pub(in crate::algorithm) fn more_after(
-    &[level, price, full, stalled, _]: &DeferredState,
+    &[level, price, full, stalled, ..]: &DeferredState,
     remaining: u64,
 ) -> Duration {
     let lacking = ((remaining + 1) * price).wrapping_sub(level);

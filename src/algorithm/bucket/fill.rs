@@ -2,6 +2,7 @@
 
 use crate::{
     algorithm::{
+        packed::{PackedState, StoreTime},
         ticks::{Ticks, Units, Width},
         token_bucket::TokenBucket,
     },
@@ -17,6 +18,17 @@ pub(in crate::algorithm) struct BucketLevel {
     pub(in crate::algorithm) level: Ticks,
 }
 
+impl BucketLevel {
+    /// Unpacks the instant at which a bucket was last empty. The level is not cut to the burst of a rule: others may have a larger one.
+    #[inline]
+    pub(in crate::algorithm) fn unpack(packed: PackedState, now: StoreTime) -> Self {
+        Self {
+            written_at: now.at(),
+            level: Ticks::new(now.packed().since(packed)),
+        }
+    }
+}
+
 /// The level of a bucket at an instant that is never before the last write.
 #[derive(Clone, Copy)]
 pub(in crate::algorithm) struct Fill<N> {
@@ -26,6 +38,19 @@ pub(in crate::algorithm) struct Fill<N> {
     /// The nanoseconds for which the bucket has been full; `None` for a new key. 0 if the bucket starts full: then the number
     /// does not matter.
     pub(in crate::algorithm) full_for: Option<u64>,
+}
+
+impl Fill<i64> {
+    /// Creates the fill of a plain bucket with a state.
+    #[inline]
+    pub(in crate::algorithm) fn of_plain(level: i64, at: Timestamp) -> Self {
+        let full_for = Some(0);
+        Self {
+            level,
+            at,
+            full_for,
+        }
+    }
 }
 
 /// A rule, with its numbers in one width.

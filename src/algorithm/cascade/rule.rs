@@ -70,7 +70,7 @@ pub(super) const MOST: usize = 8;
 pub struct Cascade {
     /// At least one, at most `MOST`.
     pub(super) buckets: Box<[TokenBucket]>,
-    pub(super) capacity: NonZeroU64,
+    pub(in crate::algorithm) capacity: NonZeroU64,
     pub(super) quota: Quota,
     /// `true` if 64 bits are enough for the levels of all buckets.
     pub(super) is_narrow: bool,

@@ -9,6 +9,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill},
+        packed::{PackedState, StoreTime, TwoBuckets, TwoWords},
         ticks::{Ticks, Width},
         token_bucket::TokenBucket,
         wait::after,
@@ -366,5 +367,28 @@ impl Algorithm for Cascade {
     fn class_bits(&self) -> u32 {
         let last = self.buckets.len() - 1;
         usize::BITS - last.leading_zeros()
+    }
+
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        TwoBuckets::either(self)
+    }
+
+    /// When each of two buckets was last empty.
+    #[inline]
+    fn to_two_words(&self, state: &CascadeState, now: StoreTime) -> Option<TwoWords> {
+        match (&*self.buckets, state.as_slice()) {
+            ([a, b], [a_level, b_level]) => {
+                let packed = [a.pack_level(a_level, now)?, b.pack_level(b_level, now)?];
+                Some(packed.map(PackedState::get))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<CascadeState> {
+        let level = |word| BucketLevel::unpack(PackedState::new(word), now);
+        Some(CascadeState(Buckets::Two(words.map(level))))
     }
 }

@@ -56,7 +56,7 @@ impl FixedWindow {
         Decision::new(verdict, now, cost)
             .with_limit(self.limit(), self.quota)
             .with_deferred(Deferred {
-                state: [remaining, wait, 0, 0, 0],
+                state: [remaining, wait, 0, 0, 0, 0],
                 compute: &DEFERRED,
             })
     }

@@ -137,7 +137,7 @@ impl<N: Width> Queue<'_, N> {
         let state = [backlog.units, price, full, self.longest].map(N::narrow);
         let [backlog, price, full, longest] = state.map(|units| units as u64);
         decision.with_deferred(Deferred {
-            state: [backlog, price, full, longest, stalled],
+            state: [backlog, price, full, longest, stalled, 0],
             compute: &DEFERRED,
         })
     }
@@ -186,12 +186,12 @@ impl<N: Width> Queue<'_, N> {
 
 /// Computes the numbers of a queue that is counted in ticks.
 const DEFERRED: Compute = Compute {
-    remaining: |&[backlog, price, full, longest, _]| match backlog > longest {
+    remaining: |&[backlog, price, full, longest, ..]| match backlog > longest {
         true => 0,
         false => (full - backlog) / price,
     },
-    reset_after: |&[backlog, _, _, _, stalled]| after_ticks(stalled, backlog),
-    more_after: |&[backlog, price, full, longest, stalled], remaining| {
+    reset_after: |&[backlog, _, _, _, stalled, _]| after_ticks(stalled, backlog),
+    more_after: |&[backlog, price, full, longest, stalled, _], remaining| {
         let most = full.checked_sub((remaining + 1) * price);
         most.map_or(Duration::ZERO, |most| {
             after_ticks(stalled, backlog - most.min(longest))

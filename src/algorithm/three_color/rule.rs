@@ -95,8 +95,8 @@ use crate::{algorithm::token_bucket::TokenBucket, error::Error, quota::Quota};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreeColor {
-    pub(super) committed: TokenBucket,
-    pub(super) peak: TokenBucket,
+    pub(in crate::algorithm) committed: TokenBucket,
+    pub(in crate::algorithm) peak: TokenBucket,
     /// The colour that a request was given before, if the marker is aware of it.
     pub(super) given: Option<Color>,
 }

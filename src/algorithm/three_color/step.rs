@@ -7,6 +7,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{self, Bucket, BucketLevel},
+        packed::{PackedState, StoreTime, TwoBuckets, TwoWords},
         ticks::{Ticks, Units, Width},
         wait::{after, after_ticks},
     },
@@ -62,6 +63,29 @@ impl ThreeColor {
     #[inline]
     fn is_plain(&self) -> bool {
         self.committed.is_plain && self.peak.is_plain
+    }
+
+    /// Steps on the levels of both buckets, which are plain; returns the new ones if the call passes.
+    #[inline(always)]
+    pub(in crate::algorithm) fn step_levels(
+        &self,
+        [committed, peak]: [i64; 2],
+        at: Timestamp,
+        cost: Cost,
+    ) -> (Option<[i64; 2]>, Decision) {
+        let levels = Levels {
+            committed,
+            peak,
+            at,
+        };
+        let (marker, cost) = (self.plain(), cost.get());
+        match marker.pay(&levels, cost) {
+            Some((left, color)) => {
+                let decision = marker.answer(Verdict::Allow, at, cost, &left, color);
+                (Some([left.committed, left.peak]), decision)
+            }
+            None => (None, marker.refuse(at, cost, cost, &levels)),
+        }
     }
 }
 
@@ -137,7 +161,7 @@ impl<N: Width> Marker<'_, N> {
         let [level, price, full, lacking] =
             [levels.peak, price, full, lacking].map(|units| units.narrow() as u64);
         decision.with_deferred(Deferred {
-            state: [level, price, full, stalled, lacking],
+            state: [level, price, full, stalled, lacking, 0],
             compute: &DEFERRED,
         })
     }
@@ -197,7 +221,7 @@ impl<N: Width> Marker<'_, N> {
 /// Computes the numbers of a marker that is counted in ticks: those of its peak bucket, and what the emptier one lacks.
 const DEFERRED: Compute = Compute {
     remaining: bucket::remaining,
-    reset_after: |&[_, _, _, stalled, lacking]| after_ticks(stalled, lacking),
+    reset_after: |&[_, _, _, stalled, lacking, _]| after_ticks(stalled, lacking),
     more_after: bucket::more_after,
     position: |_, _| None,
 };
@@ -289,5 +313,27 @@ impl Algorithm for ThreeColor {
     /// One bit is enough, because red calls are never charged.
     fn class_bits(&self) -> u32 {
         1
+    }
+
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        TwoBuckets::marked(self)
+    }
+
+    fn to_two_words(&self, state: &ThreeColorState, now: StoreTime) -> Option<TwoWords> {
+        let [committed, peak] = state.buckets();
+        let committed = self.committed.pack_level(&committed, now)?;
+        Some([committed, self.peak.pack_level(&peak, now)?].map(PackedState::get))
+    }
+
+    #[inline]
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<ThreeColorState> {
+        let level = |word| BucketLevel::unpack(PackedState::new(word), now).level;
+        let [committed, peak] = words.map(level);
+        Some(ThreeColorState {
+            written_at: now.at(),
+            committed,
+            peak,
+        })
     }
 }

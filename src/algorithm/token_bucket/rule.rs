@@ -58,7 +58,7 @@ use crate::{
 /// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
 /// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
 /// one key give back what the last call left of `cost · interval` after the charge's instant, if others were admitted since.
-/// A state of one word has no instant of the last call, which counts as now.
+/// A state [in one or two words](crate::store::Local#memory) has no instant of the last call, which counts as now.
 /// To settle several buckets exactly, make them limits of their own ([`Limit`](crate::Limit) and `.also(…)`).
 ///
 /// # When the rule changes
@@ -188,7 +188,7 @@ impl TokenBucket {
 
     /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     #[inline]
-    pub(super) const fn is_packed(&self) -> bool {
+    pub(in crate::algorithm) const fn is_packed(&self) -> bool {
         self.is_plain && self.rate.fits_packed_state()
     }
 

@@ -113,7 +113,7 @@ impl<N: Width> Bucket<'_, N> {
         let Units { price, full, .. } = self.units;
         let [level, price, full] = [fill.level, price, full].map(|units| units.narrow() as u64);
         decision.with_deferred(Deferred {
-            state: [level, price, full, fill.at.nanos_since(now), given_back],
+            state: [level, price, full, fill.at.nanos_since(now), given_back, 0],
             compute: &DEFERRED,
         })
     }
@@ -169,6 +169,20 @@ impl<N: Width> Bucket<'_, N> {
         Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill, given_back.nanos()))
     }
 
+    /// Refuses a cost, or only looks if the bucket holds it because another rule refuses.
+    pub(in crate::algorithm) fn refuse_or_look(
+        &self,
+        fill: &Fill<N>,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Decision {
+        let cost = cost.get();
+        match self.pay(fill.level, cost) {
+            Some(_) => self.answer(Verdict::Allow, now, 0, fill, 0),
+            None => self.refuse(now, cost, cost, fill, 0),
+        }
+    }
+
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
         let fill = self.fill(state.map(|state| &state.level), now);
         if self.pay(fill.level, 1).is_some() {
@@ -183,9 +197,9 @@ impl<N: Width> Bucket<'_, N> {
 const DEFERRED: Compute = Compute {
     remaining,
     // In two's complement: the level may be below zero.
-    reset_after: |&[level, _, full, stalled, _]| after_ticks(stalled, full.wrapping_sub(level)),
+    reset_after: |&[level, _, full, stalled, ..]| after_ticks(stalled, full.wrapping_sub(level)),
     more_after,
-    position: |&[level, _, full, stalled, given_back]: &DeferredState, at| {
+    position: |&[level, _, full, stalled, given_back, _]: &DeferredState, at| {
         let lacking = full.wrapping_sub(level) / PER_NANO;
         let end = at.as_nanos().saturating_add(stalled);
         Some(Position::new(end.saturating_add(lacking), given_back))
@@ -218,11 +232,8 @@ impl Metering for TokenBucket {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        let fill = Fill {
-            level: now.packed().since(packed).min(self.full_in_ticks()),
-            at: now.at(),
-            full_for: Some(0),
-        };
+        let level = now.packed().since(packed).min(self.full_in_ticks());
+        let fill = Fill::of_plain(level, now.at());
         let (level, decision) = self.plain().decide(fill, 0, now.at(), cost);
         (level.map(|level| now.packed().before(level)), decision)
     }
@@ -255,8 +266,21 @@ impl TokenBucket {
 
     /// Returns the level of a full bucket, for a rule whose states are packed.
     #[inline]
-    fn full_in_ticks(&self) -> i64 {
+    pub(in crate::algorithm) fn full_in_ticks(&self) -> i64 {
         self.bucket::<i64>().units.full
+    }
+
+    /// Packs a level; `None` if it does not fit.
+    #[inline]
+    pub(in crate::algorithm) fn pack_level(
+        &self,
+        level: &BucketLevel,
+        now: StoreTime,
+    ) -> Option<PackedState> {
+        if !self.is_packed() {
+            return None;
+        }
+        now.packed_after(level.written_at, level.level.whole()?.checked_neg()?)
     }
 }
 
@@ -319,11 +343,10 @@ impl Algorithm for TokenBucket {
     }
 
     fn pack(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
-        if !self.is_packed() || !state.given_back.is_none() {
-            return None;
+        match state.given_back.is_none() {
+            true => self.pack_level(&state.level, now),
+            false => None,
         }
-        let ticks = state.level.level.whole()?;
-        now.packed_after(state.level.written_at, ticks.checked_neg()?)
     }
 
     fn unpack(

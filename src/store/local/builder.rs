@@ -41,7 +41,8 @@ pub enum AtCapacity {
     /// A new key evicts the key with the smallest debt among sixteen slots, and inherits that debt. The debt of the evicted key is
     /// recorded, and inherited by that key when it comes back, and by the few new keys that share the record. So no key is ever admitted
     /// above its limit, not even by leaving and coming back. A new key is served as far as its burst exceeds the inherited debt. If none
-    /// of the sixteen slots can be taken, the new key itself is evicted at once, and the next new key inherits its debt. So a rule that [packs its states](Local#memory) is never refused for lack of room.
+    /// of the sixteen slots can be taken, the new key itself is evicted at once, and the next new key inherits its debt. So a rule that
+    /// [packs its states into one word](Local#memory) is never refused for lack of room.
     ///
     /// A settlement that gives units back to an evicted key has no effect. Limits of different algorithms, or of very
     /// different periods, inherit disproportionate debts from each other: give each of them its own store.
@@ -59,7 +60,7 @@ pub enum AtCapacity {
     ///
     /// [The benchmarks](crate::benchmarks) describe the measurement.
     ///
-    /// A new key whose state is not [packed](Local#memory) cannot inherit a debt, and is refused. So are all new keys at a capacity
+    /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and is refused. So are all new keys at a capacity
     /// of 0, and after the process has run for ten years.
     #[default]
     InheritDebts,
@@ -102,7 +103,7 @@ impl<C> LocalBuilder<C> {
         }
     }
 
-    /// Sets the [capacity](Self::capacity) to the number of keys with [packed](Local#memory) states that fit into `bytes`.
+    /// Sets the [capacity](Self::capacity) to the number of keys that fit into `bytes` with states [packed into one word](Local#memory).
     #[must_use]
     pub fn capacity_in_bytes(self, bytes: usize) -> Self {
         // 132 bytes per set of eight slots, 70 % of which are in use.

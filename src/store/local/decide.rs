@@ -6,13 +6,13 @@
 use super::{
     Inner, Local,
     map::{Location, Shard},
-    slot::MapSlot,
+    slot::{MapSlot, postponed},
     table::Claim,
 };
 use crate::{
     algorithm::{
         Algorithm, Kind, Metering, Step,
-        packed::{Meter, StoreTime},
+        packed::{Meter, StoreTime, TwoBuckets},
     },
     decision::{Cost, Decision},
     key::Key,
@@ -92,6 +92,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
+        if let Some(buckets) = rule.two_buckets()
+            && let Some(decision) = self.decide_two_words(fingerprint, buckets, cost)
+        {
+            return decision;
+        }
         let location = self.map.locate(fingerprint);
         let step = |slot: &mut MapSlot<S>| self.step_slot(slot, rule, cost);
         // Packed states are rarely in the map.
@@ -101,6 +106,27 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return decision;
         }
         self.decide_locked(location, rule, cost)
+    }
+
+    /// Decides about a key whose state is in two words of the table, without a lock. Returns `None` if it is not there.
+    #[inline(always)]
+    fn decide_two_words(
+        &self,
+        fingerprint: u64,
+        buckets: TwoBuckets<'_>,
+        cost: Cost,
+    ) -> Option<Decision> {
+        let now = || self.store_time();
+        self.table
+            .step_two_words(fingerprint, now, |until, words, now| {
+                let (written, decision) = buckets.step(words, now, cost);
+                let postpone = |written| {
+                    let [before, after] = [words, written].map(|words| buckets.end(words));
+                    let until = postponed(until, before, after, now.packed().get());
+                    (until, written)
+                };
+                (written.map(postpone), decision)
+            })
     }
 
     /// Decides about a key in the map.
@@ -155,7 +181,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
         now: StoreTime,
     ) -> Decision {
-        let mut working = self.working_state(rule, claim.word(), now);
+        let mut working = self.working_state(rule, &claim, now);
         let step = working.step(rule, now.at(), cost);
         if !matches!(step, Step::Kept(_)) {
             self.replace(claim, shard, location, rule, working, now);

@@ -26,14 +26,16 @@ use crate::{
 ///
 /// # Memory
 ///
-/// When it is built, the store reserves address space for a table of 24 bytes per key of its capacity. The table holds packed states of 64
-/// bits each. It takes memory as its keys grow in number, so few keys lie close together in a large store, too.
+/// When it is built, the store reserves address space for a table of 24 bytes per key of its capacity, and as much again when it gets the
+/// first state in two words. The table holds packed states of one or two words of 64 bits. It takes memory as its keys grow in number, so
+/// few keys lie close together in a large store, too.
 /// These rules pack their states, also within an [`AnyRule`](crate::AnyRule):
 ///
 /// | rule | packs its states if |
 /// |---|---|
 /// | `TokenBucket` | it starts full and fills within two years, and an interval that is not a whole number of thirds of a nanosecond has at least 100 of them |
 /// | `LeakyBucket` | its interval is at least a nanosecond, and it drains within two years |
+/// | two `TokenBucket`s as a pair or as `… & …`, a `Cascade` of two, `ThreeColor` | both buckets do; in two words |
 /// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
 ///
 /// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired ones. These states live in maps that double
@@ -41,16 +43,17 @@ use crate::{
 ///
 /// | rule | bytes per key, with 24 of the table |
 /// |---|---|
-/// | any that packs its states | 23 to 24 |
+/// | any that packs its states into one word | 23 to 24 |
+/// | any that packs its states into two words | 46 to 47 |
 /// | other `FixedWindow` | 77 to 137 |
-/// | other `LeakyBucket`, `WarmUp`, `WarmUpSpaced`, `ThreeColor` | 87 to 152 |
+/// | other `LeakyBucket` and `ThreeColor`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
 /// | other `TokenBucket` | 92 to 172 |
 /// | `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
-/// | `Cascade` of two | 102 to 192 |
+/// | other `Cascade` of two | 102 to 192 |
 /// | `Cascade` of three | 162 to 252 |
 /// | `SlidingLog` with up to four calls | 157 to 237 |
 /// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |
-/// | `AnyRule` of two rules, `… & …`; each rule more takes 48 | 197 to 287 |
+/// | `AnyRule` of two other rules, `… & …`; each rule more takes 48 | 197 to 287 |
 ///
 /// The capacity bounds the number of keys, not the number of calls that a [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log
 /// takes 16 to 32 bytes for each call admitted in the last window, and at most 64 while the traffic of its key declines. So a log can take

@@ -59,7 +59,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 return decision;
             };
             let word = self.table.word(packed, meter.packed_kind());
-            let placed = word.and_then(|word| self.place_in_table(&scan, word));
+            let placed = word.and_then(|word| self.place_in_table(&scan, word.into()));
             if placed.is_none() && !scan.is_whole() {
                 scan = self.scan(location, meter, now);
                 continue;

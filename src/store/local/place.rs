@@ -4,7 +4,7 @@ use super::{
     AtCapacity, Inner,
     map::{Location, Shard},
     stats::Counters,
-    table::{Claim, SetScan, Word},
+    table::{Claim, SetScan, Word, Words},
     working_state::WorkingState,
 };
 use crate::{
@@ -53,10 +53,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(slot) = shard.get_mut(location) {
             return rule.look(slot.state.as_ref(), self.store_time().at());
         }
+        let claim = self.table.claim(location.fingerprint);
+        // Read while the slot is held, as when it is charged.
         let now = self.store_time();
         let look = |state: Option<S>| rule.look(state.as_ref(), now.at());
-        if let Some(word) = self.table.look(location.fingerprint) {
-            return look(self.unpack(rule, word, now));
+        if let Some(claim) = claim {
+            return look(self.working_state(rule, &claim, now).slot.state);
         }
         // Read after the key was found in no slot: an eviction records the debt before it changes the slot.
         let owed = self.table.owed(location.fingerprint);
@@ -102,15 +104,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         now: StoreTime,
     ) -> Result<Placement<'a>, Full> {
         self.kinds.note(rule.state_kind());
-        let word = self.word(rule, &working, now);
-        let mut scan = word.map(|word| (word, self.scan_for(location, word, now)));
+        let words = self.words(rule, &working, now);
+        let mut scan = words.map(|words| (words, self.scan_for(location, words, now)));
         let has_expired = scan.as_ref().is_some_and(|(_, scan)| scan.has_expired());
         if self.occupancy.is_full() && !has_expired {
             self.make_room(now);
-            scan = word.map(|word| (word, self.scan_for(location, word, now)));
+            scan = words.map(|words| (words, self.scan_for(location, words, now)));
         }
         let placed = scan.as_ref();
-        if let Some(claim) = placed.and_then(|(word, scan)| self.place_in_table(scan, *word)) {
+        if let Some(claim) = placed.and_then(|(words, scan)| self.place_in_table(scan, *words)) {
             return Ok(Placement::Table(claim));
         }
         if self.occupancy.take() {
@@ -120,7 +122,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if !self.inherits() {
             return Err(Full);
         }
-        if let Some(claim) = scan.and_then(|(word, scan)| self.evict(&scan, word)) {
+        // A state in two words cannot inherit, so it cannot evict.
+        let scan = scan.filter(|(words, _)| words.state.is_none());
+        if let Some(claim) = scan.and_then(|(words, scan)| self.evict(&scan, words.word)) {
             return Ok(Placement::Table(claim));
         }
         let debt = rule.meter().zip(working.slot.state.as_ref());
@@ -134,10 +138,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     pub(super) fn place_in_table<'a>(
         &'a self,
         scan: &SetScan<'a>,
-        word: Word,
+        words: Words,
     ) -> Option<Claim<'a>> {
         if self.occupancy.take() {
-            let placed = self.table.place_free(scan, word);
+            let placed = self.table.place_free(scan, words);
             // After the key is placed, because its sets may change.
             self.table.grow_for(self.occupancy.keys());
             if placed.is_some() {
@@ -145,7 +149,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             }
             self.occupancy.give(1);
         }
-        let (displaced, claim) = self.table.place_expired(scan, word)?;
+        let (displaced, claim) = self.table.place_expired(scan, words)?;
         self.count_displaced(displaced);
         Some(claim)
     }
@@ -165,20 +169,22 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             claim.vacate();
             return self.count_expired(1);
         }
-        let word = self.word(rule, &working, now);
-        match word {
-            Some(word) if word.packed() >= claim.word().packed() => return claim.advance(word),
+        let words = self.words(rule, &working, now);
+        match words {
+            Some(words) if words.word.packed() >= claim.word().packed() => {
+                return self.table.advance(claim, words);
+            }
             _ => claim.vacate(),
         }
         // The packed state of a slot only grows, so a state that has shrunk needs another slot.
-        let Some(word) = word else {
+        let Some(words) = words else {
             return shard.insert(location, working.slot);
         };
-        let scan = self.scan_for(location, word, now);
-        if self.table.place_free(&scan, word).is_some() {
+        let scan = self.scan_for(location, words, now);
+        if self.table.place_free(&scan, words).is_some() {
             return;
         }
-        match self.table.place_expired(&scan, word) {
+        match self.table.place_expired(&scan, words) {
             Some((displaced, _)) => {
                 self.count_displaced(displaced);
                 self.occupancy.give(1);
@@ -187,9 +193,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Scans the sets of a key whose new word is `word`.
-    fn scan_for(&self, location: Location, word: Word, now: StoreTime) -> SetScan<'_> {
-        let below = word.packed().shifted(-1);
+    /// Scans the sets of a key for its new words.
+    fn scan_for(&self, location: Location, words: Words, now: StoreTime) -> SetScan<'_> {
+        let below = words.word.packed().shifted(-1);
         self.table.scan(location.fingerprint, now, below)
     }
 

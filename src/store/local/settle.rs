@@ -17,7 +17,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         let now = self.store_time();
         if let Some(claim) = self.table.claim(location.fingerprint) {
-            let mut working = self.working_state(rule, claim.word(), now);
+            let mut working = self.working_state(rule, &claim, now);
             if working.settle(settlement, now.at()) {
                 self.replace(claim, &mut shard, location, rule, working, now);
             }

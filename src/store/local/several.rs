@@ -206,7 +206,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// there.
     fn recall<A: Algorithm<State = S>>(&self, key: &mut AskedKey<'_, S>, rule: &A, now: StoreTime) {
         if let Some(claim) = &key.claim {
-            key.working = Some(self.working_state(rule, claim.word(), now));
+            key.working = Some(self.working_state(rule, claim, now));
         } else if key.is_new {
             let owed = self.debt_of(key.location, rule, now);
             key.working = Some(WorkingState::new(self.inherited_state(rule, owed, now)));

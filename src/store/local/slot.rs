@@ -31,6 +31,11 @@ impl<S> MapSlot<S> {
         }
     }
 
+    /// Returns the time from which on the state no longer matters to any rule that charged it.
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.until
+    }
+
     /// Returns `true` if the state no longer matters to any rule that charged it.
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         // The last instant means never.
@@ -86,14 +91,24 @@ impl<S> MapSlot<S> {
     /// Updates the expiry after a rule wrote the state. The state mattered to that rule until `before`, and now matters to it
     /// until `after`.
     fn extend_until(&mut self, before: Timestamp, after: Timestamp, now: Timestamp) {
-        self.until = if self.state.is_none() || self.until <= before.max(now) {
-            // It matters to no other rule for longer.
-            after
-        } else {
-            // A charge postpones the expiry under longer rules by the same span. A refund does not change it.
-            let postponed = after.saturating_since(before);
-            after.max(self.until.saturating_add(postponed))
-        };
+        let [until, before, after, now] = [self.until, before, after, now].map(Timestamp::as_nanos);
+        self.until = Timestamp::from_nanos(match self.state {
+            Some(_) => postponed(until, before, after, now),
+            None => after,
+        });
+    }
+}
+
+/// Returns the expiry of a state, which was `until`, after a rule wrote it. It mattered to that rule until `before`, and now matters to it
+/// until `after`.
+#[inline]
+pub(super) fn postponed(until: u64, before: u64, after: u64, now: u64) -> u64 {
+    if until <= before.max(now) {
+        // It matters to no other rule for longer.
+        after
+    } else {
+        // A charge postpones the expiry under longer rules by the same span. A refund does not change it.
+        after.max(until.saturating_add(after.saturating_sub(before)))
     }
 }
 

@@ -1,6 +1,10 @@
 //! A state taken out of the table, or of a new key, while it is decided about.
 
-use super::{Inner, slot::MapSlot, table::Word};
+use super::{
+    Inner,
+    slot::MapSlot,
+    table::{Claim, Words},
+};
 use crate::{
     algorithm::{
         Algorithm, Step,
@@ -67,13 +71,18 @@ impl<S> WorkingState<S> {
 }
 
 impl<S: Clone, C: Clock> Inner<S, C> {
-    /// Unpacks a word of the table for a rule.
+    /// Reads the state in a slot of the table, for a rule.
     pub(super) fn working_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
-        word: Word,
+        claim: &Claim<'_>,
         now: StoreTime,
     ) -> WorkingState<S> {
+        let Words { word, state } = self.table.words_of(claim);
+        if let Some(words) = state {
+            let until = now.instant_of(self.table.end(word));
+            return WorkingState::of(MapSlot::until(rule.read_two_words(words, now), until));
+        }
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
         let until = self.table.protected_until(word, now);
         WorkingState {
@@ -86,14 +95,33 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Packs a state into a word of the table. Returns `None` if it cannot be packed.
-    pub(super) fn word<A: Algorithm<State = S>>(
+    /// Packs a state into the words of a slot in the table. Returns `None` if it does not fit.
+    pub(super) fn words<A: Algorithm<State = S>>(
         &self,
         rule: &A,
         working: &WorkingState<S>,
         now: StoreTime,
-    ) -> Option<Word> {
+    ) -> Option<Words> {
+        if rule.two_buckets().is_some() {
+            return self.two_words(rule, &working.slot, now);
+        }
         let packed = rule.pack(working.slot.state.as_ref()?, now)?;
-        self.table.word(packed, working.packed_kind?)
+        self.table
+            .word(packed, working.packed_kind?)
+            .map(Words::from)
+    }
+
+    /// Writes a state as two words, and when it expires. Returns `None` if it does not fit.
+    fn two_words<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        slot: &MapSlot<S>,
+        now: StoreTime,
+    ) -> Option<Words> {
+        let state = rule.to_two_words(slot.state.as_ref()?, now)?;
+        let last = now.packed_after(slot.expires_at(), -1)?;
+        let word = self.table.word_of_two(last)?;
+        let state = Some(state);
+        Some(Words { word, state })
     }
 }

@@ -70,8 +70,24 @@ impl<A: Algorithm> Clone for Local<A, TestClock> {
 impl<A: Algorithm> Local<A, TestClock> {
     /// Creates a store whose table has two sets, for any capacity up to twelve keys.
     pub fn new(capacity: usize, at_capacity: AtCapacity, clock: &TestClock) -> Self {
+        let table = table::Table::new(capacity);
+        Self::of_table(table, capacity, at_capacity, clock)
+    }
+
+    /// Creates a store for two keys, whose table has one set that can be split.
+    pub fn of_one_set(clock: &TestClock) -> Self {
+        let table = table::Table::beginning_with(1, 2).unwrap();
+        Self::of_table(table, 2, AtCapacity::InheritDebts, clock)
+    }
+
+    fn of_table(
+        table: table::Table,
+        capacity: usize,
+        at_capacity: AtCapacity,
+        clock: &TestClock,
+    ) -> Self {
         let inner = Inner {
-            table: table::Table::new(capacity),
+            table,
             map: Map::new(),
             occupancy: Occupancy::new(capacity),
             kinds: Kinds::default(),
@@ -138,6 +154,20 @@ impl<A: Algorithm> Local<A, TestClock> {
             charge,
             actual,
         });
+    }
+
+    /// Splits the set.
+    pub fn grow(&self) -> bool {
+        self.inner.table.grow()
+    }
+
+    /// Returns `true` if all keys are in the table.
+    pub fn are_all_in_table(&self, keys: &[u64], rule: &A) -> bool {
+        keys.iter().all(|key| {
+            let location = self.inner.locate(&Policy, &Key(*key), rule.state_kind());
+            let _shard = self.inner.map.lock(location);
+            self.inner.table.claim(location.fingerprint).is_some()
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -266,8 +296,8 @@ impl Table {
             let word = self.word(rule, None, cost, now);
             // The slot of an expired key first, as at the capacity.
             word.is_some_and(|word| {
-                table.place_expired(&scan, word).is_some()
-                    || table.place_free(&scan, word).is_some()
+                table.place_expired(&scan, word.into()).is_some()
+                    || table.place_free(&scan, word.into()).is_some()
             })
         })
     }
@@ -283,8 +313,8 @@ impl Table {
 
     /// Returns the remaining units of a key, by its own state or by the debt evicted from its sets.
     pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
-        let (packed, packed_kind) = self.locked(key, |table| match table.look(key) {
-            Some(word) => Some((word.packed(), table.packed_kind(word))),
+        let (packed, packed_kind) = self.locked(key, |table| match table.claim(key) {
+            Some(claim) => Some((claim.word().packed(), table.packed_kind(claim.word()))),
             None => Some((table.owed(key)?, PackedKind::DEBT)),
         })?;
         let state = rule.unpack(packed, packed_kind, at(now));
@@ -294,7 +324,7 @@ impl Table {
 
     /// Returns `true` if a key has a slot.
     pub fn knows(&self, key: u64) -> bool {
-        self.locked(key, |table| table.look(key).is_some())
+        self.locked(key, |table| table.claim(key).is_some())
     }
 
     /// Removes a key.

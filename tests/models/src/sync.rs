@@ -11,6 +11,7 @@ pub(crate) use loom::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    hint::spin_loop,
     thread::yield_now,
 };
 

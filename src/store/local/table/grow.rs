@@ -13,7 +13,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Claim, Table, sets::WAYS, slot::NO_KEY};
+use super::{Claim, Table, Words, sets::WAYS, slot::NO_KEY};
 
 /// The slots of a set, all of them held.
 type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
@@ -65,7 +65,11 @@ impl Table {
         let (moved, _others): (HeldSet<'_>, HeldSet<'_>) = held.into_iter().partition(moves);
         let new_set = self.sets.set(size.sets as usize - 1);
         for (slot, claim) in new_set.slots().zip(&moved) {
-            slot.fill(claim.key(), claim.word());
+            let Words { word, state } = self.words_of(claim);
+            if let Some(state) = state {
+                self.two_words.store(slot.index, state);
+            }
+            slot.fill(claim.key(), word);
         }
         self.sets.resize(size);
         moved.into_iter().for_each(Claim::leave);

@@ -11,6 +11,7 @@
 //! | `slot` | shared access to a slot |
 //! | `sets` | the memory, and the two sets of a key |
 //! | `size` | the number of sets in use |
+//! | `two_words` | states in two words, beside the slots |
 //! | `packed_kinds` | the kinds of packed states, and how long each matters |
 //! | `table` | decisions about keys in the table |
 //! | `place` | insertion and eviction |
@@ -24,6 +25,12 @@ mod size;
 mod slot;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod table;
+mod two_words;
 mod word;
 
-pub(super) use self::{place::SetScan, slot::Claim, table::Table, word::Word};
+pub(super) use self::{
+    place::SetScan,
+    slot::Claim,
+    table::Table,
+    word::{Word, Words},
+};

@@ -6,7 +6,7 @@ use super::{
     Table,
     sets::HomeSets,
     slot::{Claim, NO_KEY, Seen, TableSlot},
-    word::Word,
+    word::{Word, Words},
 };
 use crate::{
     algorithm::packed::{PackedState, StoreTime},
@@ -218,7 +218,8 @@ impl Table {
             }
             let end = self.end(seen.word);
             if end > now.packed().get() {
-                if end < smallest {
+                // A new key could not inherit a state in two words.
+                if end < smallest && !self.packed_kind(seen.word).is_two_words() {
                     smallest = end;
                     scan.smallest = Some(found);
                 }
@@ -244,10 +245,10 @@ impl Table {
     pub(in crate::store::local) fn place_free<'a>(
         &self,
         scan: &SetScan<'a>,
-        word: Word,
+        words: Words,
     ) -> Option<Claim<'a>> {
         let claim = self.claim_found(scan, scan.free?)?;
-        Some(claim.hand_over(scan.key, word))
+        Some(self.hand_over(claim, scan.key, words))
     }
 
     /// Places a new key in the slot of an expired one, and returns that one as well. Returns `None` if there is none, or another thread was
@@ -255,10 +256,17 @@ impl Table {
     pub(in crate::store::local) fn place_expired<'a>(
         &self,
         scan: &SetScan<'a>,
-        word: Word,
+        words: Words,
     ) -> Option<(u64, Claim<'a>)> {
         let claim = self.claim_found(scan, scan.expired?)?;
-        Some((claim.key(), claim.hand_over(scan.key, word)))
+        Some((claim.key(), self.hand_over(claim, scan.key, words)))
+    }
+
+    fn hand_over<'a>(&self, claim: Claim<'a>, key: u64, words: Words) -> Claim<'a> {
+        if let Some(state) = words.state {
+            self.two_words.store(claim.index(), state);
+        }
+        claim.hand_over(key, words.word)
     }
 
     /// Returns the largest debt that was recorded for a key whose shard is locked.

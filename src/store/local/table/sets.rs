@@ -31,7 +31,10 @@ pub(crate) struct HomeSets {
 
 /// One set.
 #[derive(Clone, Copy)]
-pub(crate) struct Set<'a>(&'a [AtomicU64; 2 * WAYS]);
+pub(crate) struct Set<'a> {
+    words: &'a [AtomicU64; 2 * WAYS],
+    first_slot: usize,
+}
 
 impl Sets {
     /// Creates `count` sets, rounded up by at most one in `first_sets`, of which fewer than twice as many as `first_sets` are in use at the
@@ -52,6 +55,11 @@ impl Sets {
             largest: Size::doubled(first_sets, doublings),
             owed: zeroed(count.div_ceil(2))?,
         })
+    }
+
+    /// Returns the number of slots at the largest size.
+    pub(crate) fn most_slots(&self) -> usize {
+        self.largest.sets as usize * WAYS
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -109,8 +117,9 @@ impl Sets {
     #[inline]
     pub(crate) fn set(&self, index: usize) -> Set<'_> {
         let begin = self.first + index * 2 * WAYS;
+        let first_slot = index * WAYS;
         match self.memory[begin..].first_chunk() {
-            Some(set) => Set(set),
+            Some(words) => Set { words, first_slot },
             None => unreachable!("there are {} sets, asked for {index}", self.len()),
         }
     }
@@ -133,7 +142,11 @@ impl<'a> Set<'a> {
     #[inline]
     pub(crate) fn slot(self, way: usize) -> TableSlot<'a> {
         let way = way % WAYS;
-        TableSlot::new(&self.0[way], &self.0[WAYS + way])
+        TableSlot {
+            index: self.first_slot + way,
+            key: &self.words[way],
+            word: &self.words[WAYS + way],
+        }
     }
 
     /// Returns the keys that the slots seem to belong to.

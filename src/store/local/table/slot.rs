@@ -12,7 +12,9 @@
 //! 3. A vacated slot keeps its packed state, which is a lower bound for the state of the next key.
 //! 4. The exception to 2 and 3: when a key has moved to a new set, its former slot becomes as if unused. So a thread that relies on an
 //!    unchanged word checks afterwards that no set was added, or that the slot still has the same key.
-//! 5. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
+//! 5. A state in two words is written only by the thread that holds its slot. The word beside it tells when it expires, and becomes
+//!    greater with each change.
+//! 6. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
 
 use super::word::Word;
 use crate::sync::{AtomicU64, Ordering};
@@ -23,8 +25,10 @@ pub(crate) const NO_KEY: u64 = 0;
 /// The key and the word of a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct TableSlot<'a> {
-    key: &'a AtomicU64,
-    word: &'a AtomicU64,
+    /// Among all slots of the table.
+    pub(super) index: usize,
+    pub(super) key: &'a AtomicU64,
+    pub(super) word: &'a AtomicU64,
 }
 
 /// The contents of a slot at one moment.
@@ -35,11 +39,6 @@ pub(crate) struct Seen {
 }
 
 impl<'a> TableSlot<'a> {
-    #[inline]
-    pub(crate) fn new(key: &'a AtomicU64, word: &'a AtomicU64) -> Self {
-        Self { key, word }
-    }
-
     /// Returns the key that the slot seems to belong to. [`read`](Self::read) confirms it.
     #[inline]
     pub(crate) fn key(self) -> u64 {
@@ -129,6 +128,11 @@ impl Claim<'_> {
     /// Returns the word of the slot when it was claimed or handed over.
     pub(crate) fn word(&self) -> Word {
         self.seen.word
+    }
+
+    /// Returns the number of the slot among all slots of the table.
+    pub(crate) fn index(&self) -> usize {
+        self.slot.index
     }
 
     /// Gives the slot to another key, with a packed state above the last one. Other threads do not see the word until the slot is

@@ -1,24 +1,26 @@
 //! The table, and decisions about keys that it contains.
 
 use super::{
-    Claim, Word,
+    Claim, Word, Words,
     packed_kinds::PackedKinds,
     sets::{HomeSets, Sets, WAYS},
     slot::{Seen, TableSlot},
+    two_words::TwoWordStates,
 };
 use crate::{
     algorithm::{
         Metering,
-        packed::{Meter, PackedKind, PackedState, StoreTime},
+        packed::{Meter, PackedKind, PackedState, StoreTime, TwoWords},
     },
     decision::{Cost, Decision},
-    sync::{AtomicUsize, Mutex, yield_now},
+    sync::{AtomicUsize, Mutex, spin_loop, yield_now},
     time::Timestamp,
 };
 
 /// Packed states by key.
 pub(in crate::store::local) struct Table {
     pub(super) sets: Sets,
+    pub(super) two_words: TwoWordStates,
     pub(super) packed_kinds: PackedKinds,
     /// The set that the next sweep checks.
     pub(super) hand: AtomicUsize,
@@ -51,8 +53,10 @@ impl Table {
 
     /// Creates a table of up to `sets` sets, of which fewer than twice as many as `first_sets` are in use at the beginning.
     pub(in crate::store::local) fn beginning_with(first_sets: usize, sets: usize) -> Option<Self> {
+        let sets = Sets::beginning_with(first_sets, sets)?;
         Some(Self {
-            sets: Sets::beginning_with(first_sets, sets)?,
+            two_words: TwoWordStates::new(sets.most_slots()),
+            sets,
             packed_kinds: PackedKinds::new(),
             hand: AtomicUsize::new(0),
             growing: Mutex::new(()),
@@ -129,16 +133,71 @@ impl Table {
         }
     }
 
-    /// Returns the word of a key whose shard is locked.
-    pub(in crate::store::local) fn look(&self, key: u64) -> Option<Word> {
-        loop {
-            let slot = self.find_locked(key)?;
-            match slot.see() {
-                Some(seen) if seen.key == key => return Some(seen.word),
-                // Evicted or moved; or being evicted or moved, which takes a few stores.
-                Some(_) | None => yield_now(),
+    /// Decides about a key whose state is in two words, without a lock: `step` gets the [end](Self::end) of the state and the words, and returns
+    /// the new ones if it wrote any.
+    ///
+    /// Returns `None` if the key is not there, has another state, or cannot be stepped without a lock.
+    #[inline(always)]
+    pub(in crate::store::local) fn step_two_words(
+        &self,
+        key: u64,
+        now: impl FnOnce() -> StoreTime,
+        step: impl Fn(u64, TwoWords, StoreTime) -> (Option<(u64, TwoWords)>, Decision),
+    ) -> Option<Decision> {
+        let size = self.sets.size();
+        let home = self.sets.home_at(size, key);
+        self.two_words.fetch(home.first);
+        let slot = self.find_in(home, key)?;
+        // Read while the memory of the slot is being fetched.
+        let now = now();
+        for _ in 0..LOCK_FREE_ATTEMPTS {
+            let Some((seen, words)) = self.see_two_words(slot) else {
+                spin_loop();
+                continue;
+            };
+            if seen.key != key || !self.packed_kind(seen.word).is_two_words() {
+                return None;
+            }
+            let (written, decision) = step(self.end(seen.word), words, now);
+            let Some((end, words)) = written else {
+                return (self.sets.size() == size).then_some(decision);
+            };
+            // Always later than before, so an unchanged word proves unchanged words beside it.
+            let last = (end - 1).max(seen.word.packed().get() + 1);
+            let word = Word::new(PackedState::new(last), seen.word.packed_kind())?;
+            if let Some(claim) = slot.claim(seen) {
+                self.two_words.store(slot.index, words);
+                claim.advance(word);
+                return Some(decision);
             }
         }
+        None
+    }
+
+    /// Returns the contents of a slot at one moment. Returns `None` while it is held.
+    #[inline]
+    fn see_two_words(&self, slot: TableSlot<'_>) -> Option<(Seen, TwoWords)> {
+        let before = slot.see()?;
+        let words = self.two_words.load(slot.index)?;
+        slot.is_still(before.word).then_some((before, words))
+    }
+
+    /// Returns the contents of a slot that this thread holds.
+    pub(in crate::store::local) fn words_of(&self, claim: &Claim<'_>) -> Words {
+        let word = claim.word();
+        let is_two_words = self.packed_kind(word).is_two_words();
+        // The memory of two words is not touched for others.
+        let state = is_two_words.then(|| self.two_words.load(claim.index()));
+        let state = state.flatten();
+        Words { word, state }
+    }
+
+    /// Stores a later state of a key whose slot this thread holds.
+    pub(in crate::store::local) fn advance(&self, claim: Claim<'_>, words: Words) {
+        if let Some(state) = words.state {
+            self.two_words.store(claim.index(), state);
+        }
+        claim.advance(words.word);
     }
 
     /// Claims the slot of a key whose shard is locked.
@@ -155,7 +214,7 @@ impl Table {
                         return Some(claim);
                     }
                 }
-                // As in `look`.
+                // Evicted or moved; or being evicted or moved, which takes a few stores.
                 Some(_) | None => yield_now(),
             }
         }
@@ -175,6 +234,14 @@ impl Table {
         Word::new(packed, self.packed_kinds.number(packed_kind)?)
     }
 
+    /// Creates the word beside a state in two words that matters until after `last`. Returns `None` if there is no room for it.
+    pub(in crate::store::local) fn word_of_two(&self, last: PackedState) -> Option<Word> {
+        match self.two_words.reserve() {
+            true => self.word(last, PackedKind::TWO_WORDS),
+            false => None,
+        }
+    }
+
     /// Returns the time until which a word matters to the longest rule that charged it. Only the states of buckets matter to some rules
     /// for longer than to others.
     pub(in crate::store::local) fn protected_until(&self, word: Word, now: StoreTime) -> Timestamp {
@@ -191,7 +258,8 @@ impl Table {
     }
 
     /// Returns the time at which a word expires, on the scale of packed states.
-    pub(super) fn end(&self, word: Word) -> u64 {
+    #[inline]
+    pub(in crate::store::local) fn end(&self, word: Word) -> u64 {
         word.packed()
             .get()
             .saturating_add(self.packed_kind(word).lasts())

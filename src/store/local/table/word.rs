@@ -1,6 +1,6 @@
 //! The 64 bits of a slot.
 
-use crate::algorithm::packed::PackedState;
+use crate::algorithm::packed::{PackedState, TwoWords};
 
 /// A packed state, the number of its [kind](super::packed_kinds), and a bit that is set while a thread holds the slot.
 ///
@@ -11,6 +11,19 @@ use crate::algorithm::packed::PackedState;
 /// | 0 | held |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Word(u64);
+
+/// The new contents of a slot: its word, and its state if that is in two words.
+#[derive(Clone, Copy)]
+pub(crate) struct Words {
+    pub(crate) word: Word,
+    pub(crate) state: Option<TwoWords>,
+}
+
+impl From<Word> for Words {
+    fn from(word: Word) -> Self {
+        Self { word, state: None }
+    }
+}
 
 const HELD: u64 = 1;
 const KIND: u64 = 0b1110;
