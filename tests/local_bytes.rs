@@ -64,6 +64,8 @@ fn a_key_takes_what_the_page_says() {
         ("into one word", any("fixed-window 5/1h")),
         ("into one word", bucket("token-bucket 7/1h")),
         ("into one word", any("leaky-bucket 7/1h")),
+        ("into one word", sliding("sliding-window 7/1h")),
+        ("into one word", any("sliding-window 255/1h slices=4")),
         (
             "into two words",
             bytes_of_a_key::<ThreeColor>("three-color 9/s burst=9 peak=20/s peak-burst=20"),
@@ -97,13 +99,16 @@ fn a_key_takes_what_the_page_says() {
             "and `ThreeColor`",
             bytes_of_a_key::<ThreeColor>("three-color 1/365d burst=9 peak=20/s peak-burst=20"),
         ),
-        ("`SlidingWindow`", sliding("sliding-window 7/1h")),
         (
-            "`SlidingWindow`",
-            more(sliding("sliding-window 7/1h slices=4"), 8 * 5),
+            "other `SlidingWindow`",
+            sliding("sliding-window 2097152/1h"),
         ),
         (
-            "`SlidingWindow`",
+            "other `SlidingWindow`",
+            more(sliding("sliding-window 256/1h slices=4"), 8 * 5),
+        ),
+        (
+            "other `SlidingWindow`",
             more(sliding("sliding-window 7/1h slices=60"), 8 * 61),
         ),
         (
@@ -119,7 +124,7 @@ fn a_key_takes_what_the_page_says() {
             bytes_of_a_key::<SlidingLog>("sliding-log 7/1h"),
         ),
         ("`AnyRule` of one", any("token-bucket 7/1h initial=3")),
-        ("`AnyRule` of one", any("sliding-window 7/1h")),
+        ("`AnyRule` of one", any("sliding-window 2097152/1h")),
         (
             "`AnyRule` of one",
             any("three-color 1/365d burst=9 peak=20/s peak-burst=20"),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRule, Cost, Decision, FixedWindow, LeakyBucket, Policy, Quota, Timestamp, TokenBucket,
-    Verdict,
+    AnyRule, Cost, Decision, FixedWindow, LeakyBucket, Policy, Quota, SlidingWindow, Timestamp,
+    TokenBucket, Verdict,
     algorithm::Algorithm,
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
     time::ManualClock,
@@ -93,7 +93,19 @@ fn queues_and_windows_are_marks_where_they_can_be() {
         ("token-bucket 30000000/s", true),
         ("token-bucket 104857600/s", false),
         ("token-bucket 7/1s initial=3", false),
-        ("sliding-window 10/1m", false),
+        ("sliding-window 10/1m", true),
+        ("sliding-window 262143/1m", true),
+        ("sliding-window 262144/1m", false),
+        ("sliding-window 127/1m slices=4", true),
+        ("sliding-window 128/1m slices=4", false),
+        ("sliding-window 2/1h slices=15", true),
+        ("sliding-window 1/365d slices=16", false),
+        ("sliding-window 10/1m slices=7", false),
+        ("sliding-window 10/365d", true),
+        ("sliding-window 10/366d", false),
+        ("sliding-window 10/585d slices=4", false),
+        ("sliding-window 1/8ns slices=2", true),
+        ("sliding-window 2/8ns slices=2", false),
     ] {
         let any: AnyRule = text.parse().unwrap();
         assert_eq!(is_in_the_table(&any), is_mark, "{text}");
@@ -101,6 +113,9 @@ fn queues_and_windows_are_marks_where_they_can_be() {
             assert_eq!(is_in_the_table(rule), is_mark, "{text}");
         }
         if let AnyRule::FixedWindow(rule) = &any {
+            assert_eq!(is_in_the_table(rule), is_mark, "{text}");
+        }
+        if let AnyRule::SlidingWindow(rule) = &any {
             assert_eq!(is_in_the_table(rule), is_mark, "{text}");
         }
     }
@@ -164,10 +179,76 @@ fn a_newcomer_has_the_count_of_the_window_that_it_pushes_out() {
     assert_eq!(spend(&store, &rule, 200, 19).remaining(), Some(1));
 }
 
+/// A debt is the greatest of several, and says nothing of the slices before its newest one. So a newcomer waits until they are past, and
+/// then has the count of the newest one.
+#[test]
+fn a_newcomer_has_the_newest_count_of_the_sliding_window_that_it_pushes_out() {
+    for slices in [1, 4] {
+        let (clock, rule) = (noon(), SlidingWindow::per_minute(20).slices(slices));
+        let store = store(&clock, NEIGHBOURS);
+        for key in 1..=12 {
+            assert!(spend(&store, &rule, key, key).is_admitted());
+        }
+        let refused = spend(&store, &rule, 100, 1);
+        assert_eq!(refused.verdict(), Verdict::Refuse);
+        // Shortly before the minute ends: by then the slice before it, which may have counted up to 127 in one of four, has nearly left.
+        let wait = refused.retry_after().unwrap();
+        assert!(
+            wait > Duration::from_secs(57) && wait <= Duration::from_secs(60),
+            "{wait:?}"
+        );
+        assert_eq!(store.stats().held_back, 1);
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(spend(&store, &rule, 100, 1).remaining(), Some(18));
+        assert_eq!(spend(&store, &rule, 1, 1).remaining(), Some(17));
+        assert_eq!(store.stats().evicted, 2);
+        for key in 3..=12 {
+            assert_eq!(look(&store, &rule, key).remaining(), Some(20 - key));
+        }
+    }
+}
+
+/// Under other slices the calls count as of the first call, and not of later ones; and under their own as before.
+#[test]
+fn sliding_windows_of_other_slices_count_the_calls_once() {
+    for texts in [
+        ["sliding-window 10/1m", "sliding-window 10/1s"],
+        [
+            "sliding-window 10/1m slices=4",
+            "sliding-window 10/1s slices=7",
+        ],
+    ] {
+        let [minute, second] = texts.map(|text| text.parse::<AnyRule>().unwrap());
+        let clock = noon();
+        let store = store(&clock, 100);
+        assert!(spend(&store, &minute, 1, 8).is_admitted());
+        clock.advance(Duration::from_millis(7_100));
+        let refused = spend(&store, &second, 1, 4);
+        let wait = refused.retry_after().unwrap();
+        assert_eq!(
+            (refused.verdict(), refused.remaining()),
+            (Verdict::Refuse, Some(2))
+        );
+        assert!(
+            wait > Duration::from_millis(900) && wait < Duration::from_secs(2),
+            "{wait:?}"
+        );
+        assert_eq!(look(&store, &minute, 1).remaining(), Some(2));
+        clock.advance(wait);
+        assert!(spend(&store, &second, 1, 4).is_admitted());
+        assert_eq!(store.len(), 1);
+    }
+}
+
 /// Whatever comes between, each key has its limit once: of two windows, and of a queue.
 #[test]
 fn a_flood_of_new_keys_lets_nobody_above_its_limit() {
-    for text in ["fixed-window 5/1m", "leaky-bucket 6/1m queue=4"] {
+    for text in [
+        "fixed-window 5/1m",
+        "leaky-bucket 6/1m queue=4",
+        "sliding-window 5/1m",
+        "sliding-window 5/1m slices=4",
+    ] {
         let (clock, rule) = (noon(), text.parse::<AnyRule>().unwrap());
         let store = store(&clock, 100);
         let mut admitted = 0;
@@ -180,7 +261,10 @@ fn a_flood_of_new_keys_lets_nobody_above_its_limit() {
         }
         assert!((1..=5).contains(&admitted), "{text}: {admitted}");
         let stats = store.stats();
-        assert!(stats.evicted > 0 && stats.keys <= 100, "{stats:?}");
+        assert!(
+            stats.evicted + stats.held_back > 0 && stats.keys <= 100,
+            "{stats:?}"
+        );
     }
 }
 

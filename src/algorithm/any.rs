@@ -233,6 +233,7 @@ impl Algorithm for AnyRule {
             Self::TokenBucket(rule) => rule.meter(),
             Self::LeakyBucket(rule) => rule.meter(),
             Self::FixedWindow(rule) => rule.meter(),
+            Self::SlidingWindow(rule) => rule.meter(),
             _ => None,
         }
     }
@@ -281,6 +282,9 @@ impl Algorithm for AnyRule {
                 own(rule, packed, packed_kind, now)
             }
             (Self::FixedWindow(rule), Meaning::Debt | Meaning::Window(_)) => {
+                own(rule, packed, packed_kind, now)
+            }
+            (Self::SlidingWindow(rule), Meaning::Debt | Meaning::Slices(_)) => {
                 own(rule, packed, packed_kind, now)
             }
             _ => None,

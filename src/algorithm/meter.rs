@@ -5,6 +5,7 @@ use super::{
     leaky_bucket::LeakyBucket,
     packed_kind::PackedKind,
     packed_state::{PackedState, StoreTime},
+    sliding_window::SlidingWindow,
     token_bucket::TokenBucket,
 };
 use crate::decision::{Cost, Decision};
@@ -21,6 +22,7 @@ pub(crate) enum Kind<'a> {
     Bucket(&'a TokenBucket),
     Queue(&'a LeakyBucket),
     Window(&'a FixedWindow),
+    Slices(&'a SlidingWindow),
 }
 
 /// A rule that counts in packed states.
@@ -87,6 +89,11 @@ impl<'a> Meter<'a> {
         Self(Kind::Window(rule))
     }
 
+    #[inline]
+    pub(super) fn of_slices(rule: &'a SlidingWindow) -> Self {
+        Self(Kind::Slices(rule))
+    }
+
     /// Returns the kind of the rule's packed states, and the time for which they matter.
     #[inline]
     pub fn packed_kind(self) -> PackedKind {
@@ -94,6 +101,7 @@ impl<'a> Meter<'a> {
             Kind::Bucket(rule) => rule.packed_kind(),
             Kind::Queue(rule) => rule.packed_kind(),
             Kind::Window(rule) => rule.packed_kind(),
+            Kind::Slices(rule) => rule.packed_kind(),
         }
     }
 
@@ -112,6 +120,7 @@ impl<'a> Meter<'a> {
             Kind::Bucket(rule) => rule.step_debt(debt, now, cost),
             Kind::Queue(rule) => rule.step_debt(debt, now, cost),
             Kind::Window(rule) => rule.step_debt(debt, now, cost),
+            Kind::Slices(rule) => rule.step_debt(debt, now, cost),
         }
     }
 
@@ -121,6 +130,7 @@ impl<'a> Meter<'a> {
             Kind::Bucket(rule) => rule.floor(now),
             Kind::Queue(rule) => rule.floor(now),
             Kind::Window(rule) => rule.floor(now),
+            Kind::Slices(rule) => rule.floor(now),
         }
     }
 }

@@ -13,7 +13,8 @@ use std::{
 
 use proptest::prelude::*;
 use tollgate::{
-    AnyRule, Charge, Cost, Decision, FixedWindow, LeakyBucket, Policy, Timestamp, TokenBucket,
+    AnyRule, Charge, Cost, Decision, FixedWindow, LeakyBucket, Policy, SlidingWindow, Timestamp,
+    TokenBucket,
     algorithm::Algorithm,
     store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
     time::{Clock, ManualClock},
@@ -47,7 +48,7 @@ struct Run<A: Algorithm> {
     removed: usize,
 }
 
-impl<A: Algorithm + Clone> Run<A> {
+impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
     /// With so much room for each kind of state that the rules keep.
     fn new(rules: Vec<A>, start: u64, capacity: usize, at_capacity: AtCapacity) -> Self {
         let kinds: HashSet<_> = rules.iter().map(A::state_kind).collect();
@@ -386,8 +387,49 @@ const WINDOWS: [&str; 12] = [
     "fixed-window 5/2m",
 ];
 
+/// With marks, of one to 15 slices and of as many lengths as a table has shapes or more, and without: slices of unequal lengths, too many
+/// slices, and limits that do not fit into the digits of a counter.
+const SLIDING: [&str; 14] = [
+    "sliding-window 5/1m",
+    "sliding-window 9/1m",
+    "sliding-window 5/1m slices=4",
+    "sliding-window 3/1s",
+    "sliding-window 6/1m slices=7",
+    "sliding-window 3/1m slices=4",
+    "sliding-window 4/1h slices=6",
+    "sliding-window 7/1m slices=60",
+    "sliding-window 3/1h slices=15",
+    "sliding-window 6/20ns",
+    "sliding-window 8/1m slices=10",
+    "sliding-window 4/7s slices=2",
+    "sliding-window 8/1d slices=3",
+    "sliding-window 300000/1m",
+];
+
+/// Of one length and number of slices, the last one with a limit that does not fit.
+const SLIDING_ALIKE: [[&str; 4]; 3] = [
+    [
+        "sliding-window 5/1m",
+        "sliding-window 3/1m",
+        "sliding-window 9/1m",
+        "sliding-window 300000/1m",
+    ],
+    [
+        "sliding-window 5/1m slices=4",
+        "sliding-window 9/1m slices=4",
+        "sliding-window 3/1m slices=4",
+        "sliding-window 128/1m slices=4",
+    ],
+    [
+        "sliding-window 5/2s slices=2",
+        "sliding-window 3/2s slices=2",
+        "sliding-window 9/2s slices=2",
+        "sliding-window 2000/2s slices=2",
+    ],
+];
+
 /// Marks of all kinds, of as many shapes as there are.
-const MARKS: [&str; 9] = [
+const MARKS: [&str; 10] = [
     "token-bucket 3/1s",
     "leaky-bucket 2/s queue=3",
     "fixed-window 5/1m",
@@ -396,16 +438,14 @@ const MARKS: [&str; 9] = [
     "fixed-window 3/1m",
     "token-bucket 2/1s burst=3",
     "leaky-bucket 1/s queue=0",
+    "sliding-window 4/1m",
     "token-bucket 1/1m",
 ];
 
 /// States of all kinds, of which some are marks.
 fn all_kinds() -> Vec<AnyRule> {
-    let others = [
-        "sliding-window 5/1m",
-        "token-bucket 3/1s & fixed-window 9/1m",
-    ];
-    parsed(&[&MARKS[..], &others, &QUEUES, &WINDOWS].concat())
+    let others = ["token-bucket 3/1s & fixed-window 9/1m"];
+    parsed(&[&MARKS[..], &others, &QUEUES, &WINDOWS, &SLIDING].concat())
 }
 
 /// Rules of two buckets, whose states are in two words of the table; and some of the same kinds whose states are in the map.
@@ -518,8 +558,25 @@ proptest! {
     }
 
     #[test]
+    fn sliding_windows_with_room_for_all_are_those_of_a_plain_map(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(), first in 0..SLIDING.len(),
+    ) {
+        let mut rules = parsed::<SlidingWindow>(&SLIDING);
+        rules.rotate_left(first);
+        Run::new(rules, START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
+    fn sliding_windows_of_other_limits_are_those_of_a_plain_map(
+        ops in ops(steps()), more in 0..20_usize, choice in choices(),
+        alike in prop::sample::select(SLIDING_ALIKE.to_vec()),
+    ) {
+        Run::new(parsed::<SlidingWindow>(&alike), START, ALL + more, choice).run(ops)?;
+    }
+
+    #[test]
     fn states_of_all_kinds_with_room_for_all_are_those_of_a_plain_map(
-        ops in ops(steps()), more in 0..20_usize, choice in choices(), first in 0..30_usize,
+        ops in ops(steps()), more in 0..20_usize, choice in choices(), first in 0..45_usize,
     ) {
         let mut rules = all_kinds();
         let count = rules.len();
@@ -550,6 +607,15 @@ proptest! {
     ) {
         let rules = parsed(&["fixed-window 5/1m", "fixed-window 3/1m", "fixed-window 9/1m"]);
         Run::<FixedWindow>::new(rules, START, capacity, choice).run(ops)?;
+    }
+
+    /// Of one length and number of slices, as above.
+    #[test]
+    fn at_any_cap_no_sliding_window_lets_through_more_than_it_may(
+        ops in ops(steps()), capacity in 0..ALL, choice in choices(),
+        alike in prop::sample::select(SLIDING_ALIKE.to_vec()),
+    ) {
+        Run::new(parsed::<SlidingWindow>(&alike), START, capacity, choice).run(ops)?;
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The states that a store may hold, in a plain map that is written the slow obvious way.
 #![allow(unreachable_pub, reason = "items of a test module")]
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
@@ -29,7 +32,7 @@ pub struct Plain<A: Algorithm> {
     pub now: Timestamp,
 }
 
-impl<A: Algorithm + Clone> Plain<A> {
+impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
     pub fn new(now: Timestamp) -> Self {
         let keys = HashMap::new();
         Self { keys, now }
@@ -75,6 +78,12 @@ impl<A: Algorithm + Clone> Plain<A> {
             .filter(|(_, decision)| is_right(decision))
             .map(|(known, _)| known)
             .collect();
+        let again: Vec<_> = possible
+            .iter()
+            .filter_map(|known| Self::step_out_of_a_word(known, rule, now, cost))
+            .filter(|(_, decision)| is_right(decision))
+            .map(|(known, _)| known)
+            .collect();
         possible.retain_mut(|known| {
             let mut state = known.state.clone();
             let step = rule.step(&mut state, now, cost);
@@ -92,7 +101,50 @@ impl<A: Algorithm + Clone> Plain<A> {
                 possible.push(new);
             }
         }
+        if !again.is_empty() {
+            possible.extend(again);
+            Self::without_twins(possible);
+        }
         !possible.is_empty()
+    }
+
+    /// The state as a store reads it that keeps it in a word, which has no room for the instant of the last write.
+    fn out_of_a_word(known: &Known<A>, rule: &A, now: Timestamp) -> Option<A::State> {
+        let (at, state) = (StoreTime::new(now, now), known.state.as_ref()?);
+        let unpacked = |by: &A| match by.meter() {
+            Some(meter) => rule.unpack(by.pack(state, at)?, meter.packed_kind(), at),
+            None => rule.read_two_words(by.to_two_words(state, at)?, at),
+        };
+        unpacked(rule).or_else(|| unpacked(&known.by))
+    }
+
+    /// The step of a store that keeps the state in a word, under a rule that does not: it counts the calls again, as late as they can have
+    /// come, and so it does from then on.
+    fn step_out_of_a_word(
+        known: &Known<A>,
+        rule: &A,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Option<(Known<A>, Decision)> {
+        let at = StoreTime::new(now, now);
+        let is_packed = rule.pack(known.state.as_ref()?, at).is_some();
+        // Two words are read by rules of the same kind only.
+        if is_packed || rule.two_buckets().is_some() {
+            return None;
+        }
+        let mut state = Some(Self::out_of_a_word(known, rule, now)?);
+        let step = rule.step(&mut state, now, cost);
+        let by = match step {
+            Step::Kept(_) => known.by.clone(),
+            Step::Wrote(_) => rule.clone(),
+        };
+        Some((Known { state, by }, step.decision()))
+    }
+
+    /// Leaves one of each state.
+    fn without_twins(known: &mut Vec<Known<A>>) {
+        let mut seen = HashSet::new();
+        known.retain(|known| seen.insert(format!("{:?}", known.state)));
     }
 
     /// The step of a store that keeps the state in a word, in thirds of a nanosecond: a rule that counts in whole ones cuts
@@ -120,7 +172,11 @@ impl<A: Algorithm + Clone> Plain<A> {
     pub fn look(&mut self, who: Who, rule: &A, is_right: impl Fn(&Decision) -> bool) -> bool {
         let now = self.now;
         let possible = self.possible(who, rule);
-        possible.retain(|known| is_right(&rule.look(known.state.as_ref(), now)));
+        possible.retain(|known| {
+            let looks_right = |state| is_right(&rule.look(state, now));
+            let out_of_a_word = || Self::out_of_a_word(known, rule, now);
+            looks_right(known.state.as_ref()) || looks_right(out_of_a_word().as_ref())
+        });
         !possible.is_empty()
     }
 
@@ -161,11 +217,7 @@ impl<A: Algorithm + Clone> Plain<A> {
         let in_words: Vec<_> = possible
             .iter()
             .filter_map(|known| {
-                let (at, state) = (StoreTime::new(now, now), known.state.as_ref()?);
-                let state = match rule.meter() {
-                    Some(meter) => rule.unpack(rule.pack(state, at)?, meter.packed_kind(), at),
-                    None => rule.read_two_words(rule.to_two_words(state, at)?, at),
-                };
+                let state = Some(Self::out_of_a_word(known, rule, now)?);
                 let by = known.by.clone();
                 Some(Known { state, by })
             })
@@ -190,6 +242,7 @@ impl<A: Algorithm + Clone> Plain<A> {
             charges.iter().flat_map(of).collect::<Vec<_>>()
         };
         *possible = possible.iter().flat_map(each).collect();
+        Self::without_twins(possible);
     }
 
     /// The store may have forgotten a key that is full by this rule.

@@ -1,5 +1,6 @@
 //! A window that slides over the counters of its slices.
 
+mod packed;
 mod rule;
 mod slices;
 mod step;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::slices::Slices;
+use super::{packed::bits_of, slices::Slices};
 use crate::{algorithm::of_quota::of_quota, error::Error, quota::Quota};
 
 /// A sliding window: counts calls in slices of the calendar, and weights the oldest slice by the part of it that lies in the
@@ -40,8 +40,20 @@ use crate::{algorithm::of_quota::of_quota, error::Error, quota::Quota};
 ///
 /// # Cost
 ///
-/// 40 bytes per key with one slice; with more slices, 8 bytes in addition for each counter: 80 bytes with 4 slices, 528 with
-/// 60. The counters are allocated once, when a key is first admitted. A decision reads the counters and divides once or
+/// A key takes a packed state of 8 bytes in a [local store](crate::store::Local#memory) if the counters fit: there are at most 15
+/// slices, they divide the window evenly in nanoseconds, the window lasts with one slice more at most two years, and the limit is below
+/// 2ᵇ. Here *b* is the number of binary digits of each of the `n + 1` counters: if a slice lasts *t* thirds of a nanosecond, it is
+/// log₂ *t* / (`n` + 1), rounded down twice. These are the largest limits that fit:
+///
+/// | window | 1 slice | 2 slices | 4 slices | 6 slices |
+/// |---|---|---|---|---|
+/// | a second | 32,767 | 1,023 | 31 | – |
+/// | a minute | 262,143 | 4,095 | 127 | 15 |
+/// | an hour | 2,097,151 | 16,383 | 255 | 31 |
+/// | a day | 8,388,607 | 32,767 | 511 | 63 |
+///
+/// Otherwise it takes 40 bytes per key with one slice; with more slices, 8 bytes in addition for each counter: 80 bytes with 4 slices,
+/// 528 with 60. The counters are allocated once, when a key is first admitted. A decision reads the counters and divides once or
 /// twice, and a few times more if the slices do not divide the window evenly.
 ///
 /// # When the rule changes
@@ -50,6 +62,9 @@ use crate::{algorithm::of_quota::of_quota, error::Error, quota::Quota};
 /// again: each call as late as it can have come, in the last nanosecond of its slice, or at the last write if that was
 /// earlier. So a change never adds allowance. Until a call passes under the new rule, each decision repeats that
 /// conversion, which allocates if there are several slices.
+///
+/// A packed state does not contain the instant of the last write. For another window or number of slices, a local store counts the calls
+/// of its newest slice as late as the first call under the new rule.
 ///
 /// # When the clock steps back
 ///
@@ -75,6 +90,8 @@ pub struct SlidingWindow {
     pub(super) quota: Quota,
     pub(super) limit: NonZeroU64,
     pub(super) slices: Slices,
+    /// The binary digits of each counter in a packed state; 0 if there are no packed states in these slices.
+    pub(super) bits: u32,
 }
 
 impl SlidingWindow {
@@ -86,11 +103,7 @@ impl SlidingWindow {
         let Some(limit) = NonZeroU64::new(quota.amount()) else {
             unreachable!()
         };
-        Self {
-            quota,
-            limit,
-            slices: Slices::new(quota.period_nanos(), 1),
-        }
+        Self::of_slices(quota, limit, Slices::new(quota.period_nanos(), 1))
     }
 
     /// Cuts the window into `count` slices, 1 to 1000.
@@ -130,10 +143,17 @@ impl SlidingWindow {
                 self.quota
             )));
         }
-        Ok(Self {
-            slices: Slices::new(window, count as u32),
-            ..self
-        })
+        let slices = Slices::new(window, count as u32);
+        Ok(Self::of_slices(self.quota, self.limit, slices))
+    }
+
+    const fn of_slices(quota: Quota, limit: NonZeroU64, slices: Slices) -> Self {
+        Self {
+            quota,
+            limit,
+            slices,
+            bits: bits_of(&slices),
+        }
     }
 
     /// Returns the amount, and the window as its period.

@@ -57,6 +57,18 @@ impl Slices {
         self.window
     }
 
+    /// Returns the length of a slice in nanoseconds, rounded down.
+    #[inline]
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns `true` if all slices have the same length.
+    #[inline]
+    pub(super) const fn are_even(&self) -> bool {
+        self.longer == 0
+    }
+
     #[inline]
     pub(super) const fn count(&self) -> u64 {
         self.count as u64
@@ -132,6 +144,42 @@ impl Slices {
             _ => div_ceil(product, place.length) as u64,
         }
     }
+}
+
+/// Returns the nanoseconds until the counters, the newest first, count `free` units or fewer. The current slice ends in `rest`.
+///
+/// `after` returns the total length of a number of slices after the current one, and the length of the last one, as
+/// [`Slices::after`] does.
+#[inline]
+pub(super) fn until_free(
+    mut free: u64,
+    counters: impl ExactSizeIterator<Item = u64>,
+    rest: u64,
+    after: impl Fn(u64) -> (u64, u64),
+) -> u64 {
+    let mut slices = counters.len() as u64;
+    for count in counters {
+        slices -= 1;
+        // Once this one is the oldest, the cost fits with the newer ones and a part of this one.
+        let Some(left) = free.checked_sub(count) else {
+            let (between, length) = after(slices);
+            return until_inside(free, count, rest + between, length);
+        };
+        free = left;
+    }
+    0
+}
+
+/// Returns the nanoseconds until all counters, the newest first, are zero; `None` if they are. See [`until_free`].
+#[inline]
+pub(super) fn empty_in(
+    mut counters: impl ExactSizeIterator<Item = u64>,
+    rest: u64,
+    after: impl Fn(u64) -> (u64, u64),
+) -> Option<u64> {
+    let count = counters.len();
+    let newest = counters.position(|count| count > 0)?;
+    Some(rest + after((count - 1 - newest) as u64).0)
 }
 
 /// Returns the nanoseconds until at most `free` of the `count` calls of a slice of this length lie in the window, which

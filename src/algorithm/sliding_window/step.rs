@@ -8,10 +8,13 @@ use std::{
 
 use super::{
     SlidingWindow,
-    slices::{Place, Slices, until_inside},
+    slices::{Place, Slices, empty_in, until_free, until_inside},
 };
 use crate::{
-    algorithm::{Algorithm, StateKind, Step},
+    algorithm::{
+        Algorithm, StateKind, Step,
+        packed::{Meter, PackedKind, PackedState, StoreTime},
+    },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
 };
@@ -85,7 +88,7 @@ impl SlidingWindowState {
 
     /// Returns `true` if the state counts in these slices.
     #[inline]
-    fn counts_in(&self, slices: &Slices) -> bool {
+    pub(super) fn counts_in(&self, slices: &Slices) -> bool {
         self.window == slices.window() && self.counters.len() as u64 == slices.count() + 1
     }
 
@@ -209,32 +212,22 @@ impl SlidingWindow {
             (Some(free), Some(oldest)) => {
                 until_inside(free, *oldest, view.place.rest, view.place.length)
             }
+            // The counters that count in full already leave too little, so another slice must begin.
             _ => self.wait_for_slice(view.place.slice, view.place.rest, view.counting, free),
         }
     }
 
-    /// Returns [`wait`](Self::wait) if the counters that count in full already leave too little, so that another slice must begin.
     // Does not take the view, which would then have to lie in memory.
-    fn wait_for_slice(&self, slice: u64, rest: u64, counting: &[u64], mut free: u64) -> u64 {
-        let (whole, _) = split(counting);
-        for (index, count) in whole.iter().enumerate() {
-            // Once this one is the oldest, the cost fits with the newer ones and a part of this one.
-            let Some(left) = free.checked_sub(*count) else {
-                let slices = (whole.len() - index) as u64;
-                let (between, length) = self.slices.after(slice, slices);
-                return until_inside(free, *count, rest + between, length);
-            };
-            free = left;
-        }
-        0
+    fn wait_for_slice(&self, slice: u64, rest: u64, counting: &[u64], free: u64) -> u64 {
+        let after = |slices| self.slices.after(slice, slices);
+        until_free(free, counting.iter().copied(), rest, after)
     }
 
     /// Returns the nanoseconds until all counters are zero; `None` if they are.
     #[inline]
     fn empty_in(&self, place: &Place, counting: &[u64]) -> Option<u64> {
-        let newest = counting.iter().position(|count| *count > 0)?;
-        let slices = (counting.len() - 1 - newest) as u64;
-        Some(place.rest + self.slices.after(place.slice, slices).0)
+        let after = |slices| self.slices.after(place.slice, slices);
+        empty_in(counting.iter().copied(), place.rest, after)
     }
 
     /// Returns the decision on `asked` units, of which `cost` are charged.
@@ -406,5 +399,23 @@ impl Algorithm for SlidingWindow {
         let place = self.slices.place(state.written_at);
         let wait = self.empty_in(&place, &state.counters).unwrap_or(0);
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+
+    #[inline]
+    fn meter(&self) -> Option<Meter<'_>> {
+        self.is_packed().then(|| Meter::of_slices(self))
+    }
+
+    fn pack(&self, state: &SlidingWindowState, now: StoreTime) -> Option<PackedState> {
+        self.pack_counters(state, now)
+    }
+
+    fn unpack(
+        &self,
+        packed: PackedState,
+        packed_kind: PackedKind,
+        now: StoreTime,
+    ) -> Option<SlidingWindowState> {
+        self.unpack_counters(packed, packed_kind, now)
     }
 }

@@ -45,7 +45,9 @@ pub enum AtCapacity {
     /// [packs its states into one word](Local#memory) is never refused for lack of room.
     ///
     /// A settlement that gives units back to an evicted key has no effect. Limits of different algorithms, or of very
-    /// different periods, inherit disproportionate debts from each other: give each of them its own store.
+    /// different periods, inherit disproportionate debts from each other: give each of them its own store. From a debt, a
+    /// [`SlidingWindow`](crate::SlidingWindow) reads the count of one slice only; the slices before it may have had any count. So a new key
+    /// is refused until these slices have left the window: it can evict keys that have been idle for about a window.
     ///
     /// If several rules of different lengths charge a key, each rule limits it by what that rule has charged. After a longer rule's debt
     /// was evicted, that rule may not see the charges of a shorter one.

@@ -52,6 +52,11 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                     return decision;
                 }
             }
+            Some(Kind::Slices(meter)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+                    return decision;
+                }
+            }
             None => {}
         }
         match ask.rule_for_key() {

@@ -37,6 +37,7 @@ use crate::{
 /// | `LeakyBucket` | its interval is at least a nanosecond, and it drains within two years |
 /// | two `TokenBucket`s as a pair or as `… & …`, a `Cascade` of two, `ThreeColor` | both buckets do; in two words |
 /// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
+/// | `SlidingWindow` | its limit and its slices [fit](crate::SlidingWindow#cost), such as up to 262,143 a minute in one slice, or 127 in four |
 ///
 /// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired ones. These states live in maps that double
 /// when they are full, so the bytes per key vary within a range:
@@ -48,7 +49,7 @@ use crate::{
 /// | other `FixedWindow` | 77 to 137 |
 /// | other `LeakyBucket` and `ThreeColor`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
 /// | other `TokenBucket` | 92 to 172 |
-/// | `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
+/// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
 /// | other `Cascade` of two | 102 to 192 |
 /// | `Cascade` of three | 162 to 252 |
 /// | `SlidingLog` with up to four calls | 157 to 237 |

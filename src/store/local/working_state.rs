@@ -8,7 +8,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{PackedKind, StoreTime},
+        packed::{Meter, PackedKind, StoreTime},
     },
     decision::Cost,
     store::Settlement,
@@ -21,6 +21,9 @@ pub(super) struct WorkingState<S> {
     pub(super) slot: MapSlot<S>,
     /// The packed kind of the longest rule that wrote the state. `None` if one of these rules does not pack its states.
     packed_kind: Option<PackedKind>,
+    /// `true` if the rule counts the calls of a sliding window in other slices. The instant of their last write was not packed, so they
+    /// count as of now.
+    is_counted_again: bool,
 }
 
 impl<S> WorkingState<S> {
@@ -34,6 +37,7 @@ impl<S> WorkingState<S> {
         Self {
             slot,
             packed_kind: Some(PackedKind::DEBT),
+            is_counted_again: false,
         }
     }
 
@@ -43,11 +47,15 @@ impl<S> WorkingState<S> {
         now: Timestamp,
         cost: Cost,
     ) -> Step {
-        let step = self.slot.step(rule, now, cost);
-        if !matches!(step, Step::Kept(_)) {
-            self.written_by(rule);
+        match self.slot.step(rule, now, cost) {
+            // Stored as it is, in the map, so that the next call does not count the same calls even later.
+            Step::Kept(refusal) if self.is_counted_again => Step::Wrote(refusal),
+            Step::Kept(refusal) => Step::Kept(refusal),
+            step => {
+                self.written_by(rule);
+                step
+            }
         }
-        step
     }
 
     /// Corrects a charge, as [`MapSlot::settle`] does.
@@ -84,14 +92,21 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return WorkingState::of(MapSlot::until(rule.read_two_words(words, now), until));
         }
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
-        let until = self.table.protected_until(word, now);
+        let is_counted_again =
+            packed_kind.is_counted_again_by(rule.meter().map(Meter::packed_kind));
+        // Other packed states matter as long to each rule that reads them.
+        let until = match packed_kind.is_bucket() || is_counted_again {
+            true => self.table.matters_until(word, now),
+            false => Timestamp::default(),
+        };
+        let matters = until > now.at();
         WorkingState {
             slot: MapSlot::until(state, until),
-            packed_kind: Some(if until > now.at() {
-                packed_kind
-            } else {
-                PackedKind::DEBT
+            packed_kind: Some(match matters {
+                true => packed_kind,
+                false => PackedKind::DEBT,
             }),
+            is_counted_again: is_counted_again && matters,
         }
     }
 

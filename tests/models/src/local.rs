@@ -257,6 +257,7 @@ impl Table {
             Kind::Bucket(meter) => self.table.step(key, meter, || at(now), cost),
             Kind::Queue(meter) => self.table.step(key, meter, || at(now), cost),
             Kind::Window(meter) => self.table.step(key, meter, || at(now), cost),
+            Kind::Slices(meter) => self.table.step(key, meter, || at(now), cost),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use loom::thread::spawn;
 use models::{
-    algorithm::{Algorithm, AnyRule, FixedWindow, TokenBucket},
+    algorithm::{Algorithm, AnyRule, FixedWindow, SlidingWindow, TokenBucket},
     model,
     store::local::{AtCapacity, Local},
     time::TestClock,
@@ -191,7 +191,11 @@ fn who_is_pushed_out_of_a_queue_or_a_window_mints_nothing() {
 /// Newcomers of one key and of two kinds take a place each, whoever comes first, and a reset clears both.
 #[test]
 fn rules_of_two_kinds_have_a_state_each() {
-    for text in ["leaky-bucket 1/1s queue=2", "fixed-window 3/1m"] {
+    for text in [
+        "leaky-bucket 1/1s queue=2",
+        "fixed-window 3/1m",
+        "sliding-window 3/1m slices=4",
+    ] {
         model(2, move || {
             let (bucket, store) = (any("token-bucket 1/1s burst=3"), store(10));
             assert!(store.spend(&bucket, K));
@@ -225,5 +229,46 @@ fn windows_of_two_lengths_lose_no_count() {
         for rule in [minute, FixedWindow::per_hour(6)] {
             assert_eq!(store.remaining(&rule, K), Some(2));
         }
+    });
+}
+
+/// Of other slices too: the calls are counted again, and a refusal moves the state to the map.
+#[test]
+fn sliding_windows_of_two_lengths_lose_no_count() {
+    for limit in [2, 6] {
+        model(2, move || {
+            let minute = || SlidingWindow::per_minute(6);
+            let hour = move || SlidingWindow::per_hour(limit).slices(4);
+            let store = store(10);
+            assert_eq!(spend(&store, &minute(), K, 2), 2);
+            let (this, other) = beside(
+                &store,
+                move |store| spend(store, &hour(), K, 1),
+                |store| spend(store, &minute(), K, 2),
+            );
+            assert_eq!((this, other, store.len()), (2, u64::from(limit > 2), 1));
+            assert_eq!(store.remaining(&minute(), K), Some(2 - other));
+            let left = limit.saturating_sub(4 + other);
+            assert_eq!(store.remaining(&hour(), K), Some(left));
+        });
+    }
+}
+
+/// A charge and a correction, each of the word that it has seen.
+#[test]
+fn a_sliding_window_is_corrected_while_it_is_charged() {
+    model(2, || {
+        let rule = || SlidingWindow::per_minute(4).slices(2);
+        let store = store(10);
+        assert!(store.spend(&rule(), K));
+        let (this, _) = beside(
+            &store,
+            move |store| {
+                store.refund(&rule(), K);
+                0
+            },
+            |store| spend(store, &rule(), K, 2),
+        );
+        assert_eq!(store.remaining(&rule(), K), Some(4 - this));
     });
 }

@@ -242,14 +242,9 @@ impl Table {
         }
     }
 
-    /// Returns the time until which a word matters to the longest rule that charged it. Only the states of buckets matter to some rules
-    /// for longer than to others.
-    pub(in crate::store::local) fn protected_until(&self, word: Word, now: StoreTime) -> Timestamp {
-        if self.packed_kind(word).is_bucket() {
-            now.instant_of(self.end(word))
-        } else {
-            Timestamp::default()
-        }
+    /// Returns the time until which a word matters to the longest rule that charged it.
+    pub(in crate::store::local) fn matters_until(&self, word: Word, now: StoreTime) -> Timestamp {
+        now.instant_of(self.end(word))
     }
 
     /// Returns the packed kind of a word.
