@@ -19,4 +19,9 @@ impl<Req: ?Sized> KeyExtractor<Req> for Global {
     fn extract(&self, _: &Req) -> Result<Extracted, MissingKey> {
         Ok(Extracted::Key(Key::GLOBAL))
     }
+
+    #[inline(always)]
+    fn key_at_hand(&self, _: &Req) -> Option<Key> {
+        Some(Key::GLOBAL)
+    }
 }

@@ -107,14 +107,18 @@ where
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            match self.as_mut().project().state.project() {
+            let next = match self.as_mut().project().state.project() {
                 StateProj::Calling { future, annotation } => {
                     return poll_called::<Svc, Req, R>(future, annotation, cx);
                 }
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
-                StateProj::Pending { .. } => {}
-            }
-            ready!(self.as_mut().poll_pending(cx));
+                StateProj::Pending { call } => ready!(call.as_mut().poll(cx)),
+            };
+            let next = match next {
+                Resumed::Called { future, annotation } => Self::calling(future, annotation),
+                Resumed::Answered(answer) => Self::answered(answer),
+            };
+            self.as_mut().project().state.set(next.state);
         }
     }
 }
@@ -141,29 +145,6 @@ where
         R::annotate(annotation, response);
     }
     polled
-}
-
-impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
-where
-    Svc: Service<Req> + Clone,
-    L: Limits<Req, Rule: Clone>,
-    S: Store<L::Rule, Error: NeverFails>,
-    R: Respond<Req, Svc::Response, Svc::Error>,
-{
-    /// Waits until a pending call resumes.
-    #[cold]
-    fn poll_pending(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.project().state;
-        let StateProj::Pending { call } = state.as_mut().project() else {
-            return Poll::Ready(());
-        };
-        let next = match ready!(call.as_mut().poll(cx)) {
-            Resumed::Called { future, annotation } => Self::calling(future, annotation),
-            Resumed::Answered(answer) => Self::answered(answer),
-        };
-        state.set(next.state);
-        Poll::Ready(())
-    }
 }
 
 impl<Svc, Req, L, S, R> fmt::Debug for ResponseFuture<Svc, Req, L, S, R>

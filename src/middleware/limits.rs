@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    key::{Extracted, KeyExtractor, MissingKey},
+    key::{Extracted, Key, KeyExtractor, MissingKey},
     policy::Policy,
     store::{Ask, Store},
 };
@@ -60,6 +60,20 @@ pub trait Limits<Req>: Sealed {
     // Beside the asks, because an ask that contained a rule would be moved with the largest possible rule.
     #[doc(hidden)]
     type Selected: Default;
+
+    /// Adds the ask for `req` to an empty list if its key is [at hand](KeyExtractor::key_at_hand). Otherwise returns `false`, and
+    /// has no effect.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn add_asks_at_hand<'a>(
+        &'a self,
+        req: &Req,
+        selected: &'a mut Self::Selected,
+        asks: &mut Self::Asks<'a>,
+    ) -> bool {
+        let _ = (req, selected, asks);
+        false
+    }
 
     /// Adds the asks for `req` to an empty list; none if the request is exempt.
     ///
@@ -121,6 +135,18 @@ where
         Rule: 'a;
     type Selected = Option<Rule>;
 
+    #[inline(always)]
+    fn add_asks_at_hand<'a>(
+        &'a self,
+        req: &Req,
+        selected: &'a mut Option<Rule>,
+        asks: &mut OneAsk<'a, Rule>,
+    ) -> bool {
+        let key = self.key.key_at_hand(req);
+        asks.0 = key.map(|key| self.ask(req, selected, key));
+        asks.0.is_some()
+    }
+
     #[inline]
     fn add_asks<'a>(
         &'a self,
@@ -136,13 +162,25 @@ where
         let Extracted::Key(key) = extracted? else {
             return Ok(());
         };
+        asks.0 = Some(self.ask(req, selected, key));
+        Ok(())
+    }
+}
+
+impl<Rule, P, K, C> Limit<Rule, P, K, C> {
+    /// Returns the ask for a request with this key.
+    #[inline(always)]
+    fn ask<'a, Req>(&'a self, req: &Req, selected: &'a mut Option<Rule>, key: Key) -> Ask<'a, Rule>
+    where
+        P: SelectRule<Req, Rule>,
+        C: RequestCost<Req>,
+    {
         let cost = self.cost.cost_of(req);
         let rule = match self.per_request.select_rule(req) {
             Some(rule) => selected.insert(rule),
             None => &self.rule,
         };
-        asks.0 = Some(Ask::new(&self.policy, rule, key, cost));
-        Ok(())
+        Ask::new(&self.policy, rule, key, cost)
     }
 }
 

@@ -89,46 +89,118 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut req: Req) -> Self::Future {
+    // Only inlined code sees the request while its key is at hand: a request whose address was passed on is copied once more.
+    fn call(&mut self, req: Req) -> Self::Future {
         let Self { inner, config } = self;
+        let mut selected = L::Selected::default();
+        let mut asks = L::Asks::default();
+        let limits = &config.limits;
+        if limits.add_asks_at_hand(&req, &mut selected, &mut asks) {
+            ResponseFuture::ask(inner, config, req, asks)
+        } else {
+            ResponseFuture::extract_and_ask(inner, config, req)
+        }
+    }
+}
+
+/// The parts of a call. All but the shortest path are functions of their own, which keeps decisions on that path in registers.
+impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
+where
+    Svc: Service<Req> + Clone,
+    L: Limits<Req, Rule: Clone>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    /// Extracts the keys of a request, and asks the store.
+    #[inline(never)]
+    fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, mut req: Req) -> Self {
         let mut selected = L::Selected::default();
         let mut asks = L::Asks::default();
         if let Err(missing) = config.limits.add_asks(&req, &mut selected, &mut asks) {
             drop(take_ready(inner));
             let refusal = Refusal::missing(missing);
-            return ResponseFuture::answered(config.refuse(req, refusal));
+            return Self::answered(config.refuse(req, refusal));
         }
         if asks.is_empty() {
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
-            return ResponseFuture::calling(inner.call(req), None);
+            return Self::calling(inner.call(req), None);
         }
+        Self::ask(inner, config, req, asks)
+    }
+
+    /// Asks the store, and continues with its answer.
+    #[inline(always)]
+    fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, req: Req, asks: L::Asks<'_>) -> Self {
+        let respond = &config.respond;
         match config.store.acquire(&asks) {
-            // By reference, because a decision is long to move.
-            Check::Ready(Ok(ref decisions)) => match Disposition::of(decisions) {
+            Check::Ready(Ok(decisions)) => match Disposition::of(&decisions) {
                 Disposition::Pass => {
-                    let annotation = config.admit(&mut req, || outcome(&asks, decisions));
-                    ResponseFuture::calling(inner.call(req), annotation)
-                }
-                Disposition::Refuse => {
-                    drop(take_ready(inner));
-                    let refusal = Refusal::decided(outcome(&asks, decisions), decisions);
-                    ResponseFuture::answered(config.refuse(req, refusal))
-                }
-                Disposition::Delay => {
-                    drop(take_ready(inner));
-                    let call = (inner.clone(), req);
-                    match PendingCall::delayed(call, config, &asks, decisions.clone()) {
-                        Ok(call) => ResponseFuture::pending(call),
-                        Err(answer) => ResponseFuture::answered(answer),
+                    if !respond.wants_outcome() {
+                        return Self::calling(inner.call(req), None);
                     }
+                    let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
+                        return Self::admit(inner, config, req, asks, decisions);
+                    };
+                    // A copy of the key, so that the ask can stay in registers.
+                    let outcome = Outcome::one(ask.policy(), &{ *ask.key() }, decision);
+                    // Bound again: a parameter that is borrowed would be copied on the other paths, too.
+                    let mut req = req;
+                    let annotation = respond.admit(&mut req, outcome);
+                    Self::calling(inner.call(req), Some(annotation))
                 }
+                Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
+                Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
             },
             Check::Ready(Err(error)) => error.never(),
             Check::Pending(answer) => {
                 let call = (take_ready(inner), req);
-                ResponseFuture::pending(PendingCall::asking(call, config, &asks, answer))
+                Self::pending(PendingCall::asking(call, config, &asks, answer))
             }
+        }
+    }
+
+    /// Calls the inner service with the outcome of several limits.
+    #[inline(never)]
+    fn admit(
+        inner: &mut Svc,
+        config: &Config<L, S, R>,
+        mut req: Req,
+        asks: L::Asks<'_>,
+        decisions: Decisions,
+    ) -> Self {
+        let annotation = config.respond.admit(&mut req, outcome(&asks, &decisions));
+        Self::calling(inner.call(req), Some(annotation))
+    }
+
+    /// Answers a refused request.
+    #[inline(never)]
+    fn refuse(
+        inner: &mut Svc,
+        config: &Config<L, S, R>,
+        req: Req,
+        asks: L::Asks<'_>,
+        decisions: Decisions,
+    ) -> Self {
+        drop(take_ready(inner));
+        let refusal = Refusal::decided(outcome(&asks, &decisions), &decisions);
+        Self::answered(config.refuse(req, refusal))
+    }
+
+    /// Begins the delay of a request.
+    #[inline(never)]
+    fn delay(
+        inner: &mut Svc,
+        config: &Arc<Config<L, S, R>>,
+        req: Req,
+        asks: L::Asks<'_>,
+        decisions: Decisions,
+    ) -> Self {
+        drop(take_ready(inner));
+        let call = (inner.clone(), req);
+        match PendingCall::delayed(call, config, &asks, decisions) {
+            Ok(call) => Self::pending(call),
+            Err(answer) => Self::answered(answer),
         }
     }
 }
@@ -139,7 +211,7 @@ fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
     mem::replace(inner, fresh)
 }
 
-#[inline(never)]
+#[inline]
 fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
     Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), decisions)
 }

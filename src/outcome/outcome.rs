@@ -75,6 +75,13 @@ impl Outcome {
         Self { entries }
     }
 
+    /// Returns the outcome of one limit.
+    #[inline]
+    pub(crate) fn one(policy: &Policy, key: &Key, decision: &Decision) -> Self {
+        let entries = Entries::One(Entry::new(policy.for_key(key), *decision));
+        Self { entries }
+    }
+
     /// Appends the decision of one more limit.
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {

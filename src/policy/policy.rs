@@ -178,11 +178,12 @@ impl Policy {
     /// Returns the policy with the partition key of `key`, if it has partition keys.
     #[inline]
     pub(crate) fn for_key(&self, key: &Key) -> Self {
-        let mut policy = self.clone();
-        if let Some(partition) = &mut policy.partition {
-            *partition = partition.for_key(key);
+        // Field by field: a policy that is changed after it was copied is moved once more.
+        Self {
+            name: self.name.clone(),
+            partition: self.partition.as_ref().map(|own| own.for_key(key)),
+            ..*self
         }
-        policy
     }
 
     /// Returns `true` if both policies have the same entry in `RateLimit-Policy`. Compares names by their digests, as stores do.

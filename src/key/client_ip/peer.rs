@@ -130,6 +130,18 @@ impl<B> KeyExtractor<Request<B>> for PeerIp {
             Extracted::Key(self.prefix.key(address))
         })
     }
+
+    #[cfg(feature = "axum")]
+    #[inline(always)]
+    fn key_at_hand(&self, req: &Request<B>) -> Option<crate::key::Key> {
+        if self.find.is_some() {
+            return None;
+        }
+        let info = req
+            .extensions()
+            .get::<axum::extract::ConnectInfo<SocketAddr>>()?;
+        Some(self.prefix.key(info.0.ip()))
+    }
 }
 
 impl fmt::Debug for PeerIp {

@@ -222,7 +222,8 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
     type Done = Never<Result<(), Infallible>>;
 
     /// Decides several asks under the locks of all their keys, so no other call sees a part of them spent.
-    #[inline]
+    // Always inlined, as `decide` is.
+    #[inline(always)]
     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
         Check::Ready(Ok(match asks {
             [ask] => self.decide(ask).into(),
