@@ -521,10 +521,22 @@ mod tests {
             most(bits)
         };
         let day = 86_400;
-        assert_eq!([1, 60, 3_600, day].map(|window| fits(window, 1)), [32_767, 262_143, 2_097_151, 8_388_607]);
-        assert_eq!([1, 60, 3_600, day].map(|window| fits(window, 4)), [31, 127, 255, 511]);
-        assert_eq!([2, 3, 5, 6, 10, 12, 15, 20].map(|slices| fits(60, slices)), [4_095, 255, 31, 15, 7, 3, 3, 0]);
+        assert_eq!(
+            [1, 60, 3_600, day].map(|window| fits(window, 1)),
+            [32_767, 262_143, 2_097_151, 8_388_607]
+        );
+        assert_eq!(
+            [1, 60, 3_600, day].map(|window| fits(window, 4)),
+            [31, 127, 255, 511]
+        );
+        assert_eq!(
+            [2, 3, 5, 6, 10, 12, 15, 20].map(|slices| fits(60, slices)),
+            [4_095, 255, 31, 15, 7, 3, 3, 0]
+        );
         // Slices of unequal lengths, and two years with a slice more.
-        assert_eq!([fits(1, 7), fits(730 * day, 15), fits(365 * day, 1)], [0, 0, (1 << 28) - 1]);
+        assert_eq!(
+            [fits(1, 7), fits(730 * day, 15), fits(365 * day, 1)],
+            [0, 0, (1 << 28) - 1]
+        );
     }
 }

@@ -7,11 +7,11 @@ use loom::{sync::atomic::AtomicU64 as Atomic, thread};
 pub(crate) use std::sync::{PoisonError, TryLockError};
 
 pub(crate) use loom::{
+    hint::spin_loop,
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    hint::spin_loop,
     thread::yield_now,
 };
 
