@@ -154,15 +154,25 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
+        if rule.meter().is_some() {
+            self.table.fetch(location.fingerprint);
+        }
         let shard = &mut self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);
+        }
+        if let Some(meter) = rule.meter()
+            && let Some(decision) =
+                self.decide_in_free_slot(location, rule.state_kind(), meter, cost)
+        {
+            return decision;
         }
         // Read under the lock, so the next holder sees no earlier time.
         let now = self.store_time();
         let (claim, metered) = match rule.meter() {
             Some(meter) => {
-                let (claim, scan) = self.claim_or_scan(location, meter, now);
+                let (key, floor) = (location.fingerprint, meter.floor(now));
+                let (claim, scan) = self.table.claim_or_scan(key, now, floor);
                 (claim, Some((meter, scan)))
             }
             None => (self.table.claim(location.fingerprint), None),

@@ -8,12 +8,12 @@ use super::{
     place::Full,
     slot::MapSlot,
     stats::Counters,
-    table::{Claim, SetScan, Word},
+    table::{SetScan, Word},
     working_state::WorkingState,
 };
 use crate::{
     algorithm::{
-        Algorithm, Step,
+        Algorithm, StateKind, Step,
         packed::{Meter, PackedKind, PackedState, StoreTime},
     },
     decision::{Cost, Decision},
@@ -25,6 +25,32 @@ use crate::{
 const EVICTION_ATTEMPTS: usize = 4;
 
 impl<S: Clone, C: Clock> Inner<S, C> {
+    /// Decides about a new key whose shard is locked, and inserts it into a free slot. Returns `None` if the key may be known, may inherit a
+    /// debt, or finds no such slot. This is what most new keys need.
+    pub(super) fn decide_in_free_slot(
+        &self,
+        location: Location,
+        state_kind: StateKind,
+        meter: Meter<'_>,
+        cost: Cost,
+    ) -> Option<Decision> {
+        if self.occupancy.is_full() {
+            return None;
+        }
+        let free = self.table.free_slot(location.fingerprint)?;
+        // Read after the key was found to be new: another thread may have removed it, at a later time than any before.
+        let now = self.store_time();
+        let (packed, decision) = meter.step(None, now, cost);
+        let Some(packed) = packed else {
+            return Some(decision);
+        };
+        let word = self.table.word(packed, meter.packed_kind())?;
+        self.kinds.note(state_kind);
+        self.placed(|| self.table.take(&free, word))?;
+        self.count_inserted(location);
+        Some(decision)
+    }
+
     /// Decides about a new key whose shard is locked.
     pub(super) fn decide_new_key<'a, A: Algorithm<State = S>>(
         &'a self,
@@ -60,10 +86,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             };
             let word = self.table.word(packed, meter.packed_kind());
             let placed = word.and_then(|word| self.place_in_table(&scan, word.into()));
-            if placed.is_none() && !scan.is_whole() {
-                scan = self.scan(location, meter, now);
-                continue;
-            }
             match placed {
                 Some(_) => {}
                 None if self.occupancy.take() => {
@@ -123,24 +145,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             return self.answer_full(now);
         }
         step.decision()
-    }
-
-    /// Claims the slot of a key, and scans its sets in case it is new.
-    pub(super) fn claim_or_scan(
-        &self,
-        location: Location,
-        meter: Meter<'_>,
-        now: StoreTime,
-    ) -> (Option<Claim<'_>>, SetScan<'_>) {
-        let (key, floor) = (location.fingerprint, meter.floor(now));
-        let free = match self.occupancy.is_full() {
-            true => None,
-            false => self.table.free_slot(key, floor),
-        };
-        match free {
-            Some(scan) => (None, scan),
-            None => self.table.claim_or_scan(key, now, floor),
-        }
     }
 
     /// Scans the sets of a new key.

@@ -140,18 +140,29 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         scan: &SetScan<'a>,
         words: Words,
     ) -> Option<Claim<'a>> {
-        if self.occupancy.take() {
-            let placed = self.table.place_free(scan, words);
-            // After the key is placed, because its sets may change.
-            self.table.grow_for(self.occupancy.keys());
-            if placed.is_some() {
-                return placed;
-            }
+        let placed = self.placed(|| self.table.place_free(scan, words));
+        placed.or_else(|| {
+            let (displaced, claim) = self.table.place_expired(scan, words)?;
+            self.count_displaced(displaced);
+            Some(claim)
+        })
+    }
+
+    /// Places one more key in the table by `place` if there is room, and lets the table grow.
+    pub(super) fn placed<'a>(
+        &self,
+        place: impl FnOnce() -> Option<Claim<'a>>,
+    ) -> Option<Claim<'a>> {
+        if !self.occupancy.take() {
+            return None;
+        }
+        let placed = place();
+        // After the key is placed, because its sets may change.
+        self.table.grow_for(self.occupancy.keys());
+        if placed.is_none() {
             self.occupancy.give(1);
         }
-        let (displaced, claim) = self.table.place_expired(scan, words)?;
-        self.count_displaced(displaced);
-        Some(claim)
+        placed
     }
 
     /// Replaces the state of a key in the table. The new state is stored in the table or in the map. If it has expired, the key is

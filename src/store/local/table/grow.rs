@@ -54,17 +54,23 @@ impl Table {
         let Some((size, parent)) = self.sets.next_size() else {
             return false;
         };
-        let Some(held) = self.hold(parent) else {
-            return false;
-        };
+        let mut held = HeldSet::new();
+        for slot in self.sets.set(parent).slots() {
+            // Otherwise another thread holds it.
+            let Some(claim) = slot.see().and_then(|seen| slot.claim(seen)) else {
+                return false;
+            };
+            held.push(claim);
+        }
         let moves = |claim: &Claim<'_>| {
             let home = self.sets.home_at(size, claim.key());
             claim.key() != NO_KEY && home.first != parent && home.second != parent
         };
-        // The others stay held until the new set is in use, too.
-        let (moved, _others): (HeldSet<'_>, HeldSet<'_>) = held.into_iter().partition(moves);
         let new_set = self.sets.set(size.sets as usize - 1);
-        for (slot, claim) in new_set.slots().zip(&moved) {
+        for (slot, claim) in new_set
+            .slots()
+            .zip(held.iter().filter(|claim| moves(claim)))
+        {
             let Words { word, state } = self.words_of(claim);
             if let Some(state) = state {
                 self.two_words.store(slot.index, state);
@@ -72,13 +78,12 @@ impl Table {
             slot.fill(claim.key(), word);
         }
         self.sets.resize(size);
-        moved.into_iter().for_each(Claim::leave);
+        for claim in held {
+            // The others are released as they were.
+            if moves(&claim) {
+                claim.leave();
+            }
+        }
         true
-    }
-
-    /// Holds all slots of a set. Returns `None` if another thread holds one.
-    fn hold(&self, set: usize) -> Option<HeldSet<'_>> {
-        let slots = self.sets.set(set).slots();
-        slots.map(|slot| slot.claim(slot.see()?)).collect()
     }
 }

@@ -21,8 +21,6 @@ const PREFERRED_FROM: usize = 2;
 pub(in crate::store::local) struct SetScan<'a> {
     key: u64,
     home: HomeSets,
-    /// `false` if only a [free slot](Table::free_slot) was looked for.
-    is_whole: bool,
     /// `true` if the key seems to be there already.
     is_known: bool,
     /// `true` if another thread holds a slot, which it will soon release.
@@ -35,6 +33,13 @@ pub(in crate::store::local) struct SetScan<'a> {
     /// An expired slot that the new key cannot take, because its packed state is not below that of a new key without debt.
     too_high: Option<Found<'a>>,
     smallest: Option<Found<'a>>,
+}
+
+/// A free slot that a new key can take.
+pub(in crate::store::local) struct FreeSlot<'a> {
+    key: u64,
+    home: HomeSets,
+    found: Found<'a>,
 }
 
 #[derive(Clone, Copy)]
@@ -60,7 +65,6 @@ impl SetScan<'_> {
         Self {
             key,
             home,
-            is_whole: true,
             is_known: false,
             is_held: false,
             owed: 0,
@@ -69,11 +73,6 @@ impl SetScan<'_> {
             too_high: None,
             smallest: None,
         }
-    }
-
-    /// Returns `true` if both sets were scanned.
-    pub(in crate::store::local) fn is_whole(&self) -> bool {
-        self.is_whole
     }
 
     /// Returns `true` if there is an expired slot that the key can take.
@@ -98,15 +97,22 @@ impl SetScan<'_> {
 }
 
 impl Table {
-    /// Looks for a free slot of a key whose shard is locked, and whose packed state will be above `floor`.
+    /// Begins to fetch the memory that the insertion of a key reads, all at once: behind the lock, each part would wait for the one
+    /// before.
+    #[inline]
+    pub(in crate::store::local) fn fetch(&self, key: u64) {
+        let home = self.sets.home(key);
+        for set in [home.first, home.second] {
+            self.sets.set(set).slot(0).fetch_word();
+        }
+        let _ = self.owed_of(key);
+    }
+
+    /// Looks for a free slot of a key whose shard is locked.
     ///
     /// Returns `None` if the key may be known, may inherit a debt, or has no such slot: then its sets are to be scanned. This is what most
     /// new keys need, at a third of the time of a scan.
-    pub(in crate::store::local) fn free_slot(
-        &self,
-        key: u64,
-        floor: PackedState,
-    ) -> Option<SetScan<'_>> {
+    pub(in crate::store::local) fn free_slot(&self, key: u64) -> Option<FreeSlot<'_>> {
         let home = self.sets.home(key);
         let (first, second) = (self.sets.set(home.first), self.sets.set(home.second));
         let keys = [first.keys(), second.keys()];
@@ -121,14 +127,25 @@ impl Table {
         };
         let slot = set.slot(keys.iter().position(|key| *key == NO_KEY)?);
         let seen = slot.see()?;
-        let is_free = seen.key == NO_KEY && seen.word.packed() <= floor;
         // As in `scan`, after the key was found in no slot.
-        let is_certain = self.owed_of(key) == 0 && self.sets.home(key) == home;
-        (is_free && is_certain).then(|| SetScan {
-            free: Some(Found { slot, seen }),
-            is_whole: false,
-            ..SetScan::new(key, home)
-        })
+        let is_new = self.owed_of(key) == 0 && self.sets.home(key) == home;
+        let found = Found { slot, seen };
+        (seen.key == NO_KEY && is_new).then_some(FreeSlot { key, home, found })
+    }
+
+    /// Places a new key in a free slot. Returns `None` if its packed state is not above that of the slot, or another thread was faster.
+    pub(in crate::store::local) fn take<'a>(
+        &self,
+        free: &FreeSlot<'a>,
+        word: Word,
+    ) -> Option<Claim<'a>> {
+        let FreeSlot { key, home, found } = *free;
+        // Invariant 2 of the slots: packed states only grow.
+        if word.packed() <= found.seen.word.packed() {
+            return None;
+        }
+        let claim = self.claim_found(key, home, found)?;
+        Some(claim.hand_over(key, word))
     }
 
     /// Claims the slot of a key whose shard is locked, and scans its sets. If the key has no slot, the scan was made after that was
@@ -234,11 +251,11 @@ impl Table {
     }
 
     /// Claims a slot that a scan found. Returns `None` if it has changed since, or is no slot of the new key any more.
-    fn claim_found<'a>(&self, scan: &SetScan<'a>, found: Found<'a>) -> Option<Claim<'a>> {
+    fn claim_found<'a>(&self, key: u64, home: HomeSets, found: Found<'a>) -> Option<Claim<'a>> {
         let claim = found.slot.claim(found.seen)?;
         // While this slot is held, its set is not split. If it was split before, that is seen here, because the claim is an
         // Acquire.
-        (self.sets.home(scan.key) == scan.home).then_some(claim)
+        (self.sets.home(key) == home).then_some(claim)
     }
 
     /// Places a new key in a free slot. Returns `None` if there is none, or another thread was faster.
@@ -247,7 +264,7 @@ impl Table {
         scan: &SetScan<'a>,
         words: Words,
     ) -> Option<Claim<'a>> {
-        let claim = self.claim_found(scan, scan.free?)?;
+        let claim = self.claim_found(scan.key, scan.home, scan.free?)?;
         Some(self.hand_over(claim, scan.key, words))
     }
 
@@ -258,7 +275,7 @@ impl Table {
         scan: &SetScan<'a>,
         words: Words,
     ) -> Option<(u64, Claim<'a>)> {
-        let claim = self.claim_found(scan, scan.expired?)?;
+        let claim = self.claim_found(scan.key, scan.home, scan.expired?)?;
         Some((claim.key(), self.hand_over(claim, scan.key, words)))
     }
 
@@ -304,7 +321,7 @@ impl Table {
     ) -> Option<Claim<'a>> {
         let smaller = |found: &Found<'_>| found.seen.word.packed() < word.packed();
         let found = scan.smallest.filter(smaller)?;
-        let claim = self.claim_found(scan, found)?;
+        let claim = self.claim_found(scan.key, scan.home, found)?;
         // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its debt.
         self.record(found.seen.key, found.seen.word.packed());
         Some(claim.hand_over(scan.key, word))

@@ -47,6 +47,13 @@ impl<'a> TableSlot<'a> {
         self.key.load(Ordering::Acquire)
     }
 
+    /// Begins to fetch the cache line of the word.
+    #[inline]
+    pub(crate) fn fetch_word(self) {
+        // The value does not matter. A load of an atomic is never left out.
+        let _ = self.word.load(Ordering::Relaxed);
+    }
+
     /// Returns the word of `key`, or `None` if the slot belongs to another key or is held.
     #[inline]
     pub(crate) fn read(self, key: u64) -> Option<Word> {
