@@ -10,6 +10,7 @@
     reason = "the files under test are parts of a larger crate"
 )]
 
+pub mod calls;
 mod sync;
 pub mod time;
 

@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use loom::thread::spawn;
 use models::{
-    algorithm::{Algorithm, AnyRule, FixedWindow, SlidingWindow, TokenBucket},
+    algorithm::{AnyRule, FixedWindow, SlidingWindow, TokenBucket},
+    calls::{Store, beside, bucket, spend, store},
     model,
-    store::local::{AtCapacity, Local},
+    store::local::AtCapacity,
     time::TestClock,
 };
 
 const K: u64 = 1;
 const X: u64 = 2;
-
-type Store<A = TokenBucket> = Local<A, TestClock>;
-
-fn bucket(burst: u64) -> TokenBucket {
-    TokenBucket::per_second(1).burst(burst)
-}
 
 /// The same rule, but for keys that were never seen; so it has no meter.
 fn unmetered(burst: u64) -> TokenBucket {
@@ -26,27 +20,6 @@ fn unmetered(burst: u64) -> TokenBucket {
 
 fn any(text: &str) -> AnyRule {
     text.parse().unwrap()
-}
-
-fn store<A: Algorithm>(capacity: usize) -> Store<A> {
-    Local::new(capacity, AtCapacity::InheritDebts, &TestClock::still())
-}
-
-/// How many of so many calls were admitted.
-fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> u64 {
-    (0..calls).map(|_| u64::from(store.spend(rule, key))).sum()
-}
-
-/// Runs `other` in a thread of its own meanwhile.
-fn beside<A: Algorithm<State: Send> + 'static, T: 'static>(
-    store: &Store<A>,
-    other: impl FnOnce(&Store<A>) -> T + 'static,
-    this: impl FnOnce(&Store<A>) -> T,
-) -> (T, T) {
-    let of_the_other = store.clone();
-    let other = spawn(move || other(&of_the_other));
-    let this = this(store);
-    (this, other.join().unwrap())
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! States in two words, which are read without holding their slot.
 
-use loom::thread::spawn;
 use models::{
-    algorithm::{Algorithm, Cascade, TokenBucket},
+    algorithm::{Cascade, TokenBucket},
+    calls::{Store, beside, bucket, spend, store},
     model,
-    store::local::{AtCapacity, Local},
+    store::local::Local,
     time::TestClock,
 };
 
@@ -12,36 +12,10 @@ const K: u64 = 1;
 const X: u64 = 2;
 
 type Pair = (TokenBucket, TokenBucket);
-type Store<A> = Local<A, TestClock>;
-
-fn bucket(burst: u64) -> TokenBucket {
-    TokenBucket::per_second(1).burst(burst)
-}
 
 /// The second bucket admits less.
 fn pair(burst: u64) -> Pair {
     (bucket(burst + 2), bucket(burst))
-}
-
-fn store<A: Algorithm>(capacity: usize) -> Store<A> {
-    Local::new(capacity, AtCapacity::InheritDebts, &TestClock::still())
-}
-
-/// Returns how many of so many calls were admitted.
-fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> u64 {
-    (0..calls).map(|_| u64::from(store.spend(rule, key))).sum()
-}
-
-/// Runs `other` in a thread of its own meanwhile.
-fn beside<A: Algorithm<State: Send> + 'static, T: 'static>(
-    store: &Store<A>,
-    other: impl FnOnce(&Store<A>) -> T + 'static,
-    this: impl FnOnce(&Store<A>) -> T,
-) -> (T, T) {
-    let of_the_other = store.clone();
-    let other = spawn(move || other(&of_the_other));
-    let this = this(store);
-    (this, other.join().unwrap())
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! Calls of a store, as models make them.
+
+use loom::thread::spawn;
+
+use crate::{
+    algorithm::{Algorithm, TokenBucket},
+    store::local::{AtCapacity, Local},
+    time::TestClock,
+};
+
+pub type Store<A = TokenBucket> = Local<A, TestClock>;
+
+/// Refills one token a second.
+pub fn bucket(burst: u64) -> TokenBucket {
+    TokenBucket::per_second(1).burst(burst)
+}
+
+pub fn store<A: Algorithm>(capacity: usize) -> Store<A> {
+    Local::new(capacity, AtCapacity::InheritDebts, &TestClock::still())
+}
+
+/// Returns how many of so many calls were admitted.
+pub fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> u64 {
+    (0..calls).map(|_| u64::from(store.spend(rule, key))).sum()
+}
+
+/// Runs `other` in a thread of its own meanwhile.
+pub fn beside<A: Algorithm<State: Send> + 'static, T: 'static>(
+    store: &Store<A>,
+    other: impl FnOnce(&Store<A>) -> T + 'static,
+    this: impl FnOnce(&Store<A>) -> T,
+) -> (T, T) {
+    let of_the_other = store.clone();
+    let other = spawn(move || other(&of_the_other));
+    let this = this(store);
+    (this, other.join().unwrap())
+}
