@@ -12,7 +12,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Kind, Metering, Step,
-        packed::{Meter, StoreTime, TwoBuckets},
+        packed::{Meter, TwoBuckets},
     },
     decision::{Cost, Decision},
     key::Key,
@@ -167,21 +167,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         {
             return decision;
         }
-        // Read under the lock, so the next holder sees no earlier time.
-        let now = self.store_time();
-        let (claim, metered) = match rule.meter() {
-            Some(meter) => {
-                let (key, floor) = (location.fingerprint, meter.floor(now));
-                let (claim, scan) = self.table.claim_or_scan(key, now, floor);
-                (claim, Some((meter, scan)))
-            }
-            None => (self.table.claim(location.fingerprint), None),
-        };
-        if let Some(claim) = claim {
-            return self.step_claimed(claim, shard, location, rule, cost, now);
+        if let Some(claim) = self.table.claim(location.fingerprint) {
+            return self.step_claimed(claim, shard, location, rule, cost);
         }
-        match metered {
-            Some(metered) => self.decide_new_key(shard, location, rule, metered, cost),
+        match rule.meter() {
+            Some(meter) => self.decide_new_key(shard, location, rule, meter, cost),
             None => self.decide_new_key_unpacked(shard, location, rule, cost),
         }
     }
@@ -194,8 +184,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         location: Location,
         rule: &A,
         cost: Cost,
-        now: StoreTime,
     ) -> Decision {
+        // Read while the slot is held, so the next holder sees no earlier time.
+        let now = self.store_time();
         let mut working = self.working_state(rule, &claim, now);
         let step = working.step(rule, now.at(), cost);
         if !matches!(step, Step::Kept(_)) {

@@ -52,16 +52,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Decides about a new key whose shard is locked.
-    pub(super) fn decide_new_key<'a, A: Algorithm<State = S>>(
-        &'a self,
+    pub(super) fn decide_new_key<A: Algorithm<State = S>>(
+        &self,
         shard: &mut Shard<'_, S>,
         location: Location,
         rule: &A,
-        (meter, mut scan): (Meter<'_>, SetScan<'a>),
+        meter: Meter<'_>,
         cost: Cost,
     ) -> Decision {
-        // Read again: another thread may have removed the expired key since, at a later time. At an earlier time, the key
-        // could spend a full bucket twice.
+        // Read after the key was found to be new: another thread may have removed it when it had expired. At an earlier time than that, the
+        // key could spend a full bucket twice.
         let now = self.store_time();
         if !self.table.has_kind(meter) {
             return self.decide_new_key_unpacked(shard, location, rule, cost);
@@ -73,6 +73,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         // The state and decision it would have in a slot, if it gets none.
         let mut owes = None;
+        let mut scan = self.scan(location, meter, now);
         for _ in 0..EVICTION_ATTEMPTS {
             let full = self.is_full(&scan, now);
             let debt = self.debt(&scan, full);
@@ -133,7 +134,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        // Read again, as in `decide_new_key`.
+        // Read after the key was found to be new, as in `decide_new_key`.
         let now = self.store_time();
         let owed = self.table.owed(location.fingerprint);
         let mut working = WorkingState::new(self.inherited_state(rule, owed, now));

@@ -21,8 +21,6 @@ const PREFERRED_FROM: usize = 2;
 pub(in crate::store::local) struct SetScan<'a> {
     key: u64,
     home: HomeSets,
-    /// `true` if the key seems to be there already.
-    is_known: bool,
     /// `true` if another thread holds a slot, which it will soon release.
     is_held: bool,
     /// The largest debt that was recorded for the key, or 0.
@@ -65,7 +63,6 @@ impl SetScan<'_> {
         Self {
             key,
             home,
-            is_known: false,
             is_held: false,
             owed: 0,
             free: None,
@@ -148,26 +145,7 @@ impl Table {
         Some(claim.hand_over(key, word))
     }
 
-    /// Claims the slot of a key whose shard is locked, and scans its sets. If the key has no slot, the scan was made after that was
-    /// found, so it contains the debt of the key.
-    pub(in crate::store::local) fn claim_or_scan(
-        &self,
-        key: u64,
-        now: StoreTime,
-        floor: PackedState,
-    ) -> (Option<Claim<'_>>, SetScan<'_>) {
-        let scan = self.scan(key, now, floor);
-        if !scan.is_known {
-            return (None, scan);
-        }
-        match self.claim(key) {
-            Some(claim) => (Some(claim), scan),
-            // Another thread has evicted the key since, and recorded its debt after the first scan.
-            None => (None, self.scan(key, now, floor)),
-        }
-    }
-
-    /// Scans the sets of a key whose shard is locked, and whose packed state will be above `floor`.
+    /// Scans the sets of a new key whose shard is locked, and whose packed state will be above `floor`.
     pub(in crate::store::local) fn scan(
         &self,
         key: u64,
@@ -216,12 +194,9 @@ impl Table {
         let mut expired = end_of(scan.expired);
         for slot in self.sets.set(set).slots() {
             let Some(seen) = slot.see() else {
-                // Held: perhaps this key is being inserted or evicted.
-                scan.is_known |= slot.key() == scan.key;
                 scan.is_held = true;
                 continue;
             };
-            scan.is_known |= seen.key == scan.key;
             // Invariant 2 of the slots: packed states only grow.
             let is_usable = seen.word.packed() <= floor;
             let found = Found { slot, seen };
