@@ -1,7 +1,7 @@
 //! The cost of a decision of each algorithm in the store in memory, beside a token bucket.
 //!
-//! There are two token buckets: one whose state is packed into a slot without a lock, like those of leaky buckets and
-//! fixed windows, and one whose state is in the map, like those of the other algorithms.
+//! There are two token buckets: one whose state is packed into a slot without a lock, as those of queues, windows, cascades of two and
+//! markers are, and one whose state is in the map, as those of the other algorithms are.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
