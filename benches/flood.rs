@@ -129,7 +129,7 @@ fn race_of_floods(mode: &Mode, capacity: usize) {
     }
     ratios.sort_by(f64::total_cmp);
     println!(
-        "flood: {:.2} of governor's time (aim: ≤ 0.5)\n",
+        "flood: {:.2} of governor's time (aim: ≤ 0.6)\n",
         ratios[ratios.len() / 2]
     );
 }
