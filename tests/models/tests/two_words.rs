@@ -57,6 +57,33 @@ fn charges_that_do_not_move_the_expiry_are_not_lost() {
     });
 }
 
+/// The same where one of them holds the slot from the beginning: a call of several keys, or a correction.
+#[test]
+fn changes_under_a_lock_are_not_lost_either() {
+    type Change = fn(&Store<Cascade>) -> u64;
+    let rule = || Cascade::new(bucket(2)).then(bucket(9));
+    let several: Change = |store| {
+        let rule = Cascade::new(bucket(2)).then(bucket(9));
+        u64::from(store.spend_all(&rule, &[K, X]))
+    };
+    let settle: Change = |store| {
+        // Charged as one, in the first bucket.
+        store.settle(&Cascade::new(bucket(2)).then(bucket(9)), K, 2);
+        1
+    };
+    for change in [several, settle] {
+        model(2, move || {
+            let store = store(10);
+            assert!(store.ask(&rule(), K, 9).is_admitted());
+            assert!(store.spend(&rule(), X));
+            let once = |store: &Store<Cascade>| spend(store, &rule(), K, 1);
+            let (this, other) = beside(&store, change, once);
+            assert_eq!((this, other), (1, 1));
+            assert_eq!(store.remaining(&rule(), K), Some(0));
+        });
+    }
+}
+
 #[test]
 fn a_key_that_moves_is_charged_once() {
     /// Homes that move to the new set, and that stay.

@@ -162,7 +162,7 @@ impl Table {
             let Some((end, words)) = written else {
                 return (self.sets.size() == size).then_some(decision);
             };
-            // Always later than before, so an unchanged word proves unchanged words beside it.
+            // Always later than before, so an unchanged word proves unchanged words beside it (invariant 5 of the slots).
             let last = (end - 1).max(seen.word.packed().get() + 1);
             let word = Word::new(PackedState::new(last), seen.word.packed_kind())?;
             if let Some(claim) = slot.claim(seen) {
@@ -192,12 +192,18 @@ impl Table {
         Words { word, state }
     }
 
-    /// Stores a later state of a key whose slot this thread holds.
+    /// Stores a later state of a key whose slot this thread holds, or a state in two words that matters as long as the former one.
     pub(in crate::store::local) fn advance(&self, claim: Claim<'_>, words: Words) {
-        if let Some(state) = words.state {
+        let Words { mut word, state } = words;
+        if let Some(state) = state {
             self.two_words.store(claim.index(), state);
+            // Always later than before, as in `step_two_words`.
+            let next = claim.word().next();
+            word = next
+                .filter(|next| next.packed() > word.packed())
+                .unwrap_or(word);
         }
-        claim.advance(words.word);
+        claim.advance(word);
     }
 
     /// Claims the slot of a key whose shard is locked.
