@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::{
     Algorithm, AnyRule, AnyState, StateKind, Step,
-    both::{join, passes, read_bucket, split_charge, step_if, two_buckets},
+    both::{join, pack_both, passes, read_bucket, split_charge, step_if, two_buckets},
     codec::{Codec, damaged, put_number, take_number, take_tag},
-    packed::{PackedState, StoreTime, TwoBuckets, TwoWords},
+    packed::{StoreTime, TwoBuckets, TwoWords},
 };
 use crate::{
     decision::{Charge, Cost, Decision},
@@ -207,16 +207,13 @@ impl Algorithm for All {
     /// As those of a pair.
     fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
         match (&*self.0, &**state) {
-            ([a, b], [Some(a_state), Some(b_state)]) if self.two_buckets().is_some() => {
-                let packed = [a.pack(a_state, now)?, b.pack(b_state, now)?];
-                Some(packed.map(PackedState::get))
-            }
+            ([a, b], [a_state, b_state]) => pack_both((a, a_state), (b, b_state), now),
             _ => None,
         }
     }
 
     fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
-        let read = |(rule, word)| read_bucket(rule, word, now);
+        let read = |(rule, packed)| read_bucket(rule, packed, now);
         Some(self.0.iter().zip(words).map(read).collect())
     }
 }

@@ -127,11 +127,8 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 
     /// The packed state of each bucket.
-    #[inline]
     fn to_two_words(&self, (a, b): &Self::State, now: StoreTime) -> Option<TwoWords> {
-        self.two_buckets()?;
-        let a = self.0.pack(a.as_ref()?, now)?;
-        Some([a, self.1.pack(b.as_ref()?, now)?].map(PackedState::get))
+        pack_both((&self.0, a), (&self.1, b), now)
     }
 
     #[inline]
@@ -152,10 +149,25 @@ pub(super) fn two_buckets<'a>(
     }
 }
 
+/// Packs the states of two rules, if both are buckets.
+pub(super) fn pack_both<A: Algorithm, B: Algorithm>(
+    (a, a_state): (&A, &Option<A::State>),
+    (b, b_state): (&B, &Option<B::State>),
+    now: StoreTime,
+) -> Option<TwoWords> {
+    two_buckets(a, b)?;
+    let a_packed = a.pack(a_state.as_ref()?, now)?;
+    Some([a_packed, b.pack(b_state.as_ref()?, now)?])
+}
+
 /// Reads the packed state of a bucket.
 #[inline]
-pub(super) fn read_bucket<R: Algorithm>(rule: &R, word: u64, now: StoreTime) -> Option<R::State> {
-    rule.unpack(PackedState::new(word), PackedKind::DEBT, now)
+pub(super) fn read_bucket<R: Algorithm>(
+    rule: &R,
+    packed: PackedState,
+    now: StoreTime,
+) -> Option<R::State> {
+    rule.unpack(packed, PackedKind::DEBT, now)
 }
 
 fn look_both<A: Algorithm, B: Algorithm>(

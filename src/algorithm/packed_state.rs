@@ -71,8 +71,8 @@ impl PackedState {
     }
 }
 
-/// A state in two words, in a format that its algorithm defines.
-pub type TwoWords = [u64; 2];
+/// A state of two buckets: when each was last empty.
+pub type TwoWords = [PackedState; 2];
 
 /// An instant on a store's timeline, and as a packed state on its scale.
 #[derive(Clone, Copy, Debug)]

@@ -69,7 +69,7 @@ impl<'a> TwoBuckets<'a> {
     ) -> (Option<TwoWords>, Decision) {
         let levels = self.levels(words, now);
         // A bucket that was not spent from may be in debt.
-        let word = |level: i64| now.packed().shifted(-level).get();
+        let word = |level: i64| now.packed().shifted(-level);
         let (left, decision) = match self.spends {
             Spends::Both => self.step_both(levels, now, cost),
             Spends::Marked(rule) => rule.step_levels(levels, now.at(), cost),
@@ -89,7 +89,8 @@ impl<'a> TwoBuckets<'a> {
     /// Returns the tick from which on both are full.
     #[inline]
     pub(crate) fn end(self, [a, b]: TwoWords) -> u64 {
-        let end = |word: u64, bucket: &TokenBucket| word + bucket.full_in_ticks() as u64;
+        let end =
+            |word: PackedState, bucket: &TokenBucket| word.get() + bucket.full_in_ticks() as u64;
         end(a, self.buckets[0]).max(end(b, self.buckets[1]))
     }
 
@@ -97,7 +98,7 @@ impl<'a> TwoBuckets<'a> {
     #[inline(always)]
     fn levels(self, words: TwoWords, now: StoreTime) -> [i64; 2] {
         let level = |n: usize| {
-            let held = now.packed().since(PackedState::new(words[n]));
+            let held = now.packed().since(words[n]);
             held.min(self.buckets[n].full_in_ticks())
         };
         [level(0), level(1)]

@@ -9,7 +9,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill},
-        packed::{PackedState, StoreTime, TwoBuckets, TwoWords},
+        packed::{StoreTime, TwoBuckets, TwoWords},
         ticks::{Ticks, Width},
         token_bucket::TokenBucket,
         wait::after,
@@ -379,8 +379,7 @@ impl Algorithm for Cascade {
     fn to_two_words(&self, state: &CascadeState, now: StoreTime) -> Option<TwoWords> {
         match (&*self.buckets, state.as_slice()) {
             ([a, b], [a_level, b_level]) => {
-                let packed = [a.pack_level(a_level, now)?, b.pack_level(b_level, now)?];
-                Some(packed.map(PackedState::get))
+                Some([a.pack_level(a_level, now)?, b.pack_level(b_level, now)?])
             }
             _ => None,
         }
@@ -388,7 +387,7 @@ impl Algorithm for Cascade {
 
     #[inline]
     fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<CascadeState> {
-        let level = |word| BucketLevel::unpack(PackedState::new(word), now);
+        let level = |packed| BucketLevel::unpack(packed, now);
         Some(CascadeState(Buckets::Two(words.map(level))))
     }
 }

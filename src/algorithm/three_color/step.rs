@@ -7,7 +7,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{self, Bucket, BucketLevel},
-        packed::{PackedState, StoreTime, TwoBuckets, TwoWords},
+        packed::{StoreTime, TwoBuckets, TwoWords},
         ticks::{Ticks, Units, Width},
         wait::{after, after_ticks},
     },
@@ -323,12 +323,12 @@ impl Algorithm for ThreeColor {
     fn to_two_words(&self, state: &ThreeColorState, now: StoreTime) -> Option<TwoWords> {
         let [committed, peak] = state.buckets();
         let committed = self.committed.pack_level(&committed, now)?;
-        Some([committed, self.peak.pack_level(&peak, now)?].map(PackedState::get))
+        Some([committed, self.peak.pack_level(&peak, now)?])
     }
 
     #[inline]
     fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<ThreeColorState> {
-        let level = |word| BucketLevel::unpack(PackedState::new(word), now).level;
+        let level = |packed| BucketLevel::unpack(packed, now).level;
         let [committed, peak] = words.map(level);
         Some(ThreeColorState {
             written_at: now.at(),

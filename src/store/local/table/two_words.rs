@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::sets::WAYS;
 use crate::{
-    algorithm::packed::TwoWords,
+    algorithm::packed::{PackedState, TwoWords},
     sync::{AtomicU64, Ordering, first_line, zeroed},
 };
 
@@ -58,8 +58,8 @@ impl TwoWordStates {
     pub(crate) fn load(&self, slot: usize) -> Option<TwoWords> {
         let words = self.get(slot)?;
         // Acquire: see `store`.
-        let [a, b] = words.each_ref().map(|word| word.load(Ordering::Acquire));
-        Some([a, b])
+        let load = |word: &AtomicU64| PackedState::new(word.load(Ordering::Acquire));
+        Some(words.each_ref().map(load))
     }
 
     /// Stores the state of a slot. Only the thread that holds the slot may call this.
@@ -67,7 +67,7 @@ impl TwoWordStates {
     pub(crate) fn store(&self, slot: usize, state: TwoWords) {
         for (word, value) in self.get(slot).into_iter().flatten().zip(state) {
             // Release: a thread that reads this without holding the slot then sees the held word of the slot, or a later one.
-            word.store(value, Ordering::Release);
+            word.store(value.get(), Ordering::Release);
         }
     }
 }
