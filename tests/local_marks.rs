@@ -179,10 +179,10 @@ fn a_newcomer_has_the_count_of_the_window_that_it_pushes_out() {
     assert_eq!(spend(&store, &rule, 200, 19).remaining(), Some(1));
 }
 
-/// A debt is the greatest of several, and says nothing of the slices before its newest one. So a newcomer waits until they are past, and
+/// A debt is the greatest of several, and says nothing of the slices before its newest one. So a new key is refused until they are past, and
 /// then has the count of the newest one.
 #[test]
-fn a_newcomer_has_the_newest_count_of_the_sliding_window_that_it_pushes_out() {
+fn a_new_key_has_the_newest_count_of_the_sliding_window_that_it_evicts() {
     for slices in [1, 4] {
         let (clock, rule) = (noon(), SlidingWindow::per_minute(20).slices(slices));
         let store = store(&clock, NEIGHBOURS);

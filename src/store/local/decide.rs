@@ -154,14 +154,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        if rule.meter().is_some() {
+        let meter = rule.meter();
+        if meter.is_some() {
             self.table.fetch(location.fingerprint);
         }
         let shard = &mut self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);
         }
-        if let Some(meter) = rule.meter()
+        if let Some(meter) = meter
             && let Some(decision) =
                 self.decide_in_free_slot(location, rule.state_kind(), meter, cost)
         {
@@ -170,7 +171,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(claim) = self.table.claim(location.fingerprint) {
             return self.step_claimed(claim, shard, location, rule, cost);
         }
-        match rule.meter() {
+        match meter {
             Some(meter) => self.decide_new_key(shard, location, rule, meter, cost),
             None => self.decide_new_key_unpacked(shard, location, rule, cost),
         }
