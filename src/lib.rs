@@ -146,6 +146,7 @@ pub mod key;
 #[cfg(feature = "tracing")]
 mod log;
 mod middleware;
+pub mod observe;
 mod outcome;
 pub mod pace;
 mod policy;

@@ -1,0 +1,153 @@
+//! The trait of observers.
+
+use std::{sync::Arc, time::Duration};
+
+use super::Event;
+use crate::{
+    key::{Key, MissingKey},
+    policy::Policy,
+};
+
+/// Is told what a layer does, one method for each event.
+///
+/// Given to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods are called within the request, so they must be fast and
+/// must not block; all of them do nothing unless implemented. A layer with several limits reports each limit by itself. A pair of
+/// observers is one, and `()` is the one that does nothing.
+///
+/// | event of a limit | when |
+/// |---|---|
+/// | [`admitted`](Self::admitted) | all limits of the layer admitted the request, and this one charged it |
+/// | [`delayed`](Self::delayed) | as above, and this limit delays it |
+/// | [`refused`](Self::refused) | this limit refused the request. Limits that would have admitted it have no event: they spent nothing |
+/// | [`undecided`](Self::undecided) | the store could not decide; [`is_admitted`](crate::Decision::is_admitted) tells if the request proceeds |
+/// | [`exempt`](Self::exempt) | the key extractors of all limits of the layer exempted the request |
+/// | [`missing_key`](Self::missing_key) | the request has no key |
+/// | [`settled`](Self::settled) | a charge was corrected to its actual cost |
+/// | [`dry_run`](Self::dry_run) | a limit under trial decided, without effect |
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+/// use tollgate::{RateLimitLayer, TokenBucket, observe::{Event, Observer}};
+///
+/// #[derive(Default)]
+/// struct Refusals(AtomicU64);
+///
+/// impl Observer for Refusals {
+///     fn refused(&self, _: &Event<'_>) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let refusals = Arc::new(Refusals::default());
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).observe(Arc::clone(&refusals));
+/// # let _ = layer;
+/// ```
+#[doc(alias = "metrics")]
+pub trait Observer {
+    /// A limit admitted a request, which proceeds at once.
+    #[inline]
+    fn admitted(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// A limit admitted a request, which proceeds after `wait`.
+    #[inline]
+    fn delayed(&self, event: &Event<'_>, wait: Duration) {
+        let _ = (event, wait);
+    }
+
+    /// A limit refused a request.
+    #[inline]
+    fn refused(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// The store could not decide about a request.
+    #[inline]
+    fn undecided(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// A request is exempt from all limits of the layer.
+    #[inline]
+    fn exempt(&self) {}
+
+    /// A request has no key. It is refused.
+    #[inline]
+    fn missing_key(&self, missing: &MissingKey) {
+        let _ = missing;
+    }
+
+    /// A charge of `charged` units is corrected to `actual` units.
+    ///
+    /// It is reported when the settlement is made; a store may still fail to make it, which it [counts](crate::store::Backend::unsettled).
+    #[inline]
+    fn settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
+        let _ = (policy, key, charged, actual);
+    }
+
+    /// A limit under trial decided about a request, without effect on it.
+    ///
+    /// The decision is the one that the limit would have made: its [verdict](crate::Decision::verdict) may be a refusal.
+    #[inline]
+    fn dry_run(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+}
+
+/// Does nothing.
+impl Observer for () {}
+
+/// Forwards the events to another observer.
+macro_rules! forward {
+    ($self:ident, $($observer:expr),+) => {
+        #[inline]
+        fn admitted(&$self, event: &Event<'_>) {
+            $($observer.admitted(event);)+
+        }
+
+        #[inline]
+        fn delayed(&$self, event: &Event<'_>, wait: Duration) {
+            $($observer.delayed(event, wait);)+
+        }
+
+        #[inline]
+        fn refused(&$self, event: &Event<'_>) {
+            $($observer.refused(event);)+
+        }
+
+        #[inline]
+        fn undecided(&$self, event: &Event<'_>) {
+            $($observer.undecided(event);)+
+        }
+
+        #[inline]
+        fn exempt(&$self) {
+            $($observer.exempt();)+
+        }
+
+        #[inline]
+        fn missing_key(&$self, missing: &MissingKey) {
+            $($observer.missing_key(missing);)+
+        }
+
+        #[inline]
+        fn settled(&$self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
+            $($observer.settled(policy, key, charged, actual);)+
+        }
+
+        #[inline]
+        fn dry_run(&$self, event: &Event<'_>) {
+            $($observer.dry_run(event);)+
+        }
+    };
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    forward!(self, (**self));
+}
+
+/// Both observers, in this order.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    forward!(self, self.0, self.1);
+}
