@@ -12,7 +12,7 @@ use crate::{middleware::RateLimitLayer, policy::Policy};
 )]
 pub trait OneLimit {}
 
-impl<A, B, S, R> RateLimitLayer<(A, B), S, R> {
+impl<A, B, S, R, O> RateLimitLayer<(A, B), S, R, O> {
     #[doc(hidden)]
     pub fn key<K>(self, _: K) -> Self
     where

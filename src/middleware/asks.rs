@@ -1,6 +1,7 @@
 //! The asks of a request that outlive its call.
 
 use crate::{
+    observe::Observer,
     outcome::Outcome,
     store::{Decisions, OwnedAsks, Settlement, Store},
 };
@@ -14,15 +15,18 @@ pub(super) fn outcome<Rule>(asks: &OwnedAsks<Rule>, decisions: &Decisions) -> Ou
 pub(super) fn settle_back<Rule, S: Store<Rule>>(
     asks: &OwnedAsks<Rule>,
     store: &S,
+    observer: &impl Observer,
     decisions: &Decisions,
 ) {
     let charged = asks.iter().zip(decisions.as_slice());
     let settlements = charged.filter_map(|(ask, decision)| {
+        let charge = decision.charge()?;
+        observer.settled(ask.policy(), ask.key(), charge.cost, 0);
         Some(Settlement {
             policy: ask.policy(),
             rule: ask.rule(),
             key: *ask.key(),
-            charge: decision.charge()?,
+            charge,
             actual: 0,
         })
     });

@@ -6,15 +6,21 @@ use std::sync::{
 };
 
 use crate::{
+    decision::Verdict,
+    key::Key,
+    observe::{Event, Observer},
     outcome::Outcome,
+    policy::Policy,
     respond::{Refusal, Respond},
+    store::Decisions,
 };
 
 /// Settings of a service.
-pub(super) struct Config<L, S, R> {
+pub(super) struct Config<L, S, R, O> {
     pub(super) limits: L,
     pub(super) store: S,
     pub(super) respond: R,
+    pub(super) observer: O,
     pub(super) counts: Arc<Counts>,
 }
 
@@ -46,7 +52,33 @@ impl Counts {
     }
 }
 
-impl<L, S, R> Config<L, S, R> {
+impl<L, S, R, O> Config<L, S, R, O> {
+    /// Reports the decisions of a request, one for each policy and key that asked.
+    #[inline]
+    pub(super) fn observe<'a>(
+        &self,
+        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        decisions: &Decisions,
+    ) where
+        O: Observer,
+    {
+        if O::SILENT {
+            return;
+        }
+        let all_admit = decisions.is_admitted();
+        for ((policy, key), decision) in asked.zip(decisions.as_slice()) {
+            let event = Event::new(policy, key, decision);
+            match decision.verdict() {
+                Verdict::Refuse => self.observer.refused(&event),
+                Verdict::Undecided { .. } => self.observer.undecided(&event),
+                // Nothing was spent if another limit refuses.
+                _ if !all_admit => {}
+                Verdict::Allow => self.observer.admitted(&event),
+                Verdict::Delay(wait) => self.observer.delayed(&event, wait),
+            }
+        }
+    }
+
     /// Hands the outcome to an admitted request if the responder wants it; returns the annotation for its response.
     #[inline]
     pub(super) fn admit<Req, Res, Err>(

@@ -15,6 +15,7 @@ use super::{
     pending::{BoxedCall, Resumed, taken},
 };
 use crate::{
+    observe::Observer,
     respond::Respond,
     store::{NeverFails, Store},
 };
@@ -35,44 +36,47 @@ pin_project! {
     /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello"))));
     /// let mut service = RateLimitLayer::new(TokenBucket::per_minute(1)).layer(inner);
     ///
-    /// let future: ResponseFuture<_, _, _, _, _> = service.call(Request::new(()));
+    /// let future: ResponseFuture<_, _, _, _, _, _> = service.call(Request::new(()));
     /// assert_eq!(future.await?.body(), "hello");
     /// # Ok(()) }
     /// ```
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<Svc, Req, L, S, R>
+    pub struct ResponseFuture<Svc, Req, L, S, R, O>
     where
         Svc: Service<Req>,
         L: Limits<Req>,
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
+        O: Observer,
     {
         #[pin]
-        state: State<Svc, Req, L, S, R>,
+        state: State<Svc, Req, L, S, R, O>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<Svc, Req, L, S, R>
+    enum State<Svc, Req, L, S, R, O>
     where
         Svc: Service<Req>,
         L: Limits<Req>,
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
+        O: Observer,
     {
         Calling { #[pin] future: Svc::Future, annotation: Option<R::Annotation> },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
-        Pending { call: BoxedCall<Svc, Req, L, S, R> },
+        Pending { call: BoxedCall<Svc, Req, L, S, R, O> },
     }
 }
 
-impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
+impl<Svc, Req, L, S, R, O> ResponseFuture<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req>,
     L: Limits<Req>,
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    O: Observer,
 {
     #[inline]
     pub(super) fn calling(future: Svc::Future, annotation: Option<R::Annotation>) -> Self {
@@ -86,18 +90,19 @@ where
         Self { state }
     }
 
-    pub(super) fn pending(call: BoxedCall<Svc, Req, L, S, R>) -> Self {
+    pub(super) fn pending(call: BoxedCall<Svc, Req, L, S, R, O>) -> Self {
         let state = State::Pending { call };
         Self { state }
     }
 }
 
-impl<Svc, Req, L, S, R> Future for ResponseFuture<Svc, Req, L, S, R>
+impl<Svc, Req, L, S, R, O> Future for ResponseFuture<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req> + Clone,
     L: Limits<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    O: Observer,
 {
     type Output = Result<Svc::Response, Svc::Error>;
 
@@ -147,12 +152,13 @@ where
     polled
 }
 
-impl<Svc, Req, L, S, R> fmt::Debug for ResponseFuture<Svc, Req, L, S, R>
+impl<Svc, Req, L, S, R, O> fmt::Debug for ResponseFuture<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req>,
     L: Limits<Req>,
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    O: Observer,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

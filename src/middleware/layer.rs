@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     error::Error,
+    observe::Observer,
     policy::Policy,
     store::{Backend, NeverFails, Store},
 };
@@ -56,10 +57,11 @@ use crate::{
 #[doc(alias("rate limit", "throttle", "governor", "quota"))]
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is added to a service"]
-pub struct RateLimitLayer<L, S, R> {
+pub struct RateLimitLayer<L, S, R, O = ()> {
     limits: L,
     store: S,
     respond: R,
+    observer: O,
     counts: Arc<Counts>,
 }
 
@@ -69,15 +71,19 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             limits,
             store,
             respond,
+            observer: (),
             counts: Arc::default(),
         }
     }
+}
 
-    fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R> {
+impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
+    fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R, O> {
         RateLimitLayer {
             limits: change(self.limits),
             store: self.store,
             respond: self.respond,
+            observer: self.observer,
             counts: self.counts,
         }
     }
@@ -93,7 +99,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// [selected per request](Self::rule) are checked when they are used.
     #[track_caller]
     // The bound stands here rather than on `Layer` alone, so that the compiler's message about it points at this call.
-    pub fn store<Rule, T>(self, store: T) -> RateLimitLayer<L, T, R>
+    pub fn store<Rule, T>(self, store: T) -> RateLimitLayer<L, T, R, O>
     where
         T: Backend<Error: NeverFails> + Store<Rule>,
         L: LimitsBy<Rule>,
@@ -119,7 +125,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// # Errors
     ///
     /// When the rule of a limit does not [fit](Store::fits) the store.
-    pub fn try_store<Rule, T>(self, store: T) -> Result<RateLimitLayer<L, T, R>, Error>
+    pub fn try_store<Rule, T>(self, store: T) -> Result<RateLimitLayer<L, T, R, O>, Error>
     where
         T: Backend<Error: NeverFails> + Store<Rule>,
         L: LimitsBy<Rule>,
@@ -129,6 +135,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             limits: self.limits,
             store,
             respond: self.respond,
+            observer: self.observer,
             counts: self.counts,
         })
     }
@@ -182,11 +189,54 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// # Ok(()) }
     /// ```
     #[doc(alias("error handler", "429"))]
-    pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T> {
+    pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T, O> {
         RateLimitLayer {
             limits: self.limits,
             store: self.store,
             respond,
+            observer: self.observer,
+            counts: self.counts,
+        }
+    }
+
+    /// Reports what the layer does to one more [`Observer`]: counters, metrics, logs.
+    ///
+    /// All services of the layer share it, so it must be cheap to clone; an [`Arc`] of an observer is.
+    ///
+    /// ```
+    /// use std::{convert::Infallible, sync::{Arc, atomic::{AtomicU64, Ordering}}};
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket, observe::{Event, Observer}};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// #[derive(Default)]
+    /// struct Refusals(AtomicU64);
+    ///
+    /// impl Observer for Refusals {
+    ///     fn refused(&self, _: &Event<'_>) {
+    ///         self.0.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let refusals = Arc::new(Refusals::default());
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1)).observe(Arc::clone(&refusals)))
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///
+    /// for _ in 0..3 {
+    ///     service.clone().oneshot(Request::new(())).await?;
+    /// }
+    /// assert_eq!(refusals.0.load(Ordering::Relaxed), 2);
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "metrics")]
+    pub fn observe<T: Observer>(self, observer: T) -> RateLimitLayer<L, S, R, (O, T)> {
+        RateLimitLayer {
+            limits: self.limits,
+            store: self.store,
+            respond: self.respond,
+            observer: (self.observer, observer),
             counts: self.counts,
         }
     }
@@ -207,7 +257,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store; see
     /// [`try_also`](Self::try_also).
     #[track_caller]
-    pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R>
+    pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R, O>
     where
         L: LimitsBy<Rule>,
         M: LimitsBy<Rule>,
@@ -224,7 +274,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// # Errors
     ///
     /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store.
-    pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R>, Error>
+    pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R, O>, Error>
     where
         L: LimitsBy<Rule>,
         M: LimitsBy<Rule>,
@@ -273,7 +323,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
 }
 
 /// Settings of the layer's one limit. Call them before [`also`](RateLimitLayer::also), and set further limits up by themselves.
-impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
+impl<Rule, P, K, C, S, R, O> RateLimitLayer<Limit<Rule, P, K, C>, S, R, O> {
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     ///
     /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a closure, or a type that implements
@@ -312,7 +362,7 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     /// # let _ = layer;
     /// ```
     #[doc(alias("per ip", "identifier", "ban"))]
-    pub fn key<L>(self, key: L) -> RateLimitLayer<Limit<Rule, P, L, C>, S, R> {
+    pub fn key<L>(self, key: L) -> RateLimitLayer<Limit<Rule, P, L, C>, S, R, O> {
         self.map_limits(|limit| limit.key(key))
     }
 
@@ -321,14 +371,14 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     ///
     /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits) the store; see
     /// [`Limit::rule`](crate::Limit::rule) for requests whose rule does not.
-    pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R> {
+    pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R, O> {
         self.map_limits(|limit| limit.rule(per_request))
     }
 
     /// Changes the cost of a request, 1 unless set: a [`Cost`](crate::Cost), a closure `Fn(&Req) -> Cost`, or any
     /// [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
-    pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D>, S, R> {
+    pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D>, S, R, O> {
         self.map_limits(|limit| limit.cost(cost))
     }
 
@@ -352,32 +402,35 @@ impl<Rule, P, K, C, S, R> RateLimitLayer<Limit<Rule, P, K, C>, S, R> {
     }
 }
 
-impl<Svc, L, S, R> Layer<Svc> for RateLimitLayer<L, S, R>
+impl<Svc, L, S, R, O> Layer<Svc> for RateLimitLayer<L, S, R, O>
 where
     L: Clone,
     S: Backend<Error: NeverFails> + Clone,
     R: Clone,
+    O: Clone,
 {
-    type Service = RateLimit<Svc, L, S, R>;
+    type Service = RateLimit<Svc, L, S, R, O>;
 
     fn layer(&self, inner: Svc) -> Self::Service {
         let Self {
             limits,
             store,
             respond,
+            observer,
             counts,
         } = self.clone();
         let config = Config {
             limits,
             store,
             respond,
+            observer,
             counts,
         };
         RateLimit::new(inner, Arc::new(config))
     }
 }
 
-impl<L: fmt::Debug, S: fmt::Debug, R> fmt::Debug for RateLimitLayer<L, S, R> {
+impl<L: fmt::Debug, S: fmt::Debug, R, O> fmt::Debug for RateLimitLayer<L, S, R, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
             .field("limits", &self.limits)

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     decision::Decision,
+    observe::Observer,
     respond::{Refusal, Respond},
     store::{Ask, Decisions, NeverFails, OwnedAsks, Store},
 };
@@ -33,33 +34,36 @@ pin_project! {
     /// A request that waits, with everything it needs to continue.
     ///
     /// Boxed, so that the future of a request that does not wait stays small. Dropped while it is delayed, it gives its charges back.
-    pub(super) struct PendingCall<Svc, Req, L, S, R>
+    pub(super) struct PendingCall<Svc, Req, L, S, R, O>
     where
         Svc: Service<Req>,
         L: Limits<Req>,
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
+        O: Observer,
     {
         // `None` once the request has left: to the inner service, or refused.
         call: Option<(Svc, Req)>,
-        config: Arc<Config<L, S, R>>,
+        config: Arc<Config<L, S, R, O>>,
         asks: OwnedAsks<L::Rule>,
         #[pin]
         stage: Stage<S::Answer, R::Annotation>,
     }
 
-    impl<Svc, Req, L, S, R> PinnedDrop for PendingCall<Svc, Req, L, S, R>
+    impl<Svc, Req, L, S, R, O> PinnedDrop for PendingCall<Svc, Req, L, S, R, O>
     where
         Svc: Service<Req>,
         L: Limits<Req>,
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
+        O: Observer,
     {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if let (Some(_), StageProj::Delayed { decisions, .. }) = (this.call, this.stage.project()) {
                 this.config.counts.count_cancelled();
-                settle_back(this.asks, &this.config.store, decisions);
+                let Config { store, observer, .. } = &**this.config;
+                settle_back(this.asks, store, observer, decisions);
             }
         }
     }
@@ -78,7 +82,7 @@ pin_project! {
 }
 
 /// A waiting call in its box.
-pub(super) type BoxedCall<Svc, Req, L, S, R> = Pin<Box<PendingCall<Svc, Req, L, S, R>>>;
+pub(super) type BoxedCall<Svc, Req, L, S, R, O> = Pin<Box<PendingCall<Svc, Req, L, S, R, O>>>;
 
 /// The end of the wait.
 pub(super) enum Resumed<Svc, Req, R>
@@ -96,17 +100,18 @@ where
 /// The answer to a request that the inner service did not get.
 type Answer<Svc, Req> = Result<<Svc as Service<Req>>::Response, <Svc as Service<Req>>::Error>;
 
-impl<Svc, Req, L, S, R> PendingCall<Svc, Req, L, S, R>
+impl<Svc, Req, L, S, R, O> PendingCall<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req> + Clone,
     L: Limits<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    O: Observer,
 {
     /// Returns a call that waits for the store's answer. `call` holds the instance that is ready.
     pub(super) fn asking(
         call: (Svc, Req),
-        config: &Arc<Config<L, S, R>>,
+        config: &Arc<Config<L, S, R, O>>,
         asks: &[Ask<'_, L::Rule>],
         answer: S::Answer,
     ) -> Pin<Box<Self>> {
@@ -120,7 +125,7 @@ where
     /// The answer to a request that nothing can delay.
     pub(super) fn delayed(
         call: (Svc, Req),
-        config: &Arc<Config<L, S, R>>,
+        config: &Arc<Config<L, S, R, O>>,
         asks: &[Ask<'_, L::Rule>],
         decisions: Decisions,
     ) -> Result<Pin<Box<Self>>, Answer<Svc, Req>> {
@@ -131,7 +136,7 @@ where
 
     fn new(
         call: (Svc, Req),
-        config: &Arc<Config<L, S, R>>,
+        config: &Arc<Config<L, S, R, O>>,
         asks: &[Ask<'_, L::Rule>],
         stage: Stage<S::Answer, R::Annotation>,
     ) -> Pin<Box<Self>> {
@@ -154,6 +159,8 @@ where
     ) -> Poll<Resumed<Svc, Req, R>> {
         if let StageProj::Asking { answer } = self.as_mut().project().stage.project() {
             let decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
+            let this = self.as_mut().project();
+            this.config.observe(this.asks.keys(), &decisions);
             if let Some(resumed) = self.as_mut().decide(decisions) {
                 return Poll::Ready(resumed);
             }
@@ -206,7 +213,10 @@ where
         let Some(sleep) = sleep(delay.unwrap_or_default()) else {
             let (service, req) = taken(this.call);
             drop(service);
-            settle_back(this.asks, &this.config.store, &decisions);
+            let Config {
+                store, observer, ..
+            } = &**this.config;
+            settle_back(this.asks, store, observer, &decisions);
             this.config.counts.count_misconfigured();
             #[cfg(feature = "tracing")]
             this.asks

@@ -13,7 +13,10 @@ use super::{
     pending::PendingCall,
 };
 use crate::{
+    key::Key,
+    observe::Observer,
     outcome::Outcome,
+    policy::Policy,
     respond::{Refusal, Respond},
     store::{Ask, Check, Decisions, NeverFails, Store},
 };
@@ -31,13 +34,13 @@ use crate::{
 /// # let _: RateLimit<_, _, _, _> = service;
 /// ```
 #[must_use = "services do nothing unless called"]
-pub struct RateLimit<Svc, L, S, R> {
+pub struct RateLimit<Svc, L, S, R, O = ()> {
     inner: Svc,
-    config: Arc<Config<L, S, R>>,
+    config: Arc<Config<L, S, R, O>>,
 }
 
-impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
-    pub(super) fn new(inner: Svc, config: Arc<Config<L, S, R>>) -> Self {
+impl<Svc, L, S, R, O> RateLimit<Svc, L, S, R, O> {
+    pub(super) fn new(inner: Svc, config: Arc<Config<L, S, R, O>>) -> Self {
         Self { inner, config }
     }
 
@@ -57,7 +60,7 @@ impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
     }
 }
 
-impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
+impl<Svc: Clone, L, S, R, O> Clone for RateLimit<Svc, L, S, R, O> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
@@ -66,7 +69,7 @@ impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
     }
 }
 
-impl<Svc: fmt::Debug, L, S, R> fmt::Debug for RateLimit<Svc, L, S, R> {
+impl<Svc: fmt::Debug, L, S, R, O> fmt::Debug for RateLimit<Svc, L, S, R, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
@@ -74,16 +77,17 @@ impl<Svc: fmt::Debug, L, S, R> fmt::Debug for RateLimit<Svc, L, S, R> {
     }
 }
 
-impl<Svc, Req, L, S, R> Service<Req> for RateLimit<Svc, L, S, R>
+impl<Svc, Req, L, S, R, O> Service<Req> for RateLimit<Svc, L, S, R, O>
 where
     Svc: Service<Req> + Clone,
     L: Limits<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    O: Observer,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
-    type Future = ResponseFuture<Svc, Req, L, S, R>;
+    type Future = ResponseFuture<Svc, Req, L, S, R, O>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -104,24 +108,27 @@ where
 }
 
 /// The parts of a call. All but the shortest path are functions of their own, which keeps decisions on that path in registers.
-impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
+impl<Svc, Req, L, S, R, O> ResponseFuture<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req> + Clone,
     L: Limits<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    O: Observer,
 {
     /// Extracts the keys of a request, and asks the store.
     #[inline(never)]
-    fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, mut req: Req) -> Self {
+    fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R, O>>, mut req: Req) -> Self {
         let mut selected = L::Selected::default();
         let mut asks = L::Asks::default();
         if let Err(missing) = config.limits.add_asks(&req, &mut selected, &mut asks) {
             drop(take_ready(inner));
+            config.observer.missing_key(&missing);
             let refusal = Refusal::missing(missing);
             return Self::answered(config.refuse(req, refusal));
         }
         if asks.is_empty() {
+            config.observer.exempt();
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
             return Self::calling(inner.call(req), None);
@@ -131,27 +138,30 @@ where
 
     /// Asks the store, and continues with its answer.
     #[inline(always)]
-    fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, req: Req, asks: L::Asks<'_>) -> Self {
+    fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R, O>>, req: Req, asks: L::Asks<'_>) -> Self {
         let respond = &config.respond;
         match config.store.acquire(&asks) {
-            Check::Ready(Ok(decisions)) => match Disposition::of(&decisions) {
-                Disposition::Pass => {
-                    if !respond.wants_outcome() {
-                        return Self::calling(inner.call(req), None);
+            Check::Ready(Ok(decisions)) => {
+                config.observe(asked(&asks), &decisions);
+                match Disposition::of(&decisions) {
+                    Disposition::Pass => {
+                        if !respond.wants_outcome() {
+                            return Self::calling(inner.call(req), None);
+                        }
+                        let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
+                            return Self::admit(inner, config, req, asks, decisions);
+                        };
+                        // A copy of the key, so that the ask can stay in registers.
+                        let outcome = Outcome::one(ask.policy(), &{ *ask.key() }, decision);
+                        // Bound again: a parameter that is borrowed would be copied on the other paths, too.
+                        let mut req = req;
+                        let annotation = respond.admit(&mut req, outcome);
+                        Self::calling(inner.call(req), Some(annotation))
                     }
-                    let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
-                        return Self::admit(inner, config, req, asks, decisions);
-                    };
-                    // A copy of the key, so that the ask can stay in registers.
-                    let outcome = Outcome::one(ask.policy(), &{ *ask.key() }, decision);
-                    // Bound again: a parameter that is borrowed would be copied on the other paths, too.
-                    let mut req = req;
-                    let annotation = respond.admit(&mut req, outcome);
-                    Self::calling(inner.call(req), Some(annotation))
+                    Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
+                    Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
                 }
-                Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
-                Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
-            },
+            }
             Check::Ready(Err(error)) => error.never(),
             Check::Pending(answer) => {
                 let call = (take_ready(inner), req);
@@ -164,7 +174,7 @@ where
     #[inline(never)]
     fn admit(
         inner: &mut Svc,
-        config: &Config<L, S, R>,
+        config: &Config<L, S, R, O>,
         mut req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
@@ -177,7 +187,7 @@ where
     #[inline(never)]
     fn refuse(
         inner: &mut Svc,
-        config: &Config<L, S, R>,
+        config: &Config<L, S, R, O>,
         req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
@@ -191,7 +201,7 @@ where
     #[inline(never)]
     fn delay(
         inner: &mut Svc,
-        config: &Arc<Config<L, S, R>>,
+        config: &Arc<Config<L, S, R, O>>,
         req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
@@ -213,5 +223,11 @@ fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
 
 #[inline]
 fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
-    Outcome::of(asks.iter().map(|ask| (ask.policy(), ask.key())), decisions)
+    Outcome::of(asked(asks), decisions)
+}
+
+/// Returns the policy and the key of each ask.
+#[inline]
+fn asked<'a, Rule>(asks: &'a [Ask<'_, Rule>]) -> impl Iterator<Item = (&'a Policy, &'a Key)> {
+    asks.iter().map(|ask| (ask.policy(), ask.key()))
 }

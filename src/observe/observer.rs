@@ -44,6 +44,10 @@ use crate::{
 /// ```
 #[doc(alias = "metrics")]
 pub trait Observer {
+    /// Set if no method does anything, so that a layer need not prepare events.
+    #[doc(hidden)]
+    const SILENT: bool = false;
+
     /// A limit admitted a request, which proceeds at once.
     #[inline]
     fn admitted(&self, event: &Event<'_>) {
@@ -96,7 +100,9 @@ pub trait Observer {
 }
 
 /// Does nothing.
-impl Observer for () {}
+impl Observer for () {
+    const SILENT: bool = true;
+}
 
 /// Forwards the events to another observer.
 macro_rules! forward {
@@ -143,11 +149,15 @@ macro_rules! forward {
     };
 }
 
-impl<O: Observer + ?Sized> Observer for Arc<O> {
+impl<O: Observer> Observer for Arc<O> {
+    const SILENT: bool = O::SILENT;
+
     forward!(self, (**self));
 }
 
 /// Both observers, in this order.
 impl<A: Observer, B: Observer> Observer for (A, B) {
+    const SILENT: bool = A::SILENT && B::SILENT;
+
     forward!(self, self.0, self.1);
 }
