@@ -140,7 +140,9 @@
 
 pub mod algorithm;
 pub mod backoff;
+mod charging;
 mod decision;
+mod dry_run;
 mod error;
 pub mod key;
 #[cfg(feature = "tracing")]
@@ -163,7 +165,12 @@ mod unsatisfied;
 
 pub use self::{
     algorithm::{AnyRule, CountedRule},
+    charging::{
+        Always, CarryHandle, ChargeAtOnce, ChargeHandle, ChargeIf, Hidden, LookFirst, Reserve,
+        Settling, Usage, Visible,
+    },
     decision::{Charge, Cost, Decision, Position, Verdict},
+    dry_run::{DryRun, DryRunReport, Enforced},
     error::Error,
     middleware::{
         FixedRule, Limit, Limits, LimitsBy, RateLimit, RateLimitLayer, RequestCost, ResponseFuture,

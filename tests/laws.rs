@@ -203,13 +203,16 @@ fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
 }
 
 /// The files of the middleware. Each imports only from those before it.
-const MIDDLEWARE: [&str; 11] = [
+const MIDDLEWARE: [&str; 14] = [
     "per_request",
+    "role",
     "limit",
     "limits",
+    "asking",
     "asks",
     "disposition",
     "config",
+    "kept",
     "pending",
     "future",
     "service",

@@ -22,6 +22,8 @@ impl Decision {
             Verdict::Refuse => (VerdictKind::Refuse, None),
             Verdict::Undecided { admitted: true } => (VerdictKind::FailedOpen, None),
             Verdict::Undecided { admitted: false } => (VerdictKind::FailedClosed, None),
+            Verdict::DryRun { admitted: true } => (VerdictKind::DryRunAllow, Some(Duration::ZERO)),
+            Verdict::DryRun { admitted: false } => (VerdictKind::DryRunRefuse, None),
         };
         Self {
             kind,

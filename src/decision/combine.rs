@@ -43,6 +43,8 @@ impl Decision {
             VerdictKind::FailedClosed | VerdictKind::Unsupported => 1,
             VerdictKind::Allow | VerdictKind::Delay => 2,
             VerdictKind::FailedOpen => 3,
+            // Without effect on the request, so further than any other.
+            VerdictKind::DryRunRefuse | VerdictKind::DryRunAllow | VerdictKind::DryRunDelay => 4,
         };
         let share = |remaining: u64, that: &Self| {
             u128::from(remaining) * u128::from(that.limit().unwrap_or(1))

@@ -104,22 +104,56 @@ impl Decision {
             (VerdictKind::FailedClosed | VerdictKind::Unsupported, _) => {
                 Verdict::Undecided { admitted: false }
             }
+            (VerdictKind::DryRunAllow | VerdictKind::DryRunDelay, _) => {
+                Verdict::DryRun { admitted: true }
+            }
+            (VerdictKind::DryRunRefuse, _) => Verdict::DryRun { admitted: false },
         }
     }
 
     /// Returns `true` if the request proceeds, at once or after a delay.
     #[inline]
     pub const fn is_admitted(&self) -> bool {
-        matches!(
+        !matches!(
             self.kind,
-            VerdictKind::Allow | VerdictKind::Delay | VerdictKind::FailedOpen
+            VerdictKind::Refuse | VerdictKind::FailedClosed | VerdictKind::Unsupported
         )
     }
 
     /// Returns `true` if the rule admitted the request, and so was charged.
     #[inline]
     pub(super) const fn is_spent(&self) -> bool {
-        matches!(self.kind, VerdictKind::Allow | VerdictKind::Delay)
+        matches!(
+            self.kind,
+            VerdictKind::Allow
+                | VerdictKind::Delay
+                | VerdictKind::DryRunAllow
+                | VerdictKind::DryRunDelay
+        )
+    }
+
+    /// Returns `true` if the limit is on a [dry run](crate::Limit::dry_run), so that the decision has no effect on the request.
+    #[inline]
+    pub const fn is_dry_run(&self) -> bool {
+        matches!(
+            self.kind,
+            VerdictKind::DryRunAllow | VerdictKind::DryRunDelay | VerdictKind::DryRunRefuse
+        )
+    }
+
+    /// Takes the effect from the decision. An undecided one admits the request.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn as_dry_run(mut self) -> Self {
+        self.kind = match self.kind {
+            VerdictKind::Allow | VerdictKind::DryRunAllow => VerdictKind::DryRunAllow,
+            VerdictKind::Delay | VerdictKind::DryRunDelay => VerdictKind::DryRunDelay,
+            VerdictKind::Refuse | VerdictKind::DryRunRefuse => VerdictKind::DryRunRefuse,
+            VerdictKind::FailedOpen | VerdictKind::FailedClosed | VerdictKind::Unsupported => {
+                VerdictKind::FailedOpen
+            }
+        };
+        self
     }
 
     /// Returns the wait before a delayed request proceeds.
@@ -177,7 +211,7 @@ impl Decision {
     #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {
-            VerdictKind::Delay => Some(Duration::ZERO),
+            VerdictKind::Delay | VerdictKind::DryRunDelay => Some(Duration::ZERO),
             _ => self.wait,
         }
     }
@@ -220,6 +254,27 @@ impl Decision {
     /// Returns `true` if `cost` would pass after this look, by the definition of `remaining`.
     pub(crate) fn would_admit(&self, cost: Cost) -> bool {
         self.remaining().is_some_and(|units| units >= cost.get())
+    }
+
+    /// Returns the decision about a call of `cost` units that is charged later, from this look.
+    ///
+    /// The wait of a look is for one unit. For other costs a refusal has the wait until the key is unused, which may be longer than
+    /// necessary; `None` if the cost exceeds the limit.
+    #[must_use]
+    pub(crate) fn for_cost(mut self, cost: Cost) -> Self {
+        if self.is_undecided() {
+            return self;
+        }
+        (self.kind, self.wait) = if self.would_admit(cost) {
+            (VerdictKind::Allow, Some(Duration::ZERO))
+        } else if cost == Cost::ONE {
+            (VerdictKind::Refuse, self.retry_after())
+        } else {
+            let can_pass = self.limit().is_some_and(|limit| cost.get() <= limit);
+            (VerdictKind::Refuse, can_pass.then(|| self.reset_after()))
+        };
+        self.cost = 0;
+        self
     }
 
     /// Rounds every wait up to whole microseconds, the resolution of the store's clock.

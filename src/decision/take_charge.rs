@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     charge::{Charge, ChargeOrigin, Position},
     decision::Decision,
+    verdict::VerdictKind,
 };
 
 impl Decision {
@@ -34,9 +35,9 @@ impl Decision {
             at: self.at,
             class: self.classes(),
             cost: self.cost,
-            delay: Some(match self.delay() {
-                Some(wait) => wait,
-                None => Duration::ZERO,
+            delay: Some(match (self.kind, self.wait) {
+                (VerdictKind::Delay | VerdictKind::DryRunDelay, Some(wait)) => wait,
+                _ => Duration::ZERO,
             }),
             position,
             origin: self.origin(),

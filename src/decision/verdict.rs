@@ -34,6 +34,11 @@ pub enum Verdict {
         /// Set if the application chose to let such requests proceed.
         admitted: bool,
     },
+    /// The request proceeds at once, because its limit is on a [dry run](crate::Limit::dry_run).
+    DryRun {
+        /// Set if the limit would have admitted the request, at once or after a delay. Then its cost is spent.
+        admitted: bool,
+    },
 }
 
 /// A [`Verdict`] without its delay, which keeps the often copied decision small.
@@ -50,4 +55,10 @@ pub(super) enum VerdictKind {
     FailedClosed,
     /// Undecided and refused, because the store does not support the call.
     Unsupported,
+    /// `Allow` on a dry run.
+    DryRunAllow,
+    /// `Delay` on a dry run.
+    DryRunDelay,
+    /// `Refuse` on a dry run.
+    DryRunRefuse,
 }

@@ -1,22 +1,29 @@
 //! Settings and counts that all clones of a service share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use super::{limits::Sealed, role::Role};
 use crate::{
-    decision::Verdict,
+    charging::{ChargedLimit, SettleCharges, Settling},
+    decision::{Charge, Decision, Verdict},
     key::Key,
     observe::{Event, Observer},
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
-    store::Decisions,
+    store::{Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
 };
 
 /// Settings of a service.
-pub(super) struct Config<L, S, R, O> {
+// Public because a bound of the service names it.
+#[doc(hidden)]
+pub struct Config<L, S, R, O> {
     pub(super) limits: L,
     pub(super) store: S,
     pub(super) respond: R,
@@ -52,16 +59,85 @@ impl Counts {
     }
 }
 
-impl<L, S, R, O> Config<L, S, R, O> {
+impl<L, S, R, O> fmt::Debug for Config<L, S, R, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").finish_non_exhaustive()
+    }
+}
+
+impl<L: Sealed, S, R, O> Config<L, S, R, O> {
+    /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not shown.
+    pub(super) fn outcome<'a>(
+        &self,
+        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        decisions: &Decisions,
+    ) -> Outcome {
+        if !L::APART {
+            return Outcome::of(asked, decisions);
+        }
+        let decided = asked.zip(decisions.as_slice());
+        let shown = decided.filter(|((policy, key), _)| self.is_shown(policy, key));
+        Outcome::of_decisions(shown.map(|((policy, key), decision)| (policy, key, decision)))
+    }
+
+    /// Returns the outcome of looks, one for each ask.
+    pub(super) fn outcome_of_looks(
+        &self,
+        asks: &OwnedAsks<L::AnyRule>,
+        looks: &Decisions,
+    ) -> Outcome {
+        if !L::APART {
+            return Outcome::of(asks.keys(), looks);
+        }
+        let looks = asks.keys().zip(looks.as_slice());
+        let decision = |((policy, key), look): ((&_, &_), &Decision)| {
+            if self.limits.role(policy, key) == Some(Role::DryRun) {
+                look.as_dry_run()
+            } else {
+                *look
+            }
+        };
+        let decisions = looks.map(decision).collect();
+        self.outcome(asks.keys(), &decisions)
+    }
+
+    /// Returns `true` if the decisions of a limit are in outcomes and response headers.
+    fn is_shown(&self, policy: &Policy, key: &Key) -> bool {
+        let dry_run = self.limits.dry_run(policy);
+        dry_run.is_none_or(|dry_run| dry_run.is_shown() || !dry_run.is_dry(key))
+    }
+
+    /// Counts the decisions of dry runs.
+    fn count_dry_runs<'a>(
+        &self,
+        asked: impl Iterator<Item = (&'a Policy, &'a Key)> + Clone,
+        decisions: &Decisions,
+    ) {
+        let decided = asked.zip(decisions.as_slice());
+        for ((policy, key), decision) in decided.clone() {
+            let dry_run = self.limits.dry_run(policy);
+            if let Some(dry_run) = dry_run.filter(|dry_run| dry_run.is_dry(key)) {
+                let live = dry_run.live().and_then(|live| {
+                    let mut others = decided.clone();
+                    others.find(|((policy, _), _)| policy.digest() == live.digest())
+                });
+                dry_run.count(key, decision, live.map(|(_, decision)| decision));
+            }
+        }
+    }
+
     /// Reports the decisions of a request, one for each policy and key that asked.
     #[inline]
     pub(super) fn observe<'a>(
         &self,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        asked: impl Iterator<Item = (&'a Policy, &'a Key)> + Clone,
         decisions: &Decisions,
     ) where
         O: Observer,
     {
+        if L::APART {
+            self.count_dry_runs(asked.clone(), decisions);
+        }
         if O::SILENT {
             return;
         }
@@ -71,6 +147,7 @@ impl<L, S, R, O> Config<L, S, R, O> {
             match decision.verdict() {
                 Verdict::Refuse => self.observer.refused(&event),
                 Verdict::Undecided { .. } => self.observer.undecided(&event),
+                Verdict::DryRun { .. } => self.observer.dry_run(&event),
                 // Nothing was spent if another limit refuses.
                 _ if !all_admit => {}
                 Verdict::Allow => self.observer.admitted(&event),
@@ -78,7 +155,9 @@ impl<L, S, R, O> Config<L, S, R, O> {
             }
         }
     }
+}
 
+impl<L, S, R, O> Config<L, S, R, O> {
     /// Hands the outcome to an admitted request if the responder wants it; returns the annotation for its response.
     #[inline]
     pub(super) fn admit<Req, Res, Err>(
@@ -103,5 +182,37 @@ impl<L, S, R, O> Config<L, S, R, O> {
             self.counts.count_misconfigured();
         }
         self.respond.refuse(req, refusal)
+    }
+}
+
+impl<L, S, R, O> SettleCharges for Config<L, S, R, O>
+where
+    L: Sealed<AnyRule: 'static> + Send + Sync,
+    S: Store<L::AnyRule, Error: NeverFails, Done: Send + 'static> + Send + Sync,
+    R: Send + Sync,
+    O: Observer + Send + Sync,
+{
+    fn settle(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
+        let selected = limit.selected.as_deref();
+        let selected = selected.and_then(|rule| rule.downcast_ref());
+        let Some(rule) = selected.or_else(|| self.limits.own_rule(&limit.policy)) else {
+            return Settling::done();
+        };
+        self.observer
+            .settled(&limit.policy, &limit.key, charge.cost, actual);
+        let settlement = Settlement {
+            policy: &limit.policy,
+            rule,
+            key: limit.key,
+            charge,
+            actual,
+        };
+        match self.store.settle(vec![settlement]) {
+            Check::Ready(Ok(())) => Settling::done(),
+            Check::Ready(Err(error)) => error.never(),
+            Check::Pending(done) => Settling::pending(Box::pin(async {
+                done.await.unwrap_or_else(NeverFails::never);
+            })),
+        }
     }
 }

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
+    kept::{Keep, Kept},
     limits::Limits,
     pending::{BoxedCall, Resumed, taken},
 };
@@ -48,6 +49,7 @@ pin_project! {
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
         O: Observer,
+        L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
     {
         #[pin]
         state: State<Svc, Req, L, S, R, O>,
@@ -63,8 +65,15 @@ pin_project! {
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
         O: Observer,
+        L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
     {
-        Calling { #[pin] future: Svc::Future, annotation: Option<R::Annotation> },
+        Calling {
+            #[pin]
+            future: Svc::Future,
+            annotation: Option<R::Annotation>,
+            #[pin]
+            kept: Kept<Req, Svc::Response, Svc::Error, L, S, R, O>,
+        },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
         Pending { call: BoxedCall<Svc, Req, L, S, R, O> },
     }
@@ -77,10 +86,19 @@ where
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
     O: Observer,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     #[inline]
-    pub(super) fn calling(future: Svc::Future, annotation: Option<R::Annotation>) -> Self {
-        let state = State::Calling { future, annotation };
+    pub(super) fn calling(
+        future: Svc::Future,
+        annotation: Option<R::Annotation>,
+        kept: Kept<Req, Svc::Response, Svc::Error, L, S, R, O>,
+    ) -> Self {
+        let state = State::Calling {
+            future,
+            annotation,
+            kept,
+        };
         Self { state }
     }
 
@@ -103,6 +121,7 @@ where
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
     O: Observer,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     type Output = Result<Svc::Response, Svc::Error>;
 
@@ -113,43 +132,25 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let next = match self.as_mut().project().state.project() {
-                StateProj::Calling { future, annotation } => {
-                    return poll_called::<Svc, Req, R>(future, annotation, cx);
-                }
+                StateProj::Calling {
+                    future,
+                    annotation,
+                    kept,
+                } => return L::Keeps::poll(kept, future, annotation, cx),
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
                 StateProj::Pending { call } => ready!(call.as_mut().poll(cx)),
             };
             let next = match next {
-                Resumed::Called { future, annotation } => Self::calling(future, annotation),
+                Resumed::Called {
+                    future,
+                    annotation,
+                    kept,
+                } => Self::calling(future, annotation, kept),
                 Resumed::Answered(answer) => Self::answered(answer),
             };
             self.as_mut().project().state.set(next.state);
         }
     }
-}
-
-/// Polls the inner service's future, and annotates its response.
-#[inline]
-fn poll_called<Svc, Req, R>(
-    future: Pin<&mut Svc::Future>,
-    annotation: &mut Option<R::Annotation>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Svc::Response, Svc::Error>>
-where
-    Svc: Service<Req>,
-    R: Respond<Req, Svc::Response, Svc::Error>,
-{
-    // A response is long to move: without an annotation it goes straight to the caller.
-    if annotation.is_none() {
-        return future.poll(cx);
-    }
-    let mut polled = future.poll(cx);
-    if let Poll::Ready(Ok(response)) = &mut polled
-        && let Some(annotation) = annotation.take()
-    {
-        R::annotate(annotation, response);
-    }
-    polled
 }
 
 impl<Svc, Req, L, S, R, O> fmt::Debug for ResponseFuture<Svc, Req, L, S, R, O>
@@ -159,6 +160,7 @@ where
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
     O: Observer,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

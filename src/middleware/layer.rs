@@ -7,10 +7,13 @@ use tower_layer::Layer;
 use super::{
     config::{Config, Counts},
     limit::Limit,
-    limits::{LimitsBy, check_fit, check_names},
+    limits::{LimitsBy, Sealed, check_fit, check_names},
+    per_request::FixedRule,
     service::RateLimit,
 };
 use crate::{
+    charging::{AddCondition, Charging, HandOver, LookFirst},
+    dry_run::{DryRun, DryRunReport, Enforcement},
     error::Error,
     observe::Observer,
     policy::Policy,
@@ -302,6 +305,17 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         self.counts.misconfigured()
     }
 
+    /// Returns the counts of the [dry run](Limit::dry_run) of the limit of this name; `None` if no such limit is on a dry run.
+    ///
+    /// All clones and services of the layer count together.
+    pub fn dry_run_report(&self, policy: &str) -> Option<DryRunReport>
+    where
+        L: Sealed,
+    {
+        let policy = Policy::try_new(policy).ok()?;
+        self.limits.dry_run(&policy).map(DryRun::report)
+    }
+
     /// Returns the number of charges that may not have been corrected because a settlement failed.
     ///
     /// Counts the settlements of requests that were dropped while they were delayed, and all settlements that handlers made through the
@@ -323,7 +337,7 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
 }
 
 /// Settings of the layer's one limit. Call them before [`also`](RateLimitLayer::also), and set further limits up by themselves.
-impl<Rule, P, K, C, S, R, O> RateLimitLayer<Limit<Rule, P, K, C>, S, R, O> {
+impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S, R, O> {
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     ///
     /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a closure, or a type that implements
@@ -362,7 +376,7 @@ impl<Rule, P, K, C, S, R, O> RateLimitLayer<Limit<Rule, P, K, C>, S, R, O> {
     /// # let _ = layer;
     /// ```
     #[doc(alias("per ip", "identifier", "ban"))]
-    pub fn key<L>(self, key: L) -> RateLimitLayer<Limit<Rule, P, L, C>, S, R, O> {
+    pub fn key<L>(self, key: L) -> RateLimitLayer<Limit<Rule, P, L, C, E, B>, S, R, O> {
         self.map_limits(|limit| limit.key(key))
     }
 
@@ -371,15 +385,137 @@ impl<Rule, P, K, C, S, R, O> RateLimitLayer<Limit<Rule, P, K, C>, S, R, O> {
     ///
     /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits) the store; see
     /// [`Limit::rule`](crate::Limit::rule) for requests whose rule does not.
-    pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C>, S, R, O> {
+    pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C, E, B>, S, R, O> {
         self.map_limits(|limit| limit.rule(per_request))
     }
 
     /// Changes the cost of a request, 1 unless set: a [`Cost`](crate::Cost), a closure `Fn(&Req) -> Cost`, or any
     /// [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
-    pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D>, S, R, O> {
+    pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D, E, B>, S, R, O> {
         self.map_limits(|limit| limit.cost(cost))
+    }
+
+    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is charged; see [`Limit::charge_handle`].
+    pub fn charge_handle(self) -> RateLimitLayer<Limit<Rule, P, K, C, E, B::Handed>, S, R, O>
+    where
+        B: HandOver,
+    {
+        self.map_limits(Limit::charge_handle)
+    }
+
+    /// Charges only requests whose response fulfils a condition: reserve, then settle; see [`Limit::charge_if`].
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tollgate::{RateLimitLayer, TokenBucket, key::PeerIp};
+    ///
+    /// // Answers from the cache are free.
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(100))
+    ///     .key(PeerIp::new())
+    ///     .charge_if(|response: &Response<String>| !response.headers().contains_key("x-cache-hit"));
+    /// # let _ = layer;
+    /// ```
+    pub fn charge_if<F>(
+        self,
+        condition: F,
+    ) -> RateLimitLayer<Limit<Rule, P, K, C, E, B::Conditional>, S, R, O>
+    where
+        B: AddCondition<F>,
+    {
+        self.map_limits(|limit| limit.charge_if(condition))
+    }
+
+    /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing; see [`Limit::dry_run`].
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(1)).named("api").dry_run();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(layer.clone())
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello")))));
+    ///
+    /// for _ in 0..3 {
+    ///     assert_eq!(service.clone().oneshot(Request::new(())).await?.body(), "hello");
+    /// }
+    /// let report = layer.dry_run_report("api").unwrap();
+    /// assert_eq!((report.admitted, report.refused), (1, 2));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "shadow")]
+    pub fn dry_run(self) -> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O> {
+        self.map_limits(Limit::dry_run)
+    }
+
+    /// Enforces the limit for a share of its keys, in percent, and is a dry run for the others; see [`Limit::enforce_for`].
+    ///
+    /// # Panics
+    ///
+    /// When `percent` is above 100; see [`try_enforce_for`](Limit::try_enforce_for).
+    #[track_caller]
+    pub fn enforce_for(
+        self,
+        percent: u8,
+    ) -> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O> {
+        self.map_limits(|limit| limit.enforce_for(percent))
+    }
+
+    /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name` with the same key and cost, whose decisions are
+    /// [compared](Limit::compared_with) with those of this one.
+    ///
+    /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key), [`cost`](Self::cost) and
+    /// [`named`](Self::named).
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(2)).named("api").candidate("api-next", TokenBucket::per_minute(5));
+    /// let service = ServiceBuilder::new()
+    ///     .layer(layer.clone())
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///
+    /// for _ in 0..7 {
+    ///     service.clone().oneshot(Request::new(())).await?;
+    /// }
+    /// let report = layer.dry_run_report("api-next").unwrap();
+    /// // `api` refused five of the requests, and `api-next` would have admitted three of these.
+    /// assert_eq!((report.admitted, report.refused, report.admitted_alone, report.refused_alone), (5, 2, 3, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits) the layer's store.
+    #[track_caller]
+    pub fn candidate(
+        self,
+        name: &str,
+        rule: Rule,
+    ) -> RateLimitLayer<WithCandidate<Rule, P, K, C, E, B>, S, R, O>
+    where
+        K: Clone,
+        C: Clone,
+        E: Enforcement,
+        B: Charging,
+        S: Store<Rule>,
+    {
+        let live = self.limits.policy.clone();
+        let candidate = Limit::of_rule(rule)
+            .named(name)
+            .key(self.limits.key.clone())
+            .cost(self.limits.cost.clone())
+            .dry_run()
+            .compared_with(live);
+        self.also(candidate)
     }
 
     /// Changes the limit's name, which is `default` unless set.
@@ -399,6 +535,53 @@ impl<Rule, P, K, C, S, R, O> RateLimitLayer<Limit<Rule, P, K, C>, S, R, O> {
     /// Changes the limit's policy: its name, and what clients read about it.
     pub fn policy(self, policy: Policy) -> Self {
         self.map_limits(|limit| limit.policy(policy))
+    }
+}
+
+/// A limit, and another one with a candidate for its rule.
+type WithCandidate<Rule, P, K, C, E, B> = (
+    Limit<Rule, P, K, C, E, B>,
+    Limit<Rule, FixedRule, K, C, DryRun>,
+);
+
+impl<Rule, P, K, C, E, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E>, S, R, O> {
+    /// Charges only requests whose response fulfils a condition: look, then charge; see [`Limit::charge_after`].
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response, StatusCode};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// // Three failed logins an hour. Logins that succeed are free.
+    /// let login = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_hour(3)).charge_after(|response: &Response<String>| {
+    ///         response.status() == StatusCode::UNAUTHORIZED
+    ///     }))
+    ///     .service(service_fn(async |password: Request<&str>| {
+    ///         let mut response = Response::new(String::new());
+    ///         if *password.body() != "secret" {
+    ///             *response.status_mut() = StatusCode::UNAUTHORIZED;
+    ///         }
+    ///         Ok::<_, Infallible>(response)
+    ///     }));
+    ///
+    /// let status = async |password| login.clone().oneshot(Request::new(password)).await.unwrap().status();
+    /// for _ in 0..10 {
+    ///     assert_eq!(status("secret").await, StatusCode::OK);
+    /// }
+    /// for _ in 0..3 {
+    ///     assert_eq!(status("guess").await, StatusCode::UNAUTHORIZED);
+    /// }
+    /// assert_eq!(status("guess").await, StatusCode::TOO_MANY_REQUESTS);
+    /// # Ok(()) }
+    /// ```
+    pub fn charge_after<F>(
+        self,
+        condition: F,
+    ) -> RateLimitLayer<Limit<Rule, P, K, C, E, LookFirst<F>>, S, R, O> {
+        self.map_limits(|limit| limit.charge_after(condition))
     }
 }
 

@@ -3,7 +3,14 @@
 use std::fmt;
 
 use super::per_request::FixedRule;
-use crate::{decision::Cost, key::Global, policy::Policy};
+use crate::{
+    charging::{AddCondition, ChargeAtOnce, HandOver, LookFirst},
+    decision::Cost,
+    dry_run::{DryRun, Enforced},
+    error::Error,
+    key::Global,
+    policy::Policy,
+};
 
 /// A limit: its name, its rule, the key that it counts by, and the cost of a request.
 ///
@@ -25,12 +32,14 @@ use crate::{decision::Cost, key::Global, policy::Policy};
 /// ```
 #[derive(Clone)]
 #[must_use = "a limit does nothing until a layer has it"]
-pub struct Limit<Rule, P = FixedRule, K = Global, C = Cost> {
+pub struct Limit<Rule, P = FixedRule, K = Global, C = Cost, E = Enforced, B = ChargeAtOnce> {
     pub(super) policy: Policy,
     pub(super) rule: Rule,
     pub(super) per_request: P,
     pub(super) key: K,
     pub(super) cost: C,
+    pub(super) enforcement: E,
+    pub(super) charging: B,
 }
 
 impl<Rule> Limit<Rule> {
@@ -41,11 +50,13 @@ impl<Rule> Limit<Rule> {
             per_request: FixedRule,
             key: Global,
             cost: Cost::ONE,
+            enforcement: Enforced,
+            charging: ChargeAtOnce,
         }
     }
 }
 
-impl<Rule, P, K, C> Limit<Rule, P, K, C> {
+impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     /// Changes the limit's name, which is `default` unless set.
     ///
     /// # Panics
@@ -64,13 +75,15 @@ impl<Rule, P, K, C> Limit<Rule, P, K, C> {
 
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     #[doc(alias("per ip", "identifier"))]
-    pub fn key<L>(self, key: L) -> Limit<Rule, P, L, C> {
+    pub fn key<L>(self, key: L) -> Limit<Rule, P, L, C, E, B> {
         Limit {
             policy: self.policy,
             rule: self.rule,
             per_request: self.per_request,
             key,
             cost: self.cost,
+            enforcement: self.enforcement,
+            charging: self.charging,
         }
     }
 
@@ -85,31 +98,158 @@ impl<Rule, P, K, C> Limit<Rule, P, K, C> {
     /// each policy and cause.
     #[doc(alias = "plan")]
     #[doc(alias = "tier")]
-    pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C> {
+    pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C, E, B> {
         Limit {
             policy: self.policy,
             rule: self.rule,
             per_request,
             key: self.key,
             cost: self.cost,
+            enforcement: self.enforcement,
+            charging: self.charging,
         }
     }
 
     /// Changes the cost of a request, 1 unless set: a [`Cost`], a closure `Fn(&Req) -> Cost`, or any
     /// [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
-    pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D> {
+    pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D, E, B> {
         Limit {
             policy: self.policy,
             rule: self.rule,
             per_request: self.per_request,
             key: self.key,
             cost,
+            enforcement: self.enforcement,
+            charging: self.charging,
         }
+    }
+
+    fn with_charging<D>(self, charging: impl FnOnce(B) -> D) -> Limit<Rule, P, K, C, E, D> {
+        Limit {
+            policy: self.policy,
+            rule: self.rule,
+            per_request: self.per_request,
+            key: self.key,
+            cost: self.cost,
+            enforcement: self.enforcement,
+            charging: charging(self.charging),
+        }
+    }
+
+    fn with_enforcement<D>(self, enforcement: impl FnOnce(E) -> D) -> Limit<Rule, P, K, C, D, B> {
+        Limit {
+            policy: self.policy,
+            rule: self.rule,
+            per_request: self.per_request,
+            key: self.key,
+            cost: self.cost,
+            enforcement: enforcement(self.enforcement),
+            charging: self.charging,
+        }
+    }
+
+    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is charged, so that its handler can correct the
+    /// charge to the actual cost.
+    ///
+    /// The [cost](Self::cost) is reserved: it counts against the limit until it is settled. A handle that is dropped leaves it
+    /// charged. If the store answers at once, the rate limit fields of the response have the numbers after the settlement.
+    pub fn charge_handle(self) -> Limit<Rule, P, K, C, E, B::Handed>
+    where
+        B: HandOver,
+    {
+        self.with_charging(B::handed_over)
+    }
+
+    /// Charges only requests whose response fulfils a condition: a closure `Fn(&Response) -> bool`, or any
+    /// [`ChargeIf`](crate::ChargeIf).
+    ///
+    /// **Reserve, then settle.** The cost is charged when the request is admitted, and given back if the response does not fulfil the
+    /// condition. So requests in progress count against the limit: of ten concurrent logins under "3 failures", seven are
+    /// refused although no login failed. Use [`charge_after`](Self::charge_after) where that is wrong.
+    ///
+    /// A request without a response stays charged: its handler panicked or returned an error, or its client went away.
+    pub fn charge_if<F>(self, condition: F) -> Limit<Rule, P, K, C, E, B::Conditional>
+    where
+        B: AddCondition<F>,
+    {
+        self.with_charging(|charging| charging.with_condition(condition))
+    }
+
+    /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing.
+    ///
+    /// Its decisions are in the [report](crate::RateLimitLayer::dry_run_report) and go to the layer's
+    /// [observers](crate::observe::Observer::dry_run). They charge the limit's own state as if it were enforced. Response headers and
+    /// outcomes do not contain them, unless they are [shown](Self::dry_run_shown). A request without a key proceeds.
+    ///
+    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the others, and waits for its answer.
+    #[doc(alias = "shadow")]
+    #[doc(alias = "log only")]
+    pub fn dry_run(self) -> Limit<Rule, P, K, C, DryRun, B> {
+        self.with_enforcement(|_| DryRun::default())
+    }
+
+    /// Enforces the limit for a share of its keys, in percent, and is a [dry run](Self::dry_run) for the others.
+    ///
+    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit for the same keys, and a larger share includes
+    /// the keys of a smaller one.
+    ///
+    /// # Panics
+    ///
+    /// When `percent` is above 100; see [`try_enforce_for`](Self::try_enforce_for).
+    #[doc(alias = "roll-out")]
+    #[doc(alias = "canary")]
+    #[track_caller]
+    pub fn enforce_for(self, percent: u8) -> Limit<Rule, P, K, C, DryRun, B> {
+        self.try_enforce_for(percent)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with a share from configuration.
+    ///
+    /// # Errors
+    ///
+    /// When `percent` is above 100.
+    pub fn try_enforce_for(self, percent: u8) -> Result<Limit<Rule, P, K, C, DryRun, B>, Error> {
+        let dry_run = DryRun::default().enforce_for(percent)?;
+        Ok(self.with_enforcement(|_| dry_run))
     }
 }
 
-impl<Rule: fmt::Debug, P, K, C> fmt::Debug for Limit<Rule, P, K, C> {
+impl<Rule, P, K, C, E> Limit<Rule, P, K, C, E> {
+    /// Charges only requests whose response fulfils a condition, after that response: a closure `Fn(&Response) -> bool`, or any
+    /// [`ChargeIf`](crate::ChargeIf).
+    ///
+    /// **Look, then charge.** A request is refused if the limit would refuse it now, and otherwise proceeds without a charge. Requests in
+    /// progress do not count: ten concurrent correct logins under "3 failures" all pass. If the response fulfils the condition,
+    /// the limit is charged; if it refuses by then, because concurrent requests have exhausted it, the response is dropped and the client gets the
+    /// refusal instead. So no client gets more such responses than the limit admits, however many requests it sends at once. It may
+    /// still have that many *handled* at once; bound them by a concurrency limit if that matters.
+    ///
+    /// A request without a response is charged: its handler panicked or returned an error, or its client went away.
+    ///
+    /// The limit of a request with a cost above 1 has a longer wait in its refusals than necessary: until the key is unused. Delays of the
+    /// rule are not observed. With a store on a server, the store is asked once before the request and once after it, if it is
+    /// charged.
+    pub fn charge_after<F>(self, condition: F) -> Limit<Rule, P, K, C, E, LookFirst<F>> {
+        self.with_charging(|ChargeAtOnce| LookFirst::new(condition))
+    }
+}
+
+impl<Rule, P, K, C, B> Limit<Rule, P, K, C, DryRun, B> {
+    /// Shows the decisions of the dry run in response headers, under the limit's name, and in the [`Outcome`](crate::Outcome).
+    pub fn dry_run_shown(self) -> Self {
+        self.with_enforcement(DryRun::shown)
+    }
+
+    /// Compares the decisions with those of another limit of the layer, for the [report](crate::RateLimitLayer::dry_run_report): how often would one
+    /// of them refuse and the other not?
+    pub fn compared_with(self, live: Policy) -> Self {
+        self.with_enforcement(|dry_run| dry_run.beside(live))
+    }
+}
+
+impl<Rule: fmt::Debug, P, K, C, E, B> fmt::Debug for Limit<Rule, P, K, C, E, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limit")
             .field("policy", &self.policy)

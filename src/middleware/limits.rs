@@ -7,8 +7,11 @@ use smallvec::SmallVec;
 use super::{
     limit::Limit,
     per_request::{RequestCost, SelectRule},
+    role::Role,
 };
 use crate::{
+    charging::{ByResponse, ChargeHandle, Charging, Keeps},
+    dry_run::{DryRun, Enforcement},
     error::Error,
     key::{Extracted, Key, KeyExtractor, MissingKey},
     policy::Policy,
@@ -17,32 +20,149 @@ use crate::{
 
 /// Keeps [`Limits`] and [`LimitsBy`] to [`Limit`]s and pairs of them.
 #[doc(hidden)]
-pub trait Sealed {}
+pub trait Sealed {
+    type AnyRule;
 
-impl<Rule, P, K, C> Sealed for Limit<Rule, P, K, C> {}
+    /// Set if some asks are not decided together with the others: those of dry runs, and looks.
+    const APART: bool;
 
-impl<L, M> Sealed for (L, M) {}
+    /// The state that a request keeps until its response.
+    type Keeps: Keeps;
+
+    /// Returns the rule of the limit with this policy, unless another one is selected for a request.
+    fn own_rule(&self, policy: &Policy) -> Option<&Self::AnyRule>;
+
+    /// Returns how the ask of the limit with this policy is decided; `None` if no limit has it.
+    fn role(&self, policy: &Policy, key: &Key) -> Option<Role>;
+
+    /// Returns the dry run of the limit with this policy, if it is on one.
+    fn dry_run(&self, policy: &Policy) -> Option<&DryRun>;
+}
+
+impl<Rule, P, K, C, E: Enforcement, B: Charging> Sealed for Limit<Rule, P, K, C, E, B> {
+    type AnyRule = Rule;
+    const APART: bool = E::MAY_BE_DRY || B::LOOKS_FIRST;
+    type Keeps = B::Keeps;
+
+    fn own_rule(&self, policy: &Policy) -> Option<&Rule> {
+        self.has(policy).then_some(&self.rule)
+    }
+
+    fn role(&self, policy: &Policy, key: &Key) -> Option<Role> {
+        self.has(policy).then(|| {
+            if self.enforcement.is_dry(key) {
+                Role::DryRun
+            } else if B::LOOKS_FIRST {
+                Role::Look
+            } else {
+                Role::Acquire
+            }
+        })
+    }
+
+    fn dry_run(&self, policy: &Policy) -> Option<&DryRun> {
+        let dry_run = self.enforcement.dry_run()?;
+        self.has(policy).then_some(dry_run)
+    }
+}
+
+impl<L: Sealed, M: Sealed<AnyRule = L::AnyRule>> Sealed for (L, M) {
+    type AnyRule = L::AnyRule;
+    const APART: bool = L::APART || M::APART;
+    type Keeps = <L::Keeps as Keeps>::Or<M::Keeps>;
+
+    fn own_rule(&self, policy: &Policy) -> Option<&Self::AnyRule> {
+        let first = self.0.own_rule(policy);
+        first.or_else(|| self.1.own_rule(policy))
+    }
+
+    fn role(&self, policy: &Policy, key: &Key) -> Option<Role> {
+        let first = self.0.role(policy, key);
+        first.or_else(|| self.1.role(policy, key))
+    }
+
+    fn dry_run(&self, policy: &Policy) -> Option<&DryRun> {
+        let first = self.0.dry_run(policy);
+        first.or_else(|| self.1.dry_run(policy))
+    }
+}
+
+/// The effect of requests and responses on the charges of limits.
+#[doc(hidden)]
+pub trait SettleByResponse<Req, Res> {
+    /// Returns `true` if a request with this response is charged by the limit with this policy; `None` if no limit has it.
+    fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool>;
+
+    /// Puts the handle of a charge into its request if the handler may settle it. Returns the handle if the response may settle it, too.
+    ///
+    /// # Errors
+    ///
+    /// The handle if no limit has its policy.
+    fn hand_over(
+        &self,
+        req: &mut Req,
+        handle: ChargeHandle,
+    ) -> Result<Option<ChargeHandle>, ChargeHandle>;
+}
+
+impl<Req, Res, Rule, P, K, C, E, B> SettleByResponse<Req, Res> for Limit<Rule, P, K, C, E, B>
+where
+    B: ByResponse<Req, Res>,
+{
+    fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool> {
+        self.has(policy).then(|| self.charging.is_charged(res))
+    }
+
+    fn hand_over(
+        &self,
+        req: &mut Req,
+        handle: ChargeHandle,
+    ) -> Result<Option<ChargeHandle>, ChargeHandle> {
+        if self.has(handle.policy()) {
+            Ok(self.charging.hand_over(req, handle))
+        } else {
+            Err(handle)
+        }
+    }
+}
+
+impl<Req, Res, L, M> SettleByResponse<Req, Res> for (L, M)
+where
+    L: SettleByResponse<Req, Res>,
+    M: SettleByResponse<Req, Res>,
+{
+    fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool> {
+        let first = self.0.is_charged(policy, res);
+        first.or_else(|| self.1.is_charged(policy, res))
+    }
+
+    fn hand_over(
+        &self,
+        req: &mut Req,
+        handle: ChargeHandle,
+    ) -> Result<Option<ChargeHandle>, ChargeHandle> {
+        let first = self.0.hand_over(req, handle);
+        first.or_else(|handle| self.1.hand_over(req, handle))
+    }
+}
 
 /// The limits of a layer, applied to requests of the type `Req`: one [`Limit`], or the pairs that
 /// [`also`](crate::RateLimitLayer::also) makes.
 ///
-/// Sealed. Use it as a bound in functions that are generic over a layer's limits:
+/// Sealed. A function that is generic over a layer can name the layer itself in its bounds:
 ///
 /// ```
-/// use tollgate::{Limits, RateLimit, RateLimitLayer, respond::Respond, store::{Backend, NeverFails, Store}};
+/// use tollgate::RateLimitLayer;
 /// use tower::{Layer, Service};
 ///
-/// fn limited<Svc, Req, L, S, R>(inner: Svc, layer: &RateLimitLayer<L, S, R>) -> impl Service<Req>
+/// fn limited<Svc, Req, L, S, R, O>(inner: Svc, layer: &RateLimitLayer<L, S, R, O>) -> impl Service<Req>
 /// where
-///     Svc: Service<Req> + Clone,
-///     L: Limits<Req, Rule: Clone> + Clone,
-///     S: Store<L::Rule> + Backend<Error: NeverFails> + Clone,
-///     R: Respond<Req, Svc::Response, Svc::Error> + Clone,
+///     RateLimitLayer<L, S, R, O>: Layer<Svc, Service: Service<Req>>,
 /// {
 ///     layer.layer(inner)
 /// }
 /// ```
-pub trait Limits<Req>: Sealed {
+pub trait Limits<Req>: Sealed<AnyRule = Self::Rule> {
     /// The type of all rules.
     type Rule;
 
@@ -121,11 +241,13 @@ impl<'a, Rule> IntoIterator for OneAsk<'a, Rule> {
     }
 }
 
-impl<Req, Rule, P, K, C> Limits<Req> for Limit<Rule, P, K, C>
+impl<Req, Rule, P, K, C, E, B> Limits<Req> for Limit<Rule, P, K, C, E, B>
 where
     P: SelectRule<Req, Rule>,
     K: KeyExtractor<Req>,
     C: RequestCost<Req>,
+    E: Enforcement,
+    B: Charging,
 {
     type Rule = Rule;
     type Asks<'a>
@@ -159,15 +281,30 @@ where
         if let Err(missing) = &extracted {
             crate::log::missing_key(&self.policy, missing);
         }
-        let Extracted::Key(key) = extracted? else {
-            return Ok(());
+        let key = match extracted {
+            Ok(Extracted::Key(key)) => key,
+            Ok(Extracted::Exempt) => return Ok(()),
+            Err(missing) => {
+                return match self.enforcement.dry_run() {
+                    Some(dry_run) if dry_run.spares_missing_keys() => {
+                        dry_run.count_missing_key();
+                        Ok(())
+                    }
+                    _ => Err(missing),
+                };
+            }
         };
         asks.0 = Some(self.ask(req, selected, key));
         Ok(())
     }
 }
 
-impl<Rule, P, K, C> Limit<Rule, P, K, C> {
+impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
+    /// Returns `true` if this is the limit's policy. The names of a layer's limits differ.
+    fn has(&self, policy: &Policy) -> bool {
+        self.policy.digest() == policy.digest()
+    }
+
     /// Returns the ask for a request with this key.
     #[inline(always)]
     fn ask<'a, Req>(&'a self, req: &Req, selected: &'a mut Option<Rule>, key: Key) -> Ask<'a, Rule>
@@ -239,13 +376,13 @@ where
     note = "the limits of one layer have rules of one type: make each of them an `AnyRule`, by `AnyRule::from(rule)` or \
             `\"token-bucket 100/1m\".parse::<AnyRule>()?`"
 )]
-pub trait LimitsBy<Rule>: Sealed {
+pub trait LimitsBy<Rule>: Sealed<AnyRule = Rule> {
     /// Appends the policy of each limit, and its own rule.
     #[doc(hidden)]
     fn list<'a>(&'a self, limits: &mut Vec<(&'a Policy, &'a Rule)>);
 }
 
-impl<Rule, P, K, C> LimitsBy<Rule> for Limit<Rule, P, K, C> {
+impl<Rule, P, K, C, E: Enforcement, B: Charging> LimitsBy<Rule> for Limit<Rule, P, K, C, E, B> {
     fn list<'a>(&'a self, limits: &mut Vec<(&'a Policy, &'a Rule)>) {
         limits.push((&self.policy, &self.rule));
     }

@@ -1,18 +1,21 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
-//! Each file imports only from those before it: `per_request`, `limit`, `limits`, `asks`, `disposition`, `config`, `pending`,
-//! `future`, `service`, `layer`, `new`.
+//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`, `kept`,
+//! `pending`, `future`, `service`, `layer`, `new`.
 
+mod asking;
 mod asks;
 mod config;
 mod disposition;
 mod future;
+mod kept;
 mod layer;
 mod limit;
 mod limits;
 mod new;
 mod pending;
 mod per_request;
+mod role;
 mod service;
 
 pub use self::{

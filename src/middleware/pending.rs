@@ -14,9 +14,11 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::{
-    asks::{outcome, settle_back},
+    asking::Asking,
+    asks::settle_back,
     config::Config,
     disposition::Disposition,
+    kept::{Keep, Kept},
     limits::Limits,
 };
 use crate::{
@@ -75,7 +77,7 @@ pin_project! {
         /// The store has decided, and no delay has begun.
         Decided,
         /// The store has been asked.
-        Asking { #[pin] answer: Answer },
+        Asking { #[pin] answer: Asking<Answer> },
         /// The request is charged. `sleep` is `None` once the delay is over; then the inner service must become ready.
         Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, annotation: Option<Annotation> },
     }
@@ -85,14 +87,18 @@ pin_project! {
 pub(super) type BoxedCall<Svc, Req, L, S, R, O> = Pin<Box<PendingCall<Svc, Req, L, S, R, O>>>;
 
 /// The end of the wait.
-pub(super) enum Resumed<Svc, Req, R>
+pub(super) enum Resumed<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req>,
+    L: Limits<Req>,
+    S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     Called {
         future: Svc::Future,
         annotation: Option<R::Annotation>,
+        kept: Kept<Req, Svc::Response, Svc::Error, L, S, R, O>,
     },
     Answered(Answer<Svc, Req>),
 }
@@ -107,13 +113,14 @@ where
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
     O: Observer,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     /// Returns a call that waits for the store's answer. `call` holds the instance that is ready.
     pub(super) fn asking(
         call: (Svc, Req),
         config: &Arc<Config<L, S, R, O>>,
         asks: &[Ask<'_, L::Rule>],
-        answer: S::Answer,
+        answer: Asking<S::Answer>,
     ) -> Pin<Box<Self>> {
         Self::new(call, config, asks, Stage::Asking { answer })
     }
@@ -156,10 +163,10 @@ where
     pub(super) fn poll(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Resumed<Svc, Req, R>> {
-        if let StageProj::Asking { answer } = self.as_mut().project().stage.project() {
-            let decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
-            let this = self.as_mut().project();
+    ) -> Poll<Resumed<Svc, Req, L, S, R, O>> {
+        let this = self.as_mut().project();
+        if let StageProj::Asking { answer } = this.stage.project() {
+            let decisions = ready!(answer.poll(cx, &this.config.store, this.asks));
             this.config.observe(this.asks.keys(), &decisions);
             if let Some(resumed) = self.as_mut().decide(decisions) {
                 return Poll::Ready(resumed);
@@ -169,21 +176,30 @@ where
     }
 
     /// Continues with the store's decisions; returns `None` if they delay the request.
-    fn decide(mut self: Pin<&mut Self>, decisions: Decisions) -> Option<Resumed<Svc, Req, R>> {
+    fn decide(
+        mut self: Pin<&mut Self>,
+        decisions: Decisions,
+    ) -> Option<Resumed<Svc, Req, L, S, R, O>> {
         let this = self.as_mut().project();
         match Disposition::of(&decisions) {
             Disposition::Pass => {
                 let (mut service, mut req) = taken(this.call);
-                let annotation = this
-                    .config
-                    .admit(&mut req, || outcome(this.asks, &decisions));
+                let annotation = this.config.admit(&mut req, || {
+                    this.config.outcome(this.asks.keys(), &decisions)
+                });
+                let kept = keep(this.config, &mut req, this.asks, &decisions);
                 let future = service.call(req);
-                Some(Resumed::Called { future, annotation })
+                Some(Resumed::Called {
+                    future,
+                    annotation,
+                    kept,
+                })
             }
             Disposition::Refuse => {
                 let (service, req) = taken(this.call);
                 drop(service);
-                let refusal = Refusal::new(outcome(this.asks, &decisions));
+                let outcome = this.config.outcome(this.asks.keys(), &decisions);
+                let refusal = Refusal::decided(outcome, &decisions);
                 Some(Resumed::Answered(this.config.refuse(req, refusal)))
             }
             Disposition::Delay => {
@@ -224,13 +240,14 @@ where
                 .for_each(|(policy, _)| crate::log::nothing_can_wait(policy));
             let decisions = decisions.as_slice().iter();
             let refused = decisions.map(|decision| decision.without_delay()).collect();
-            let refusal = Refusal::new(outcome(this.asks, &refused));
+            let outcome = this.config.outcome(this.asks.keys(), &refused);
+            let refusal = Refusal::decided(outcome, &refused);
             return Err(this.config.respond.refuse(req, refusal));
         };
-        let annotation = this
-            .call
-            .as_mut()
-            .and_then(|(_, req)| this.config.admit(req, || outcome(this.asks, &decisions)));
+        let annotation = this.call.as_mut().and_then(|(_, req)| {
+            this.config
+                .admit(req, || this.config.outcome(this.asks.keys(), &decisions))
+        });
         this.stage.set(Stage::Delayed {
             sleep: Some(sleep),
             decisions,
@@ -240,12 +257,15 @@ where
     }
 
     /// Waits for the end of the delay, and then for the inner service to be ready.
-    fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Resumed<Svc, Req, R>> {
+    fn poll_turn(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Resumed<Svc, Req, L, S, R, O>> {
         let mut this = self.project();
         let StageProj::Delayed {
             mut sleep,
             annotation,
-            ..
+            decisions,
         } = this.stage.as_mut().project()
         else {
             polled_again();
@@ -261,10 +281,31 @@ where
             return Poll::Ready(Resumed::Answered(Err(error)));
         }
         let annotation = annotation.take();
-        let (mut service, req) = taken(this.call);
+        let (mut service, mut req) = taken(this.call);
+        let kept = keep(this.config, &mut req, this.asks, decisions);
         let future = service.call(req);
-        Poll::Ready(Resumed::Called { future, annotation })
+        Poll::Ready(Resumed::Called {
+            future,
+            annotation,
+            kept,
+        })
     }
+}
+
+/// Keeps what the response of an admitted request may settle, from a store or a delay that took its time.
+fn keep<Req, Res, Err, L, S, R, O>(
+    config: &Arc<Config<L, S, R, O>>,
+    req: &mut Req,
+    asks: &OwnedAsks<L::Rule>,
+    decisions: &Decisions,
+) -> Kept<Req, Res, Err, L, S, R, O>
+where
+    L: Limits<Req>,
+    S: Store<L::Rule>,
+    R: Respond<Req, Res, Err>,
+    L::Keeps: Keep<Req, Res, Err, L, S, R, O>,
+{
+    L::Keeps::keep(config, req, asks.iter(), decisions, false)
 }
 
 /// Starts a delay; returns `None` if nothing can wait.

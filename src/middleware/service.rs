@@ -9,7 +9,12 @@ use std::{
 use tower_service::Service;
 
 use super::{
-    config::Config, disposition::Disposition, future::ResponseFuture, limits::Limits,
+    asking::{self, Asked},
+    config::Config,
+    disposition::Disposition,
+    future::ResponseFuture,
+    kept::{Keep, Kept},
+    limits::Limits,
     pending::PendingCall,
 };
 use crate::{
@@ -18,7 +23,7 @@ use crate::{
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
-    store::{Ask, Check, Decisions, NeverFails, Store},
+    store::{Ask, Decisions, NeverFails, Store},
 };
 
 /// Limits the rate of requests to an inner service. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
@@ -84,6 +89,7 @@ where
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
     O: Observer,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
@@ -115,6 +121,7 @@ where
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
     O: Observer,
+    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     /// Extracts the keys of a request, and asks the store.
     #[inline(never)]
@@ -131,7 +138,8 @@ where
             config.observer.exempt();
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
-            return Self::calling(inner.call(req), None);
+            let kept = keep(config, &mut req, &asks, &Decisions::default());
+            return Self::calling(inner.call(req), None, kept);
         }
         Self::ask(inner, config, req, asks)
     }
@@ -140,13 +148,18 @@ where
     #[inline(always)]
     fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R, O>>, req: Req, asks: L::Asks<'_>) -> Self {
         let respond = &config.respond;
-        match config.store.acquire(&asks) {
-            Check::Ready(Ok(decisions)) => {
+        match asking::ask(&config.limits, &config.store, &asks) {
+            Asked::Decided(decisions) => {
                 config.observe(asked(&asks), &decisions);
                 match Disposition::of(&decisions) {
                     Disposition::Pass => {
                         if !respond.wants_outcome() {
-                            return Self::calling(inner.call(req), None);
+                            let mut req = req;
+                            let kept = keep(config, &mut req, &asks, &decisions);
+                            return Self::calling(inner.call(req), None, kept);
+                        }
+                        if L::APART {
+                            return Self::admit(inner, config, req, asks, decisions);
                         }
                         let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
                             return Self::admit(inner, config, req, asks, decisions);
@@ -156,14 +169,14 @@ where
                         // Bound again: a parameter that is borrowed would be copied on the other paths, too.
                         let mut req = req;
                         let annotation = respond.admit(&mut req, outcome);
-                        Self::calling(inner.call(req), Some(annotation))
+                        let kept = keep(config, &mut req, &asks, &decisions);
+                        Self::calling(inner.call(req), Some(annotation), kept)
                     }
                     Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
                     Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
                 }
             }
-            Check::Ready(Err(error)) => error.never(),
-            Check::Pending(answer) => {
+            Asked::Pending(answer) => {
                 let call = (take_ready(inner), req);
                 Self::pending(PendingCall::asking(call, config, &asks, answer))
             }
@@ -174,13 +187,15 @@ where
     #[inline(never)]
     fn admit(
         inner: &mut Svc,
-        config: &Config<L, S, R, O>,
+        config: &Arc<Config<L, S, R, O>>,
         mut req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
     ) -> Self {
-        let annotation = config.respond.admit(&mut req, outcome(&asks, &decisions));
-        Self::calling(inner.call(req), Some(annotation))
+        let outcome = config.outcome(asked(&asks), &decisions);
+        let annotation = config.respond.admit(&mut req, outcome);
+        let kept = keep(config, &mut req, &asks, &decisions);
+        Self::calling(inner.call(req), Some(annotation), kept)
     }
 
     /// Answers a refused request.
@@ -193,7 +208,8 @@ where
         decisions: Decisions,
     ) -> Self {
         drop(take_ready(inner));
-        let refusal = Refusal::decided(outcome(&asks, &decisions), &decisions);
+        let outcome = config.outcome(asked(&asks), &decisions);
+        let refusal = Refusal::decided(outcome, &decisions);
         Self::answered(config.refuse(req, refusal))
     }
 
@@ -221,13 +237,27 @@ fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
     mem::replace(inner, fresh)
 }
 
-#[inline]
-fn outcome<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions) -> Outcome {
-    Outcome::of(asked(asks), decisions)
+/// Keeps what the response of an admitted request may settle, from a store that answered at once.
+#[inline(always)]
+fn keep<Req, Res, Err, L, S, R, O>(
+    config: &Arc<Config<L, S, R, O>>,
+    req: &mut Req,
+    asks: &[Ask<'_, L::Rule>],
+    decisions: &Decisions,
+) -> Kept<Req, Res, Err, L, S, R, O>
+where
+    L: Limits<Req>,
+    S: Store<L::Rule>,
+    R: Respond<Req, Res, Err>,
+    L::Keeps: Keep<Req, Res, Err, L, S, R, O>,
+{
+    L::Keeps::keep(config, req, asks.iter().copied(), decisions, true)
 }
 
 /// Returns the policy and the key of each ask.
 #[inline]
-fn asked<'a, Rule>(asks: &'a [Ask<'_, Rule>]) -> impl Iterator<Item = (&'a Policy, &'a Key)> {
+fn asked<'a, Rule>(
+    asks: &'a [Ask<'_, Rule>],
+) -> impl Iterator<Item = (&'a Policy, &'a Key)> + Clone {
     asks.iter().map(|ask| (ask.policy(), ask.key()))
 }

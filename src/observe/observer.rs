@@ -92,7 +92,8 @@ pub trait Observer {
 
     /// A limit under trial decided about a request, without effect on it.
     ///
-    /// The decision is the one that the limit would have made: its [verdict](crate::Decision::verdict) may be a refusal.
+    /// Its verdict is [`DryRun`](crate::Verdict::DryRun), which has what the limit would have decided. If the store could not decide, the event is
+    /// [`undecided`](Self::undecided) instead.
     #[inline]
     fn dry_run(&self, event: &Event<'_>) {
         let _ = event;

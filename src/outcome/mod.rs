@@ -7,3 +7,4 @@ mod outcome;
 mod taken;
 
 pub use self::outcome::Outcome;
+pub(crate) use self::taken::Taken;

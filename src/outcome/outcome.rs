@@ -75,6 +75,18 @@ impl Outcome {
         Self { entries }
     }
 
+    /// Returns the outcome of these decisions.
+    pub(crate) fn of_decisions<'a>(
+        decided: impl Iterator<Item = (&'a Policy, &'a Key, &'a Decision)>,
+    ) -> Self {
+        let entry = |(policy, key, decision): (&Policy, &Key, &Decision)| {
+            Entry::new(policy.for_key(key), *decision)
+        };
+        Self {
+            entries: decided.map(entry).collect(),
+        }
+    }
+
     /// Returns the outcome of one limit.
     #[inline]
     pub(crate) fn one(policy: &Policy, key: &Key, decision: &Decision) -> Self {

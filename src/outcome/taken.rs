@@ -9,13 +9,18 @@ use std::sync::{
 ///
 /// It is allocated with the first clone: most outcomes are never cloned.
 #[derive(Default)]
-pub(super) struct Taken(OnceLock<Arc<AtomicBool>>);
+pub(crate) struct Taken(OnceLock<Arc<AtomicBool>>);
 
 impl Taken {
     /// Sets the flag; returns `false` if it was set before.
-    pub(super) fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         // Relaxed: it only matters that one of them is the first.
         !self.flag().swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns `true` if there was a clone.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.get().is_some_and(|flag| Arc::strong_count(flag) > 1)
     }
 
     fn flag(&self) -> &Arc<AtomicBool> {

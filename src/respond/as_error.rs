@@ -1,6 +1,6 @@
 //! The responder for services without HTTP.
 
-use super::{Refusal, Refused, Respond};
+use super::{Refusal, RefuseLate, Refused, Respond};
 use crate::outcome::Outcome;
 
 /// Returns refusals as the service's error, for services whose error is `From<Refused>`.
@@ -41,6 +41,13 @@ impl<Req, Res, E: From<Refused>> Respond<Req, Res, E> for AsError {
     fn annotate((): (), _: &mut Res) {}
 
     fn refuse(&self, _: Req, refusal: Refusal) -> Result<Res, E> {
+        Err(Refused::from(refusal).into())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<Res, E: From<Refused>> RefuseLate<Res, E> for AsError {
+    fn refuse_late(&self, _: Res, refusal: Refusal) -> Result<Res, E> {
         Err(Refused::from(refusal).into())
     }
 }

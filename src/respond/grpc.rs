@@ -18,6 +18,7 @@ use super::{
         },
     },
     refusal::{Cause, Refusal},
+    refuse_late::RefuseLate,
     reused_response,
     shared_settings::{SharedSettings, setters},
 };
@@ -90,12 +91,27 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         fields.write(res.headers_mut());
     }
 
+    fn revise(&self, _: Fields, outcome: &Outcome) -> Fields {
+        self.settings.fields(outcome)
+    }
+
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let content_type = content_type(&req).unwrap_or(ContentType::Grpc);
         let (mut parts, outer) = reused_response::empty_parts(&mut req);
         write(&self.settings, &refusal, content_type, &mut parts);
         reused_response::finish(&mut parts, outer, &mut refusal);
         Ok(Response::from_parts(parts, BOut::default()))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<B: Default, E> RefuseLate<Response<B>, E> for Grpc {
+    fn refuse_late(&self, res: Response<B>, mut refusal: Refusal) -> Result<Response<B>, E> {
+        let content_type = type_of_response(&res).unwrap_or(ContentType::Grpc);
+        let (mut parts, ()) = Response::new(()).into_parts();
+        write(&self.settings, &refusal, content_type, &mut parts);
+        reused_response::finish(&mut parts, None, &mut refusal);
+        Ok(Response::from_parts(parts, B::default()))
     }
 }
 
@@ -117,6 +133,11 @@ pub(super) fn content_type<B>(req: &Request<B>) -> Option<ContentType> {
         return None;
     }
     response_type(req.headers().get(CONTENT_TYPE)?)
+}
+
+/// Returns the content type of a gRPC response.
+pub(super) fn type_of_response<B>(res: &Response<B>) -> Option<ContentType> {
+    response_type(res.headers().get(CONTENT_TYPE)?)
 }
 
 /// Returns the content type for the response to a request of this content type; `None` if that is not gRPC.

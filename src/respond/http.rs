@@ -11,11 +11,14 @@ use http::{
 use super::{
     Respond,
     body::{BodyFn, EmptyBody, MakeBody},
-    grpc, header_value,
+    grpc::{self, ContentType},
+    header_value,
     headers::{Fields, Headers},
     problem_body::ProblemBody,
     refusal::{BodyForm, Cause, Refusal},
-    reused_response, rounding,
+    refuse_late::RefuseLate,
+    reused_response::{self, OuterOutcome},
+    rounding,
     shared_settings::{SharedSettings, setters},
 };
 use crate::outcome::Outcome;
@@ -125,10 +128,41 @@ where
         fields.write(res.headers_mut());
     }
 
-    fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
+    fn revise(&self, _: Fields, outcome: &Outcome) -> Fields {
+        self.settings.fields(outcome)
+    }
+
+    fn refuse(&self, mut req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
         let is_head = req.method() == Method::HEAD;
         let grpc_content_type = grpc::content_type(&req);
-        let (mut parts, outer) = reused_response::empty_parts(&mut req);
+        let parts = reused_response::empty_parts(&mut req);
+        Ok(self.answer(parts, grpc_content_type, is_head, refusal))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
+    /// Answers as [`Respond::refuse`] does, as gRPC if the response is. Nothing of the response remains.
+    fn refuse_late(&self, res: Response<B>, refusal: Refusal) -> Result<Response<B>, E> {
+        let grpc_content_type = grpc::type_of_response(&res);
+        let (parts, ()) = Response::new(()).into_parts();
+        // The server drops the body of a response to HEAD.
+        Ok(self.answer((parts, None), grpc_content_type, false, refusal))
+    }
+}
+
+impl<M> Http<M> {
+    #[inline]
+    fn answer<B>(
+        &self,
+        (mut parts, outer): (Parts, OuterOutcome),
+        grpc_content_type: Option<ContentType>,
+        is_head: bool,
+        mut refusal: Refusal,
+    ) -> Response<B>
+    where
+        M: MakeBody<B>,
+    {
         refusal.set_form(match grpc_content_type {
             Some(content_type) => {
                 grpc::write(&self.settings, &refusal, content_type, &mut parts);
@@ -145,7 +179,7 @@ where
         });
         let body = self.body.make(&refusal, &mut parts);
         reused_response::finish(&mut parts, outer, &mut refusal);
-        Ok(Response::from_parts(parts, body))
+        Response::from_parts(parts, body)
     }
 }
 

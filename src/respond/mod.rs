@@ -33,6 +33,7 @@
 mod as_error;
 mod base64;
 mod body;
+mod carry_handle;
 #[cfg(feature = "axum")]
 mod extract;
 mod grpc;
@@ -42,6 +43,7 @@ mod headers;
 mod http;
 mod problem_body;
 mod refusal;
+mod refuse_late;
 mod refused;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod respond;
@@ -60,6 +62,7 @@ pub use self::{
     http::Http,
     problem_body::ProblemBody,
     refusal::{Cause, Refusal},
+    refuse_late::RefuseLate,
     refused::Refused,
     respond::Respond,
 };

@@ -81,6 +81,15 @@ pub trait Respond<Req, Res, Err> {
     // No `self`: the response future need not share the layer's settings.
     fn annotate(annotation: Self::Annotation, res: &mut Res);
 
+    /// Changes the annotation of a request whose charges were corrected before its response. `outcome` has the decisions of now.
+    ///
+    /// Called for limits with [`charge_handle`](crate::Limit::charge_handle), [`charge_if`](crate::Limit::charge_if) and
+    /// [`charge_after`](crate::Limit::charge_after), if the store answers at once. The default leaves the annotation as it is.
+    fn revise(&self, annotation: Self::Annotation, outcome: &Outcome) -> Self::Annotation {
+        let _ = outcome;
+        annotation
+    }
+
     /// Answers a request that was refused.
     ///
     /// # Errors

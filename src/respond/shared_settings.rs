@@ -62,7 +62,7 @@ impl SharedSettings {
         fields
     }
 
-    fn fields(&self, outcome: &Outcome) -> Fields {
+    pub(super) fn fields(&self, outcome: &Outcome) -> Fields {
         Fields::new(outcome, self.headers, &self.cached)
     }
 

@@ -30,6 +30,15 @@ pub struct Ask<'a, Rule> {
     cost: Cost,
 }
 
+// Not derived: the rule itself need not be `Copy`.
+impl<Rule> Clone for Ask<'_, Rule> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Rule> Copy for Ask<'_, Rule> {}
+
 impl<'a, Rule> Ask<'a, Rule> {
     /// Creates an ask for `cost` units of `key` under a `rule`.
     #[inline]

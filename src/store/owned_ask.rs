@@ -59,7 +59,7 @@ impl<Rule> OwnedAsks<Rule> {
     }
 
     /// Returns the policy and the key of each ask.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (&Policy, &Key)> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&Policy, &Key)> + Clone {
         self.0.iter().map(|ask| (&ask.policy, &ask.key))
     }
 

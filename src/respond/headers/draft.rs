@@ -88,7 +88,10 @@ impl AvailableQuota {
     pub(super) fn new(decision: &Decision, quota: &Quota) -> Self {
         let all_remaining = decision.remaining().unwrap_or(0);
         let remaining = all_remaining.min(MAX_INTEGER);
-        let is_refused = decision.verdict() == Verdict::Refuse;
+        let is_refused = matches!(
+            decision.verdict(),
+            Verdict::Refuse | Verdict::DryRun { admitted: false }
+        );
         let window = if is_refused {
             let Some(wait) = decision.retry_after() else {
                 return Self {

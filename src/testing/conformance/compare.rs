@@ -72,6 +72,7 @@ pub(super) fn in_words(decision: &Decision) -> String {
         },
         Verdict::Undecided { admitted: true } => "undecided, admitted".to_owned(),
         Verdict::Undecided { .. } => "undecided, refused".to_owned(),
+        Verdict::DryRun { .. } => "on a dry run".to_owned(),
     };
     let mut text = format!(
         "{verdict}, {} of {} left",

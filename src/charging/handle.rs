@@ -1,0 +1,192 @@
+//! The charge of a request, in the hands of its handler.
+
+use std::{fmt, sync::Arc};
+
+use super::{ChargedLimit, SettleCharges, Settling, Usage};
+use crate::{decision::Charge, error::Error, key::Key, outcome::Taken, policy::Policy};
+
+/// The charge of a request, which its handler may correct once.
+///
+/// A limit with [`charge_handle`](crate::Limit::charge_handle) puts it into the extensions of each request that it charged. If several limits do,
+/// [`of`](Self::of) selects one by name.
+///
+/// The cost of the request is reserved when it is admitted. A handle that is dropped leaves it charged.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{ChargeHandle, Cost, RateLimitLayer, TokenBucket};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let service = ServiceBuilder::new()
+///     // Reserves 100 units for each request.
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1_000)).cost(Cost::new(100).unwrap()).charge_handle())
+///     .service(service_fn(async |request: Request<()>| {
+///         let charge = request.extensions().get::<ChargeHandle>().expect("a request below the layer has one");
+///         // It turned out to cost 7.
+///         charge.settle(7).expect("nobody else has settled it").await;
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
+///
+/// let response = service.oneshot(Request::new(())).await?;
+/// assert_eq!(response.headers()["ratelimit"], "\"default\";r=993;t=60");
+/// # Ok(()) }
+/// ```
+#[must_use = "a charge stays as it is unless it is settled"]
+pub struct ChargeHandle {
+    layer: Arc<dyn SettleCharges>,
+    limit: ChargedLimit,
+    charge: Charge,
+    settled: Taken,
+    /// The handle of another limit of the request.
+    next: Option<Box<Self>>,
+}
+
+impl ChargeHandle {
+    pub(crate) fn new(layer: Arc<dyn SettleCharges>, limit: ChargedLimit, charge: Charge) -> Self {
+        Self {
+            layer,
+            limit,
+            charge,
+            settled: Taken::default(),
+            next: None,
+        }
+    }
+
+    /// Adds the handle of another limit of the request.
+    pub(crate) fn beside(mut self, other: Self) -> Self {
+        let mut last = &mut self.next;
+        while let Some(next) = last {
+            last = &mut next.next;
+        }
+        *last = Some(Box::new(other));
+        self
+    }
+
+    /// Corrects the charge to the `actual` cost in units: less gives back, 0 everything; more is taken, even into debt.
+    ///
+    /// A store in memory settles at once. Others settle in the background, whether the result is awaited or not.
+    ///
+    /// # Errors
+    ///
+    /// When the charge was settled before, by this handle or a clone of it, or when the request has several handles: then
+    /// select one with [`of`](Self::of).
+    pub fn settle(&self, actual: u64) -> Result<Settling, Error> {
+        let charge = self.take()?;
+        Ok(self.layer.settle(&self.limit, charge, actual))
+    }
+
+    /// Gives back the whole charge.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`settle`](Self::settle).
+    pub fn refund(&self) -> Result<Settling, Error> {
+        self.settle(0)
+    }
+
+    /// Begins to count the actual cost from 0, for work that learns it bit by bit, such as a stream. Settles when the [`Usage`] is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`settle`](Self::settle). Afterwards the charge cannot be settled otherwise.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        let charge = self.take()?;
+        Ok(Usage::new(
+            Arc::clone(&self.layer),
+            self.limit.clone(),
+            charge,
+        ))
+    }
+
+    /// Returns the handle of the limit of this name.
+    ///
+    /// # Errors
+    ///
+    /// When the request has no handle of this name.
+    pub fn of(&self, policy: &str) -> Result<Self, Error> {
+        let found = self.iter().find(|handle| handle.policy().name() == policy);
+        let found = found.map(|handle| Self {
+            next: None,
+            ..handle.clone()
+        });
+        found.ok_or_else(|| {
+            let names: Vec<_> = self
+                .iter()
+                .map(|handle| format!("`{}`", handle.policy()))
+                .collect();
+            Error::new(format!(
+                "no charge handle of a limit named `{policy}`: expected one of {}; add `.charge_handle()` to the limit",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// Returns the policy of the limit.
+    pub fn policy(&self) -> &Policy {
+        &self.limit.policy
+    }
+
+    /// Returns the key that was charged.
+    pub fn key(&self) -> &Key {
+        &self.limit.key
+    }
+
+    /// Returns the units that were charged.
+    pub fn charged(&self) -> u64 {
+        self.charge.cost
+    }
+
+    /// Returns `true` if the handler of the request has a clone of this handle.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.settled.is_shared()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |handle| handle.next.as_deref())
+    }
+
+    /// Takes the charge, once.
+    fn take(&self) -> Result<Charge, Error> {
+        if self.next.is_some() {
+            let names: Vec<_> = self
+                .iter()
+                .map(|handle| format!("`{}`", handle.policy()))
+                .collect();
+            return Err(Error::new(format!(
+                "several limits handed over their charges: expected the name of one of {}; select it by `.of(…)`",
+                names.join(", ")
+            )));
+        }
+        if !self.settled.take() {
+            return Err(Error::new(format!(
+                "the charge of the limit `{}` was settled already: expected one settlement for each charge; settle it in one place",
+                self.policy()
+            )));
+        }
+        Ok(self.charge.duplicate())
+    }
+}
+
+impl Clone for ChargeHandle {
+    /// Returns a handle of the same charge, which one of both settles.
+    fn clone(&self) -> Self {
+        Self {
+            layer: Arc::clone(&self.layer),
+            limit: self.limit.clone(),
+            charge: self.charge.duplicate(),
+            settled: self.settled.clone(),
+            next: self.next.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for ChargeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChargeHandle")
+            .field("policy", self.policy())
+            .field("charged", &self.charged())
+            .finish_non_exhaustive()
+    }
+}

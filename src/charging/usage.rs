@@ -1,0 +1,97 @@
+//! A cost that is counted while the work is done.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{ChargedLimit, SettleCharges};
+use crate::decision::Charge;
+
+/// The actual cost of a request, counted while the work is done. Made by [`ChargeHandle::usage`](super::ChargeHandle::usage).
+///
+/// Clones share the count. The charge is settled to the count when the last clone is dropped: so a stream that is dropped in the middle settles
+/// the units that it used.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{ChargeHandle, Cost, Policy, RateLimitLayer, TokenBucket, store::Local};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let (rule, store) = (TokenBucket::per_minute(1_000), Local::new());
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(rule.clone()).store(store.clone()).cost(Cost::new(100).unwrap()).charge_handle())
+///     .service(service_fn(async |request: Request<()>| {
+///         let usage = request.extensions().get::<ChargeHandle>().unwrap().usage().unwrap();
+///         for tokens in [3, 4] {
+///             usage.add(tokens);
+///         }
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
+///
+/// service.oneshot(Request::new(())).await?;
+/// let left = store.look(&Policy::default(), &rule, &tollgate::key::Key::GLOBAL).remaining();
+/// assert_eq!(left, Some(993));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "dropped at once, it settles the charge to 0"]
+pub struct Usage(Arc<Counted>);
+
+struct Counted {
+    units: AtomicU64,
+    layer: Arc<dyn SettleCharges>,
+    limit: ChargedLimit,
+    charge: Charge,
+}
+
+impl Usage {
+    pub(super) fn new(layer: Arc<dyn SettleCharges>, limit: ChargedLimit, charge: Charge) -> Self {
+        Self(Arc::new(Counted {
+            units: AtomicU64::new(0),
+            layer,
+            limit,
+            charge,
+        }))
+    }
+
+    /// Adds units. Saturates at `u64::MAX`.
+    pub fn add(&self, units: u64) {
+        // Relaxed: dropping the last clone orders all additions before the settlement.
+        let add = |before: u64| Some(before.saturating_add(units));
+        let _ = self
+            .0
+            .units
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// Returns the units so far.
+    pub fn units(&self) -> u64 {
+        self.0.units.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let actual = *self.units.get_mut();
+        // Settles in the background: nobody is left to await it.
+        drop(
+            self.layer
+                .settle(&self.limit, self.charge.duplicate(), actual),
+        );
+    }
+}
+
+impl fmt::Debug for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Usage")
+            .field("policy", &self.0.limit.policy)
+            .field("units", &self.units())
+            .finish_non_exhaustive()
+    }
+}

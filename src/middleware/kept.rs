@@ -1,0 +1,458 @@
+//! What a request keeps until its response, to settle its charges.
+
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use smallvec::SmallVec;
+
+use super::{
+    config::Config,
+    limits::{Limits, Sealed, SettleByResponse},
+    role::Role,
+};
+use crate::{
+    charging::{ChargeHandle, ChargeLater, ChargedLimit, KeepCharges, KeepNothing, SettleCharges},
+    decision::Charge,
+    observe::Observer,
+    respond::{Refusal, RefuseLate, Respond},
+    store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+};
+
+/// Settles the charges of a request with its response.
+///
+/// Implemented by the types of [`Keeps`](crate::charging::Keeps). That of most layers does nothing.
+#[doc(hidden)]
+pub trait Keep<Req, Res, Err, L, S, R, O>
+where
+    L: Limits<Req>,
+    S: Store<L::Rule>,
+    R: Respond<Req, Res, Err>,
+{
+    /// The state from the call of the inner service to its response.
+    type Kept;
+
+    /// Hands charges over to the handler of an admitted request, and keeps those that its response may correct.
+    ///
+    /// `at_once` is set if the store answered at once.
+    fn keep<'a>(
+        config: &Arc<Config<L, S, R, O>>,
+        req: &mut Req,
+        asks: impl Iterator<Item = Ask<'a, L::Rule>>,
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Self::Kept
+    where
+        L::Rule: 'a;
+
+    /// Waits for the response, settles, and annotates it.
+    fn poll<F>(
+        kept: Pin<&mut Self::Kept>,
+        future: Pin<&mut F>,
+        annotation: &mut Option<R::Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>>
+    where
+        F: Future<Output = Result<Res, Err>>;
+}
+
+/// What a request keeps under limits `L`.
+pub(super) type Kept<Req, Res, Err, L, S, R, O> =
+    <<L as Sealed>::Keeps as Keep<Req, Res, Err, L, S, R, O>>::Kept;
+
+impl<Req, Res, Err, L, S, R, O> Keep<Req, Res, Err, L, S, R, O> for KeepNothing
+where
+    L: Limits<Req>,
+    S: Store<L::Rule>,
+    R: Respond<Req, Res, Err>,
+{
+    type Kept = ();
+
+    #[inline(always)]
+    fn keep<'a>(
+        _: &Arc<Config<L, S, R, O>>,
+        _: &mut Req,
+        _: impl Iterator<Item = Ask<'a, L::Rule>>,
+        _: &Decisions,
+        _: bool,
+    ) where
+        L::Rule: 'a,
+    {
+    }
+
+    #[inline]
+    fn poll<F>(
+        _: Pin<&mut ()>,
+        future: Pin<&mut F>,
+        annotation: &mut Option<R::Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>>
+    where
+        F: Future<Output = Result<Res, Err>>,
+    {
+        // A response is long to move: without an annotation it goes straight to the caller.
+        if annotation.is_none() {
+            return future.poll(cx);
+        }
+        let mut polled = future.poll(cx);
+        if let Poll::Ready(Ok(response)) = &mut polled
+            && let Some(annotation) = annotation.take()
+        {
+            R::annotate(annotation, response);
+        }
+        polled
+    }
+}
+
+/// The charges of a request that its handler or its response may correct.
+pub struct KeptCharges<L, S, R, O, Rule> {
+    config: Arc<Config<L, S, R, O>>,
+    asks: OwnedAsks<Rule>,
+    by_response: SmallVec<[ChargeHandle; 1]>,
+    /// Set if the handler may settle a charge.
+    has_handle: bool,
+    /// Set if the store answers at once, so that the response can tell the numbers after the settlement.
+    at_once: bool,
+}
+
+impl<L, S, R, O, Rule> fmt::Debug for KeptCharges<L, S, R, O, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptCharges").finish_non_exhaustive()
+    }
+}
+
+impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
+    fn new<'a, Req, Res>(
+        config: &Arc<Config<L, S, R, O>>,
+        req: &mut Req,
+        asks: impl Iterator<Item = Ask<'a, Rule>>,
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Self
+    where
+        Rule: Clone + Send + Sync + 'static,
+        L: Limits<Req, Rule = Rule> + SettleByResponse<Req, Res>,
+        Config<L, S, R, O>: SettleCharges + 'static,
+    {
+        let asks: SmallVec<[_; 2]> = asks.collect();
+        let mut by_response = SmallVec::new();
+        let mut has_handle = false;
+        for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+            let Some(charge) = decision.charge() else {
+                continue;
+            };
+            let handle = handle(config, ask, charge);
+            match config.limits.hand_over(req, handle) {
+                Ok(Some(handle)) => {
+                    has_handle |= handle.is_shared();
+                    by_response.push(handle);
+                }
+                Ok(None) => has_handle = true,
+                Err(_) => {}
+            }
+        }
+        Self {
+            config: Arc::clone(config),
+            asks: OwnedAsks::new(&asks),
+            by_response,
+            has_handle,
+            at_once,
+        }
+    }
+
+    /// Gives back the charges that the response does not fulfil the condition of. Returns `true` if a charge may have changed since its
+    /// decision.
+    fn settle<Req, Res>(&self, response: &Res) -> bool
+    where
+        L: SettleByResponse<Req, Res>,
+    {
+        let mut changed = self.has_handle;
+        for handle in &self.by_response {
+            let charged = self.config.limits.is_charged(handle.policy(), response);
+            if charged == Some(false) {
+                // An error if the handler has settled it.
+                changed |= handle.refund().is_ok();
+            }
+        }
+        changed
+    }
+
+    /// Adds the rate limit fields to a response; those of now, if charges have changed.
+    fn annotate<Req, Res, Err>(
+        &self,
+        changed: bool,
+        annotation: &mut Option<R::Annotation>,
+        response: &mut Res,
+    ) where
+        L: Limits<Req, Rule = Rule>,
+        S: Store<Rule, Error: NeverFails>,
+        R: Respond<Req, Res, Err>,
+    {
+        let Some(mut annotation) = annotation.take() else {
+            return;
+        };
+        if changed
+            && self.at_once
+            && let Check::Ready(Ok(looks)) = self.config.store.look(&self.asks.to_vec())
+        {
+            let outcome = self.config.outcome_of_looks(&self.asks, &looks);
+            annotation = self.config.respond.revise(annotation, &outcome);
+        }
+        R::annotate(annotation, response);
+    }
+}
+
+/// Returns the handle of a charge.
+fn handle<L, S, R, O, Rule>(
+    config: &Arc<Config<L, S, R, O>>,
+    ask: &Ask<'_, Rule>,
+    charge: Charge,
+) -> ChargeHandle
+where
+    Rule: Clone + Send + Sync + 'static,
+    L: Sealed<AnyRule = Rule>,
+    Config<L, S, R, O>: SettleCharges + 'static,
+{
+    let own = config.limits.own_rule(ask.policy());
+    let is_own = own.is_some_and(|own| std::ptr::eq(own, ask.rule()));
+    let limit = ChargedLimit {
+        policy: ask.policy().clone(),
+        key: *ask.key(),
+        selected: (!is_own).then(|| Arc::new(ask.rule().clone()) as Arc<dyn Any + Send + Sync>),
+    };
+    let config: Arc<Config<L, S, R, O>> = Arc::clone(config);
+    ChargeHandle::new(config, limit, charge)
+}
+
+impl<Req, Res, Err, L, S, R, O> Keep<Req, Res, Err, L, S, R, O> for KeepCharges
+where
+    L: Limits<Req, Rule: Clone + Send + Sync + 'static> + SettleByResponse<Req, Res>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Res, Err>,
+    Config<L, S, R, O>: SettleCharges + 'static,
+{
+    type Kept = KeptCharges<L, S, R, O, L::Rule>;
+
+    fn keep<'a>(
+        config: &Arc<Config<L, S, R, O>>,
+        req: &mut Req,
+        asks: impl Iterator<Item = Ask<'a, L::Rule>>,
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Self::Kept
+    where
+        L::Rule: 'a,
+    {
+        KeptCharges::new::<Req, Res>(config, req, asks, decisions, at_once)
+    }
+
+    fn poll<F>(
+        kept: Pin<&mut Self::Kept>,
+        future: Pin<&mut F>,
+        annotation: &mut Option<R::Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>>
+    where
+        F: Future<Output = Result<Res, Err>>,
+    {
+        let mut polled = future.poll(cx);
+        if let Poll::Ready(Ok(response)) = &mut polled {
+            let changed = kept.settle::<Req, Res>(response);
+            kept.annotate::<Req, Res, Err>(changed, annotation, response);
+        }
+        polled
+    }
+}
+
+pin_project! {
+    /// Charges that are made after the response, beside those that it may correct.
+    ///
+    /// Dropped before the response, it makes them by force.
+    pub struct KeptLooks<L, S, R, O, Rule, Res>
+    where
+        S: Store<Rule>,
+        O: Observer,
+    {
+        charges: KeptCharges<L, S, R, O, Rule>,
+        // `None` once the response is there.
+        unanswered: Option<OwnedAsks<Rule>>,
+        #[pin]
+        charging: Option<LateCharge<S::Answer>>,
+        late: Option<OwnedAsks<Rule>>,
+        response: Option<Res>,
+    }
+
+    impl<L, S, R, O, Rule, Res> PinnedDrop for KeptLooks<L, S, R, O, Rule, Res>
+    where
+        S: Store<Rule>,
+        O: Observer,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(asks) = this.unanswered.take() {
+                charge_by_force(&this.charges.config, &asks);
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// The store's answer to charges after the response.
+    struct LateCharge<A> {
+        #[pin]
+        answer: A,
+    }
+}
+
+/// Charges keys of whose requests there is no response, even into debt.
+fn charge_by_force<L, S, R, O, Rule>(config: &Config<L, S, R, O>, asks: &OwnedAsks<Rule>)
+where
+    S: Store<Rule>,
+    O: Observer,
+{
+    let asks = asks.to_vec();
+    let settlements = asks.iter().map(|ask| {
+        let units = ask.cost().get();
+        config.observer.settled(ask.policy(), ask.key(), 0, units);
+        Settlement {
+            policy: ask.policy(),
+            rule: ask.rule(),
+            key: *ask.key(),
+            charge: Charge::new(crate::time::Timestamp::default(), 0),
+            actual: units,
+        }
+    });
+    // Nobody is left to await it: remote stores make settlements in the background.
+    drop(config.store.settle(settlements.collect()));
+}
+
+impl<Req, Res, Err, L, S, R, O> Keep<Req, Res, Err, L, S, R, O> for ChargeLater
+where
+    L: Limits<Req, Rule: Clone + Send + Sync + 'static> + SettleByResponse<Req, Res>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
+    O: Observer,
+    Config<L, S, R, O>: SettleCharges + 'static,
+{
+    type Kept = KeptLooks<L, S, R, O, L::Rule, Res>;
+
+    fn keep<'a>(
+        config: &Arc<Config<L, S, R, O>>,
+        req: &mut Req,
+        asks: impl Iterator<Item = Ask<'a, L::Rule>>,
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Self::Kept
+    where
+        L::Rule: 'a,
+    {
+        let asks: SmallVec<[_; 2]> = asks.collect();
+        let role = |ask: &Ask<'_, L::Rule>| config.limits.role(ask.policy(), ask.key());
+        let looks = asks.iter().filter(|ask| role(ask) == Some(Role::Look));
+        let looks: SmallVec<[_; 2]> = looks.copied().collect();
+        let asks = asks.iter().copied();
+        KeptLooks {
+            charges: KeptCharges::new::<Req, Res>(config, req, asks, decisions, at_once),
+            unanswered: (!looks.is_empty()).then(|| OwnedAsks::new(&looks)),
+            charging: None,
+            late: None,
+            response: None,
+        }
+    }
+
+    fn poll<F>(
+        kept: Pin<&mut Self::Kept>,
+        future: Pin<&mut F>,
+        annotation: &mut Option<R::Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>>
+    where
+        F: Future<Output = Result<Res, Err>>,
+    {
+        let mut this = kept.project();
+        let config = &this.charges.config;
+        if this.response.is_none() {
+            // An error leaves the charges to be made by force.
+            let response = match ready!(future.poll(cx)) {
+                Ok(response) => response,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            this.charges.settle::<Req, Res>(&response);
+            let asks = this.unanswered.take().map(|asks| {
+                let asks = asks.to_vec();
+                let charged = |ask: &&Ask<'_, L::Rule>| {
+                    config.limits.is_charged(ask.policy(), &response) == Some(true)
+                };
+                let charged: SmallVec<[_; 2]> = asks.iter().filter(charged).copied().collect();
+                OwnedAsks::new(&charged)
+            });
+            *this.response = Some(response);
+            *this.late = asks.filter(|asks| asks.iter().len() > 0);
+            if let Some(asks) = this.late {
+                match config.store.acquire(&asks.to_vec()) {
+                    Check::Ready(Ok(decisions)) => {
+                        let refusal = refusal(config, asks, &decisions);
+                        return answer(this.charges, this.response, refusal, annotation);
+                    }
+                    Check::Ready(Err(error)) => error.never(),
+                    Check::Pending(answer) => this.charging.set(Some(LateCharge { answer })),
+                }
+            }
+        }
+        let mut late = None;
+        if let Some(charging) = this.charging.as_mut().as_pin_mut()
+            && let Some(asks) = this.late
+        {
+            let decisions = ready!(charging.project().answer.poll(cx));
+            let decisions = decisions.unwrap_or_else(NeverFails::never);
+            late = refusal(config, asks, &decisions);
+            this.charging.set(None);
+        }
+        answer(this.charges, this.response, late, annotation)
+    }
+}
+
+/// Returns the refusal of a charge after the response; `None` if it was made.
+fn refusal<L, S, R, O, Rule>(
+    config: &Config<L, S, R, O>,
+    asks: &OwnedAsks<Rule>,
+    decisions: &Decisions,
+) -> Option<Refusal>
+where
+    L: Sealed,
+    O: Observer,
+{
+    if decisions.is_admitted() {
+        return None;
+    }
+    config.observe(asks.keys(), decisions);
+    Some(Refusal::new(super::asks::outcome(asks, decisions)))
+}
+
+/// Returns the response, or the refusal in its place.
+fn answer<Req, Res, Err, L, S, R, O>(
+    charges: &KeptCharges<L, S, R, O, L::Rule>,
+    response: &mut Option<Res>,
+    refusal: Option<Refusal>,
+    annotation: &mut Option<R::Annotation>,
+) -> Poll<Result<Res, Err>>
+where
+    L: Limits<Req>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
+{
+    let Some(mut response) = response.take() else {
+        panic!("`ResponseFuture` polled after it was ready");
+    };
+    if let Some(refusal) = refusal {
+        return Poll::Ready(charges.config.respond.refuse_late(response, refusal));
+    }
+    charges.annotate::<Req, Res, Err>(true, annotation, &mut response);
+    Poll::Ready(Ok(response))
+}

@@ -1,0 +1,13 @@
+//! How a store decides an ask.
+
+/// How a store decides an ask.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Charged, together with the others of this role or not at all.
+    Acquire,
+    /// Looked at, and charged later.
+    Look,
+    /// Charged by itself, without effect on the request.
+    DryRun,
+}
