@@ -101,6 +101,7 @@ rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
 cargo fmt --check --manifest-path tools/replay/Cargo.toml
+cargo fmt --check --manifest-path tools/clients/rust/Cargo.toml
 tests/rollout/former.sh
 cargo fmt --check --manifest-path tests/rollout/Cargo.toml
 cargo fmt --check --manifest-path benches/redis/Cargo.toml

@@ -46,6 +46,8 @@
 //! # Read on
 //!
 //! - [Guide](guide): choose a rule, with examples.
+//! - [Recipes](recipes): complete examples for common tasks.
+//! - [Clients](clients): which header fields clients read, and when they retry.
 //! - [Operations](operations): shared stores, failures, roll-outs, alerts.
 //! - [Design](design): the internals, and the reasons for them.
 //! - [Benchmarks](benchmarks): measured times and memory.
@@ -190,6 +192,12 @@ pub mod design {}
 
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+
+#[doc = include_str!("recipes.md")]
+pub mod recipes {}
+
+#[doc = include_str!("clients.md")]
+pub mod clients {}
 
 #[doc = include_str!("operations.md")]
 pub mod operations {}

@@ -1,9 +1,15 @@
 //! A gRPC service and an HTTP page on one port, behind one limit.
 //!
-//! `cargo run --features tonic --example tonic` serves, calls itself, and shows the refusal that each kind of client
-//! receives.
+//! ```text
+//! cargo run --features tonic --example tonic
+//! cargo run --features tonic --example tonic -- --listen 127.0.0.1:50051 --rule "token-bucket 3/1m"
+//! ```
+//!
+//! Without an address it calls itself, shows the refusal that each kind of client receives, and ends.
 
 mod greeter;
+
+use std::{env, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tollgate::prelude::*;
@@ -20,19 +26,30 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
+    let Args { listen, rule } = Args::parse(env::args().skip(1))?;
     // One budget for both. The layer recognizes gRPC calls by their content type.
-    let limit = RateLimitLayer::new(TokenBucket::per_minute(3)).key(PeerIp::new());
+    let limit = RateLimitLayer::try_new(rule)?.key(PeerIp::new());
     let app: Router = Routes::new(GreeterServer(Greeter))
         .into_axum_router()
         .route("/", get(|| async { "hello, browser\n" }))
         .layer(limit);
     // A server with only gRPC needs no router:
     // `Server::builder().layer(limit.respond(Grpc::new())).add_service(…)`.
-    let incoming = TcpIncoming::bind("127.0.0.1:0".parse()?)?;
+    let incoming = TcpIncoming::bind(listen.unwrap_or(([127, 0, 0, 1], 0).into()))?;
     let address = incoming.local_addr()?;
     let server = Server::builder().accept_http1(true).add_routes(app.into());
+    if listen.is_some() {
+        println!("listening on http://{address}");
+        return Ok(server.serve_with_incoming(incoming).await?);
+    }
     let server = tokio::spawn(server.serve_with_incoming(incoming));
+    let result = call(address).await;
+    server.abort();
+    result
+}
 
+/// Calls the server until it refuses a call, over gRPC and over HTTP.
+async fn call(address: SocketAddr) -> Result<(), Error> {
     let mut client = GreeterClient::connect(format!("http://{address}")).await?;
     for _ in 0..3 {
         println!("gRPC: {}", client.say_hello("world").await?.message);
@@ -53,8 +70,34 @@ async fn main() -> Result<(), Error> {
     assert_eq!(status.code(), Code::ResourceExhausted);
 
     println!("\nHTTP: {}", get_page(&address.to_string()).await?);
-    server.abort();
     Ok(())
+}
+
+/// The settings of the server.
+struct Args {
+    /// `None` to call itself.
+    listen: Option<SocketAddr>,
+    rule: AnyRule,
+}
+
+impl Args {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, Error> {
+        let mut settings = Self {
+            listen: None,
+            rule: TokenBucket::per_minute(3).into(),
+        };
+        while let Some(flag) = args.next() {
+            match (flag.as_str(), args.next()) {
+                ("--listen", Some(address)) => settings.listen = Some(address.parse()?),
+                // The calls to itself need a rule that they know.
+                ("--rule", Some(rule)) if settings.listen.is_some() => {
+                    settings.rule = rule.parse()?
+                }
+                _ => return Err("expected no flags, or `--listen ADDRESS [--rule RULE]`".into()),
+            }
+        }
+        Ok(settings)
+    }
 }
 
 /// Returns the response to a plain HTTP/1.1 request, as it appears on the wire.
