@@ -125,6 +125,7 @@
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor; enables `tokio` |
 //! | `tonic` | the peer address from `TcpConnectInfo`; enables `tokio` |
 //! | `tonic-tls` | the peer address from `TlsConnectInfo`; enables `tonic` |
+//! | `http-body` | charges that are [settled when a response's body has ended](respond::SettleByBody); `axum` and `tonic` enable it |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |

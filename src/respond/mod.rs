@@ -41,6 +41,8 @@ mod grpc_status_details;
 mod header_value;
 mod headers;
 mod http;
+#[cfg(feature = "http-body")]
+mod metered;
 mod problem_body;
 mod refusal;
 mod refuse_late;
@@ -54,6 +56,11 @@ mod wait_text;
 
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
+#[cfg(feature = "http-body")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http-body")))]
+pub use self::metered::{
+    MeteredBody, MeteredUnit, SettleByBody, SettleByBodyFuture, SettleByBodyService,
+};
 pub use self::{
     as_error::AsError,
     body::{BodyFn, EmptyBody, MakeBody},
