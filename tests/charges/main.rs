@@ -1,0 +1,30 @@
+//! Charges that are corrected after their requests were admitted: by the handler, by the response, by the end of the body.
+#![cfg(all(
+    feature = "http-body",
+    feature = "memcached",
+    feature = "redis",
+    feature = "test-util"
+))]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+mod balance;
+mod bodies;
+mod handles;
+mod logins;
+mod stores;
+
+use std::num::NonZeroU64;
+
+use tollgate::{Cost, TokenBucket};
+
+/// The units that a client has for the length of a test.
+const UNITS: u64 = 10_000;
+
+/// So many units at once, and no more for as long as a test runs.
+fn at_once(burst: u64) -> TokenBucket {
+    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+}
+
+fn cost(units: u64) -> Cost {
+    NonZeroU64::new(units).map(Cost::from).unwrap()
+}
