@@ -234,6 +234,36 @@ fn an_admitted_request_with_headers() {
     );
 }
 
+/// A handle is one more box in the request's extensions. A condition on the response costs nothing until it gives a charge back, by lists
+/// of one settlement.
+#[test]
+fn charges_that_may_be_settled() {
+    let respond = || Http::empty().headers(Headers::Draft);
+    let layer = || {
+        RateLimitLayer::new(rule(100))
+            .key(PeerIp::new())
+            .respond(respond())
+    };
+    let plain = allocations_of_a_request(layer().layer(Inner)).0;
+    let count = |layer: &dyn Fn() -> u64| layer() - plain;
+    assert_eq!(
+        count(&|| allocations_of_a_request(layer().charge_handle().layer(Inner)).0),
+        1
+    );
+    // Without fields, whose values share blocks of memory.
+    let silent = || layer().respond(Http::empty().headers(Headers::None));
+    let without_fields = allocations_of_a_request(silent().layer(Inner)).0;
+    for (charged, most) in [(true, 0), (false, 2)] {
+        let limited = silent().charge_if(move |_: &Response<_>| charged);
+        let count = allocations_of_a_request(limited.layer(Inner)).0;
+        assert!(count - without_fields <= most, "{count}, charged: {charged}");
+    }
+    let late = layer().charge_after(|_: &Response<_>| true);
+    assert_eq!(count(&|| allocations_of_a_request(late.layer(Inner)).0), 0);
+    let dry = allocations_of_a_request(layer().dry_run().layer(Inner)).0;
+    assert!(dry <= plain, "{dry} allocations on a dry run");
+}
+
 /// A delayed request is boxed once, together with its timer.
 #[cfg(feature = "tokio")]
 #[test]

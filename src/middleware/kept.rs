@@ -197,9 +197,10 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         let Some(mut annotation) = annotation.take() else {
             return;
         };
+        let asks: SmallVec<[_; 2]> = self.asks.iter().collect();
         if changed
             && self.at_once
-            && let Check::Ready(Ok(looks)) = self.config.store.look(&self.asks.to_vec())
+            && let Check::Ready(Ok(looks)) = self.config.store.look(&asks)
         {
             let outcome = self.config.outcome_of_looks(&self.asks, &looks);
             annotation = self.config.respond.revise(annotation, &outcome);
