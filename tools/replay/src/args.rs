@@ -10,6 +10,7 @@ Shows what a rule would have done to recorded traffic.
 Usage: replay --rule RULE [FLAG]... [FILE]... <in >out
 
   --rule RULE      how much is allowed, as in \"token-bucket 10/1m burst=20\"
+  --compare RULE   another rule for the same access log; reports where the two differ
   --format FORMAT  what is read                        [csv]
                      csv       lines t_ns,key,cost[,op[,class]]; answers each with a line
                      combined  access logs, Common or Combined Log Format; reports at the end
@@ -41,6 +42,8 @@ pub(crate) enum Command {
 /// The settings of a replay.
 pub(crate) struct Args {
     pub(crate) rule: AnyRule,
+    /// The rule to compare with, for access logs.
+    pub(crate) compare: Option<AnyRule>,
     pub(crate) format: Format,
     pub(crate) keys: Option<usize>,
     pub(crate) plot: Option<PathBuf>,
@@ -69,7 +72,7 @@ impl Command {
     /// Parses the arguments after the program's name, or returns a sentence that says what is wrong with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut rule, mut format, mut key, mut top) = (None, None, None, None);
-        let (mut keys, mut plot, mut files) = (None, None, Vec::new());
+        let (mut compare, mut keys, mut plot, mut files) = (None, None, None, Vec::new());
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             if arg == "-" || !arg.as_encoded_bytes().starts_with(b"-") {
@@ -85,7 +88,10 @@ impl Command {
                 ("--help" | "-h", None) => return Ok(Self::Help),
                 ("--csv", None) => set(&mut format, "--format", "csv".to_owned())?,
                 ("--csv" | "--help", Some(_)) => return Err(format!("{flag} takes no value")),
-                ("--rule" | "--format" | "--key" | "--top" | "--keys" | "--plot", _) => {
+                (
+                    "--rule" | "--compare" | "--format" | "--key" | "--top" | "--keys" | "--plot",
+                    _,
+                ) => {
                     let value = match value {
                         Some(value) => value,
                         None => text(args.next().ok_or_else(|| {
@@ -94,6 +100,7 @@ impl Command {
                     };
                     match flag {
                         "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
+                        "--compare" => set(&mut compare, flag, parsed(flag, &value)?)?,
                         "--format" => set(&mut format, flag, value)?,
                         "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
                         "--top" => set(&mut top, flag, number(flag, &value)?)?,
@@ -103,8 +110,8 @@ impl Command {
                 }
                 _ => {
                     return Err(format!(
-                        "unknown flag `{arg}`: expected --rule, --format, --csv, --key, --top, --keys, --plot \
-                         or --help"
+                        "unknown flag `{arg}`: expected --rule, --compare, --format, --csv, --key, --top, \
+                         --keys, --plot or --help"
                     ));
                 }
             }
@@ -115,10 +122,11 @@ impl Command {
             );
         }
         let format = match format.as_deref() {
-            None | Some("csv") => match (key, top) {
-                (None, None) => Format::Csv,
-                (Some(_), _) => return Err(only_for_logs("--key")),
-                (None, Some(_)) => return Err(only_for_logs("--top")),
+            None | Some("csv") => match (key, top, &compare) {
+                (None, None, None) => Format::Csv,
+                (Some(_), _, _) => return Err(only_for_logs("--key")),
+                (None, Some(_), _) => return Err(only_for_logs("--top")),
+                (None, None, Some(_)) => return Err(only_for_logs("--compare")),
             },
             Some("combined") => Format::Combined {
                 key: key.unwrap_or(Key::Ip),
@@ -133,6 +141,7 @@ impl Command {
         )?;
         Ok(Self::Replay(Box::new(Args {
             rule,
+            compare,
             format,
             keys,
             plot: plot.map(PathBuf::from),

@@ -4,6 +4,7 @@
 //! cd tools/replay
 //! cargo run --release -- --rule "token-bucket 10/1m burst=20" <calls.csv >answers.csv
 //! cargo run --release -- --rule "token-bucket 10/1m" --format combined access.log
+//! cargo run --release -- --rule "token-bucket 10/1m" --compare "fixed-window 10/1m" --format combined access.log
 //! ```
 //!
 //! | module | contents |
@@ -11,6 +12,7 @@
 //! | `engine` | decides call by call |
 //! | `calls` | reads CSV, and answers each line with a line |
 //! | `logs`, `access_log` | read access logs, and report at the end |
+//! | `comparison` | decides each request under two rules, and counts where they differ |
 //! | `plot`, `axis`, `timeline` | draw requests over time |
 
 mod access_log;
@@ -18,6 +20,7 @@ mod args;
 mod axis;
 pub mod calendar;
 mod calls;
+pub mod comparison;
 pub mod engine;
 mod input;
 mod logs;

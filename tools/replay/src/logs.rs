@@ -8,7 +8,8 @@ use crate::{
     Stop,
     access_log::Entry,
     args::{Args, Key},
-    engine::{Call, Replay},
+    comparison::Comparison,
+    engine::{Call, Replay, answer::Answer},
     input::{Input, Source, cannot_read},
     plot,
     report::Report,
@@ -19,8 +20,10 @@ use crate::{
 /// Replays access logs and writes a report. Returns `true` if every line was well formed.
 pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
     let rule = args.rule.to_string();
+    let other = args.compare.as_ref().map(AnyRule::to_string);
     let input = Input::of(args.files, true)?;
-    let mut log = Log::new(args.rule, key, args.keys, args.plot.is_some());
+    let decider = Decider::new(args.rule, args.compare, args.keys);
+    let mut log = Log::new(decider, key, args.keys, args.plot.is_some());
     for source in input.sources() {
         log.read(source?)?;
     }
@@ -32,9 +35,10 @@ pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
         lines: log.lines,
         malformed: log.malformed,
         without_key: log.without_key,
-        turned_away: log.replay.turned_away,
+        turned_away: log.decider.turned_away(),
         tallies: &log.tallies,
         top,
+        compared: other.as_deref().zip(log.decider.comparison()),
     };
     let written = report.write(&mut out).and_then(|()| out.flush());
     written.map_err(Stop::writing)?;
@@ -48,10 +52,53 @@ pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
     Ok(log.malformed == 0)
 }
 
+/// One rule, or two of which the first is the one to report on.
+enum Decider {
+    One(Box<Replay>),
+    Two(Box<Comparison>),
+}
+
+impl Decider {
+    fn new(rule: AnyRule, other: Option<AnyRule>, keys: Option<usize>) -> Self {
+        match other {
+            None => Self::One(Box::new(Replay::new(rule, keys))),
+            Some(other) => Self::Two(Box::new(Comparison::new([rule, other], keys))),
+        }
+    }
+
+    /// Decides a request, and returns the answer of the first rule.
+    fn spend(&mut self, call: Call<'_>) -> Answer {
+        match self {
+            Self::One(replay) => replay.spend(call, Cost::ONE),
+            Self::Two(comparison) => {
+                let [answer, _] = comparison.spend(call, Cost::ONE);
+                answer
+            }
+        }
+    }
+
+    fn turned_away(&self) -> u64 {
+        match self {
+            Self::One(replay) => replay.turned_away,
+            Self::Two(comparison) => {
+                let [turned_away, _] = comparison.turned_away();
+                turned_away
+            }
+        }
+    }
+
+    fn comparison(&self) -> Option<&Comparison> {
+        match self {
+            Self::One(_) => None,
+            Self::Two(comparison) => Some(comparison),
+        }
+    }
+}
+
 /// The state of a run.
 struct Log {
     key: Key,
-    replay: Replay,
+    decider: Decider,
     tallies: Tallies,
     timeline: Option<Timeline>,
     lines: u64,
@@ -60,10 +107,10 @@ struct Log {
 }
 
 impl Log {
-    fn new(rule: AnyRule, key: Key, keys: Option<usize>, draws: bool) -> Self {
+    fn new(decider: Decider, key: Key, keys: Option<usize>, draws: bool) -> Self {
         Self {
             key,
-            replay: Replay::new(rule, keys),
+            decider,
             tallies: Tallies::new(keys),
             timeline: draws.then(Timeline::default),
             lines: 0,
@@ -119,7 +166,7 @@ impl Log {
             key,
             class: None,
         };
-        let answer = self.replay.spend(call, Cost::ONE);
+        let answer = self.decider.spend(call);
         self.tallies.add(key, entry.at, &answer);
         if let Some(timeline) = &mut self.timeline {
             timeline.add(entry.at, answer.verdict);

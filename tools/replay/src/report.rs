@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::{
     calendar::Utc,
+    comparison::{ComparedRule, Comparison},
     numbers::{Grouped, Share, Span},
     tally::{Tallies, Tally, Waits},
 };
@@ -20,6 +21,8 @@ pub(crate) struct Report<'a> {
     pub(crate) tallies: &'a Tallies,
     /// The number of keys to list.
     pub(crate) top: usize,
+    /// The other rule, and the comparison with it.
+    pub(crate) compared: Option<(&'a str, &'a Comparison)>,
 }
 
 impl Report<'_> {
@@ -68,6 +71,10 @@ impl Report<'_> {
                 Span(together),
                 Span(longest.as_nanos())
             )?;
+        }
+        if let Some((other, comparison)) = self.compared {
+            writeln!(out, "\nCompared with {other}, each rule as if alone\n")?;
+            columns(out, "<>>>>", &comparison_rows(comparison))?;
         }
         Ok(())
     }
@@ -134,6 +141,51 @@ impl Report<'_> {
         }
         columns(out, if delays { ">>><<>><" } else { ">><<>><" }, &rows)
     }
+}
+
+/// Returns a line for each count, with both rules side by side.
+fn comparison_rows(comparison: &Comparison) -> Vec<Vec<String>> {
+    let rules = comparison.rules();
+    let requests = |rule: &ComparedRule| rule.admitted + rule.delayed + rule.refused;
+    let row = |name: &str, cells: [[String; 2]; 2]| {
+        let mut row = vec![name.to_owned()];
+        row.extend(cells.into_iter().flatten());
+        row
+    };
+    let of = |name, count: fn(&ComparedRule) -> u64| {
+        let cells = rules.each_ref().map(|rule| {
+            let count = count(rule);
+            [
+                Grouped(count.into()).to_string(),
+                Share(count, requests(rule)).to_string(),
+            ]
+        });
+        row(name, cells)
+    };
+    let without_share = |name, counts: [u64; 2], least: &str| {
+        let cell = |count: u64| [format!("{least}{}", Grouped(count.into())), String::new()];
+        row(name, counts.map(cell))
+    };
+    let least = if comparison.has_all_keys() {
+        ""
+    } else {
+        "at least "
+    };
+    let keys = rules.map(|rule| rule.refused_keys);
+    let names = ["--rule", "--compare"].map(|name| [name.to_owned(), String::new()]);
+    let mut rows = vec![
+        row("", names),
+        of("admitted", |rule| rule.admitted),
+        of("delayed", |rule| rule.delayed),
+        of("refused", |rule| rule.refused),
+        of("refused, but not by the other", |rule| rule.refused_alone),
+        without_share("keys refused at least once", keys, least),
+    ];
+    let turned_away = comparison.turned_away();
+    if turned_away != [0; 2] {
+        rows.push(without_share("turned away", turned_away, ""));
+    }
+    rows
 }
 
 /// Writes rows as aligned columns: `<` for left, `>` for right.

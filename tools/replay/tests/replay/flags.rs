@@ -23,6 +23,24 @@ fn wrong_flags_are_errors_of_one_sentence() {
         (&[rule, "--key", "ip"], "--key is for access logs"),
         (&[rule, "--top=3"], "--top is for access logs"),
         (
+            &[rule, "--compare=fixed-window 1/s"],
+            "--compare is for access logs",
+        ),
+        (&[rule, "--compare"], "--compare needs a value"),
+        (
+            &[rule, "--format=combined", "--compare", "bucket 5/10s"],
+            "unknown algorithm `bucket`",
+        ),
+        (
+            &[
+                rule,
+                "--format=combined",
+                "--compare=fixed-window 1/s",
+                "--compare=fixed-window 2/s",
+            ],
+            "--compare is given twice",
+        ),
+        (
             &[rule, "--format=combined", "--key=host"],
             "expected ip, user or path",
         ),
@@ -53,7 +71,15 @@ fn help_names_every_flag() {
     let end = replay(&["--help"], "");
     assert_eq!((end.code, &*end.errors), (Some(0), ""));
     for flag in [
-        "--rule", "--format", "--csv", "--key", "--top", "--keys", "--plot", "--help",
+        "--rule",
+        "--compare",
+        "--format",
+        "--csv",
+        "--key",
+        "--top",
+        "--keys",
+        "--plot",
+        "--help",
     ] {
         assert!(end.text().contains(flag), "{flag}");
     }

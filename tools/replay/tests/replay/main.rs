@@ -2,6 +2,7 @@
 
 mod calls;
 mod capped;
+mod compare;
 mod dates;
 mod figures;
 mod flags;
