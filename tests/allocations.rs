@@ -256,7 +256,10 @@ fn charges_that_may_be_settled() {
     for (charged, most) in [(true, 0), (false, 2)] {
         let limited = silent().charge_if(move |_: &Response<_>| charged);
         let count = allocations_of_a_request(limited.layer(Inner)).0;
-        assert!(count - without_fields <= most, "{count}, charged: {charged}");
+        assert!(
+            count - without_fields <= most,
+            "{count}, charged: {charged}"
+        );
     }
     let late = layer().charge_after(|_: &Response<_>| true);
     assert_eq!(count(&|| allocations_of_a_request(late.layer(Inner)).0), 0);

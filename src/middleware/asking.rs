@@ -120,10 +120,10 @@ impl<A> Asking<A> {
                 let decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
                 Poll::Ready(match role {
                     Role::Acquire => decisions,
-                    Role::Look | Role::DryRun => with_role(asks.to_vec().iter(), *role, decisions),
+                    Role::Look | Role::DryRun => with_role(asks.to_list().iter(), *role, decisions),
                 })
             }
-            AskingProj::Apart { apart } => apart.poll(cx, store, &asks.to_vec()),
+            AskingProj::Apart { apart } => apart.poll(cx, store, &asks.to_list()),
         }
     }
 }
@@ -263,6 +263,6 @@ impl<A> Apart<A> {
     }
 }
 
-fn select<'a, Rule>(asks: &'a [Ask<'_, Rule>], indices: &[usize]) -> Vec<Ask<'a, Rule>> {
+fn select<'a, Rule>(asks: &'a [Ask<'_, Rule>], indices: &[usize]) -> SmallVec<[Ask<'a, Rule>; 2]> {
     indices.iter().map(|&index| asks[index]).collect()
 }

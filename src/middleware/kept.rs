@@ -197,10 +197,9 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         let Some(mut annotation) = annotation.take() else {
             return;
         };
-        let asks: SmallVec<[_; 2]> = self.asks.iter().collect();
         if changed
             && self.at_once
-            && let Check::Ready(Ok(looks)) = self.config.store.look(&asks)
+            && let Check::Ready(Ok(looks)) = self.config.store.look(&self.asks.to_list())
         {
             let outcome = self.config.outcome_of_looks(&self.asks, &looks);
             annotation = self.config.respond.revise(annotation, &outcome);
@@ -317,7 +316,7 @@ where
     S: Store<Rule>,
     O: Observer,
 {
-    let asks = asks.to_vec();
+    let asks = asks.to_list();
     let settlements = asks.iter().map(|ask| {
         let units = ask.cost().get();
         config.observer.settled(ask.policy(), ask.key(), 0, units);
@@ -386,7 +385,7 @@ where
             };
             this.charges.settle::<Req, Res>(&response);
             let asks = this.unanswered.take().map(|asks| {
-                let asks = asks.to_vec();
+                let asks = asks.to_list();
                 let charged = |ask: &&Ask<'_, L::Rule>| {
                     config.limits.is_charged(ask.policy(), &response) == Some(true)
                 };
@@ -396,7 +395,7 @@ where
             *this.response = Some(response);
             *this.late = asks.filter(|asks| asks.iter().len() > 0);
             if let Some(asks) = this.late {
-                match config.store.acquire(&asks.to_vec()) {
+                match config.store.acquire(&asks.to_list()) {
                     Check::Ready(Ok(decisions)) => {
                         let refusal = refusal(config, asks, &decisions);
                         return answer(this.charges, this.response, refusal, annotation);

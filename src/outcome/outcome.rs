@@ -79,12 +79,11 @@ impl Outcome {
     pub(crate) fn of_decisions<'a>(
         decided: impl Iterator<Item = (&'a Policy, &'a Key, &'a Decision)>,
     ) -> Self {
-        let entry = |(policy, key, decision): (&Policy, &Key, &Decision)| {
-            Entry::new(policy.for_key(key), *decision)
-        };
-        Self {
-            entries: decided.map(entry).collect(),
+        let mut outcome = Self::new();
+        for (policy, key, decision) in decided {
+            outcome.push(policy.for_key(key), *decision);
         }
+        outcome
     }
 
     /// Returns the outcome of one limit.

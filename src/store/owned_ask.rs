@@ -63,6 +63,11 @@ impl<Rule> OwnedAsks<Rule> {
         self.0.iter().map(|ask| (&ask.policy, &ask.key))
     }
 
+    /// Returns the asks as a list that takes no allocation for two of them.
+    pub(crate) fn to_list(&self) -> SmallVec<[Ask<'_, Rule>; 2]> {
+        self.iter().collect()
+    }
+
     /// Returns the asks as a list, to be put to a store.
     pub fn to_vec(&self) -> Vec<Ask<'_, Rule>> {
         self.iter().collect()
