@@ -86,7 +86,7 @@ where
     {
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll<F>(
         _: Pin<&mut ()>,
         future: Pin<&mut F>,

@@ -17,8 +17,7 @@ use super::{
     problem_body::ProblemBody,
     refusal::{BodyForm, Cause, Refusal},
     refuse_late::RefuseLate,
-    reused_response::{self, OuterOutcome},
-    rounding,
+    reused_response, rounding,
     shared_settings::{SharedSettings, setters},
 };
 use crate::outcome::Outcome;
@@ -132,44 +131,50 @@ where
         self.settings.fields(outcome)
     }
 
-    fn refuse(&self, mut req: Request<BIn>, refusal: Refusal) -> Result<Response<BOut>, E> {
+    fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let is_head = req.method() == Method::HEAD;
         let grpc_content_type = grpc::content_type(&req);
-        let parts = reused_response::empty_parts(&mut req);
-        Ok(self.answer(parts, grpc_content_type, is_head, refusal))
+        let (mut parts, outer) = reused_response::empty_parts(&mut req);
+        let body = self.answer(&mut parts, grpc_content_type, is_head, &mut refusal);
+        reused_response::finish(&mut parts, outer, &mut refusal);
+        Ok(Response::from_parts(parts, body))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
     /// Answers as [`Respond::refuse`] does, as gRPC if the response is. Nothing of the response remains.
-    fn refuse_late(&self, res: Response<B>, refusal: Refusal) -> Result<Response<B>, E> {
+    fn refuse_late(&self, res: Response<B>, mut refusal: Refusal) -> Result<Response<B>, E> {
         let grpc_content_type = grpc::type_of_response(&res);
-        let (parts, ()) = Response::new(()).into_parts();
+        let (mut parts, ()) = Response::new(()).into_parts();
         // The server drops the body of a response to HEAD.
-        Ok(self.answer((parts, None), grpc_content_type, false, refusal))
+        let body = self.answer(&mut parts, grpc_content_type, false, &mut refusal);
+        reused_response::finish(&mut parts, None, &mut refusal);
+        Ok(Response::from_parts(parts, body))
     }
 }
 
 impl<M> Http<M> {
+    /// Writes a refusal, and returns its body.
+    // By reference, because parts and refusals are long to move.
     #[inline]
     fn answer<B>(
         &self,
-        (mut parts, outer): (Parts, OuterOutcome),
+        parts: &mut Parts,
         grpc_content_type: Option<ContentType>,
         is_head: bool,
-        mut refusal: Refusal,
-    ) -> Response<B>
+        refusal: &mut Refusal,
+    ) -> B
     where
         M: MakeBody<B>,
     {
         refusal.set_form(match grpc_content_type {
             Some(content_type) => {
-                grpc::write(&self.settings, &refusal, content_type, &mut parts);
+                grpc::write(&self.settings, refusal, content_type, parts);
                 BodyForm::Grpc
             }
             None => {
-                write(&self.settings, &refusal, &mut parts);
+                write(&self.settings, refusal, parts);
                 if is_head {
                     BodyForm::Head
                 } else {
@@ -177,9 +182,7 @@ impl<M> Http<M> {
                 }
             }
         });
-        let body = self.body.make(&refusal, &mut parts);
-        reused_response::finish(&mut parts, outer, &mut refusal);
-        Response::from_parts(parts, body)
+        self.body.make(refusal, parts)
     }
 }
 

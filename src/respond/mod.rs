@@ -37,6 +37,7 @@ mod carry_handle;
 #[cfg(feature = "axum")]
 mod extract;
 mod grpc;
+mod grpc_code;
 mod grpc_status_details;
 mod header_value;
 mod headers;
@@ -65,6 +66,7 @@ pub use self::{
     as_error::AsError,
     body::{BodyFn, EmptyBody, MakeBody},
     grpc::Grpc,
+    grpc_code::grpc_code,
     headers::{EXPOSED_HEADERS, Fields, Headers},
     http::Http,
     problem_body::ProblemBody,
