@@ -100,6 +100,7 @@ cargo fmt --all --check
 rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod.rs tests/fixtures/session.rs
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
+cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
 cargo fmt --check --manifest-path tools/replay/Cargo.toml
 cargo fmt --check --manifest-path tools/clients/rust/Cargo.toml
 tests/rollout/former.sh
@@ -116,7 +117,7 @@ fi
 say "clippy, warnings denied by all but the oldest compiler"
 cargo clippy --locked --workspace --all-features --all-targets -- "${deny[@]}"
 cargo clippy --locked --no-default-features -- "${deny[@]}"
-for feature in redis memcached; do
+for feature in metrics redis memcached tracing; do
   cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
 done
 # As the README's first command builds it.
@@ -144,6 +145,11 @@ say "the store in etcd, an example project"
 etcd=(--locked --manifest-path examples/etcd/Cargo.toml --target-dir target/etcd)
 cargo clippy "${etcd[@]}" --all-targets -- "${deny[@]}"
 cargo test "${etcd[@]}"
+
+say "metrics for Prometheus, an example project"
+prometheus=(--locked --manifest-path examples/prometheus/Cargo.toml --target-dir target/prometheus)
+cargo clippy "${prometheus[@]}" --all-targets -- "${deny[@]}"
+cargo test "${prometheus[@]}"
 
 say "replay of recorded traffic, a tool"
 replay=(--locked --manifest-path tools/replay/Cargo.toml --target-dir target/replay)

@@ -30,6 +30,7 @@ use support::{
 use tollgate::{
     Outcome, RateLimitLayer, TokenBucket,
     key::PeerIp,
+    observe::Counters,
     respond::{Headers, Http},
     store::LocalBuilder,
 };
@@ -291,7 +292,11 @@ fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
                 .capacity(2 * course.clients.len())
                 .build(),
         )
-        .respond(respond);
+        .respond(respond.clone());
+    let counted = RateLimitLayer::new(rule(MANY))
+        .key(PeerIp::new())
+        .respond(respond)
+        .observe(Counters::new());
     let plain = Expected::admitted(&[]);
     let contenders = vec![
         course.contender("tollgate", ours, plain),
@@ -299,6 +304,7 @@ fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
         course.contender("rate-net", rate_net(MANY), plain),
         course.contender("tollgate with room for twice the clients", small, plain),
         course.contender("tollgate, with the outcome", told, plain),
+        course.contender("tollgate, with counters", counted, plain),
     ];
     course.race(
         name,

@@ -77,6 +77,7 @@
 //! | rule or cost per request | [`SelectRule`], [`RequestCost`] | the traits |
 //! | store | [`store::Store`], or [`store::Transact`] | the traits |
 //! | answer | [`respond::Respond`] | [`RateLimitLayer::respond`] |
+//! | observer | [`observe::Observer`] | the trait |
 //!
 //! # Rules
 //!
@@ -126,12 +127,13 @@
 //! | `tonic` | the peer address from `TcpConnectInfo`; enables `tokio` |
 //! | `tonic-tls` | the peer address from `TlsConnectInfo`; enables `tonic` |
 //! | `http-body` | charges that are [settled when a response's body has ended](respond::SettleByBody); `axum` and `tonic` enable it |
+//! | `metrics` | [`observe`]'s `Metrics` and `Publish`: decisions and counters of stores through the facade `metrics` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
 //! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
-//! | `tracing` | events for the operator: mistakes of the set-up, once for each policy and cause; failures of a store, once a minute for each |
+//! | `tracing` | events for the operator: mistakes of the set-up, once for each policy and cause; failures of a store, once a minute for each; a sample of refusals by [`observe`]'s `RefusalLog`; a span for each decision that a store does not make at once |
 //! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail on demand |
 //!
 //! # Minimum supported Rust version
@@ -164,6 +166,7 @@ mod sync;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 pub mod time;
+mod trace;
 mod unsatisfied;
 
 pub use self::{

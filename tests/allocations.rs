@@ -8,14 +8,16 @@ use std::{
     future::{Ready, ready},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use support::counting::{Counting, allocations};
 use tollgate::{
-    AnyRule, Cost, Policy, RateLimitLayer, TokenBucket,
-    key::{Header, Key, KeyExtractorExt, PeerIp},
+    AnyRule, Cost, Decision, Policy, RateLimitLayer, Timestamp, TokenBucket, Verdict,
+    key::{Header, Key, KeyExtractorExt, MissingKey, PeerIp},
+    observe::{Counters, Event, Observer},
     respond::{Headers, Http},
     store::{Ask, Local},
 };
@@ -359,4 +361,62 @@ fn a_refusal_with_headers_and_an_empty_body() {
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(response.headers().contains_key("retry-after"));
     assert!(count <= 3, "{count} allocations");
+}
+
+/// Returns the number of allocations of events that an observer has seen before.
+fn allocations_of_events(observer: &impl Observer) -> u64 {
+    let (key, missing) = (Key::from("alice"), MissingKey::new("none"));
+    let decisions = [
+        Verdict::Allow,
+        Verdict::Delay(Duration::from_secs(1)),
+        Verdict::Refuse,
+        Verdict::Undecided { admitted: true },
+        Verdict::Undecided { admitted: false },
+    ]
+    .map(|verdict| Decision::new(verdict, Timestamp::from_nanos(1 << 60), 1));
+    let policies: Vec<_> = (0..70)
+        .map(|number| Policy::new(&format!("policy {number}")))
+        .collect();
+    let report = || {
+        for policy in &policies {
+            let [allow, delay, refuse, open, closed] = decisions
+                .each_ref()
+                .map(|decision| Event::new(policy, &key, decision));
+            observer.admitted(&allow);
+            observer.delayed(&delay, Duration::from_secs(1));
+            observer.refused(&refuse);
+            observer.undecided(&open);
+            observer.undecided(&closed);
+            observer.dry_run(&refuse);
+            observer.settled(policy, &key, 2, 1);
+        }
+        observer.exempt();
+        observer.missing_key(&missing);
+    };
+    report();
+    allocations(report).0
+}
+
+#[test]
+fn an_event_that_is_counted() {
+    assert_eq!(allocations_of_events(&Counters::new()), 0);
+}
+
+/// The first of a policy registers its metrics; later ones, and those of policies beyond the capacity, allocate nothing.
+#[cfg(feature = "metrics")]
+#[test]
+fn an_event_with_metrics() {
+    let recorder = metrics_util::debugging::DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        let metrics = tollgate::observe::Metrics::with_capacity(64);
+        assert_eq!(allocations_of_events(&metrics), 0);
+    });
+}
+
+/// A log that nobody reads computes no text.
+#[cfg(feature = "tracing")]
+#[test]
+fn an_event_that_is_not_logged() {
+    let log = tollgate::observe::RefusalLog::new();
+    assert_eq!(allocations_of_events(&log), 0);
 }

@@ -188,6 +188,24 @@ fn backoff_uses_neither_stores_nor_clients() {
 }
 
 #[test]
+fn observers_use_neither_the_middleware_nor_responses() {
+    let allowed = ["observe", "decision", "key", "policy", "time"];
+    // Counters of stores and layers, and the traits that their types are bound by.
+    let publish = ["algorithm", "store", "middleware::RateLimitLayer"];
+    let publish = [&allowed[..], &publish[..]].concat();
+    let sources = sources();
+    for (path, lines) in below(&sources, &["observe"]) {
+        let publishes = path.starts_with("observe/publish");
+        let allowed = if publishes {
+            &publish[..]
+        } else {
+            &allowed[..]
+        };
+        assert_uses_only(path, lines, allowed);
+    }
+}
+
+#[test]
 fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
     let sources = sources();
     for (path, lines) in below(&sources, &["decision", "policy"]) {
@@ -417,6 +435,7 @@ fn the_default_features_depend_on_no_framework_and_no_runtime() {
     for framework in [
         "axum",
         "futures-core",
+        "metrics",
         "redis",
         "serde",
         "tokio",

@@ -141,6 +141,18 @@ impl Decision {
         )
     }
 
+    /// Returns the decision that the limit would have made without its dry run.
+    #[must_use]
+    pub(crate) const fn if_enforced(mut self) -> Self {
+        self.kind = match self.kind {
+            VerdictKind::DryRunAllow => VerdictKind::Allow,
+            VerdictKind::DryRunDelay => VerdictKind::Delay,
+            VerdictKind::DryRunRefuse => VerdictKind::Refuse,
+            kind => kind,
+        };
+        self
+    }
+
     /// Takes the effect from the decision. An undecided one admits the request.
     #[inline]
     #[must_use]

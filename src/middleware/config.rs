@@ -67,6 +67,7 @@ impl<L, S, R, O> fmt::Debug for Config<L, S, R, O> {
 
 impl<L: Sealed, S, R, O> Config<L, S, R, O> {
     /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not shown.
+    #[inline]
     pub(super) fn outcome<'a>(
         &self,
         asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
@@ -143,11 +144,17 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         }
         let all_admit = decisions.is_admitted();
         for ((policy, key), decision) in asked.zip(decisions.as_slice()) {
+            if L::APART && self.limits.role(policy, key) == Some(Role::DryRun) {
+                let decision = decision.if_enforced();
+                let event = Event::new(policy, key, &decision);
+                self.observer.dry_run(&event);
+                continue;
+            }
             let event = Event::new(policy, key, decision);
             match decision.verdict() {
                 Verdict::Refuse => self.observer.refused(&event),
                 Verdict::Undecided { .. } => self.observer.undecided(&event),
-                Verdict::DryRun { .. } => self.observer.dry_run(&event),
+                Verdict::DryRun { .. } => {}
                 // Nothing was spent if another limit refuses.
                 _ if !all_admit => {}
                 Verdict::Allow => self.observer.admitted(&event),

@@ -26,6 +26,7 @@ use crate::{
     observe::Observer,
     respond::{Refusal, Respond},
     store::{Ask, Decisions, NeverFails, OwnedAsks, Store},
+    trace::DecisionSpan,
 };
 
 /// Without the feature `tokio` nothing can wait.
@@ -77,7 +78,7 @@ pin_project! {
         /// The store has decided, and no delay has begun.
         Decided,
         /// The store has been asked.
-        Asking { #[pin] answer: Asking<Answer> },
+        Asking { #[pin] answer: Asking<Answer>, span: DecisionSpan },
         /// The request is charged. `sleep` is `None` once the delay is over; then the inner service must become ready.
         Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, annotation: Option<Annotation> },
     }
@@ -122,7 +123,8 @@ where
         asks: &[Ask<'_, L::Rule>],
         answer: Asking<S::Answer>,
     ) -> Pin<Box<Self>> {
-        Self::new(call, config, asks, Stage::Asking { answer })
+        let span = DecisionSpan::new(asks, &config.store);
+        Self::new(call, config, asks, Stage::Asking { answer, span })
     }
 
     /// Returns a call that waits for its turn. `call` holds a fresh clone of the inner service.
@@ -164,9 +166,12 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Resumed<Svc, Req, L, S, R, O>> {
-        let this = self.as_mut().project();
-        if let StageProj::Asking { answer } = this.stage.project() {
-            let decisions = ready!(answer.poll(cx, &this.config.store, this.asks));
+        let mut this = self.as_mut().project();
+        if let StageProj::Asking { answer, span } = this.stage.as_mut().project() {
+            let poll = || answer.poll(cx, &this.config.store, this.asks);
+            let decisions = ready!(span.in_scope(poll));
+            // Closes the span.
+            this.stage.set(Stage::Decided);
             this.config.observe(this.asks.keys(), &decisions);
             if let Some(resumed) = self.as_mut().decide(decisions) {
                 return Poll::Ready(resumed);

@@ -92,8 +92,7 @@ pub trait Observer {
 
     /// A limit under trial decided about a request, without effect on it.
     ///
-    /// Its verdict is [`DryRun`](crate::Verdict::DryRun), which has what the limit would have decided. If the store could not decide, the event is
-    /// [`undecided`](Self::undecided) instead.
+    /// The decision is the one that the limit would have made if it were enforced: its [verdict](crate::Decision::verdict) may be a refusal.
     #[inline]
     fn dry_run(&self, event: &Event<'_>) {
         let _ = event;

@@ -78,6 +78,11 @@ impl<S> Timeout<S> {
         }
     }
 
+    /// Returns the wrapped store, for example to read its counters.
+    pub fn get_ref(&self) -> &S {
+        &self.store
+    }
+
     /// Returns the number of calls without an answer within the deadline. Clones share the count.
     pub fn timeouts(&self) -> u64 {
         self.timeouts.load(Ordering::Relaxed)

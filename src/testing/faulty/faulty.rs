@@ -104,6 +104,14 @@ impl<S: Backend> Backend for Faulty<S> {
     }
 }
 
+/// Publishes the counters of the wrapped store.
+#[cfg(feature = "metrics")]
+impl<S: crate::observe::Publish> crate::observe::Publish for Faulty<S> {
+    fn publish(&self, name: &str) {
+        self.store.publish(name);
+    }
+}
+
 impl<Rule, S> Store<Rule> for Faulty<S>
 where
     S: Store<Rule, Error: Into<Error>>,

@@ -106,6 +106,11 @@ impl<S, C> CircuitBreaker<S, C> {
         }
     }
 
+    /// Returns the wrapped store, for example to read its counters.
+    pub fn get_ref(&self) -> &S {
+        &self.store
+    }
+
     /// Returns the number of times that a circuit opened.
     pub fn opened(&self) -> u64 {
         self.circuits.opened()

@@ -100,6 +100,16 @@ pub struct Fallback<S, L, Rule> {
 }
 
 impl<S, L, Rule> Fallback<S, L, Rule> {
+    /// Returns the remote store, for example to read its counters.
+    pub fn remote(&self) -> &S {
+        self.stores.remote.get_ref()
+    }
+
+    /// Returns the local store, for example to read its counters.
+    pub fn local(&self) -> &L {
+        &self.stores.local
+    }
+
     /// Returns the number of failures of the remote store, without [contention](Self::contentions) and
     /// [unsupported](Self::unsupported) calls.
     pub fn failures(&self) -> u64 {

@@ -45,7 +45,7 @@ where
         operation: Operation,
         asks: &[Ask<'_, Rule>],
     ) -> Check<Self> {
-        let (remote, local) = match operation.run(stores.remote.inner(), asks) {
+        let (remote, local) = match operation.run(stores.remote.get_ref(), asks) {
             Check::Ready(Ok(decisions)) => return Check::Ready(Ok(decisions)),
             Check::Ready(Err(error)) => match stores.fall_back(error, operation, asks) {
                 ControlFlow::Break(decisions) => return Check::Ready(Ok(decisions)),

@@ -130,8 +130,9 @@ impl<S> OnFailure<S> {
         self.counters.unsupported()
     }
 
-    /// Returns the wrapped store. Callers [record](Self::record) its errors.
-    pub(in crate::store) fn inner(&self) -> &S {
+    /// Returns the wrapped store, for example to read its counters.
+    // Callers in this crate that ask it `record` its errors.
+    pub fn get_ref(&self) -> &S {
         &self.store
     }
 

@@ -103,6 +103,11 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
         }
     }
 
+    /// Returns the wrapped store, for example to read its counters.
+    pub fn get_ref(&self) -> &S {
+        &self.store
+    }
+
     /// Returns the number of calls that were refused from the cache.
     pub fn hits(&self) -> u64 {
         self.cache.hits()

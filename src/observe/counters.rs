@@ -1,0 +1,173 @@
+//! An observer that counts.
+
+use std::{
+    array, iter,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    Counts, Event, Observer,
+    stripe::{number_of_stripes, thread_number},
+};
+use crate::{
+    decision::Verdict,
+    key::{Key, MissingKey},
+    policy::Policy,
+};
+
+/// Counts the events of a layer, for all its policies together.
+///
+/// An event takes a few nanoseconds: each thread adds to counters of its own, as long as there are not more threads than twice the number of
+/// CPUs. Clones share the counts; given to several layers, they count the events of all of them.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{RateLimitLayer, TokenBucket, observe::Counters};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let counters = Counters::new();
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(2)).observe(counters.clone()))
+///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+///
+/// for _ in 0..5 {
+///     service.clone().oneshot(Request::new(())).await?;
+/// }
+/// let counts = counters.snapshot();
+/// assert_eq!((counts.admitted, counts.refused), (2, 3));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "counters count nothing until a layer reports to them"]
+pub struct Counters {
+    /// A power of two of them.
+    stripes: Arc<[Stripe]>,
+}
+
+/// The kinds of events that are counted apart.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Admitted,
+    Delayed,
+    Refused,
+    UndecidedAdmitted,
+    UndecidedRefused,
+    Exempt,
+    MissingKey,
+    Settled,
+    DryRunRefused,
+    DryRunPassed,
+}
+
+const KINDS: usize = Kind::DryRunPassed as usize + 1;
+
+/// The counters of some threads, on cache lines of their own. Processors fetch lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe([AtomicU64; KINDS]);
+
+impl Counters {
+    /// Creates counters at 0.
+    pub fn new() -> Self {
+        let stripes = iter::repeat_with(Stripe::default);
+        Self {
+            stripes: stripes.take(number_of_stripes()).collect(),
+        }
+    }
+
+    /// Returns the counts so far.
+    ///
+    /// Each count is exact once its requests are over. Events that happen meanwhile may or may not be included.
+    pub fn snapshot(&self) -> Counts {
+        let sums: [u64; KINDS] = array::from_fn(|kind| {
+            let counts = self.stripes.iter().filter_map(|stripe| stripe.0.get(kind));
+            let counts = counts.map(|count| count.load(Ordering::Relaxed));
+            counts.fold(0, u64::wrapping_add)
+        });
+        let of = |kind: Kind| sums[kind as usize];
+        Counts {
+            admitted: of(Kind::Admitted),
+            delayed: of(Kind::Delayed),
+            refused: of(Kind::Refused),
+            undecided_admitted: of(Kind::UndecidedAdmitted),
+            undecided_refused: of(Kind::UndecidedRefused),
+            exempt: of(Kind::Exempt),
+            missing_key: of(Kind::MissingKey),
+            settled: of(Kind::Settled),
+            dry_run_refused: of(Kind::DryRunRefused),
+            dry_run_passed: of(Kind::DryRunPassed),
+        }
+    }
+
+    #[inline]
+    fn count(&self, kind: Kind) {
+        let stripe = thread_number() & (self.stripes.len() - 1);
+        // Always there: the number of stripes is a power of two.
+        if let Some(stripe) = self.stripes.get(stripe) {
+            // Relaxed: counts are for reports and order nothing.
+            stripe.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for Counters {
+    #[inline]
+    fn admitted(&self, _: &Event<'_>) {
+        self.count(Kind::Admitted);
+    }
+
+    #[inline]
+    fn delayed(&self, _: &Event<'_>, _: Duration) {
+        self.count(Kind::Delayed);
+    }
+
+    #[inline]
+    fn refused(&self, _: &Event<'_>) {
+        self.count(Kind::Refused);
+    }
+
+    #[inline]
+    fn undecided(&self, event: &Event<'_>) {
+        self.count(if event.decision().is_admitted() {
+            Kind::UndecidedAdmitted
+        } else {
+            Kind::UndecidedRefused
+        });
+    }
+
+    #[inline]
+    fn exempt(&self) {
+        self.count(Kind::Exempt);
+    }
+
+    #[inline]
+    fn missing_key(&self, _: &MissingKey) {
+        self.count(Kind::MissingKey);
+    }
+
+    #[inline]
+    fn settled(&self, _: &Policy, _: &Key, _: u64, _: u64) {
+        self.count(Kind::Settled);
+    }
+
+    #[inline]
+    fn dry_run(&self, event: &Event<'_>) {
+        self.count(if event.decision().verdict() == Verdict::Refuse {
+            Kind::DryRunRefused
+        } else {
+            Kind::DryRunPassed
+        });
+    }
+}

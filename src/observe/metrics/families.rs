@@ -1,0 +1,149 @@
+//! All metrics, in one list: their names, units, labels and descriptions.
+
+use metrics::Unit;
+
+use super::family::{Family, Form};
+
+/// Makes a constant of each metric, the list of all, and the table for the documentation.
+macro_rules! families {
+    ($($FAMILY:ident = $name:literal $Form:ident $Unit:ident [$($labels:literal)?] $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub(in crate::observe) const $FAMILY: Family = Family {
+                name: $name,
+                form: Form::$Form,
+                unit: Unit::$Unit,
+                help: $help,
+            };
+        )*
+
+        /// All of them.
+        pub(super) const ALL: &[Family] = &[$($FAMILY),*];
+
+        /// Returns the table of the documentation.
+        macro_rules! table {
+            () => {
+                concat!(
+                    "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n",
+                    $("| `", $name, "` | ", stringify!($Form), " | ", stringify!($Unit), " | ", $($labels,)? " | ", $help, " |\n",)*
+                )
+            };
+        }
+    };
+}
+
+families! {
+    // Reported by `Metrics`, event by event.
+    REQUESTS = "tollgate_requests_total" Counter Count
+        ["`policy`; `outcome`: `admitted`, `delayed`, `refused`, `undecided_admitted`, `undecided_refused`"]
+        "Decisions of a limit; undecided if the store could not decide";
+    DELAY = "tollgate_delay_seconds" Histogram Seconds ["`policy`"]
+        "Delays of requests that a limit delayed";
+    SETTLED_UNITS = "tollgate_settled_units_total" Counter Count ["`policy`; `direction`: `returned`, `added`"]
+        "Units by which charges were corrected to their actual costs";
+    DRY_RUN = "tollgate_dry_run_total" Counter Count
+        ["`policy`; `verdict`: `admitted`, `delayed`, `refused`, `undecided`"]
+        "Decisions of a limit under trial, which had no effect";
+    EXEMPT = "tollgate_exempt_total" Counter Count []
+        "Requests that all limits of a layer exempted";
+    MISSING_KEYS = "tollgate_missing_keys_total" Counter Count ["`fault`: `client`, `server`"]
+        "Requests without a key; the server's fault if it lacks what a key is made of";
+
+    // Published for a layer.
+    LAYER_CANCELLED = "tollgate_layer_cancelled_total" Counter Count ["`layer`"]
+        "Delayed requests that were dropped before their turn";
+    LAYER_MISCONFIGURED = "tollgate_layer_misconfigured_total" Counter Count ["`layer`"]
+        "Requests that were refused because the server is set up wrongly";
+    LAYER_UNSETTLED = "tollgate_layer_unsettled_total" Counter Count ["`layer`"]
+        "Charges that may not have been corrected, in the layer's store";
+
+    // Published for any store.
+    STORE_FAILURES = "tollgate_store_failures_total" Counter Count ["`store`"]
+        "Calls that the store failed";
+    STORE_CONTENTIONS = "tollgate_store_contentions_total" Counter Count ["`store`"]
+        "Calls that lost every race for a key";
+    STORE_UNSUPPORTED = "tollgate_store_unsupported_total" Counter Count ["`store`"]
+        "Calls that the store does not support";
+    STORE_UNSETTLED = "tollgate_store_unsettled_total" Counter Count ["`store`"]
+        "Settlements that failed or may have failed";
+    STORE_TIMEOUTS = "tollgate_store_timeouts_total" Counter Count ["`store`"]
+        "Calls without an answer within the deadline";
+
+    // Published for wrappers.
+    CIRCUIT_STATE = "tollgate_circuit_state" Gauge Count ["`store`; `state`: `closed`, `half_open`, `open`"]
+        "1 for the state of the circuit breaker, 0 for the others; with several shards, the worst state";
+    CIRCUIT_OPENED = "tollgate_circuit_opened_total" Counter Count ["`store`"]
+        "Times that a circuit opened";
+    CIRCUIT_REJECTED = "tollgate_circuit_rejected_total" Counter Count ["`store`"]
+        "Calls that failed without reaching the store";
+    CIRCUIT_PROBES = "tollgate_circuit_probes_total" Counter Count ["`store`"]
+        "Calls that probed the store while the circuit was half-open";
+    FALLBACK_DECIDED = "tollgate_fallback_decided_total" Counter Count ["`store`"]
+        "Calls that the local store decided";
+    FALLBACK_TURNED_AWAY = "tollgate_fallback_turned_away_total" Counter Count ["`store`"]
+        "Calls that were refused because this node has no share of their rule";
+    REMEMBERED_REFUSALS = "tollgate_remembered_refusals" Gauge Count ["`store`"]
+        "Cached refusals, including those that have ended";
+    REMEMBERED_HITS = "tollgate_remembered_refusals_hits_total" Counter Count ["`store`"]
+        "Calls that were refused from the cache";
+    REMEMBERED_STORED = "tollgate_remembered_refusals_stored_total" Counter Count ["`store`"]
+        "Refusals that were stored in the cache";
+    REMEMBERED_EVICTED = "tollgate_remembered_refusals_evicted_total" Counter Count ["`store`"]
+        "Refusals that were evicted from the cache before they ended";
+
+    // Published for `Local`.
+    LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]
+        "Keys in the store, once for each kind of rule";
+    LOCAL_CAPACITY = "tollgate_local_capacity" Gauge Count ["`store`"]
+        "Maximum number of keys";
+    LOCAL_INSERTED = "tollgate_local_inserted_total" Counter Count ["`store`"]
+        "New keys that were inserted";
+    LOCAL_FORGOTTEN = "tollgate_local_forgotten_total" Counter Count ["`store`"]
+        "Keys that were reclaimed because their states had expired";
+    LOCAL_RETURNED = "tollgate_local_returned_total" Counter Count ["`store`"]
+        "New keys that had been reclaimed before, an estimate";
+    LOCAL_EVICTED = "tollgate_local_evicted_total" Counter Count ["`store`"]
+        "Keys that were evicted at the capacity";
+    LOCAL_HELD_BACK = "tollgate_local_held_back_total" Counter Count ["`store`"]
+        "Requests of new keys that were refused because of an inherited debt";
+    LOCAL_TURNED_AWAY = "tollgate_local_turned_away_total" Counter Count ["`store`"]
+        "New keys that were refused because the store was full";
+    LOCAL_LET_THROUGH = "tollgate_local_let_through_total" Counter Count ["`store`"]
+        "New keys that were admitted without being counted because the store was full";
+
+    // Published for stores that run scripts, as `Redis`.
+    SCRIPT_REQUESTS = "tollgate_script_requests_total" Counter Count ["`store`"]
+        "Requests that were sent to decide";
+    SCRIPT_CALLS = "tollgate_script_calls_total" Counter Count ["`store`"]
+        "Calls in those requests";
+    SCRIPT_HEALED = "tollgate_script_healed_total" Counter Count ["`store`"]
+        "States that could not be read and counted as none";
+
+    // Published for stores that compare and swap, as `Memcached`.
+    CAS_LOADS = "tollgate_cas_loads_total" Counter Count ["`store`"]
+        "Loads sent";
+    CAS_SWAPS = "tollgate_cas_swaps_total" Counter Count ["`store`"]
+        "Swaps sent";
+    CAS_LOST = "tollgate_cas_lost_total" Counter Count ["`store`"]
+        "Swaps that lost their race";
+    CAS_CONTENDED = "tollgate_cas_contended_total" Counter Count ["`store`"]
+        "Calls, settlements and resets that were given up as contended";
+    CAS_HEALED = "tollgate_cas_healed_total" Counter Count ["`store`"]
+        "Values, and states in them, that could not be read and counted as no state";
+    CAS_NEWER = "tollgate_cas_newer_total" Counter Count ["`store`"]
+        "Values, and states in them, that a newer version of the program wrote";
+
+    // Published for stores of counters, as `MemcachedCounters`.
+    COUNTERS_ADDITIONS = "tollgate_counters_additions_total" Counter Count ["`store`"]
+        "Additions, one for each ask that was not refused before";
+    COUNTERS_READINGS = "tollgate_counters_readings_total" Counter Count ["`store`"]
+        "Readings";
+    COUNTERS_TAKEN_BACK = "tollgate_counters_taken_back_total" Counter Count ["`store`"]
+        "Additions that were refused and taken back";
+    COUNTERS_LEFT_BEHIND = "tollgate_counters_left_behind_total" Counter Count ["`store`"]
+        "Additions that were refused and could not be taken back";
+    MEMCACHED_HEALED = "tollgate_memcached_healed_total" Counter Count ["`store`"]
+        "Counters whose value was not a number and was removed";
+}
+
+pub(super) use table;

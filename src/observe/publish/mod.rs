@@ -1,0 +1,9 @@
+//! Counters of layers and stores, as metrics.
+
+mod layer;
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod publish;
+mod stores;
+mod wrappers;
+
+pub use self::publish::Publish;

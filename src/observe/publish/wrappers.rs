@@ -1,0 +1,85 @@
+//! The counters of wrappers, and of the stores in them.
+
+use metrics::Label;
+
+use super::{Publish, publish::store};
+use crate::{
+    observe::metrics::families::{
+        CIRCUIT_OPENED, CIRCUIT_PROBES, CIRCUIT_REJECTED, CIRCUIT_STATE, FALLBACK_DECIDED,
+        FALLBACK_TURNED_AWAY, REMEMBERED_EVICTED, REMEMBERED_HITS, REMEMBERED_REFUSALS,
+        REMEMBERED_STORED, STORE_CONTENTIONS, STORE_FAILURES, STORE_UNSETTLED, STORE_UNSUPPORTED,
+    },
+    store::{Backend, CircuitBreaker, CircuitState, Error, Fallback, OnFailure, RememberRefusals},
+    time::Clock,
+};
+
+impl<S: Publish + Backend> Publish for OnFailure<S> {
+    fn publish(&self, name: &str) {
+        STORE_FAILURES.set(store(name), self.failures());
+        STORE_CONTENTIONS.set(store(name), self.contentions());
+        STORE_UNSUPPORTED.set(store(name), self.unsupported());
+        publish_unsettled(self, name);
+        self.get_ref().publish(name);
+    }
+}
+
+impl<S: Publish + Backend, L: Publish, Rule> Publish for Fallback<S, L, Rule> {
+    fn publish(&self, name: &str) {
+        STORE_FAILURES.set(store(name), self.failures());
+        STORE_CONTENTIONS.set(store(name), self.contentions());
+        STORE_UNSUPPORTED.set(store(name), self.unsupported());
+        FALLBACK_DECIDED.set(store(name), self.decided());
+        FALLBACK_TURNED_AWAY.set(store(name), self.turned_away());
+        publish_unsettled(self, name);
+        self.remote().publish(name);
+        self.local().publish(&format!("{name}-local"));
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl<S: Publish> Publish for crate::store::Timeout<S> {
+    fn publish(&self, name: &str) {
+        use crate::observe::metrics::families::STORE_TIMEOUTS;
+
+        STORE_TIMEOUTS.set(store(name), self.timeouts());
+        self.get_ref().publish(name);
+    }
+}
+
+impl<S: Publish + Backend<Error = Error>, C: Clock> Publish for CircuitBreaker<S, C> {
+    fn publish(&self, name: &str) {
+        let current = self.state();
+        let states = [
+            ("closed", CircuitState::Closed),
+            ("half_open", CircuitState::HalfOpen),
+            ("open", CircuitState::Open),
+        ];
+        for (label, state) in states {
+            let mut labels = store(name);
+            labels.push(Label::from_static_parts("state", label));
+            CIRCUIT_STATE.set(labels, u64::from(state == current));
+        }
+        CIRCUIT_OPENED.set(store(name), self.opened());
+        CIRCUIT_REJECTED.set(store(name), self.rejected());
+        CIRCUIT_PROBES.set(store(name), self.probes());
+        publish_unsettled(self, name);
+        self.get_ref().publish(name);
+    }
+}
+
+impl<S: Publish, Rule, C> Publish for RememberRefusals<S, Rule, C> {
+    fn publish(&self, name: &str) {
+        REMEMBERED_REFUSALS.set(store(name), self.len() as u64);
+        REMEMBERED_HITS.set(store(name), self.hits());
+        REMEMBERED_STORED.set(store(name), self.remembered());
+        REMEMBERED_EVICTED.set(store(name), self.evicted());
+        self.get_ref().publish(name);
+    }
+}
+
+/// Publishes the settlements that failed, if the store counts them. An outer store counts at least those of the store in it.
+pub(super) fn publish_unsettled(backend: &impl Backend, name: &str) {
+    if let Some(unsettled) = backend.unsettled() {
+        STORE_UNSETTLED.set(store(name), unsettled);
+    }
+}

@@ -1,0 +1,39 @@
+//! The span of a decision that a store does not make at once.
+
+use crate::store::{Ask, Backend};
+
+/// The span `tollgate.decide`, from the question to the answer; nothing without the feature `tracing`.
+pub(crate) struct DecisionSpan {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl DecisionSpan {
+    /// Opens the span of the answer to some asks.
+    pub(crate) fn new<Rule>(asks: &[Ask<'_, Rule>], store: &impl Backend) -> Self {
+        let _ = (asks, store);
+        Self {
+            // The fields are evaluated only if somebody reads the span.
+            #[cfg(feature = "tracing")]
+            span: tracing::debug_span!(
+                "tollgate.decide",
+                policies = policies(asks),
+                address = store.address()
+            ),
+        }
+    }
+
+    /// Runs `poll` within the span.
+    pub(crate) fn in_scope<T>(&self, poll: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "tracing")]
+        let _entered = self.span.enter();
+        poll()
+    }
+}
+
+/// Joins the names of the policies by commas.
+#[cfg(feature = "tracing")]
+fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> String {
+    let names: Vec<&str> = asks.iter().map(|ask| ask.policy().name()).collect();
+    names.join(", ")
+}

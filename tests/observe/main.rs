@@ -1,0 +1,18 @@
+//! What a layer reports to its observers.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![cfg(all(feature = "test-util", feature = "tokio"))]
+
+mod counters;
+mod events;
+#[cfg(feature = "tracing")]
+mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(all(feature = "metrics", feature = "memcached", feature = "redis"))]
+mod publish;
+mod requests;
+mod seen;
+#[cfg(feature = "tracing")]
+mod span;
+#[cfg(feature = "tracing")]
+mod subscriber;

@@ -1,0 +1,256 @@
+//! Metrics against a recorder.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tollgate::{
+    Decision, Policy, Timestamp, Verdict,
+    key::{Key, MissingKey},
+    observe::{Event, Metrics, Observer},
+    store::FailureMode,
+    testing::Fault,
+};
+
+use crate::requests::{PLACES, send, service, store};
+
+/// The values by name and labels, as a line of Prometheus has them. A histogram is the list of its values.
+pub(crate) type Values = BTreeMap<String, String>;
+
+/// Returns all values. A histogram's are those since the last call.
+pub(crate) fn values(snapshotter: &Snapshotter) -> Values {
+    let all = snapshotter.snapshot().into_vec().into_iter();
+    let lines = all.map(|(key, _, _, value)| {
+        let labels: Vec<_> = key
+            .key()
+            .labels()
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
+        let value = match value {
+            DebugValue::Counter(count) => count.to_string(),
+            DebugValue::Gauge(value) => value.to_string(),
+            DebugValue::Histogram(values) => format!("{values:?}"),
+        };
+        (
+            format!("{}{{{}}}", key.key().name(), labels.join(",")),
+            value,
+        )
+    });
+    lines.collect()
+}
+
+/// Returns values from lines `name{labels} value`.
+pub(crate) fn lines(text: &str) -> Values {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            (name.to_owned(), value.to_owned())
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_counted_by_policy_and_outcome() {
+    for place in PLACES {
+        let recorder = DebuggingRecorder::new();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let (store, faults) = store(place, FailureMode::Open);
+        let rules = ["token-bucket 2/1h", "leaky-bucket 1/10s queue=1"];
+        let service = service(&rules, store, Metrics::new());
+        // Admitted, then refused by the first limit; exempt from it; exempt; without a key.
+        let requests = [
+            ("alice", "bob", 200),
+            ("alice", "alice", 200),
+            ("alice", "exempt", 429),
+            ("alice", "exempt", 429),
+            // Delayed by the second limit, and refused.
+            ("exempt", "bob", 200),
+            ("exempt", "exempt", 200),
+            ("-", "-", 400),
+            ("mistake", "-", 500),
+            ("-", "bob", 400),
+        ];
+        for (one, two, status) in requests {
+            assert_eq!(send(&service, one, two).await, status, "{one} {two}");
+        }
+        faults.script([Some(Fault::Unavailable)]);
+        assert_eq!(send(&service, "alice", "exempt").await, 200);
+
+        let expected = lines(
+            "tollgate_requests_total{policy=one,outcome=admitted} 2
+            tollgate_requests_total{policy=one,outcome=delayed} 0
+            tollgate_requests_total{policy=one,outcome=refused} 2
+            tollgate_requests_total{policy=one,outcome=undecided_admitted} 1
+            tollgate_requests_total{policy=one,outcome=undecided_refused} 0
+            tollgate_requests_total{policy=two,outcome=admitted} 2
+            tollgate_requests_total{policy=two,outcome=delayed} 1
+            tollgate_requests_total{policy=two,outcome=refused} 0
+            tollgate_requests_total{policy=two,outcome=undecided_admitted} 0
+            tollgate_requests_total{policy=two,outcome=undecided_refused} 0
+            tollgate_delay_seconds{policy=two} [10.0]
+            tollgate_exempt_total{} 1
+            tollgate_missing_keys_total{fault=client} 2
+            tollgate_missing_keys_total{fault=server} 1",
+        );
+        assert_eq!(values(&recorder.snapshotter()), expected, "{place:?}");
+    }
+}
+
+fn decision(verdict: Verdict) -> Decision {
+    Decision::new(verdict, Timestamp::from_nanos(1 << 60), 1)
+}
+
+#[test]
+fn settlements_are_counted_in_units_and_dry_runs_by_verdict() {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        let (metrics, policy, key) = (Metrics::new(), Policy::new("api"), Key::from("alice"));
+        for (charged, actual) in [(5, 3), (7, 0), (1, 10), (4, 4), (0, u64::MAX / 2)] {
+            metrics.settled(&policy, &key, charged, actual);
+        }
+        let verdicts = [
+            (Verdict::Allow, 1),
+            (Verdict::Delay(Duration::from_secs(1)), 2),
+            (Verdict::Refuse, 3),
+            (Verdict::Undecided { admitted: true }, 4),
+            (Verdict::Undecided { admitted: false }, 5),
+        ];
+        for (verdict, times) in verdicts {
+            let decision = decision(verdict);
+            for _ in 0..times {
+                metrics.dry_run(&Event::new(&policy, &key, &decision));
+            }
+        }
+    });
+    let mut values = values(&recorder.snapshotter());
+    values.retain(|_, value| value != "0");
+    let expected = lines(&format!(
+        "tollgate_settled_units_total{{policy=api,direction=returned}} 9
+        tollgate_settled_units_total{{policy=api,direction=added}} {}
+        tollgate_dry_run_total{{policy=api,verdict=admitted}} 1
+        tollgate_dry_run_total{{policy=api,verdict=delayed}} 2
+        tollgate_dry_run_total{{policy=api,verdict=refused}} 3
+        tollgate_dry_run_total{{policy=api,verdict=undecided}} 9",
+        9 + u64::MAX / 2,
+    ));
+    assert_eq!(values, expected);
+}
+
+/// Any number of policies has a bounded number of labels, and no request is lost.
+#[test]
+fn policies_beyond_the_capacity_share_a_label() {
+    for (capacity, policies) in [(0, 3), (1, 3), (4, 4), (4, 5), (64, 1000)] {
+        let recorder = DebuggingRecorder::new();
+        metrics::with_local_recorder(&recorder, || {
+            let (metrics, key) = (Metrics::with_capacity(capacity), Key::from("alice"));
+            let (refused, admitted) = (decision(Verdict::Refuse), decision(Verdict::Allow));
+            // A clone of the observer has the same labels.
+            for metrics in [&metrics, &metrics.clone()] {
+                for number in 0..policies {
+                    let policy = Policy::new(&format!("policy {number}"));
+                    metrics.refused(&Event::new(&policy, &key, &refused));
+                    metrics.admitted(&Event::new(&policy, &key, &admitted));
+                }
+            }
+        });
+        let mut values = values(&recorder.snapshotter());
+        values.retain(|_, value| value != "0");
+        let mut expected = Values::new();
+        let mut add = |policy: &str, count: usize| {
+            for outcome in ["admitted", "refused"] {
+                let name = format!("tollgate_requests_total{{policy={policy},outcome={outcome}}}");
+                expected.insert(name, count.to_string());
+            }
+        };
+        for number in 0..capacity.min(policies) {
+            add(&format!("policy {number}"), 2);
+        }
+        if policies > capacity {
+            add("other", 2 * (policies - capacity));
+        }
+        assert_eq!(values, expected, "{policies} policies, {capacity} labels");
+    }
+}
+
+#[test]
+fn several_threads_register_a_policy_once() {
+    let metrics = Metrics::with_capacity(8);
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let (decision, key) = (decision(Verdict::Allow), Key::from("alice"));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (metrics, recorder, decision, key) = (&metrics, &recorder, &decision, &key);
+            scope.spawn(move || {
+                metrics::with_local_recorder(recorder, || {
+                    for round in 0..1000 {
+                        let policy = Policy::new(&format!("{}", (thread + round) % 12));
+                        metrics.admitted(&Event::new(&policy, key, decision));
+                    }
+                });
+            });
+        }
+    });
+    let mut values = values(&snapshotter);
+    values.retain(|_, value| value != "0");
+    let counts = values.values().map(|value| value.parse::<u64>().unwrap());
+    assert_eq!(counts.sum::<u64>(), 8 * 1000);
+    // Eight of the twelve, and the others.
+    assert_eq!(values.len(), 9, "{values:?}");
+}
+
+/// Metrics without a recorder are lost, and do no harm.
+#[test]
+fn without_a_recorder_nothing_happens() {
+    let metrics = Metrics::new();
+    let (policy, key) = (Policy::new("api"), Key::from("alice"));
+    metrics.admitted(&Event::new(&policy, &key, &decision(Verdict::Allow)));
+    metrics.exempt();
+    metrics.missing_key(&MissingKey::new("none"));
+    metrics.settled(&policy, &key, 1, 0);
+    Metrics::describe();
+}
+
+/// The list of metrics is complete, and everything in it is used.
+#[cfg(all(feature = "memcached", feature = "redis"))]
+#[test]
+fn every_metric_is_described_with_its_unit_and_kind() {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        Metrics::describe();
+        let (metrics, policy, key) = (Metrics::new(), Policy::new("api"), Key::from("alice"));
+        let decision = decision(Verdict::Delay(Duration::from_secs(1)));
+        let event = Event::new(&policy, &key, &decision);
+        metrics.delayed(&event, Duration::from_secs(1));
+        metrics.dry_run(&event);
+        metrics.exempt();
+        metrics.missing_key(&MissingKey::new("none"));
+        metrics.settled(&policy, &key, 1, 0);
+        crate::publish::publish_everything();
+    });
+    let mut kinds = BTreeMap::new();
+    for (key, unit, description, _) in recorder.snapshotter().snapshot().into_vec() {
+        let name = key.key().name().to_owned();
+        let (unit, description) = (unit.unwrap(), description.unwrap());
+        assert!(description.len() > 5, "{name}");
+        let suffix = match (key.kind(), unit) {
+            (metrics_util::MetricKind::Counter, metrics::Unit::Count) => "_total",
+            (metrics_util::MetricKind::Histogram, metrics::Unit::Seconds) => "_seconds",
+            (metrics_util::MetricKind::Gauge, metrics::Unit::Count) => "",
+            other => panic!("{name}: {other:?}"),
+        };
+        assert!(
+            name.starts_with("tollgate_") && name.ends_with(suffix),
+            "{name}"
+        );
+        kinds.insert(name, key.kind());
+    }
+    // Each of the table is used, and has one kind.
+    let source = include_str!("../../src/observe/metrics/families.rs");
+    let mut names: Vec<_> = source
+        .split('"')
+        .filter(|text| text.starts_with("tollgate_"))
+        .collect();
+    names.sort();
+    assert_eq!(kinds.keys().map(String::as_str).collect::<Vec<_>>(), names);
+}

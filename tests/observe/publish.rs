@@ -1,0 +1,252 @@
+//! Counters of stores, wrappers and layers as metrics.
+
+use std::{convert::Infallible, pin::pin, time::Duration};
+
+use futures_util::poll;
+use http::{Request, Response};
+use metrics_util::debugging::DebuggingRecorder;
+use tollgate::{
+    AnyRule, Cost, FixedWindow, Policy, RateLimitLayer, TokenBucket,
+    observe::Publish,
+    store::{
+        Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, Local, Memcached,
+        MemcachedConnection, MemcachedCounters, Redis, ScriptStats, Stats, Store, StoreExt,
+    },
+    testing::{Fault, Faulty},
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::{
+    metrics::{Values, lines, values},
+    requests::memory,
+};
+
+/// Publishes one of everything, so that each metric has a value.
+pub(crate) fn publish_everything() {
+    Stats::default().publish("any");
+    ScriptStats::default().publish("any");
+    CasStats::default().publish("any");
+    CounterStats::default().publish("any");
+    MemcachedConnection::connect_lazy("memcached://127.0.0.1:1")
+        .unwrap()
+        .publish("any");
+    let store = Faulty::new(Local::<TokenBucket>::new())
+        .timeout(Duration::from_secs(1))
+        .circuit_breaker(CircuitBreakerConfig::new())
+        .remember_refusals()
+        .fall_back_to(Local::new())
+        .share(1, 2);
+    store.publish("any");
+    RateLimitLayer::new(TokenBucket::per_second(1))
+        .store(store)
+        .publish("any");
+}
+
+fn published(publish: impl FnOnce()) -> Values {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, publish);
+    values(&recorder.snapshotter())
+}
+
+/// Every field has a metric of its own.
+#[test]
+fn the_counters_of_stores_are_published_field_by_field() {
+    let mut local = Stats::default();
+    (local.keys, local.capacity) = (2, 3);
+    (
+        local.inserted,
+        local.forgotten,
+        local.returned,
+        local.evicted,
+    ) = (5, 7, 11, 13);
+    (local.held_back, local.turned_away, local.let_through) = (17, 19, 23);
+    let expected = lines(
+        "tollgate_local_keys{store=a} 2
+        tollgate_local_capacity{store=a} 3
+        tollgate_local_inserted_total{store=a} 5
+        tollgate_local_forgotten_total{store=a} 7
+        tollgate_local_returned_total{store=a} 11
+        tollgate_local_evicted_total{store=a} 13
+        tollgate_local_held_back_total{store=a} 17
+        tollgate_local_turned_away_total{store=a} 19
+        tollgate_local_let_through_total{store=a} 23",
+    );
+    assert_eq!(published(|| local.publish("a")), expected);
+
+    let mut script = ScriptStats::default();
+    (
+        script.requests,
+        script.calls,
+        script.healed,
+        script.unsettled,
+    ) = (2, 3, 5, 7);
+    let expected = lines(
+        "tollgate_script_requests_total{store=b} 2
+        tollgate_script_calls_total{store=b} 3
+        tollgate_script_healed_total{store=b} 5
+        tollgate_store_unsettled_total{store=b} 7",
+    );
+    assert_eq!(published(|| script.publish("b")), expected);
+
+    let mut cas = CasStats::default();
+    (cas.loads, cas.swaps, cas.lost, cas.contended) = (2, 3, 5, 7);
+    (cas.healed, cas.newer, cas.unsettled) = (11, 13, 17);
+    let expected = lines(
+        "tollgate_cas_loads_total{store=c} 2
+        tollgate_cas_swaps_total{store=c} 3
+        tollgate_cas_lost_total{store=c} 5
+        tollgate_cas_contended_total{store=c} 7
+        tollgate_cas_healed_total{store=c} 11
+        tollgate_cas_newer_total{store=c} 13
+        tollgate_store_unsettled_total{store=c} 17",
+    );
+    assert_eq!(published(|| cas.publish("c")), expected);
+
+    let mut counters = CounterStats::default();
+    (counters.additions, counters.readings) = (2, 3);
+    (
+        counters.taken_back,
+        counters.left_behind,
+        counters.unsettled,
+    ) = (5, 7, 11);
+    let expected = lines(
+        "tollgate_counters_additions_total{store=d} 2
+        tollgate_counters_readings_total{store=d} 3
+        tollgate_counters_taken_back_total{store=d} 5
+        tollgate_counters_left_behind_total{store=d} 7
+        tollgate_store_unsettled_total{store=d} 11",
+    );
+    assert_eq!(published(|| counters.publish("d")), expected);
+}
+
+/// A store that is published shows its own counters, whatever its server.
+#[tokio::test]
+async fn remote_stores_publish_their_counters() {
+    let redis = Redis::<TokenBucket>::connect_lazy("redis://127.0.0.1:1").unwrap();
+    let memcached = Memcached::<TokenBucket>::connect_lazy("memcached://127.0.0.1:1").unwrap();
+    let counters =
+        MemcachedCounters::<FixedWindow>::connect_lazy("memcached://127.0.0.1:1").unwrap();
+    let values = published(|| {
+        redis.publish("redis");
+        memcached.publish("memcached");
+        counters.publish("counters");
+        counters.data().publish("counters");
+    });
+    let count = |part: &str| values.keys().filter(|name| name.contains(part)).count();
+    assert_eq!(count("store=redis"), 4);
+    assert_eq!(count("store=memcached"), 7);
+    assert_eq!(count("store=counters"), 6);
+    assert_eq!(values.len(), 17);
+}
+
+/// The numbers of a stack of wrappers, by hand.
+#[tokio::test(start_paused = true)]
+async fn a_store_publishes_all_that_it_wraps() {
+    let faulty = Faulty::new(memory());
+    let faults = faulty.faults();
+    let remote = faulty
+        .timeout(Duration::from_secs(1))
+        .circuit_breaker(CircuitBreakerConfig::new().failures(3))
+        .remember_refusals();
+    let store = remote.fall_back_to(Local::new()).share(1, 2);
+    let (policy, rule) = (Policy::new("api"), "token-bucket 2/1h".parse().unwrap());
+    let call = async |key: &str| {
+        let ask = [Ask::new(&policy, &rule, key.into(), Cost::ONE)];
+        let Ok(decisions) = Store::<AnyRule>::acquire(&store, &ask).await;
+        decisions.is_admitted()
+    };
+
+    // Two admissions, a refusal of the store, and two from the cache.
+    let mut admitted = Vec::new();
+    for _ in 0..5 {
+        admitted.push(call("alice").await);
+    }
+    assert_eq!(admitted, [true, true, false, false, false]);
+    // A lost race, which the local store does not decide.
+    faults.script([Some(Fault::Contended)]);
+    assert!(!call("bob").await);
+    // Two failures and a silence open the circuit, and two calls do not reach the store. The local store admits one of five.
+    faults.script([
+        Some(Fault::Unavailable),
+        Some(Fault::Unavailable),
+        Some(Fault::Silent),
+    ]);
+    let mut admitted = 0;
+    for _ in 0..5 {
+        admitted += u32::from(call("bob").await);
+    }
+    assert_eq!(admitted, 1);
+    let breaker = store.remote().get_ref();
+    assert_eq!(breaker.state(), CircuitState::Open);
+    assert_eq!(breaker.get_ref().timeouts(), 1);
+
+    let mut found = published(|| store.publish("limits"));
+    let expected = lines(
+        "tollgate_store_failures_total{store=limits} 5
+        tollgate_store_contentions_total{store=limits} 1
+        tollgate_store_unsupported_total{store=limits} 0
+        tollgate_store_unsettled_total{store=limits} 0
+        tollgate_store_timeouts_total{store=limits} 1
+        tollgate_fallback_decided_total{store=limits} 5
+        tollgate_fallback_turned_away_total{store=limits} 0
+        tollgate_circuit_state{store=limits,state=closed} 0
+        tollgate_circuit_state{store=limits,state=half_open} 0
+        tollgate_circuit_state{store=limits,state=open} 1
+        tollgate_circuit_opened_total{store=limits} 1
+        tollgate_circuit_rejected_total{store=limits} 2
+        tollgate_circuit_probes_total{store=limits} 0
+        tollgate_remembered_refusals{store=limits} 1
+        tollgate_remembered_refusals_hits_total{store=limits} 2
+        tollgate_remembered_refusals_stored_total{store=limits} 1
+        tollgate_remembered_refusals_evicted_total{store=limits} 0
+        tollgate_local_keys{store=limits} 1
+        tollgate_local_inserted_total{store=limits} 1
+        tollgate_local_keys{store=limits-local} 1
+        tollgate_local_inserted_total{store=limits-local} 1",
+    );
+    found.retain(|name, value| !name.starts_with("tollgate_local_") || value != "0");
+    found.retain(|name, _| !name.starts_with("tollgate_local_capacity"));
+    assert_eq!(found, expected);
+}
+
+/// A count never falls and is not added up, however often it is published.
+#[tokio::test(start_paused = true)]
+async fn publishing_again_shows_the_latest_count() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let faulty = Faulty::new(memory());
+    faulty.faults().always(Fault::Unavailable);
+    let store = faulty.fail_open();
+    let (policy, rule) = (Policy::new("api"), "token-bucket 2/1h".parse().unwrap());
+    for failures in 1..=3_u64 {
+        let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+        let Ok(_) = Store::<AnyRule>::acquire(&store, &ask).await;
+        for _ in 0..2 {
+            store.publish("limits");
+            let values = values(&recorder.snapshotter());
+            let found = &values["tollgate_store_failures_total{store=limits}"];
+            assert_eq!(found, &failures.to_string());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_publishes_what_it_counts() {
+    let rule: AnyRule = "leaky-bucket 1/10s queue=2".parse().unwrap();
+    let layer = RateLimitLayer::new(rule).store(memory());
+    let service = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    let request = || Request::new(());
+    service.clone().oneshot(request()).await.unwrap();
+    for _ in 0..2 {
+        let mut call = pin!(service.clone().oneshot(request()));
+        assert!(poll!(call.as_mut()).is_pending());
+    }
+    let expected = lines(
+        "tollgate_layer_cancelled_total{layer=api} 2
+        tollgate_layer_misconfigured_total{layer=api} 0
+        tollgate_layer_unsettled_total{layer=api} 0",
+    );
+    assert_eq!(published(|| layer.publish("api")), expected);
+}
