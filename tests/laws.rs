@@ -453,3 +453,22 @@ fn the_default_features_depend_on_no_framework_and_no_runtime() {
         );
     }
 }
+
+/// Recipes are to be copied: what is hidden in them must not be needed.
+#[test]
+fn recipes_have_at_most_forty_lines() {
+    let recipes = include_str!("../src/recipes.md");
+    let mut recipes = recipes.split("\n# ").skip(1).peekable();
+    assert!(recipes.peek().is_some());
+    for recipe in recipes {
+        let title = recipe.lines().next().unwrap_or_default();
+        let mut blocks = recipe.split("\n```").skip(1).step_by(2).peekable();
+        // A hidden line of code looks like a title.
+        if blocks.peek().is_none() {
+            continue;
+        }
+        let lines = blocks.flat_map(str::lines);
+        let shown = lines.filter(|line| !line.is_empty() && !line.starts_with("# "));
+        assert!(shown.count() <= 40, "the recipe `{title}` is too long");
+    }
+}
