@@ -30,7 +30,7 @@ use support::{
 use tollgate::{
     Outcome, RateLimitLayer, TokenBucket,
     key::PeerIp,
-    observe::Counters,
+    observe::EventCounters,
     respond::{Headers, Http},
     store::LocalBuilder,
 };
@@ -296,7 +296,7 @@ fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
     let counted = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
         .respond(respond)
-        .observe(Counters::new());
+        .observe(EventCounters::new());
     let plain = Expected::admitted(&[]);
     let contenders = vec![
         course.contender("tollgate", ours, plain),

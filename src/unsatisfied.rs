@@ -5,53 +5,41 @@ use crate::{middleware::RateLimitLayer, policy::Policy};
 
 /// Implemented by nothing: bounds the settings of one limit on a layer that has several.
 #[diagnostic::on_unimplemented(
-    message = "a layer with several limits has no `key`, `rule`, `cost`, `named` or `policy` of its own",
+    message = "a layer with several limits has no `key`, `rule`, `cost`, `named`, `charge_if`, `dry_run` and the like of its own",
     label = "this layer has several limits",
     note = "set those of the first limit before `.also(…)`, and those of each further one on itself: \
             `.also(Limit::new(rule).named(\"daily\").key(key))`"
 )]
 pub trait OneLimit {}
 
-impl<A, B, S, R, O> RateLimitLayer<(A, B), S, R, O> {
-    #[doc(hidden)]
-    pub fn key<K>(self, _: K) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
+macro_rules! settings_of_one_limit {
+    ($($setting:ident $(<$Argument:ident>)? ($($argument:ty),*);)*) => {
+        impl<A, B, S, R, O> RateLimitLayer<(A, B), S, R, O> {
+            $(
+                #[doc(hidden)]
+                pub fn $setting $(<$Argument>)? (self, $(_: $argument),*) -> Self
+                where
+                    (A, B): OneLimit,
+                {
+                    self
+                }
+            )*
+        }
+    };
+}
 
-    #[doc(hidden)]
-    pub fn rule<P>(self, _: P) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    pub fn cost<C>(self, _: C) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    pub fn named(self, _: &str) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
-
-    #[doc(hidden)]
-    pub fn policy(self, _: Policy) -> Self
-    where
-        (A, B): OneLimit,
-    {
-        self
-    }
+settings_of_one_limit! {
+    key<K>(K);
+    rule<P>(P);
+    cost<C>(C);
+    named(&str);
+    policy(Policy);
+    charge_handle();
+    charge_if<F>(F);
+    charge_after<F>(F);
+    dry_run();
+    enforce_for(u8);
+    candidate<Rule>(&str, Rule);
 }
 
 /// Implemented by nothing: bounds methods that need the feature `tokio`.

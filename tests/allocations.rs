@@ -17,7 +17,7 @@ use support::counting::{Counting, allocations};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, RateLimitLayer, Timestamp, TokenBucket, Verdict,
     key::{Header, Key, KeyExtractorExt, MissingKey, PeerIp},
-    observe::{Counters, Event, Observer},
+    observe::{Event, EventCounters, Observer},
     respond::{Headers, Http},
     store::{Ask, Local},
 };
@@ -399,7 +399,7 @@ fn allocations_of_events(observer: &impl Observer) -> u64 {
 
 #[test]
 fn an_event_that_is_counted() {
-    assert_eq!(allocations_of_events(&Counters::new()), 0);
+    assert_eq!(allocations_of_events(&EventCounters::new()), 0);
 }
 
 /// The first of a policy registers its metrics; later ones, and those of policies beyond the capacity, allocate nothing.

@@ -41,9 +41,9 @@ use crate::decision::Charge;
 /// ```
 #[derive(Clone)]
 #[must_use = "dropped at once, it settles the charge to 0"]
-pub struct Usage(Arc<Counted>);
+pub struct Usage(Arc<SharedCount>);
 
-struct Counted {
+struct SharedCount {
     units: AtomicU64,
     layer: Arc<dyn SettleCharges>,
     limit: ChargedLimit,
@@ -52,7 +52,7 @@ struct Counted {
 
 impl Usage {
     pub(super) fn new(layer: Arc<dyn SettleCharges>, limit: ChargedLimit, charge: Charge) -> Self {
-        Self(Arc::new(Counted {
+        Self(Arc::new(SharedCount {
             units: AtomicU64::new(0),
             layer,
             limit,
@@ -76,7 +76,7 @@ impl Usage {
     }
 }
 
-impl Drop for Counted {
+impl Drop for SharedCount {
     fn drop(&mut self) {
         let actual = *self.units.get_mut();
         // Settles in the background: nobody is left to await it.

@@ -4,7 +4,7 @@
 //!
 //! | observer | feature | effect | memory |
 //! |---|---|---|---|
-//! | [`Counters`] | | counts the events of a layer | 4 KiB |
+//! | [`EventCounters`] | | counts the events of a layer | 4 KiB |
 //! | [`TopRefused`] | | finds the keys that are refused and nearly refused most | 200 bytes per key of the capacity |
 //! | `Metrics` | `metrics` | reports events by policy through the facade `metrics`, as for Prometheus | the recorder's |
 //! | `RefusalLog` | `tracing` | logs a sample of refusals | |
@@ -12,10 +12,10 @@
 //! Observers of your own can use [`TopKeys`], the most frequent keys of any events, and [`DistinctKeys`], the number of distinct keys. `Publish` (feature
 //! `metrics`) reports what stores, wrappers and layers count anyway.
 
-mod counters;
-mod counts;
 mod distinct_keys;
 mod event;
+mod event_counters;
+mod event_counts;
 mod key_index;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -36,8 +36,9 @@ mod top_refused;
 #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::refusal_log::RefusalLog;
 pub use self::{
-    counters::Counters, counts::Counts, distinct_keys::DistinctKeys, event::Event,
-    observer::Observer, top_key::TopKey, top_keys::TopKeys, top_refused::TopRefused,
+    distinct_keys::DistinctKeys, event::Event, event_counters::EventCounters,
+    event_counts::EventCounts, observer::Observer, top_key::TopKey, top_keys::TopKeys,
+    top_refused::TopRefused,
 };
 #[cfg(feature = "metrics")]
 #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]

@@ -12,4 +12,6 @@ fn main() {
     let _ = layer().cost(Cost::ONE);
     let _ = layer().named("api");
     let _ = layer().policy(Policy::new("api"));
+    let _ = layer().charge_if(|_: &String| true);
+    let _ = layer().dry_run();
 }

@@ -5,7 +5,7 @@ use std::{num::NonZeroU64, thread, time::Duration};
 use tollgate::{
     Decision, Policy, Quota, Timestamp, Verdict,
     key::{Key, MissingKey},
-    observe::{Counters, Counts, Event, Observer},
+    observe::{Event, EventCounters, EventCounts, Observer},
 };
 
 fn decision(verdict: Verdict) -> Decision {
@@ -17,7 +17,7 @@ fn decision(verdict: Verdict) -> Decision {
 const WAIT: Duration = Duration::from_secs(3);
 
 /// Reports the events numbered 0 to 11, and counts them the obvious way.
-fn report(observer: &impl Observer, number: usize, counts: &mut Counts) {
+fn report(observer: &impl Observer, number: usize, counts: &mut EventCounts) {
     let (policy, key) = (Policy::new("api"), Key::from("alice"));
     let [allow, delay, refuse, open, closed] = [
         Verdict::Allow,
@@ -76,9 +76,9 @@ fn report(observer: &impl Observer, number: usize, counts: &mut Counts) {
 #[test]
 fn each_event_has_a_count() {
     for number in 0..12 {
-        let (counters, mut expected) = (Counters::new(), Counts::default());
+        let (counters, mut expected) = (EventCounters::new(), EventCounts::default());
         report(&counters, number, &mut expected);
-        assert_ne!(expected, Counts::default());
+        assert_ne!(expected, EventCounts::default());
         assert_eq!(counters.snapshot(), expected, "{number}");
     }
 }
@@ -86,14 +86,14 @@ fn each_event_has_a_count() {
 #[test]
 fn counters_of_several_threads_are_exact() {
     const THREADS: usize = 200;
-    let (counters, mut expected) = (Counters::new(), Counts::default());
+    let (counters, mut expected) = (EventCounters::new(), EventCounts::default());
     // More threads than stripes. Those that come later use the stripes again.
     for wave in 0..2 {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let counters = counters.clone();
                 thread::spawn(move || {
-                    let mut counts = Counts::default();
+                    let mut counts = EventCounts::default();
                     for round in 0..500 {
                         report(&counters, (thread + wave + 5 * round) % 12, &mut counts);
                     }
@@ -120,7 +120,7 @@ fn counters_of_several_threads_are_exact() {
 
 #[test]
 fn decisions_are_those_with_an_effect() {
-    let (counters, mut expected) = (Counters::new(), Counts::default());
+    let (counters, mut expected) = (EventCounters::new(), EventCounts::default());
     (0..12).for_each(|number| report(&counters, number, &mut expected));
     assert_eq!(counters.snapshot().decisions(), 5);
     assert_eq!(counters.snapshot().undecided(), 2);

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use futures_util::poll;
 use http::StatusCode;
 use tollgate::{
-    observe::{Counters, Counts},
+    observe::{EventCounters, EventCounts},
     store::FailureMode,
     testing::Fault,
 };
@@ -148,7 +148,7 @@ const CASES: [Case<'static>; 13] = [
 async fn each_decision_is_one_event() {
     for (rules, requests, expected) in CASES {
         for place in PLACES {
-            let (seen, counters) = (Seen::default(), Counters::new());
+            let (seen, counters) = (Seen::default(), EventCounters::new());
             let observer = (seen.clone(), Arc::new(counters.clone()));
             let service = service(rules, store(place, FailureMode::Closed).0, observer);
             for (one, two, status) in requests {
@@ -162,14 +162,14 @@ async fn each_decision_is_one_event() {
 }
 
 /// Counts events by their first word.
-fn tally(events: &[&str]) -> Counts {
+fn tally(events: &[&str]) -> EventCounts {
     let of = |name: &str| {
         events
             .iter()
             .filter(|event| event.starts_with(name))
             .count() as u64
     };
-    let mut counts = Counts::default();
+    let mut counts = EventCounts::default();
     counts.admitted = of("admitted");
     counts.delayed = of("delayed");
     counts.refused = of("refused");
@@ -237,7 +237,7 @@ async fn a_request_that_is_dropped_while_it_is_delayed_is_settled_by_each_limit(
     ];
     for (rules, expected) in cases {
         for place in PLACES {
-            let (seen, counters) = (Seen::default(), Counters::new());
+            let (seen, counters) = (Seen::default(), EventCounters::new());
             let (store, _) = store(place, FailureMode::Closed);
             let service = service(rules, store, (seen.clone(), counters.clone()));
             assert_eq!(send(&service, "alice", "bob").await, OK);
@@ -268,7 +268,7 @@ async fn what_a_store_cannot_decide_is_reported_as_undecided() {
     ] {
         for fault in [Fault::Unavailable, Fault::Contended, Fault::Lost] {
             for rules in [one, two] {
-                let (seen, counters) = (Seen::default(), Counters::new());
+                let (seen, counters) = (Seen::default(), EventCounters::new());
                 let (store, faults) = store(Place::Remote, mode);
                 faults.script([Some(fault)]);
                 let service = service(rules, store, (seen.clone(), counters.clone()));

@@ -1,21 +1,21 @@
 //! The counts of the events of a layer.
 
-/// The counts of the events of a layer, as [`Counters`](super::Counters) has them.
+/// The counts of the events of a layer, as [`EventCounters`](super::EventCounters) has them.
 ///
 /// A layer with several limits reports each limit by itself, so one request may count several times.
 ///
 /// ```
-/// use tollgate::observe::Counts;
+/// use tollgate::observe::EventCounts;
 ///
 /// /// The share of decisions that were refusals, in percent.
-/// fn refused(counts: &Counts) -> u64 {
+/// fn refused(counts: &EventCounts) -> u64 {
 ///     100 * counts.refused / counts.decisions().max(1)
 /// }
-/// # assert_eq!(refused(&Counts::default()), 0);
+/// # assert_eq!(refused(&EventCounts::default()), 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct EventCounts {
     /// Requests that a limit admitted at once.
     pub admitted: u64,
     /// Requests that a limit admitted after a delay, including those that were dropped before their turn.
@@ -38,7 +38,7 @@ pub struct Counts {
     pub dry_run_passed: u64,
 }
 
-impl Counts {
+impl EventCounts {
     /// Returns the number of decisions: admitted, delayed, refused and undecided. Limits under trial are not included.
     pub const fn decisions(&self) -> u64 {
         // Sums wrap as the counters do.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Counts, Event, Observer,
+    Event, EventCounts, Observer,
     stripe::{number_of_stripes, thread_number},
 };
 use crate::{
@@ -27,11 +27,11 @@ use crate::{
 /// ```
 /// use std::convert::Infallible;
 /// use http::{Request, Response};
-/// use tollgate::{RateLimitLayer, TokenBucket, observe::Counters};
+/// use tollgate::{RateLimitLayer, TokenBucket, observe::EventCounters};
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
-/// let counters = Counters::new();
+/// let counters = EventCounters::new();
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(2)).observe(counters.clone()))
 ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
@@ -45,7 +45,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "counters count nothing until a layer reports to them"]
-pub struct Counters {
+pub struct EventCounters {
     /// A power of two of them.
     stripes: Arc<[Stripe]>,
 }
@@ -72,7 +72,7 @@ const KINDS: usize = Kind::DryRunPassed as usize + 1;
 #[repr(align(128))]
 struct Stripe([AtomicU64; KINDS]);
 
-impl Counters {
+impl EventCounters {
     /// Creates counters at 0.
     pub fn new() -> Self {
         let stripes = iter::repeat_with(Stripe::default);
@@ -84,14 +84,14 @@ impl Counters {
     /// Returns the counts so far.
     ///
     /// Each count is exact once its requests are over. Events that happen meanwhile may or may not be included.
-    pub fn snapshot(&self) -> Counts {
+    pub fn snapshot(&self) -> EventCounts {
         let sums: [u64; KINDS] = array::from_fn(|kind| {
             let counts = self.stripes.iter().filter_map(|stripe| stripe.0.get(kind));
             let counts = counts.map(|count| count.load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
         });
         let of = |kind: Kind| sums[kind as usize];
-        Counts {
+        EventCounts {
             admitted: of(Kind::Admitted),
             delayed: of(Kind::Delayed),
             refused: of(Kind::Refused),
@@ -116,13 +116,13 @@ impl Counters {
     }
 }
 
-impl Default for Counters {
+impl Default for EventCounters {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Observer for Counters {
+impl Observer for EventCounters {
     #[inline]
     fn admitted(&self, _: &Event<'_>) {
         self.count(Kind::Admitted);
