@@ -113,6 +113,7 @@
 //!
 //! # Beyond the layer
 //!
+//! - [`Limiter`]: the budget of a limit without a request, for frames, jobs and consoles; blocks of keys.
 //! - [`pace`]: a worker that should wait rather than refuse jobs awaits a [`Pacer`](pace::Pacer).
 //! - [`backoff`]: retry delays for clients, never shorter than the server's `Retry-After`.
 //!
@@ -150,6 +151,7 @@ mod decision;
 mod dry_run;
 mod error;
 pub mod key;
+mod limiter;
 #[cfg(feature = "tracing")]
 mod log;
 mod middleware;
@@ -178,6 +180,7 @@ pub use self::{
     decision::{Charge, Cost, Decision, Position, Verdict},
     dry_run::{DryRun, DryRunReport, Enforced},
     error::Error,
+    limiter::{Limiter, LimiterFuture},
     middleware::{
         FixedRule, Limit, Limits, LimitsBy, RateLimit, RateLimitLayer, RequestCost, ResponseFuture,
         SelectRule,

@@ -8,7 +8,7 @@
 //! ```
 
 pub use crate::{
-    AnyRule, Cost, Limit, Outcome, Quota, RateLimitLayer, TokenBucket,
+    AnyRule, Cost, Limit, Limiter, Outcome, Quota, RateLimitLayer, TokenBucket,
     key::{BearerToken, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractorExt, PeerIp},
     respond::{AsError, Grpc, Headers, Http},
     store::{Local, LocalBuilder, StoreExt},

@@ -17,7 +17,7 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that help the user.
-const REMEDIES: [(&str, &str); 21] = [
+const REMEDIES: [(&str, &str); 24] = [
     (
         "also_of_another_rule",
         "make each of them an `AnyRule`, by `AnyRule::from(rule)`",
@@ -28,6 +28,11 @@ const REMEDIES: [(&str, &str); 21] = [
         "body_without_text",
         "`Http::empty()` and `Grpc` need `B: Default`",
     ),
+    (
+        "charge_after_by_own_responder",
+        "take `.charge_if(…)` instead, which charges before the request",
+    ),
+    ("charge_handles", "implement `tollgate::CarryHandle`"),
     (
         "error_of_another_type",
         "`.respond(AsError)` needs the service's error to be `From<Refused>`",
@@ -48,6 +53,7 @@ const REMEDIES: [(&str, &str); 21] = [
     ),
     ("key_that_is_borrowed", "of borrowed text `Key::from(text)`"),
     ("key_that_is_none", "returns a `Key`"),
+    ("log_with_blocks", "as in `AnyRule::from(rule)`"),
     ("not_a_key", "a key extractor is one of `tollgate::key`"),
     ("not_a_responder", "`Http` (the default) needs"),
     (

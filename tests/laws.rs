@@ -181,6 +181,36 @@ fn pacing_uses_no_store_and_reads_no_clock_if_given_the_time() {
 }
 
 #[test]
+fn limiters_use_stores_by_their_traits() {
+    let allowed = [
+        "algorithm::Algorithm",
+        "algorithm::Blocking",
+        "decision",
+        "error",
+        "key",
+        "limiter",
+        "policy",
+        "store::Ask",
+        "store::BlockFuture",
+        "store::Blocks",
+        "store::Check",
+        "store::MayFail",
+        "store::NeverWaits",
+        "store::Progress",
+        "store::Settlement",
+        "store::Steps",
+        "store::StepsFuture",
+        "store::Store",
+        "store::run",
+        "time",
+    ];
+    let sources = sources();
+    for (path, lines) in below(&sources, &["limiter"]) {
+        assert_uses_only(path, lines, &allowed);
+    }
+}
+
+#[test]
 fn backoff_uses_neither_stores_nor_clients() {
     for (path, lines) in below(&sources(), &["backoff"]) {
         assert_uses_only(path, lines, &["backoff", "random"]);

@@ -166,6 +166,23 @@ pub trait Algorithm: Clone {
         None
     }
 
+    /// Returns the instant of the charge by which units are granted to a key after a look. Only a [`Limiter`](crate::Limiter) calls this.
+    ///
+    /// By default that of the look. A log returns the instant of its newest entry.
+    #[doc(hidden)]
+    fn grant_at(&self, look: &Decision) -> Timestamp {
+        look.at()
+    }
+
+    /// Returns the units by which the charge of a grant, and its actual cost, exceed the grant. Only a [`Limiter`](crate::Limiter) calls this.
+    ///
+    /// A bucket gives back no more of a charge than what refill cannot have restored since. The slack keeps that above the grant for a
+    /// minute after the look. `None` is for a rule that only reads charges which it has made.
+    #[doc(hidden)]
+    fn grant_slack(&self) -> Option<u64> {
+        Some(0)
+    }
+
     /// Returns the rule as a [`Meter`] if its states fit into a word each. Only the store in memory calls this.
     ///
     /// `None`, the default, is always right. A rule with a meter overrides [`pack`](Self::pack) and

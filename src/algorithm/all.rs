@@ -180,6 +180,11 @@ impl Algorithm for All {
         members.fold(list, StateKind::with)
     }
 
+    fn grant_slack(&self) -> Option<u64> {
+        let slack = |most: u64, rule: &AnyRule| Some(most.max(rule.grant_slack()?));
+        self.0.iter().try_fold(0, slack)
+    }
+
     fn class_bits(&self) -> u32 {
         self.0.iter().map(AnyRule::class_bits).sum()
     }

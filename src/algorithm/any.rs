@@ -209,6 +209,14 @@ impl Algorithm for AnyRule {
         each!(self, rule => rule.state_kind())
     }
 
+    fn grant_at(&self, look: &Decision) -> Timestamp {
+        each!(self, rule => rule.grant_at(look))
+    }
+
+    fn grant_slack(&self) -> Option<u64> {
+        each!(self, rule => rule.grant_slack())
+    }
+
     fn class_bits(&self) -> u32 {
         each!(self, rule => rule.class_bits())
     }

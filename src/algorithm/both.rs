@@ -101,6 +101,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
             .with(self.1.state_kind())
     }
 
+    fn grant_slack(&self) -> Option<u64> {
+        Some(self.0.grant_slack()?.max(self.1.grant_slack()?))
+    }
+
     fn class_bits(&self) -> u32 {
         self.0.class_bits() + self.1.class_bits()
     }

@@ -8,6 +8,7 @@ mod algorithm;
 mod all;
 mod any;
 mod arithmetic;
+mod blocking;
 mod both;
 mod bucket;
 mod codec;
@@ -44,6 +45,7 @@ pub use self::{
     algorithm::Algorithm,
     all::All,
     any::AnyRule,
+    blocking::Blocking,
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
     scripted::Scripted,

@@ -228,16 +228,14 @@ impl<Req: CarryHandle> Visibility<Req> for Visible {
     message = "a limit that charges after the response has no charge to hand over",
     note = "use `.charge_if(…)` instead of `.charge_after(…)`: it charges first, and gives back by the response"
 )]
-pub trait HandOver {
-    type Handed;
-
-    fn handed_over(self) -> Self::Handed;
+// The result is a parameter, because the compiler shows the message of a bound on a type's own parameter only if the method returns no
+// projection of it.
+pub trait HandOver<Handed> {
+    fn handed_over(self) -> Handed;
 }
 
-impl HandOver for ChargeAtOnce {
-    type Handed = Reserve<Always, Visible>;
-
-    fn handed_over(self) -> Self::Handed {
+impl HandOver<Reserve<Always, Visible>> for ChargeAtOnce {
+    fn handed_over(self) -> Reserve<Always, Visible> {
         Reserve {
             condition: Always,
             visibility: Visible,
@@ -245,10 +243,8 @@ impl HandOver for ChargeAtOnce {
     }
 }
 
-impl<F, V> HandOver for Reserve<F, V> {
-    type Handed = Reserve<F, Visible>;
-
-    fn handed_over(self) -> Self::Handed {
+impl<F, V> HandOver<Reserve<F, Visible>> for Reserve<F, V> {
+    fn handed_over(self) -> Reserve<F, Visible> {
         Reserve {
             condition: self.condition,
             visibility: Visible,
@@ -262,16 +258,12 @@ impl<F, V> HandOver for Reserve<F, V> {
     message = "this limit has a condition already",
     note = "a limit has one of `.charge_if(…)` and `.charge_after(…)`: join both conditions in one closure"
 )]
-pub trait AddCondition<F> {
-    type Conditional;
-
-    fn with_condition(self, condition: F) -> Self::Conditional;
+pub trait AddCondition<F, Conditional> {
+    fn with_condition(self, condition: F) -> Conditional;
 }
 
-impl<F> AddCondition<F> for ChargeAtOnce {
-    type Conditional = Reserve<F, Hidden>;
-
-    fn with_condition(self, condition: F) -> Self::Conditional {
+impl<F> AddCondition<F, Reserve<F, Hidden>> for ChargeAtOnce {
+    fn with_condition(self, condition: F) -> Reserve<F, Hidden> {
         Reserve {
             condition,
             visibility: Hidden,
@@ -279,10 +271,8 @@ impl<F> AddCondition<F> for ChargeAtOnce {
     }
 }
 
-impl<F, V> AddCondition<F> for Reserve<Always, V> {
-    type Conditional = Reserve<F, V>;
-
-    fn with_condition(self, condition: F) -> Self::Conditional {
+impl<F, V> AddCondition<F, Reserve<F, V>> for Reserve<Always, V> {
+    fn with_condition(self, condition: F) -> Reserve<F, V> {
         Reserve {
             condition,
             visibility: self.visibility,

@@ -15,6 +15,7 @@ use crate::{
     charging::{AddCondition, Charging, HandOver, LookFirst},
     dry_run::{DryRun, DryRunReport, Enforcement},
     error::Error,
+    limiter::Limiter,
     observe::Observer,
     policy::Policy,
     store::{Backend, NeverFails, Store},
@@ -305,6 +306,46 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         self.counts.misconfigured()
     }
 
+    /// Returns a handle on the limit of this name, for checks without requests on the same budget: WebSocket messages, jobs, an
+    /// admin console.
+    ///
+    /// It decides by the limit's own rule. Keys must be those that the limit's extractor makes; see [`Limiter`].
+    ///
+    /// ```
+    /// use tollgate::{Cost, RateLimitLayer, TokenBucket, key::{Header, Key}};
+    ///
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(2)).named("api").key(Header::new("x-api-key"));
+    /// let limiter = layer.limiter("api")?;
+    /// // A message of a connection that was opened with this key.
+    /// assert!(limiter.check(Key::bytes(b"alice"), Cost::ONE).at_once().is_admitted());
+    ///
+    /// let error = layer.limiter("web").unwrap_err();
+    /// assert!(error.to_string().contains("expected one of `api`"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the layer has no limit of this name.
+    pub fn limiter<Rule>(&self, policy: &str) -> Result<Limiter<Rule, S>, Error>
+    where
+        L: LimitsBy<Rule>,
+        Rule: Clone,
+        S: Store<Rule> + Clone,
+    {
+        let mut list = Vec::new();
+        self.limits.list(&mut list);
+        let found = list.iter().find(|(other, _)| other.name() == policy);
+        let Some((policy, rule)) = found else {
+            let names: Vec<_> = list.iter().map(|(name, _)| format!("`{name}`")).collect();
+            return Err(Error::new(format!(
+                "the layer has no limit named `{policy}`: expected one of {}; use the name that the limit was given by `named`",
+                names.join(", ")
+            )));
+        };
+        Limiter::try_new((*policy).clone(), (*rule).clone(), self.store.clone())
+    }
+
     /// Returns the counts of the [dry run](Limit::dry_run) of the limit of this name; `None` if no such limit is on a dry run.
     ///
     /// All clones and services of the layer count together.
@@ -397,9 +438,9 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     }
 
     /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is charged; see [`Limit::charge_handle`].
-    pub fn charge_handle(self) -> RateLimitLayer<Limit<Rule, P, K, C, E, B::Handed>, S, R, O>
+    pub fn charge_handle<Handed>(self) -> RateLimitLayer<Limit<Rule, P, K, C, E, Handed>, S, R, O>
     where
-        B: HandOver,
+        B: HandOver<Handed>,
     {
         self.map_limits(Limit::charge_handle)
     }
@@ -416,12 +457,12 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     ///     .charge_if(|response: &Response<String>| !response.headers().contains_key("x-cache-hit"));
     /// # let _ = layer;
     /// ```
-    pub fn charge_if<F>(
+    pub fn charge_if<F, Conditional>(
         self,
         condition: F,
-    ) -> RateLimitLayer<Limit<Rule, P, K, C, E, B::Conditional>, S, R, O>
+    ) -> RateLimitLayer<Limit<Rule, P, K, C, E, Conditional>, S, R, O>
     where
-        B: AddCondition<F>,
+        B: AddCondition<F, Conditional>,
     {
         self.map_limits(|limit| limit.charge_if(condition))
     }

@@ -154,9 +154,9 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     ///
     /// The [cost](Self::cost) is reserved: it counts against the limit until it is settled. A handle that is dropped leaves it
     /// charged. If the store answers at once, the rate limit fields of the response have the numbers after the settlement.
-    pub fn charge_handle(self) -> Limit<Rule, P, K, C, E, B::Handed>
+    pub fn charge_handle<Handed>(self) -> Limit<Rule, P, K, C, E, Handed>
     where
-        B: HandOver,
+        B: HandOver<Handed>,
     {
         self.with_charging(B::handed_over)
     }
@@ -169,9 +169,9 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     /// refused although no login failed. Use [`charge_after`](Self::charge_after) where that is wrong.
     ///
     /// A request without a response stays charged: its handler panicked or returned an error, or its client went away.
-    pub fn charge_if<F>(self, condition: F) -> Limit<Rule, P, K, C, E, B::Conditional>
+    pub fn charge_if<F, Conditional>(self, condition: F) -> Limit<Rule, P, K, C, E, Conditional>
     where
-        B: AddCondition<F>,
+        B: AddCondition<F, Conditional>,
     {
         self.with_charging(|charging| charging.with_condition(condition))
     }

@@ -7,8 +7,8 @@ use crate::{error::Error, key::Key};
 
 /// The name of a limit, in headers, in outcomes, and in a store's keys.
 ///
-/// 1 to 128 printable ASCII characters, so that it can be written as a Structured Field String (RFC 9651 §3.3.3). A policy also
-/// holds settings for what clients read about the limit. A clone does not allocate.
+/// 1 to 128 printable ASCII characters, so that it can be written as a Structured Field String (RFC 9651 §3.3.3). The name of a policy
+/// of [blocks](crate::store::Blocks) ends with `!blocked`, and no other does. A policy also holds settings for what clients read about the limit. A clone does not allocate.
 ///
 /// ```
 /// use tollgate::{Policy, RateLimitLayer, TokenBucket, Unit};
@@ -57,7 +57,7 @@ impl Policy {
     ///
     /// # Panics
     ///
-    /// When the name is empty, longer than 128 characters, or not printable ASCII.
+    /// When [`try_new`](Self::try_new) fails.
     #[track_caller]
     pub fn new(name: &str) -> Self {
         match Self::try_new(name) {
@@ -70,7 +70,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// When the name is empty, longer than 128 characters, or not printable ASCII.
+    /// When the name is empty, longer than 128 characters, or not printable ASCII, or ends with `!blocked`, as the names do under
+    /// which a store keeps [blocks](crate::store::Blocks).
     pub fn try_new(name: &str) -> Result<Self, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::new(format!(
@@ -84,7 +85,22 @@ impl Policy {
                  expected printable ASCII characters only; spell it without the one at byte {at}"
             )));
         }
+        if name.ends_with(Self::OF_BLOCKS) {
+            return Err(Error::new(format!(
+                "the policy name `{name}` ends with `{}`: expected another one, because stores keep blocks of keys under such \
+                 names; choose another last word",
+                Self::OF_BLOCKS
+            )));
+        }
         Ok(Self::unchecked(name))
+    }
+
+    /// The end of the names of policies of blocks.
+    const OF_BLOCKS: &str = "!blocked";
+
+    /// Returns the policy under which a store keeps the blocks of this one's keys. No other policy has its name.
+    pub(crate) fn of_blocks(&self) -> Self {
+        Self::unchecked(&format!("{}{}", self.name(), Self::OF_BLOCKS))
     }
 
     fn unchecked(name: &str) -> Self {

@@ -11,6 +11,8 @@ use std::{
 
 use pin_project_lite::pin_project;
 
+use super::NeverWaits;
+
 /// An answer that is ready, or a future of one.
 ///
 /// A store in memory answers at once, without a waker or an allocation; a store on a server returns a future. `.await` works for
@@ -38,6 +40,25 @@ pub enum Check<F: Future> {
     Ready(F::Output),
     /// A future of the answer.
     Pending(F),
+}
+
+impl<F: NeverWaits> Check<F> {
+    /// Returns the answer of a store that always answers at once, such as [`Local`](super::Local), without a runtime.
+    ///
+    /// ```
+    /// use tollgate::{Cost, Policy, TokenBucket};
+    /// use tollgate::store::{Ask, Local, Store};
+    ///
+    /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_second(10));
+    /// let answer = store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]).at_once();
+    /// assert!(answer.unwrap().is_admitted());
+    /// ```
+    pub fn at_once(self) -> F::Output {
+        match self {
+            Self::Ready(output) => output,
+            Self::Pending(future) => future.at_once(),
+        }
+    }
 }
 
 impl<F: Future> fmt::Debug for Check<F> {
@@ -115,6 +136,12 @@ pub struct Never<T> {
 
 impl<T> fmt::Debug for Never<T> {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.never {}
+    }
+}
+
+impl<T> NeverWaits for Never<T> {
+    fn at_once(self) -> T {
         match self.never {}
     }
 }

@@ -40,11 +40,13 @@ mod counter;
 mod engine;
 mod error;
 mod local;
+mod may_fail;
 #[cfg(feature = "memcached")]
 mod memcached;
 #[cfg(feature = "tokio")]
 mod name;
 mod never_fails;
+mod never_waits;
 mod owned_ask;
 #[cfg(feature = "redis")]
 mod redis;
@@ -64,16 +66,18 @@ pub use self::{
     check::{Check, CheckFuture, Never},
     error::Error,
     local::{AtCapacity, Local, LocalBuilder, Stats},
+    may_fail::MayFail,
     never_fails::NeverFails,
+    never_waits::NeverWaits,
     owned_ask::OwnedAsks,
     state_key::StateKey,
     store::Store,
     store_ext::StoreExt,
     transactional::{Change, Transact, Transaction, Transactional},
     wrappers::{
-        CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState, FailureMode,
-        Fallback, FallbackBuilder, FallbackDone, FallbackFuture, ForgetFuture, OnFailure,
-        OnFailureFuture, RememberFuture, RememberRefusals, Scalable,
+        Blocks, CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState,
+        FailureMode, Fallback, FallbackBuilder, FallbackDone, FallbackFuture, ForgetFuture,
+        OnFailure, OnFailureFuture, RememberFuture, RememberRefusals, Scalable,
     },
 };
 #[cfg(feature = "tokio")]
@@ -82,6 +86,10 @@ pub use self::{
     cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
     counter::{CounterStats, Counters, CountersBuilder, CountersFuture, Increment, Totals},
     wrappers::{Timeout, TimeoutFuture},
+};
+pub(crate) use self::{
+    engine::{Progress, Steps, StepsFuture, run},
+    wrappers::BlockFuture,
 };
 pub use crate::decision::Decisions;
 

@@ -3,8 +3,8 @@
 #[cfg(feature = "tokio")]
 use super::Timeout;
 use super::{
-    Backend, BoxStore, CircuitBreaker, CircuitBreakerConfig, Error, FailureMode, FallbackBuilder,
-    NeverFails, OnFailure, RememberRefusals, Store,
+    Backend, Blocks, BoxStore, CircuitBreaker, CircuitBreakerConfig, Error, FailureMode,
+    FallbackBuilder, NeverFails, OnFailure, RememberRefusals, Store,
 };
 
 /// The wrappers of every store, as methods.
@@ -14,6 +14,7 @@ use super::{
 /// | `timeout`, feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
 /// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`store::Error`](Error) |
 /// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
+/// | [`with_blocks`](Self::with_blocks) | Calls of a blocked key are refused. | the store's |
 /// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
 /// | [`fail_open`](Self::fail_open) | If a call fails, the request is admitted. | none |
 /// | [`fail_closed`](Self::fail_closed) | If a call fails, the request is refused with 503. | none |
@@ -112,6 +113,11 @@ pub trait StoreExt: Backend + Sized {
     /// Refuses calls without calling the store while an earlier refusal holds.
     fn remember_refusals<Rule>(self) -> RememberRefusals<Self, Rule> {
         RememberRefusals::new(self)
+    }
+
+    /// Lets keys be [blocked](Blocks::block) for some time, by hand or [after refusals](Blocks::block_after).
+    fn with_blocks(self) -> Blocks<Self> {
+        Blocks::new(self)
     }
 
     /// Erases the store's type, for programs whose configuration chooses the store.

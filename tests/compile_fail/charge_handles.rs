@@ -1,8 +1,13 @@
 //! Handles of charges that are not there, and requests that cannot carry one.
 
 use http::Response;
-use tollgate::{Limit, RateLimitLayer, TokenBucket, respond::{AsError, Refused}};
-use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tollgate::{
+    Limit, RateLimitLayer, TokenBucket,
+    respond::{AsError, Refused},
+};
+use tower::{Service, ServiceBuilder, service_fn};
+
+fn work(_: impl Service<u32>) {}
 
 fn main() {
     let limit = || Limit::new(TokenBucket::per_hour(3));
@@ -11,5 +16,5 @@ fn main() {
 
     let layer = RateLimitLayer::new(TokenBucket::per_hour(3)).respond(AsError).charge_handle();
     let inner = service_fn(async |job: u32| Ok::<_, Refused>(job));
-    let _ = ServiceBuilder::new().layer(layer).service(inner).oneshot(7);
+    work(ServiceBuilder::new().layer(layer).service(inner));
 }

@@ -360,6 +360,10 @@ impl Algorithm for Cascade {
         })
     }
 
+    fn grant_slack(&self) -> Option<u64> {
+        self.buckets.first().and_then(TokenBucket::grant_slack)
+    }
+
     fn may_shrink_when_idle(&self) -> bool {
         self.buckets.iter().any(TokenBucket::may_shrink_when_idle)
     }

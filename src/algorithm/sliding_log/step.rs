@@ -337,6 +337,15 @@ impl Algorithm for SlidingLog {
         *state = (!log.is_empty()).then_some(log);
     }
 
+    /// Returns the instant of the newest entry, which leaves last.
+    fn grant_at(&self, look: &Decision) -> Timestamp {
+        let newest_leaves = look.at().saturating_add(look.reset_after()).as_nanos();
+        match newest_leaves.checked_sub(self.quota.period_nanos()) {
+            Some(newest) if !look.reset_after().is_zero() => Timestamp::from_nanos(newest),
+            _ => look.at(),
+        }
+    }
+
     #[inline]
     fn state_kind(&self) -> StateKind {
         const { StateKind::named(Self::NAME) }

@@ -311,6 +311,10 @@ impl Algorithm for ThreeColor {
     }
 
     /// One bit is enough, because red calls are never charged.
+    fn grant_slack(&self) -> Option<u64> {
+        self.peak.grant_slack().max(self.committed.grant_slack())
+    }
+
     fn class_bits(&self) -> u32 {
         1
     }

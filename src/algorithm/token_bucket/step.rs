@@ -331,6 +331,13 @@ impl Algorithm for TokenBucket {
             .max(state.given_back.until())
     }
 
+    fn grant_slack(&self) -> Option<u64> {
+        // The tokens of a minute.
+        let minute = Duration::from_secs(60).as_nanos();
+        let tokens = u128::from(self.quota.amount()) * minute / u128::from(self.quota.period_nanos());
+        Some(u64::try_from(tokens).unwrap_or(u64::MAX).min(self.capacity()))
+    }
+
     /// A key that is forgotten begins with less than a full bucket.
     #[inline]
     fn may_shrink_when_idle(&self) -> bool {
@@ -355,6 +362,9 @@ impl Algorithm for TokenBucket {
         _: PackedKind,
         now: StoreTime,
     ) -> Option<TokenBucketState> {
+        if self.is_of_blocks() {
+            return None;
+        }
         let (held, written_at) = (now.packed().since(packed), now.at());
         let level = if self.is_packed() {
             Ticks::new(held.min(self.full_in_ticks()))

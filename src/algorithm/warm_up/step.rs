@@ -262,6 +262,10 @@ impl Algorithm for WarmUp {
         }
     }
 
+    fn grant_slack(&self) -> Option<u64> {
+        None
+    }
+
     /// An idle key cools.
     #[inline]
     fn may_shrink_when_idle(&self) -> bool {

@@ -6,6 +6,7 @@
 //! | `queue` | calls that wait while a batch is in flight, and the turns of those who send batches |
 //! | `single_flight` | one attempt at a time to make what all calls share, such as a connection |
 //! | `monotone` | a clock that never falls |
+//! | `steps` | operations of several calls, one after the other |
 //! | `stats` | counters, and the public struct that shows them |
 //! | `task` | work that goes on if its caller is dropped |
 //! | `unsettled` | the count of settlements that failed |
@@ -26,6 +27,7 @@ mod queue;
 mod single_flight;
 #[cfg(feature = "tokio")]
 mod stats;
+mod steps;
 #[cfg(feature = "tokio")]
 mod task;
 mod unsettled;
@@ -34,6 +36,7 @@ mod unsettled;
 pub(super) use self::queue::Bypass;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::single_flight::SingleFlight;
+pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,

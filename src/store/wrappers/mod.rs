@@ -3,6 +3,7 @@
 //! Each wrapper has one task, counts what it does, and is a store itself. [`StoreExt`](super::StoreExt) has a method for each, and
 //! documents the usual order.
 
+mod blocks;
 mod circuit_breaker;
 mod fallback;
 mod on_failure;
@@ -10,9 +11,11 @@ mod remember_refusals;
 #[cfg(feature = "tokio")]
 mod timeout;
 
+pub(crate) use self::blocks::BlockFuture;
 #[cfg(feature = "tokio")]
 pub use self::timeout::{Timeout, TimeoutFuture};
 pub use self::{
+    blocks::Blocks,
     circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState},
     fallback::{Fallback, FallbackBuilder, FallbackDone, FallbackFuture, Scalable},
     on_failure::{FailureMode, OnFailure, OnFailureFuture},

@@ -1,0 +1,257 @@
+//! The handle on a limit.
+
+use std::{fmt, sync::Arc};
+
+use super::{LimiterFuture, future::call, grant::Grant};
+use crate::{
+    algorithm::Algorithm,
+    decision::{Charge, Cost},
+    error::Error,
+    key::Key,
+    policy::Policy,
+    store::{Ask, Check, MayFail, Settlement, StepsFuture, Store, run},
+};
+
+/// A limit without requests: a policy, a rule and a store, for anything that has a key and a cost.
+///
+/// Use it for WebSocket frames, jobs, messages of another transport, and admin consoles. A limiter and a
+/// [layer](crate::RateLimitLayer) share one budget if they have the same store, policy name and kind of rule. A clone is cheap.
+///
+/// # Examples
+///
+/// Each call returns a [`Check`]. It can be awaited with any store; with a store in memory, [`at_once`](Check::at_once) needs no runtime.
+///
+/// ```
+/// use tollgate::{Limiter, Policy, prelude::*};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let store = Local::new();
+/// let limiter = Limiter::new(Policy::new("frames"), TokenBucket::per_second(2), store.clone());
+/// let alice = Key::bytes(b"alice");
+///
+/// assert!(limiter.check(alice, Cost::ONE).await.is_admitted());
+/// assert!(limiter.check(alice, Cost::ONE).at_once().is_admitted());
+/// assert!(!limiter.check(alice, Cost::ONE).at_once().is_admitted());
+///
+/// // A layer with the same budget.
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(2)).named("frames").key(Header::new("x-user")).store(store);
+/// # let _ = layer;
+/// # }
+/// ```
+///
+/// # Keys
+///
+/// Keys of different types are never equal: `"alice"` is not the key of a header with this value. For the clients of a layer, use the key that
+/// its extractor makes:
+///
+/// | extractor of the layer | key |
+/// |---|---|
+/// | `Header`, `BearerToken` | `Key::bytes(b"alice")` |
+/// | `PeerIp`, `ForwardedFor`, `Forwarded` | the address, as an `IpAddr`; of an IPv6 client the first address of its /64, such as `2001:db8:1:2::` |
+/// | a closure | the same type: text is `"alice"`, a number `7_u64` |
+/// | a tuple | [`Key::join`] of its parts |
+/// | `Global` | [`Key::GLOBAL`] |
+///
+/// Or call [`extract`](crate::key::KeyExtractor::extract) of the extractor with a request.
+///
+/// # Errors of the store
+///
+/// With a store that cannot fail, such as [`Local`](crate::store::Local) or `redis.fail_open()`, calls return plain values. With any other,
+/// they return a `Result` with the store's error ([`MayFail`]).
+///
+/// # Delays
+///
+/// A rule that delays, such as a [`LeakyBucket`](crate::LeakyBucket), answers with [`Verdict::Delay`](crate::Verdict::Delay). The caller waits. To
+/// let a worker wait for its turn, use a [`Pacer`](crate::pace::Pacer).
+///
+/// # Grants
+///
+/// [`grant`](Self::grant) gives units back to a key, at most up to its capacity. After m units were spent at once, a grant of n:
+///
+/// | rule | effect |
+/// |---|---|
+/// | [`TokenBucket`](crate::TokenBucket) | the bucket holds n tokens more, at most its burst |
+/// | [`ThreeColor`](crate::ThreeColor) | both buckets hold n tokens more, at most their bursts |
+/// | [`Cascade`](crate::Cascade) | the first bucket holds n tokens more; the others keep their levels |
+/// | [`FixedWindow`](crate::FixedWindow) | the count of the current window falls by n, at most to 0 |
+/// | [`SlidingWindow`](crate::SlidingWindow) | the count of the current slice falls by n, at most to 0; older slices keep theirs |
+/// | [`SlidingLog`](crate::SlidingLog) | n units of the newest calls are removed, one call after the other |
+/// | [`WarmUp`](crate::WarmUp) | the usage of the key's last second falls by n, if that is the current second |
+/// | [`LeakyBucket`](crate::LeakyBucket), [`WarmUpSpaced`](crate::WarmUpSpaced) | none: calls behind have their delays already |
+/// | pairs and `… & …` | each rule as above; a log among them keeps its calls |
+///
+/// A [blocked](crate::store::Blocks) key stays blocked. Unblock a key of a `SlidingLog` before a grant, which otherwise has no effect.
+#[doc(alias("handle", "guard", "check"))]
+pub struct Limiter<Rule, S>(Arc<Inner<Rule, S>>);
+
+struct Inner<Rule, S> {
+    policy: Policy,
+    rule: Rule,
+    store: S,
+}
+
+impl<Rule, S> Clone for Limiter<Rule, S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<Rule: fmt::Debug, S> fmt::Debug for Limiter<Rule, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("policy", &self.0.policy)
+            .field("rule", &self.0.rule)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
+    /// Creates a limiter of a rule, whose states a store keeps under a policy.
+    ///
+    /// # Panics
+    ///
+    /// When the rule does not [fit](Store::fits) the store; see [`try_new`](Self::try_new).
+    #[track_caller]
+    pub fn new(policy: Policy, rule: Rule, store: S) -> Self {
+        match Self::try_new(policy, rule, store) {
+            Ok(limiter) => limiter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Creates a limiter, for rules from configuration.
+    ///
+    /// # Errors
+    ///
+    /// When the rule does not [fit](Store::fits) the store.
+    pub fn try_new(policy: Policy, rule: Rule, store: S) -> Result<Self, Error> {
+        store.fits(&rule)?;
+        Ok(Self(Arc::new(Inner {
+            policy,
+            rule,
+            store,
+        })))
+    }
+}
+
+impl<Rule, S> Limiter<Rule, S> {
+    /// Returns the policy.
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// Returns the rule.
+    pub fn rule(&self) -> &Rule {
+        &self.0.rule
+    }
+
+    /// Returns the store, for its counters.
+    pub fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    fn ask(&self, key: impl Into<Key>, cost: Cost) -> [Ask<'_, Rule>; 1] {
+        [Ask::new(self.policy(), self.rule(), key.into(), cost)]
+    }
+}
+
+impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
+    /// Spends `cost` units of a key if the rule allows it. Returns a [`Decision`](crate::Decision).
+    ///
+    /// # Cancellation
+    ///
+    /// A future that is dropped is charged once at most.
+    pub fn check(&self, key: impl Into<Key>, cost: Cost) -> Check<LimiterFuture<S::Answer>> {
+        call(self.store().acquire(&self.ask(key, cost)))
+    }
+
+    /// Returns the decision that one unit of a key would get. Changes nothing.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, prelude::*};
+    ///
+    /// let limiter = Limiter::new(Policy::new("jobs"), TokenBucket::per_hour(100), Local::new());
+    /// let _ = limiter.check("alice", Cost::ONE).at_once();
+    /// assert_eq!(limiter.look("alice").at_once().remaining(), Some(99));
+    /// ```
+    pub fn look(&self, key: impl Into<Key>) -> Check<LimiterFuture<S::Answer>> {
+        call(self.store().look(&self.ask(key, Cost::ONE)))
+    }
+
+    /// Removes the states of a key. Its next call is that of a new key.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, prelude::*};
+    ///
+    /// let limiter = Limiter::new(Policy::new("jobs"), TokenBucket::per_hour(1), Local::new());
+    /// let _ = limiter.check("alice", Cost::ONE).at_once();
+    /// limiter.reset("alice").at_once();
+    /// assert!(limiter.check("alice", Cost::ONE).at_once().is_admitted());
+    /// ```
+    pub fn reset(&self, key: impl Into<Key>) -> Check<LimiterFuture<S::Done>> {
+        call(self.store().reset(self.policy(), &key.into()))
+    }
+
+    /// Corrects an earlier charge of a key to its actual cost in units: less gives back, more is taken, even into debt.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, prelude::*};
+    ///
+    /// let limiter = Limiter::new(Policy::new("jobs"), TokenBucket::per_hour(100), Local::new());
+    /// let mut decision = limiter.check("alice", Cost::new(40).unwrap()).at_once();
+    /// // The job turned out to cost 10.
+    /// let charge = decision.take_charge().unwrap();
+    /// limiter.settle("alice", charge, 10)?.at_once();
+    /// assert_eq!(limiter.look("alice").at_once().remaining(), Some(90));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When another policy made the charge, as [`Settlement::new`] does.
+    ///
+    /// # Cancellation
+    ///
+    /// The settlement should be made even if its future is dropped.
+    pub fn settle(
+        &self,
+        key: impl Into<Key>,
+        charge: Charge,
+        actual: u64,
+    ) -> Result<Check<LimiterFuture<S::Done>>, Error> {
+        let settlement = Settlement::new(self.policy(), self.rule(), key.into(), charge, actual)?;
+        Ok(call(self.store().settle(vec![settlement])))
+    }
+}
+
+impl<Rule: Algorithm, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
+    /// Gives `units` back to a key, for example after an outage: at most up to its capacity. Returns how the key stands afterwards.
+    ///
+    /// The [table](Self#grants) has the effect under each rule. The store looks at the key, settles, and looks again; a
+    /// [`SlidingLog`](crate::SlidingLog) does that for each call that it gives back. Calls that a log gets meanwhile may be given back, too.
+    ///
+    /// Nothing is granted if the decision is [undecided](crate::Decision::is_undecided).
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, prelude::*};
+    ///
+    /// let limiter = Limiter::new(Policy::new("jobs"), TokenBucket::per_hour(100), Local::new());
+    /// let _ = limiter.check("alice", Cost::new(40).unwrap()).at_once();
+    /// assert_eq!(limiter.grant("alice", 10).at_once().remaining(), Some(70));
+    /// assert_eq!(limiter.grant("alice", 1000).at_once().remaining(), Some(100));
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, all, some or none of the units are granted.
+    #[doc(alias("refund", "top up"))]
+    pub fn grant(
+        &self,
+        key: impl Into<Key>,
+        units: u64,
+    ) -> Check<LimiterFuture<StepsFuture<Grant<Rule, S>>>> {
+        let grant = Grant::new(self.clone(), key.into(), units);
+        let look = grant.look();
+        call(run(grant, look))
+    }
+}

@@ -1,0 +1,214 @@
+//! The calls that decide about asks whose keys may be blocked.
+
+use std::{fmt, num::NonZeroU64, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{Blocks, blockage::Blockage, offender::Offender};
+use crate::{
+    algorithm::Blocking,
+    decision::{Decision, Decisions, Verdict},
+    store::{OwnedAsks, Progress, Steps, Store},
+    time::Clock,
+};
+
+/// The time that is left of the block of each ask's key; zero if it is not blocked.
+pub(super) type Left = SmallVec<[Duration; 2]>;
+
+/// Returns the time that is left of each block that a look found. A store that failed found none.
+pub(super) fn left_of<Rule: Blocking>(blocks: &[Decision]) -> Left {
+    let left = |block: &Decision| match block.is_undecided() {
+        true => Duration::ZERO,
+        false => Rule::left_of_block(block),
+    };
+    blocks.iter().map(left).collect()
+}
+
+/// Returns `true` if one of the keys is blocked.
+pub(super) fn is_any_blocked(left: &Left) -> bool {
+    left.iter().any(|left| !left.is_zero())
+}
+
+/// Decides about asks: a look at the blocks, and then the call to the store, or a look that gives a refusal its numbers. Then it blocks the
+/// keys that were refused too often.
+pub struct Acquiring<Rule, S, C> {
+    blocks: Blocks<S, C>,
+    asks: OwnedAsks<Rule>,
+    phase: Phase<Rule, S, C>,
+}
+
+pub(super) enum Phase<Rule, S, C> {
+    /// Looks at blocks, before the call.
+    AtBlocks,
+    /// Looks at the blocks and the limits, for a look.
+    AtAll,
+    /// Looks at the limits, of which some are of blocked keys.
+    AtLimits(Left),
+    /// Charges the limits.
+    Deciding,
+    /// Blocks keys, after which the decisions are returned.
+    Blocking {
+        decisions: Decisions,
+        offenders: Vec<Offender<C>>,
+        blockage: Box<Blockage<Rule, S>>,
+    },
+    Over,
+}
+
+impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
+    pub(super) fn new(
+        blocks: Blocks<S, C>,
+        asks: OwnedAsks<Rule>,
+        phase: Phase<Rule, S, C>,
+    ) -> Self {
+        Self {
+            blocks,
+            asks,
+            phase,
+        }
+    }
+
+    fn looked_at_blocks(&mut self, decisions: &Decisions) -> Progress<Self> {
+        let left = left_of::<Rule>(decisions.as_slice());
+        let asks = self.asks.to_vec();
+        if is_any_blocked(&left) {
+            self.phase = Phase::AtLimits(left);
+            Progress::Answer(self.blocks.store().look(&asks))
+        } else {
+            self.phase = Phase::Deciding;
+            Progress::Answer(self.blocks.store().acquire(&asks))
+        }
+    }
+
+    fn decided(&mut self, decisions: Decisions) -> Progress<Self> {
+        let mut offenders = Vec::new();
+        if let Some(after) = self.blocks.after() {
+            for ((policy, key), decision) in self.asks.keys().zip(decisions.as_slice()) {
+                if decision.verdict() == Verdict::Refuse {
+                    offenders.extend(after.refused(policy, key, self.blocks.counters()));
+                }
+            }
+        }
+        self.block_next(decisions, offenders)
+    }
+
+    /// Blocks the next key that was refused too often.
+    fn block_next(&mut self, decisions: Decisions, offenders: Vec<Offender<C>>) -> Progress<Self> {
+        let Some((offender, after)) = offenders.last().zip(self.blocks.after()) else {
+            return Progress::Finished(Ok(decisions));
+        };
+        let millis = after.settings.millis;
+        let mut blockage = self
+            .blocks
+            .blockage(&offender.policy, offender.key, millis, false);
+        let next = blockage.look();
+        self.phase = Phase::Blocking {
+            decisions,
+            offenders,
+            blockage: Box::new(blockage),
+        };
+        self.blocking(next)
+    }
+
+    /// Goes on with the block of a key.
+    fn blocking(&mut self, next: Progress<Blockage<Rule, S>>) -> Progress<Self> {
+        let result = match next {
+            Progress::Answer(answer) => return Progress::Answer(answer),
+            Progress::Done(done) => return Progress::Done(done),
+            Progress::Finished(result) => result,
+        };
+        let Phase::Blocking {
+            decisions,
+            mut offenders,
+            ..
+        } = std::mem::replace(&mut self.phase, Phase::Over)
+        else {
+            return Progress::Finished(Ok(Decisions::default()));
+        };
+        // A failure is counted, and the request is refused all the same.
+        if let (Some(offender), Ok(Some(_))) = (offenders.pop(), result) {
+            offender.forget_refusals();
+        }
+        self.block_next(decisions, offenders)
+    }
+}
+
+impl<Rule, S, C> fmt::Debug for Acquiring<Rule, S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquiring").finish_non_exhaustive()
+    }
+}
+
+impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Steps for Acquiring<Rule, S, C> {
+    type Answer = S::Answer;
+    type Done = S::Done;
+    type Output = Result<Decisions, S::Error>;
+
+    fn answered(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
+        if let Phase::Blocking { blockage, .. } = &mut self.phase {
+            let next = blockage.answered(answer);
+            return self.blocking(next);
+        }
+        let decisions = match answer {
+            Ok(decisions) => decisions,
+            Err(error) => return Progress::Finished(Err(error)),
+        };
+        match &self.phase {
+            Phase::AtBlocks => self.looked_at_blocks(&decisions),
+            Phase::AtAll => {
+                let (blocks, looks) = decisions
+                    .as_slice()
+                    .split_at(decisions.as_slice().len() / 2);
+                let left = left_of::<Rule>(blocks);
+                let decisions = looks.iter().zip(left);
+                let decisions = decisions.map(|(look, left)| while_blocked(look, left, 0));
+                Progress::Finished(Ok(decisions.collect()))
+            }
+            Phase::AtLimits(left) => {
+                self.blocks.counters().count_refused();
+                let asks = self.asks.iter().zip(left);
+                let decisions = decisions.as_slice().iter().zip(asks);
+                let decisions = decisions.map(|(look, (ask, left))| match left.is_zero() {
+                    true => *look,
+                    false => while_blocked(look, *left, ask.cost().get()),
+                });
+                Progress::Finished(Ok(decisions.collect()))
+            }
+            _ => self.decided(decisions),
+        }
+    }
+
+    fn done(&mut self, done: Result<(), S::Error>) -> Progress<Self> {
+        match &mut self.phase {
+            Phase::Blocking { blockage, .. } => {
+                let next = blockage.done(done);
+                self.blocking(next)
+            }
+            _ => Progress::Finished(Ok(Decisions::default())),
+        }
+    }
+}
+
+/// Returns the decision about a key that is blocked for some time, if any, from a look at its limit.
+fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
+    if left.is_zero() {
+        return *look;
+    }
+    let limit = look.limit().and_then(NonZeroU64::new).zip(look.quota());
+    let mut refusal = Decision::new(Verdict::Refuse, look.at(), cost);
+    if let Some((limit, quota)) = limit {
+        refusal = refusal.with_limit(limit, quota);
+    }
+    let is_too_much = limit.is_some_and(|(limit, _)| cost > limit.get());
+    // An undecided look has no wait of its own.
+    let own = match look.is_undecided() {
+        true => Some(Duration::ZERO),
+        false => look.retry_after(),
+    };
+    let wait = own.filter(|_| !is_too_much).map(|own| own.max(left));
+    refusal
+        .with_remaining(0)
+        .with_more_after(left)
+        .with_reset_after(left.max(look.reset_after()))
+        .with_retry_after(wait)
+}

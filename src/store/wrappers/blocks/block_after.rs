@@ -1,0 +1,83 @@
+//! Blocks of keys that are refused again and again.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{after_refusals::AfterRefusals, counters::Counters, offender::Offender};
+use crate::{
+    algorithm::SlidingLog,
+    decision::Cost,
+    key::Key,
+    policy::Policy,
+    store::{Ask, Local, LocalBuilder},
+    time::Clock,
+};
+
+/// The most keys whose refusals are counted at the same time.
+const KEYS: usize = 16_384;
+
+/// Counts the refusals of keys in this process.
+pub(super) struct BlockAfter<C> {
+    pub(super) settings: AfterRefusals,
+    /// A log of the refusals of each key.
+    refusals: Local<SlidingLog, C>,
+    /// The keys that are being blocked, by the digest of the policy.
+    in_flight: Mutex<HashSet<(u64, Key)>>,
+}
+
+impl<C: Clock> BlockAfter<C> {
+    pub(super) fn new(settings: AfterRefusals, clock: C) -> Self {
+        Self {
+            settings,
+            refusals: LocalBuilder::new().capacity(KEYS).clock(clock).build(),
+            in_flight: Mutex::default(),
+        }
+    }
+
+    /// Counts a refusal. Returns the key if it was refused often enough and nobody else is blocking it.
+    pub(super) fn refused(
+        self: &Arc<Self>,
+        policy: &Policy,
+        key: &Key,
+        counters: &Counters,
+    ) -> Option<Offender<C>> {
+        let rule = &self.settings.rule;
+        let count = self
+            .refusals
+            .decide(&Ask::new(policy, rule, *key, Cost::ONE));
+        if count.is_undecided() {
+            counters.count_uncounted();
+            return None;
+        }
+        let is_enough = count.remaining() == Some(0);
+        if !is_enough || !self.in_flight().insert((policy.digest(), *key)) {
+            return None;
+        }
+        Some(Offender::new(Arc::clone(self), policy.clone(), *key))
+    }
+
+    /// Forgets the refusals of a key.
+    pub(super) fn forget(&self, policy: &Policy, key: &Key) {
+        self.refusals.reset(policy, key);
+    }
+
+    /// Returns the number of keys whose refusals are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.refusals.len()
+    }
+}
+
+impl<C> BlockAfter<C> {
+    /// Lets another call block a key.
+    pub(super) fn release(&self, policy: &Policy, key: &Key) {
+        self.in_flight().remove(&(policy.digest(), *key));
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, HashSet<(u64, Key)>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,396 @@
+//! A store whose keys can be blocked.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    acquiring::{Acquiring, Phase, is_any_blocked, left_of},
+    after_refusals::AfterRefusals,
+    block_after::BlockAfter,
+    block_policies::BlockPolicies,
+    blockage::{BlockFuture, Blockage},
+    counters::Counters,
+};
+use crate::{
+    algorithm::Blocking,
+    decision::Cost,
+    error::Error,
+    key::Key,
+    policy::Policy,
+    store::{Ask, Backend, Check, OwnedAsks, Progress, Settlement, StepsFuture, Store, run},
+    time::{Clock, SystemClock},
+};
+
+/// A store whose keys can be blocked: while a block lasts, all calls of the key are refused, and its limit is not charged.
+///
+/// Created by [`with_blocks`](crate::store::StoreExt::with_blocks). A block is a state of its own in the same store, so it holds on every
+/// node and is as durable as the other states. Each node that has to see it needs this wrapper. Clones share the counters.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, Policy, prelude::*};
+///
+/// let store = Local::new().with_blocks();
+/// let limiter = Limiter::new(Policy::new("api"), TokenBucket::per_second(10), store.clone());
+/// // The key of a client of the layer below.
+/// let mallory = Key::bytes(b"mallory");
+/// limiter.block(mallory, Duration::from_secs(3600))?.at_once();
+///
+/// // A layer refuses mallory as well.
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).named("api").key(Header::new("x-user")).store(store.clone());
+/// # let _ = layer;
+/// assert!(!limiter.check(mallory, Cost::ONE).at_once().is_admitted());
+/// assert_eq!((store.made(), store.refused()), (1, 1));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// # Blocks
+///
+/// A block belongs to a policy and a key. It lasts from 1 ms to 365 days, in whole milliseconds rounded up. A longer block replaces a shorter
+/// one, and a shorter one changes nothing; [`unblock`](Self::unblock) removes it. A `reset` of the key leaves it.
+///
+/// The store keeps it under the name of the policy with `!blocked` behind it: `api!blocked`. No policy of yours can have such a name.
+///
+/// # Cost
+///
+/// A call looks at the blocks before it is decided: with a server that is a second round trip, and in memory about 150 ns. To refuse blocked
+/// keys without asking a server, put [`remember_refusals`](crate::store::StoreExt::remember_refusals) around this wrapper; refusals that it remembers do
+/// not count for [`block_after`](Self::block_after). A request that is on its way while its key is blocked may still be admitted.
+///
+/// A [`Local`](crate::store::Local) evicts no block. It has no room for a new one if it is at its capacity and no key has expired; see [`failed`](Self::failed).
+/// A block takes about 150 bytes there.
+///
+/// # Rules
+///
+/// A block is a state of the rule type that the store runs, which must be [`Blocking`](crate::algorithm::Blocking): `TokenBucket`, `LeakyBucket`,
+/// `FixedWindow`, `AnyRule`, or a pair of the first two. Run any other rule as an `AnyRule`. Counters such as `MemcachedCounters` cannot keep blocks.
+///
+/// # Order of wrappers
+///
+/// Put it next to the store, so that [`block`](Self::block) returns the store's error, or outside of `fail_open` and its kind. While such a store
+/// fails, no key is blocked.
+#[doc(alias("ban", "penalty", "jail", "blocklist"))]
+#[must_use]
+pub struct Blocks<S, C = SystemClock> {
+    store: Arc<S>,
+    policies: Arc<BlockPolicies>,
+    counters: Arc<Counters>,
+    after: Option<Arc<BlockAfter<C>>>,
+    clock: C,
+}
+
+impl<S> Blocks<S> {
+    pub(in crate::store) fn new(store: S) -> Self {
+        Self {
+            store: Arc::new(store),
+            policies: Arc::default(),
+            counters: Arc::default(),
+            after: None,
+            clock: SystemClock::default(),
+        }
+    }
+}
+
+impl<S, C: Clock + Clone> Blocks<S, C> {
+    /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`.
+    ///
+    /// Refusals are counted in the memory of this process, for up to 16,384 keys at the same time; a refusal of a blocked key does not
+    /// count. Only the block itself is written to the store. The request that is refused last waits for that. Other nodes see the block, but not the count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Policy, prelude::*};
+    ///
+    /// let store = Local::new().with_blocks().block_after(3, Duration::from_secs(10), Duration::from_secs(3600));
+    /// let limiter = Limiter::new(Policy::new("login"), TokenBucket::per_minute(1), store.clone());
+    /// let mut check = || limiter.check("mallory", Cost::ONE).at_once();
+    ///
+    /// assert!(check().is_admitted());
+    /// assert!((0..3).all(|_| check().retry_after() <= Some(Duration::from_secs(60))));
+    /// assert!(check().retry_after() > Some(Duration::from_secs(3590)));
+    /// assert_eq!(store.made(), 1);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When [`try_block_after`](Self::try_block_after) fails; meant for literals.
+    #[track_caller]
+    #[doc(alias = "fail2ban")]
+    pub fn block_after(self, refusals: u64, period: Duration, duration: Duration) -> Self {
+        match self.try_block_after(refusals, period, duration) {
+            Ok(blocks) => blocks,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`, for settings from configuration.
+    ///
+    /// # Errors
+    ///
+    /// When `refusals` is 0 or above 1000, `period` is zero or above 2⁶³ − 1 ns, or `duration` is zero or above 365 days.
+    pub fn try_block_after(
+        self,
+        refusals: u64,
+        period: Duration,
+        duration: Duration,
+    ) -> Result<Self, Error> {
+        let settings = AfterRefusals::new(refusals, period, millis(duration)?)?;
+        let after = BlockAfter::new(settings, self.clock.clone());
+        Ok(Self {
+            after: Some(Arc::new(after)),
+            ..self
+        })
+    }
+
+    /// Sets another clock than the system's, by which [refusals are counted](Self::block_after). Blocks last by the clock of the store.
+    pub fn clock<D: Clock + Clone>(self, clock: D) -> Blocks<S, D> {
+        let after = self.after.map(|after| after.settings);
+        Blocks {
+            store: self.store,
+            policies: self.policies,
+            counters: self.counters,
+            after: after.map(|settings| Arc::new(BlockAfter::new(settings, clock.clone()))),
+            clock,
+        }
+    }
+
+    /// Refuses all calls of a key for `duration`. Returns the time for which the key is blocked now, which is longer if an earlier block lasts longer.
+    ///
+    /// `None` is for a store that could not make the block, because it failed behind a wrapper such as `fail_open`, or had no room. A block
+    /// costs a look and a write. If several nodes block a key at once, the longest block holds, up to a millisecond longer; until all of them are done it may be
+    /// as long as all blocks together.
+    ///
+    /// [`Limiter::block`](crate::Limiter) is the same for the policy of the limiter.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Policy, prelude::*, store::LocalBuilder};
+    ///
+    /// let store = LocalBuilder::new().build::<TokenBucket>().with_blocks();
+    /// let day = Duration::from_secs(86_400);
+    /// let blocked = store.block(&Policy::new("api"), "mallory", day)?.at_once();
+    /// assert_eq!(blocked, Ok(Some(day)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the duration is zero or above 365 days.
+    ///
+    /// # Cancellation
+    ///
+    /// A future that is dropped may have blocked the key.
+    pub fn block<Rule>(
+        &self,
+        policy: &Policy,
+        key: impl Into<Key>,
+        duration: Duration,
+    ) -> Result<Check<BlockFuture<Rule, S>>, Error>
+    where
+        Rule: Blocking,
+        S: Store<Rule>,
+    {
+        let mut blockage = self.blockage(policy, key.into(), millis(duration)?, true);
+        let look = blockage.look();
+        Ok(run(blockage, look))
+    }
+
+    /// Removes the block of a key, and forgets the refusals that this process has counted. Its limit stays as it is.
+    pub fn unblock<Rule>(&self, policy: &Policy, key: impl Into<Key>) -> Check<S::Done>
+    where
+        S: Store<Rule>,
+    {
+        let key = key.into();
+        if let Some(after) = &self.after {
+            after.forget(policy, &key);
+        }
+        self.store.reset(&self.policies.of(policy), &key)
+    }
+
+    /// Returns the calls that block a key.
+    pub(super) fn blockage<Rule>(
+        &self,
+        policy: &Policy,
+        key: Key,
+        millis: u64,
+        extends: bool,
+    ) -> Blockage<Rule, S>
+    where
+        Rule: Blocking,
+        S: Store<Rule>,
+    {
+        let place = (self.policies.of(policy), key);
+        Blockage::new(
+            Arc::clone(&self.store),
+            place,
+            millis,
+            extends,
+            &self.counters,
+        )
+    }
+
+    /// Returns the number of keys whose refusals are [counted](Self::block_after), at most 16,384.
+    pub fn counted_keys(&self) -> usize {
+        self.after.as_ref().map_or(0, |after| after.len())
+    }
+}
+
+impl<S, C> Blocks<S, C> {
+    /// Returns the number of blocks that were made by this process.
+    pub fn made(&self) -> u64 {
+        self.counters.made()
+    }
+
+    /// Returns the number of blocks that could not be made: the store failed or had no room, or the call was dropped.
+    pub fn failed(&self) -> u64 {
+        self.counters.failed()
+    }
+
+    /// Returns the number of calls that were refused because a key was blocked.
+    pub fn refused(&self) -> u64 {
+        self.counters.refused()
+    }
+
+    /// Returns the number of refusals that were not [counted](Self::block_after), because 16,384 other keys were refused within the period.
+    pub fn uncounted(&self) -> u64 {
+        self.counters.uncounted()
+    }
+
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(super) fn after(&self) -> Option<&Arc<BlockAfter<C>>> {
+        self.after.as_ref()
+    }
+
+    /// Looks at the blocks of the keys of some asks, and at `more`.
+    fn look_at_blocks<Rule>(
+        &self,
+        asks: &[Ask<'_, Rule>],
+        more: &[Ask<'_, Rule>],
+    ) -> Check<S::Answer>
+    where
+        Rule: Blocking,
+        S: Store<Rule>,
+    {
+        let rule = Rule::looking_at_blocks();
+        let policies: SmallVec<[Policy; 2]> = asks
+            .iter()
+            .map(|ask| self.policies.of(ask.policy()))
+            .collect();
+        let blocks = asks.iter().zip(&policies);
+        let blocks = blocks.map(|(ask, policy)| Ask::new(policy, &rule, *ask.key(), Cost::ONE));
+        let more = more
+            .iter()
+            .map(|ask| Ask::new(ask.policy(), ask.rule(), *ask.key(), ask.cost()));
+        let looks: SmallVec<[Ask<'_, Rule>; 2]> = blocks.chain(more).collect();
+        self.store.look(&looks)
+    }
+}
+
+/// Returns the length of a block in milliseconds.
+fn millis(duration: Duration) -> Result<u64, Error> {
+    const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+    if duration.is_zero() || duration > LONGEST {
+        return Err(Error::new(format!(
+            "a block of {duration:?}: expected 1 ms to 365 days; unblock a key to admit it again, and block it again after a year"
+        )));
+    }
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    Ok(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+impl<S, C: Clone> Clone for Blocks<S, C> {
+    fn clone(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            policies: Arc::clone(&self.policies),
+            counters: Arc::clone(&self.counters),
+            after: self.after.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, C> fmt::Debug for Blocks<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks")
+            .field("store", &self.store)
+            .field("made", &self.made())
+            .field("failed", &self.failed())
+            .field("refused", &self.refused())
+            .field("uncounted", &self.uncounted())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Backend, C> Backend for Blocks<S, C> {
+    type Error = S::Error;
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
+}
+
+impl<S, Rule, C> Store<Rule> for Blocks<S, C>
+where
+    S: Store<Rule>,
+    Rule: Blocking,
+    C: Clock + Clone,
+{
+    type Answer = StepsFuture<Acquiring<Rule, S, C>>;
+    type Done = S::Done;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let blocks = self.look_at_blocks(asks, &[]);
+        let (phase, next) = match blocks {
+            Check::Ready(Ok(blocks)) if !is_any_blocked(&left_of::<Rule>(blocks.as_slice())) => {
+                match self.store.acquire(asks) {
+                    Check::Ready(Ok(decisions))
+                        if self.after.is_none() || decisions.is_admitted() =>
+                    {
+                        return Check::Ready(Ok(decisions));
+                    }
+                    decisions => (Phase::Deciding, decisions),
+                }
+            }
+            blocks => (Phase::AtBlocks, blocks),
+        };
+        let steps = Acquiring::new(self.clone(), OwnedAsks::new(asks), phase);
+        run(steps, Progress::Answer(next))
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let looks = self.look_at_blocks(asks, asks);
+        let steps = Acquiring::new(self.clone(), OwnedAsks::new(asks), Phase::AtAll);
+        run(steps, Progress::Answer(looks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        self.store.settle(settlements)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.store.reset(policy, key)
+    }
+
+    /// Checks the rule of blocks, too.
+    fn fits(&self, rule: &Rule) -> Result<(), Error> {
+        self.store.fits(rule)?;
+        self.store.fits(&Rule::looking_at_blocks())
+    }
+}

@@ -1,0 +1,138 @@
+//! A layer and a limiter with one budget, and blocks in front of a service.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use http::{Request, Response, StatusCode};
+use tollgate::{
+    Limiter, RateLimitLayer, TokenBucket,
+    key::{BearerToken, Extracted, Global, Header, Key, KeyExtractor, PeerIp},
+    store::{Local, Store, StoreExt},
+    testing::{Fault, Faulty},
+};
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+
+use super::{SECOND, cost, local, policy};
+
+/// A service behind a layer of ten units an hour.
+fn service<S>(
+    store: S,
+) -> impl Service<Request<()>, Response = Response<String>, Error = Infallible, Future: Send> + Clone
+where
+    S: Store<TokenBucket, Error = Infallible, Answer: Send, Done: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let layer = RateLimitLayer::new(TokenBucket::per_hour(10))
+        .policy(policy())
+        .key(Header::new("x-user"))
+        .store(store);
+    let inner = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
+    ServiceBuilder::new()
+        .layer(layer)
+        .service(service_fn(move |request| {
+            Box::pin(inner(request)) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>
+        }))
+}
+
+async fn call(
+    service: &(impl Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone),
+    user: &str,
+) -> Response<String> {
+    let request = Request::builder().header("x-user", user).body(()).unwrap();
+    let Ok(response) = service.clone().oneshot(request).await;
+    response
+}
+
+#[tokio::test]
+async fn a_layer_and_a_limiter_share_one_budget() {
+    let store = local().0.with_blocks();
+    let service = service(store.clone());
+    let limiter = Limiter::new(policy(), TokenBucket::per_hour(10), store);
+    let alice = Key::bytes(b"alice");
+    for _ in 0..4 {
+        assert_eq!(call(&service, "alice").await.status(), StatusCode::OK);
+    }
+    assert_eq!(limiter.look(alice).at_once().remaining(), Some(6));
+    assert!(limiter.check(alice, cost(6)).at_once().is_admitted());
+    let refused = call(&service, "alice").await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    limiter.grant(alice, 1).at_once();
+    assert_eq!(call(&service, "alice").await.status(), StatusCode::OK);
+    // A grant reaches a blocked key as well.
+    let _ = limiter.block(alice, SECOND).unwrap().at_once();
+    limiter.grant(alice, 3).at_once();
+    limiter.unblock(alice).at_once();
+    assert_eq!(limiter.look(alice).at_once().remaining(), Some(3));
+}
+
+#[tokio::test]
+async fn a_blocked_client_is_told_when_to_come_back() {
+    let (store, clock) = local();
+    let faulty = Faulty::new(store);
+    // Each answer takes some polls.
+    faulty.faults().always(Fault::Late(2));
+    let blocks = faulty.fail_closed().with_blocks().clock(clock.clone());
+    let blocks = blocks.block_after(3, 60 * SECOND, Duration::from_secs(100_000));
+    let service = service(blocks.clone());
+    let task = tokio::spawn(async move {
+        for n in 0..20 {
+            let response = call(&service, "mallory").await;
+            let expected = match n {
+                0..10 => StatusCode::OK,
+                _ => StatusCode::TOO_MANY_REQUESTS,
+            };
+            assert_eq!(response.status(), expected, "{n}");
+            let wait = response.headers().get("retry-after");
+            let wait = wait.map(|wait| wait.to_str().unwrap().to_owned());
+            let expected = match n {
+                0..10 => None,
+                10..13 => Some("360"),
+                _ => Some("100000"),
+            };
+            assert_eq!(wait.as_deref(), expected, "{n}");
+        }
+        assert_eq!(call(&service, "alice").await.status(), StatusCode::OK);
+        clock.advance(Duration::from_secs(100_000));
+        assert_eq!(call(&service, "mallory").await.status(), StatusCode::OK);
+    });
+    task.await.unwrap();
+    assert_eq!((blocks.made(), blocks.refused()), (1, 7));
+}
+
+#[tokio::test]
+async fn stores_of_the_default_clock_have_blocks_behind_a_layer() {
+    let service = service(Local::new().with_blocks());
+    assert_eq!(call(&service, "alice").await.status(), StatusCode::OK);
+}
+
+/// The keys that the page of `Limiter` lists.
+#[test]
+fn the_keys_of_extractors_can_be_made_without_a_request() {
+    fn is_key(extractor: impl KeyExtractor<Request<()>>, client: &str, expected: Key) {
+        let client: SocketAddr = client.parse().unwrap();
+        let mut request = Request::builder()
+            .header("x-user", "alice")
+            .header("authorization", "Bearer alice")
+            .body(())
+            .unwrap();
+        request.extensions_mut().insert(client);
+        assert_eq!(extractor.extract(&request), Ok(Extracted::Key(expected)));
+    }
+    let address = |text: &str| Key::from(text.parse::<IpAddr>().unwrap());
+    let (v4, v6) = ("192.0.2.7:1", "[2001:db8:1:2:3:4:5:6]:1");
+    is_key(Header::new("x-user"), v4, Key::bytes(b"alice"));
+    is_key(BearerToken, v4, Key::bytes(b"alice"));
+    is_key(PeerIp::new(), v4, address("192.0.2.7"));
+    is_key(PeerIp::new(), v6, address("2001:db8:1:2::"));
+    is_key(Global, v4, Key::GLOBAL);
+    is_key(|_: &Request<()>| Some(7_u64), v4, Key::from(7_u64));
+    is_key(|_: &Request<()>| "alice".to_owned(), v4, Key::from("alice"));
+    let both = Key::join([Key::bytes(b"alice"), address("192.0.2.7")]);
+    is_key((Header::new("x-user"), PeerIp::new()), v4, both);
+}

@@ -1,0 +1,63 @@
+//! Limiters and blocks in memcached.
+
+use support::servers;
+use tollgate::{
+    AnyRule, FixedWindow, LeakyBucket, Limiter, TokenBucket,
+    algorithm::{Algorithm, Codec},
+    store::{Counters, Memcached, MemcachedConnection, MemcachedCounters, Optimistic, StoreExt},
+};
+
+use super::{policy, shared};
+
+async fn connect(server: &servers::Memcached) -> MemcachedConnection {
+    let url = format!("memcached://{}", server.address());
+    MemcachedConnection::builder(url).connect().await.unwrap()
+}
+
+async fn store<A: Algorithm<State: Codec>>(server: &servers::Memcached) -> Memcached<A> {
+    Optimistic::new(connect(server).await)
+}
+
+#[tokio::test]
+async fn units_are_granted() {
+    let server = servers::Memcached::start();
+    shared::grants(&store::<AnyRule>(&server).await).await;
+}
+
+#[tokio::test]
+async fn blocks_hold_on_every_node() {
+    let server = servers::Memcached::start();
+    macro_rules! blocks {
+        ($($rule:expr),+) => {$({
+            let rule = $rule;
+            let nodes = [store(&server).await, store(&server).await];
+            shared::blocks(rule, &nodes[0], &nodes[1]).await;
+        })+};
+    }
+    blocks![
+        TokenBucket::per_hour(9),
+        LeakyBucket::per_second(9),
+        FixedWindow::per_hour(9),
+        FixedWindow::per_hour(9).from_first_call(),
+        (TokenBucket::per_hour(9), LeakyBucket::per_second(9)),
+        "sliding-log 9/1h & token-bucket 9/1h"
+            .parse::<AnyRule>()
+            .unwrap()
+    ];
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_are_refused_at_once_make_one_block() {
+    let server = servers::Memcached::start();
+    shared::tasks_make_one_block(store::<AnyRule>(&server).await).await;
+}
+
+/// Counters only add, so they are refused when the limiter is made, with the reason.
+#[tokio::test]
+async fn counters_cannot_keep_blocks() {
+    let server = servers::Memcached::start();
+    let counters: MemcachedCounters<FixedWindow> = Counters::new(connect(&server).await);
+    let limiter = Limiter::try_new(policy(), FixedWindow::per_hour(9), counters.with_blocks());
+    let error = limiter.unwrap_err().to_string();
+    assert!(error.contains("first-call"), "{error}");
+}
