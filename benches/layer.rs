@@ -28,7 +28,7 @@ use support::{
     counting::{Counting, allocations},
 };
 use tollgate::{
-    Outcome, RateLimitLayer, TokenBucket,
+    Limit, Outcome, RateLimitLayer, TokenBucket,
     key::PeerIp,
     observe::EventCounters,
     respond::{Headers, Http},
@@ -314,6 +314,34 @@ fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
     );
 }
 
+/// A limit on a dry run beside the same one alive, without and with another limit.
+fn on_a_dry_run(course: &mut Course<'_>, name: &str) {
+    let respond = Http::empty().headers(Headers::None).outcome(false);
+    let layer = || {
+        RateLimitLayer::new(rule(MANY))
+            .key(PeerIp::new())
+            .respond(respond.clone())
+    };
+    let another = || Limit::new(rule(MANY)).named("next").key(PeerIp::new());
+    let plain = Expected::admitted(&[]);
+    let alone = vec![
+        course.contender("tollgate on a dry run", layer().dry_run(), plain),
+        course.contender("tollgate", layer(), plain),
+    ];
+    course.race(name, Inner::Keeps, alone, &[("tollgate", "≤ 1.1")]);
+    let beside = vec![
+        course.contender(
+            "with a candidate",
+            layer().candidate("next", rule(MANY)),
+            plain,
+        ),
+        course.contender("with two limits", layer().also(another()), plain),
+        course.contender("with one limit", layer(), plain),
+    ];
+    let name = format!("{name}, candidate");
+    course.race(&name, Inner::Keeps, beside, &[("with two limits", "≤ 1.1")]);
+}
+
 fn admitted_with_headers(course: &mut Course<'_>, name: &str) {
     let respond = Http::empty().headers(Headers::Draft);
     let ours = RateLimitLayer::new(rule(MANY))
@@ -390,9 +418,10 @@ fn main() {
     let rounds = mode.rounds(ROUNDS);
     let mut table = Table::new(Reads::TimeAboveBare);
     type Races = fn(&mut Course<'_>, &str);
-    let races: [(_, Races); 4] = [
+    let races: [(_, Races); 5] = [
         ("admitted, no headers", admitted_without_headers),
         ("admitted, headers", admitted_with_headers),
+        ("admitted, dry run", on_a_dry_run),
         ("refused, headers, no body", refused_without_body),
         ("refused, headers, body", refused_with_body),
     ];

@@ -120,8 +120,9 @@ impl<Req, Res, F: ChargeIf<Res>> ByResponse<Req, Res> for LookFirst<F> {
         self.condition.is_charged(res)
     }
 
-    fn hand_over(&self, _: &mut Req, _: ChargeHandle) -> Option<ChargeHandle> {
-        None
+    // Only a dry run charges before the response. Then the response gives back.
+    fn hand_over(&self, _: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle> {
+        Some(handle)
     }
 }
 
@@ -276,6 +277,45 @@ impl<F, V> AddCondition<F, Reserve<F, V>> for Reserve<Always, V> {
         Reserve {
             condition,
             visibility: self.visibility,
+        }
+    }
+}
+
+/// Settings that a candidate for a limit's rule takes over.
+#[doc(hidden)]
+pub trait ForCandidate {
+    type Candidate: Charging;
+
+    fn for_candidate(&self) -> Self::Candidate;
+}
+
+impl ForCandidate for ChargeAtOnce {
+    type Candidate = Self;
+
+    fn for_candidate(&self) -> Self {
+        Self
+    }
+}
+
+/// The handler settles the limit's charge alone: it knows one handle.
+impl<F: Clone, V> ForCandidate for Reserve<F, V> {
+    type Candidate = Reserve<F, Hidden>;
+
+    fn for_candidate(&self) -> Self::Candidate {
+        Reserve {
+            condition: self.condition.clone(),
+            visibility: Hidden,
+        }
+    }
+}
+
+impl<F: Clone> ForCandidate for LookFirst<F> {
+    type Candidate = Reserve<F, Hidden>;
+
+    fn for_candidate(&self) -> Self::Candidate {
+        Reserve {
+            condition: self.condition.clone(),
+            visibility: Hidden,
         }
     }
 }

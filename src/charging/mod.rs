@@ -18,7 +18,7 @@ pub use self::{
     usage::Usage,
 };
 pub(crate) use self::{
-    charging::{AddCondition, ByResponse, Charging, HandOver},
+    charging::{AddCondition, ByResponse, Charging, ForCandidate, HandOver},
     keeps::{ChargeLater, KeepCharges, KeepNothing, Keeps},
     settle_charges::{ChargedLimit, SettleCharges},
 };

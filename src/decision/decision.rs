@@ -111,7 +111,9 @@ impl Decision {
         }
     }
 
-    /// Returns `true` if the request proceeds, at once or after a delay.
+    /// Returns `true` if the request proceeds as far as this limit decides, at once or after a delay.
+    ///
+    /// A limit on a [dry run](crate::Limit::dry_run) lets every request proceed; its [verdict](Self::verdict) has what it would have decided.
     #[inline]
     pub const fn is_admitted(&self) -> bool {
         !matches!(
@@ -133,12 +135,20 @@ impl Decision {
     }
 
     /// Returns `true` if the limit is on a [dry run](crate::Limit::dry_run), so that the decision has no effect on the request.
+    ///
+    /// Returns `false` if the store could not decide.
     #[inline]
     pub const fn is_dry_run(&self) -> bool {
         matches!(
             self.kind,
             VerdictKind::DryRunAllow | VerdictKind::DryRunDelay | VerdictKind::DryRunRefuse
         )
+    }
+
+    /// Returns `true` if the limit is on a dry run, and would have delayed the request.
+    #[inline]
+    pub(crate) const fn would_delay(&self) -> bool {
+        matches!(self.kind, VerdictKind::DryRunDelay)
     }
 
     /// Returns the decision that the limit would have made without its dry run.
@@ -155,8 +165,7 @@ impl Decision {
 
     /// Takes the effect from the decision. An undecided one admits the request.
     #[inline]
-    #[must_use]
-    pub(crate) const fn as_dry_run(mut self) -> Self {
+    pub(crate) const fn make_dry_run(&mut self) {
         self.kind = match self.kind {
             VerdictKind::Allow | VerdictKind::DryRunAllow => VerdictKind::DryRunAllow,
             VerdictKind::Delay | VerdictKind::DryRunDelay => VerdictKind::DryRunDelay,
@@ -165,6 +174,13 @@ impl Decision {
                 VerdictKind::FailedOpen
             }
         };
+    }
+
+    /// Returns the decision [without effect](Self::make_dry_run).
+    #[inline]
+    #[must_use]
+    pub(crate) const fn as_dry_run(mut self) -> Self {
+        self.make_dry_run();
         self
     }
 

@@ -33,6 +33,12 @@ impl Decisions {
         iter::repeat_n(decision, count).collect()
     }
 
+    /// Creates a list of two decisions.
+    #[inline]
+    pub(crate) fn two(first: &Decision, second: &Decision) -> Self {
+        Self(DecisionList::Several(vec![*first, *second]))
+    }
+
     /// Returns the decisions as a slice.
     #[inline]
     pub fn as_slice(&self) -> &[Decision] {
@@ -69,7 +75,7 @@ impl Decisions {
     }
 
     #[inline]
-    fn as_mut_slice(&mut self) -> &mut [Decision] {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Decision] {
         match &mut self.0 {
             DecisionList::One(decision) => slice::from_mut(decision),
             DecisionList::Several(decisions) => decisions,

@@ -34,7 +34,7 @@ pub enum Verdict {
         /// Set if the application chose to let such requests proceed.
         admitted: bool,
     },
-    /// The request proceeds at once, because its limit is on a [dry run](crate::Limit::dry_run).
+    /// No effect on the request, because the limit is on a [dry run](crate::Limit::dry_run).
     DryRun {
         /// Set if the limit would have admitted the request, at once or after a delay. Then its cost is spent.
         admitted: bool,

@@ -1,8 +1,8 @@
-//! A dry run: what it counts, and whom it spares.
+//! A dry run: its settings and its counters.
 
 use std::sync::Arc;
 
-use super::{DryRunReport, Enforcement, report::DryRunCounters};
+use super::{DryRunReport, Enforcement, counters::DryRunCounters};
 use crate::{decision::Decision, error::Error, key::Key, policy::Policy};
 
 /// A limit that decides and counts, without effect on requests. Made by [`Limit::dry_run`](crate::Limit::dry_run).
@@ -17,7 +17,7 @@ use crate::{decision::Decision, error::Error, key::Key, policy::Policy};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DryRun {
-    /// The share of keys whose decisions have effect, from 0 to 100.
+    /// The percentage of keys whose decisions have effect, from 0 to 100.
     enforced_percent: u8,
     shown: bool,
     beside: Option<Policy>,
@@ -25,7 +25,7 @@ pub struct DryRun {
 }
 
 impl DryRun {
-    /// Sets the share of keys whose decisions have effect.
+    /// Sets the percentage of keys whose decisions have effect.
     ///
     /// # Errors
     ///
@@ -59,14 +59,16 @@ impl DryRun {
     }
 
     /// Returns `true` if decisions about this key have no effect.
+    #[inline]
     pub(crate) fn is_dry(&self, key: &Key) -> bool {
         match self.enforced_percent {
             0 => true,
-            percent => key.digest() % 100 >= u64::from(percent),
+            100.. => false,
+            percent => percentile(key) >= percent,
         }
     }
 
-    /// Returns `true` if a request without a key proceeds: it belongs to no share of the keys.
+    /// Returns `true` if a request without a key proceeds: no percentage selects it.
     pub(crate) fn spares_missing_keys(&self) -> bool {
         self.enforced_percent < 100
     }
@@ -82,6 +84,7 @@ impl DryRun {
     }
 
     /// Counts a decision without effect. `live` is the decision of the limit that it is compared with.
+    #[inline]
     pub(crate) fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
         self.counters.count(key, decision, live);
     }
@@ -103,4 +106,17 @@ impl Enforcement for DryRun {
     fn dry_run(&self) -> Option<&DryRun> {
         Some(self)
     }
+
+    fn into_dry_run(self) -> DryRun {
+        DryRun {
+            enforced_percent: 0,
+            ..self
+        }
+    }
+}
+
+/// Returns the percentile of a key, from 0 to 99, equal on every node.
+// From the high bits, so that it is independent of a choice by `digest() % n`.
+fn percentile(key: &Key) -> u8 {
+    ((u128::from(key.digest()) * 100) >> u64::BITS) as u8
 }

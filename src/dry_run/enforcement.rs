@@ -13,6 +13,9 @@ pub trait Enforcement {
     /// Returns the dry run, if the limit is on one.
     fn dry_run(&self) -> Option<&DryRun>;
 
+    /// Returns a dry run for all keys, with the settings of this one.
+    fn into_dry_run(self) -> DryRun;
+
     /// Returns `true` if decisions about this key have no effect.
     fn is_dry(&self, key: &Key) -> bool {
         self.dry_run().is_some_and(|dry_run| dry_run.is_dry(key))
@@ -35,5 +38,9 @@ impl Enforcement for Enforced {
 
     fn dry_run(&self) -> Option<&DryRun> {
         None
+    }
+
+    fn into_dry_run(self) -> DryRun {
+        DryRun::default()
     }
 }

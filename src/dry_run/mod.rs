@@ -1,5 +1,6 @@
 //! Dry runs: limits that decide and count, without effect on requests.
 
+mod counters;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod dry_run;
 mod enforcement;

@@ -13,6 +13,7 @@ use super::{limits::Sealed, role::Role};
 use crate::{
     decision::Decision,
     store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store},
+    time::Timestamp,
 };
 
 /// The answer of a store to all asks of a request.
@@ -39,11 +40,17 @@ where
     L: Sealed,
     S: Store<L::AnyRule, Error: NeverFails>,
 {
-    if L::APART {
-        ask_apart(limits, store, asks)
-    } else {
-        ask_together(store, asks, Role::Acquire)
+    if !L::APART {
+        return ask_together(store, asks, Role::Acquire);
     }
+    let role = |ask: &Ask<'_, L::AnyRule>| {
+        let role = limits.role(ask.policy(), ask.key());
+        role.unwrap_or(Role::Acquire)
+    };
+    if let [ask] = asks {
+        return ask_together(store, asks, role(ask));
+    }
+    ask_apart(store, asks, asks.iter().map(role).collect())
 }
 
 /// Asks the store one question.
@@ -57,50 +64,68 @@ where
         Role::Look => store.look(asks),
     };
     match answer {
-        Check::Ready(Ok(decisions)) => Asked::Decided(match role {
-            Role::Acquire => decisions,
-            Role::Look | Role::DryRun => with_role(asks.iter(), role, decisions),
-        }),
+        Check::Ready(Ok(mut decisions)) => {
+            set_role(role, asks.iter(), &mut decisions);
+            Asked::Decided(decisions)
+        }
         Check::Ready(Err(error)) => error.never(),
         Check::Pending(answer) => Asked::Pending(Asking::Together { answer, role }),
     }
 }
 
-fn ask_apart<L, S>(limits: &L, store: &S, asks: &[Ask<'_, L::AnyRule>]) -> Asked<S::Answer>
+/// Asks the store a question for each role.
+#[inline(never)]
+fn ask_apart<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
 where
-    L: Sealed,
-    S: Store<L::AnyRule, Error: NeverFails>,
+    S: Store<Rule, Error: NeverFails>,
 {
-    let role = |ask: &Ask<'_, L::AnyRule>| limits.role(ask.policy(), ask.key());
-    let roles = asks.iter().map(|ask| role(ask).unwrap_or(Role::Acquire));
-    if let [_] = asks {
-        let role = roles.last().unwrap_or(Role::Acquire);
-        return ask_together(store, asks, role);
+    if let (&[_, _], &[first, second]) = (asks, roles.as_slice())
+        && let (Role::Acquire, Role::DryRun) = (first, second)
+    {
+        return ask_with_candidate(store, asks, roles);
     }
-    let mut apart = Apart::new(roles.collect());
+    let mut apart = Apart::new(roles);
     apart.begin(store, asks);
-    match apart.advance(store, asks) {
-        Some(decisions) => Asked::Decided(decisions),
-        None => Asked::Pending(Asking::Apart {
-            apart: Box::new(apart),
-        }),
-    }
+    apart.asked(store, asks)
 }
 
-/// Returns the decisions as those of asks of one role.
-fn with_role<'a, Rule: 'a>(
-    asks: impl Iterator<Item = &'a Ask<'a, Rule>>,
+/// Asks the store about a live limit and the dry run behind it, the most common case.
+#[inline]
+fn ask_with_candidate<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
+where
+    S: Store<Rule, Error: NeverFails>,
+{
+    let dry = store.acquire(&asks[1..]);
+    let live = store.acquire(&asks[..1]);
+    if let (Check::Ready(Ok(live)), Check::Ready(Ok(dry))) = (&live, &dry)
+        && let (Some(live), Some(dry)) = (live.only(), dry.only())
+    {
+        return Asked::Decided(Decisions::two(live, &dry.as_dry_run()));
+    }
+    let mut apart = Apart::new(roles);
+    apart.has_acquired = true;
+    apart.receive(smallvec![1], dry, asks);
+    apart.receive(smallvec![0], live, asks);
+    apart.asked(store, asks)
+}
+
+/// Makes the decisions those of asks of one role.
+// In place: a decision is slow to copy right after it was written.
+#[inline(always)]
+fn set_role<'a, Rule: 'a>(
     role: Role,
-    decisions: Decisions,
-) -> Decisions {
-    let decided = asks.zip(decisions.as_slice());
-    decided
-        .map(|(ask, decision)| match role {
-            Role::Acquire => *decision,
-            Role::Look => decision.for_cost(ask.cost()),
-            Role::DryRun => decision.as_dry_run(),
-        })
-        .collect()
+    asks: impl Iterator<Item = &'a Ask<'a, Rule>>,
+    decisions: &mut Decisions,
+) {
+    if role != Role::Acquire {
+        for (ask, decision) in asks.zip(decisions.as_mut_slice()) {
+            match role {
+                Role::Acquire => {}
+                Role::Look => *decision = decision.for_cost(ask.cost()),
+                Role::DryRun => decision.make_dry_run(),
+            }
+        }
+    }
 }
 
 impl<A> Asking<A> {
@@ -117,11 +142,9 @@ impl<A> Asking<A> {
     {
         match self.project() {
             AskingProj::Together { answer, role } => {
-                let decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
-                Poll::Ready(match role {
-                    Role::Acquire => decisions,
-                    Role::Look | Role::DryRun => with_role(asks.to_list().iter(), *role, decisions),
-                })
+                let mut decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
+                set_role(*role, asks.to_list().iter(), &mut decisions);
+                Poll::Ready(decisions)
             }
             AskingProj::Apart { apart } => apart.poll(cx, store, &asks.to_list()),
         }
@@ -130,20 +153,23 @@ impl<A> Asking<A> {
 
 /// Asks of several roles, and the decisions so far.
 ///
-/// The asks of dry runs are put to the store at once, each by itself, and so are all looks together. Once all looks admit the request, the others are
-/// acquired; if one refuses, nothing is spent, and they are looks.
+/// The store is asked at once about each dry run by itself, and about all looks together. Once all looks admit the request, the others are acquired
+/// together; if a look refuses, nothing is spent, and they are looked at. The decisions are complete once all answers are there.
 pub(super) struct Apart<A> {
-    roles: SmallVec<[Role; 4]>,
+    roles: Roles,
     decisions: SmallVec<[Option<Decision>; 4]>,
     /// Answers that are not ready, each with the indices of its asks.
     pending: Vec<(Indices, Pin<Box<A>>)>,
     has_acquired: bool,
 }
 
+/// The role of each ask.
+type Roles = SmallVec<[Role; 4]>;
+
 type Indices = SmallVec<[usize; 4]>;
 
 impl<A> Apart<A> {
-    fn new(roles: SmallVec<[Role; 4]>) -> Self {
+    fn new(roles: Roles) -> Self {
         Self {
             decisions: smallvec![None; roles.len()],
             roles,
@@ -176,6 +202,20 @@ impl<A> Apart<A> {
         }
     }
 
+    /// Returns the decisions if the store has answered all asks.
+    fn asked<Rule, S>(mut self, store: &S, asks: &[Ask<'_, Rule>]) -> Asked<A>
+    where
+        S: Store<Rule, Answer = A, Error: NeverFails>,
+        A: Future<Output = Result<Decisions, S::Error>>,
+    {
+        match self.advance(store, asks) {
+            Some(decisions) => Asked::Decided(decisions),
+            None => Asked::Pending(Asking::Apart {
+                apart: Box::new(self),
+            }),
+        }
+    }
+
     /// Keeps an answer, or waits for it.
     fn receive<Rule, E: NeverFails>(
         &mut self,
@@ -193,9 +233,13 @@ impl<A> Apart<A> {
     }
 
     fn keep<Rule>(&mut self, indices: &[usize], decisions: &Decisions, asks: &[Ask<'_, Rule>]) {
-        for (&index, decision) in indices.iter().zip(decisions.as_slice()) {
+        // A store that answers too few asks did not decide the others.
+        let unanswered = Decision::undecided(false, Timestamp::default(), None);
+        let mut decisions = decisions.as_slice().iter();
+        for &index in indices {
+            let decision = *decisions.next().unwrap_or(&unanswered);
             self.decisions[index] = Some(match self.roles[index] {
-                Role::Acquire => *decision,
+                Role::Acquire => decision,
                 Role::Look => decision.for_cost(asks[index].cost()),
                 Role::DryRun => decision.as_dry_run(),
             });

@@ -12,6 +12,7 @@ use super::{limits::Sealed, role::Role};
 use crate::{
     charging::{ChargedLimit, SettleCharges, Settling},
     decision::{Charge, Decision, Verdict},
+    dry_run::DryRun,
     key::Key,
     observe::{Event, Observer},
     outcome::Outcome,
@@ -77,7 +78,10 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
             return Outcome::of(asked, decisions);
         }
         let decided = asked.zip(decisions.as_slice());
-        let shown = decided.filter(|((policy, key), _)| self.is_shown(policy, key));
+        let shown = decided.filter(|((policy, key), decision)| {
+            let dry_run = self.dry_run_of(policy, key, decision);
+            dry_run.is_none_or(DryRun::is_shown)
+        });
         Outcome::of_decisions(shown.map(|((policy, key), decision)| (policy, key, decision)))
     }
 
@@ -102,13 +106,17 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         self.outcome(asks.keys(), &decisions)
     }
 
-    /// Returns `true` if the decisions of a limit are in outcomes and response headers.
-    fn is_shown(&self, policy: &Policy, key: &Key) -> bool {
-        let dry_run = self.limits.dry_run(policy);
-        dry_run.is_none_or(|dry_run| dry_run.is_shown() || !dry_run.is_dry(key))
+    /// Returns the dry run that a decision belongs to; `None` if the decision has effect.
+    #[inline]
+    fn dry_run_of(&self, policy: &Policy, key: &Key, decision: &Decision) -> Option<&DryRun> {
+        // Only if the store could not decide, the decision does not show it. To select a key takes a hash.
+        let may_be_dry = decision.is_dry_run() || decision.is_undecided();
+        let dry_run = may_be_dry.then(|| self.limits.dry_run(policy))?;
+        dry_run.filter(|dry_run| decision.is_dry_run() || dry_run.is_dry(key))
     }
 
     /// Counts the decisions of dry runs.
+    #[inline(always)]
     fn count_dry_runs<'a>(
         &self,
         asked: impl Iterator<Item = (&'a Policy, &'a Key)> + Clone,
@@ -116,8 +124,7 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
     ) {
         let decided = asked.zip(decisions.as_slice());
         for ((policy, key), decision) in decided.clone() {
-            let dry_run = self.limits.dry_run(policy);
-            if let Some(dry_run) = dry_run.filter(|dry_run| dry_run.is_dry(key)) {
+            if let Some(dry_run) = self.dry_run_of(policy, key, decision) {
                 let live = dry_run.live().and_then(|live| {
                     let mut others = decided.clone();
                     others.find(|((policy, _), _)| policy.digest() == live.digest())
@@ -144,7 +151,7 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         }
         let all_admit = decisions.is_admitted();
         for ((policy, key), decision) in asked.zip(decisions.as_slice()) {
-            if L::APART && self.limits.role(policy, key) == Some(Role::DryRun) {
+            if L::APART && self.dry_run_of(policy, key, decision).is_some() {
                 let decision = decision.if_enforced();
                 let event = Event::new(policy, key, &decision);
                 self.observer.dry_run(&event);

@@ -1,4 +1,8 @@
 //! The layer: it adds limits to a service.
+#![expect(
+    clippy::type_complexity,
+    reason = "a setting changes one parameter of the layer, and its type names all of them"
+)]
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +16,7 @@ use super::{
     service::RateLimit,
 };
 use crate::{
-    charging::{AddCondition, Charging, HandOver, LookFirst},
+    charging::{AddCondition, Charging, ForCandidate, HandOver, LookFirst},
     dry_run::{DryRun, DryRunReport, Enforcement},
     error::Error,
     limiter::Limiter,
@@ -258,8 +262,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     ///
     /// # Panics
     ///
-    /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store; see
-    /// [`try_also`](Self::try_also).
+    /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the layer's store, or the layer lacks the limit that
+    /// this one is [compared with](Limit::compared_with); see [`try_also`](Self::try_also).
     #[track_caller]
     pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R, O>
     where
@@ -277,7 +281,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     ///
     /// # Errors
     ///
-    /// When another limit of the layer has the same name, or the rule does not [fit](Store::fits) the layer's store.
+    /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the layer's store, or the layer lacks the limit that
+    /// this one is [compared with](Limit::compared_with).
     pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R, O>, Error>
     where
         L: LimitsBy<Rule>,
@@ -489,28 +494,59 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     /// # Ok(()) }
     /// ```
     #[doc(alias = "shadow")]
-    pub fn dry_run(self) -> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O> {
+    pub fn dry_run(self) -> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O>
+    where
+        E: Enforcement,
+    {
         self.map_limits(Limit::dry_run)
     }
 
-    /// Enforces the limit for a share of its keys, in percent, and is a dry run for the others; see [`Limit::enforce_for`].
+    /// Enforces the limit for a percentage of its keys, and is a dry run for the others; see [`Limit::enforce_for`].
     ///
     /// # Panics
     ///
-    /// When `percent` is above 100; see [`try_enforce_for`](Limit::try_enforce_for).
+    /// When `percent` is above 100; see [`try_enforce_for`](Self::try_enforce_for).
     #[track_caller]
     pub fn enforce_for(
         self,
         percent: u8,
-    ) -> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O> {
+    ) -> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O>
+    where
+        E: Enforcement,
+    {
         self.map_limits(|limit| limit.enforce_for(percent))
+    }
+
+    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with a percentage from configuration.
+    ///
+    /// # Errors
+    ///
+    /// When `percent` is above 100.
+    pub fn try_enforce_for(
+        self,
+        percent: u8,
+    ) -> Result<RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O>, Error>
+    where
+        E: Enforcement,
+    {
+        Ok(RateLimitLayer {
+            limits: self.limits.try_enforce_for(percent)?,
+            store: self.store,
+            respond: self.respond,
+            observer: self.observer,
+            counts: self.counts,
+        })
     }
 
     /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name` with the same key and cost, whose decisions are
     /// [compared](Limit::compared_with) with those of this one.
     ///
     /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key), [`cost`](Self::cost) and
-    /// [`named`](Self::named).
+    /// [`named`](Self::named), and make both rules an [`AnyRule`](crate::AnyRule) to compare algorithms. For further candidates, give
+    /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
+    ///
+    /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules. It gives back by the condition of
+    /// [`charge_if`](Self::charge_if) or `charge_after`, but keeps its charge if a handler settles the [handle](Self::charge_handle) of this one.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -535,7 +571,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     ///
     /// # Panics
     ///
-    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits) the layer's store.
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits) the layer's store; see
+    /// [`try_candidate`](Self::try_candidate).
     #[track_caller]
     pub fn candidate(
         self,
@@ -546,17 +583,34 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         K: Clone,
         C: Clone,
         E: Enforcement,
-        B: Charging,
+        B: Charging + ForCandidate,
         S: Store<Rule>,
     {
-        let live = self.limits.policy.clone();
-        let candidate = Limit::of_rule(rule)
-            .named(name)
-            .key(self.limits.key.clone())
-            .cost(self.limits.cost.clone())
-            .dry_run()
-            .compared_with(live);
-        self.also(candidate)
+        match self.try_candidate(name, rule) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Adds a candidate from configuration, as [`candidate`](Self::candidate) does.
+    ///
+    /// # Errors
+    ///
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits) the layer's store.
+    pub fn try_candidate(
+        self,
+        name: &str,
+        rule: Rule,
+    ) -> Result<RateLimitLayer<WithCandidate<Rule, P, K, C, E, B>, S, R, O>, Error>
+    where
+        K: Clone,
+        C: Clone,
+        E: Enforcement,
+        B: Charging + ForCandidate,
+        S: Store<Rule>,
+    {
+        let candidate = self.limits.candidate(Policy::try_new(name)?, rule);
+        self.try_also(candidate)
     }
 
     /// Changes the limit's name, which is `default` unless set.
@@ -582,8 +636,32 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
 /// A limit, and another one with a candidate for its rule.
 type WithCandidate<Rule, P, K, C, E, B> = (
     Limit<Rule, P, K, C, E, B>,
-    Limit<Rule, FixedRule, K, C, DryRun>,
+    Limit<Rule, FixedRule, K, C, DryRun, <B as ForCandidate>::Candidate>,
 );
+
+/// Settings of the dry run of the layer's one limit.
+impl<Rule, P, K, C, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O> {
+    /// Shows the decisions of the dry run in response headers and outcomes; see [`Limit::dry_run_shown`].
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(60)).named("next").dry_run().dry_run_shown())
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///
+    /// let response = service.oneshot(Request::new(())).await?;
+    /// assert_eq!(response.headers()["ratelimit"], "\"next\";r=59;t=59");
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run_shown(self) -> Self {
+        self.map_limits(Limit::dry_run_shown)
+    }
+}
 
 impl<Rule, P, K, C, E, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E>, S, R, O> {
     /// Charges only requests whose response fulfils a condition: look, then charge; see [`Limit::charge_after`].

@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::per_request::FixedRule;
 use crate::{
-    charging::{AddCondition, ChargeAtOnce, HandOver, LookFirst},
+    charging::{AddCondition, ChargeAtOnce, ForCandidate, HandOver, LookFirst},
     decision::Cost,
-    dry_run::{DryRun, Enforced},
+    dry_run::{DryRun, Enforced, Enforcement},
     error::Error,
     key::Global,
     policy::Policy,
@@ -175,24 +175,36 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     {
         self.with_charging(|charging| charging.with_condition(condition))
     }
+}
 
+impl<Rule, P, K, C, E: Enforcement, B> Limit<Rule, P, K, C, E, B> {
     /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing.
     ///
     /// Its decisions are in the [report](crate::RateLimitLayer::dry_run_report) and go to the layer's
-    /// [observers](crate::observe::Observer::dry_run). They charge the limit's own state as if it were enforced. Response headers and
-    /// outcomes do not contain them, unless they are [shown](Self::dry_run_shown). A request without a key proceeds.
+    /// [observers](crate::observe::Observer::dry_run). Response headers and outcomes do not contain them, unless they are
+    /// [shown](Self::dry_run_shown). A request without a key proceeds as if it were exempt, and is counted.
     ///
-    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the others, and waits for its answer.
+    /// The limit decides as if it were alone: it charges its own state, for requests that another limit refuses, too. Its keys take room in the
+    /// layer's store, as those of any limit do.
+    ///
+    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the others, and waits for its answer. If the store
+    /// fails, or does not support the rule, the request proceeds and is counted as undecided. A request that is dropped before all answers are
+    /// there is not counted.
+    ///
+    /// A [handle](Self::charge_handle) exists only for a request that the dry run would have admitted, and is one more handle beside those of other
+    /// limits, so handlers must select theirs by [name](crate::ChargeHandle::of). With [`charge_after`](Self::charge_after) the limit reserves and
+    /// settles as [`charge_if`](Self::charge_if) does.
     #[doc(alias = "shadow")]
     #[doc(alias = "log only")]
     pub fn dry_run(self) -> Limit<Rule, P, K, C, DryRun, B> {
-        self.with_enforcement(|_| DryRun::default())
+        self.with_enforcement(Enforcement::into_dry_run)
     }
 
-    /// Enforces the limit for a share of its keys, in percent, and is a [dry run](Self::dry_run) for the others.
+    /// Enforces the limit for a percentage of its keys, and is a [dry run](Self::dry_run) for the others.
     ///
-    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit for the same keys, and a larger share includes
-    /// the keys of a smaller one.
+    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit for the same keys, a higher percentage
+    /// includes the keys of a lower one, and limits with equal percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces the limit, and
+    /// refuses requests without a key, which proceed at any lower percentage.
     ///
     /// # Panics
     ///
@@ -205,14 +217,39 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with a share from configuration.
+    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with a percentage from configuration.
     ///
     /// # Errors
     ///
     /// When `percent` is above 100.
     pub fn try_enforce_for(self, percent: u8) -> Result<Limit<Rule, P, K, C, DryRun, B>, Error> {
-        let dry_run = DryRun::default().enforce_for(percent)?;
-        Ok(self.with_enforcement(|_| dry_run))
+        let mut limit = self.dry_run();
+        limit.enforcement = limit.enforcement.enforce_for(percent)?;
+        Ok(limit)
+    }
+}
+
+impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
+    /// Returns a candidate for the rule, on a dry run beside this limit.
+    pub(super) fn candidate(
+        &self,
+        policy: Policy,
+        rule: Rule,
+    ) -> Limit<Rule, FixedRule, K, C, DryRun, B::Candidate>
+    where
+        K: Clone,
+        C: Clone,
+        B: ForCandidate,
+    {
+        Limit {
+            policy,
+            rule,
+            per_request: FixedRule,
+            key: self.key.clone(),
+            cost: self.cost.clone(),
+            enforcement: DryRun::default().beside(self.policy.clone()),
+            charging: self.charging.for_candidate(),
+        }
     }
 }
 
@@ -244,6 +281,9 @@ impl<Rule, P, K, C, B> Limit<Rule, P, K, C, DryRun, B> {
 
     /// Compares the decisions with those of another limit of the layer, for the [report](crate::RateLimitLayer::dry_run_report): how often would one
     /// of them refuse and the other not?
+    ///
+    /// The limits are compared one by one: a request that `live` admits counts as admitted by it, even if a third limit refuses the request. The
+    /// layer must have the limit `live` already when it gets this one; otherwise [`also`](crate::RateLimitLayer::also) fails.
     pub fn compared_with(self, live: Policy) -> Self {
         self.with_enforcement(|dry_run| dry_run.beside(live))
     }

@@ -396,7 +396,7 @@ impl<Rule, L: LimitsBy<Rule>, M: LimitsBy<Rule>> LimitsBy<Rule> for (L, M) {
     }
 }
 
-/// Checks that the names of these limits differ.
+/// Checks that the names of these limits differ, and that each dry run is compared with another one of them.
 pub(super) fn check_names<Rule>(limits: &impl LimitsBy<Rule>) -> Result<(), Error> {
     let mut list = Vec::new();
     limits.list(&mut list);
@@ -406,6 +406,18 @@ pub(super) fn check_names<Rule>(limits: &impl LimitsBy<Rule>) -> Result<(), Erro
             return Err(Error::new(format!(
                 "two limits of one layer are named `{policy}`: expected different names, because a store \
                  keeps the state of a limit under its name; name one of them with `.named(…)`"
+            )));
+        }
+        let Some(live) = limits.dry_run(policy).and_then(DryRun::live) else {
+            continue;
+        };
+        let mut others = list
+            .iter()
+            .filter(|(other, _)| other.name() != policy.name());
+        if !others.any(|(other, _)| other.name() == live.name()) {
+            return Err(Error::new(format!(
+                "the dry run `{policy}` is compared with `{live}`: expected the name of another limit of the layer; add that limit first, \
+                 or name it in `.compared_with(…)`"
             )));
         }
     }

@@ -4,6 +4,7 @@ mod calls;
 mod capped;
 mod compare;
 mod dates;
+mod dry_run;
 mod figures;
 mod flags;
 mod logs;

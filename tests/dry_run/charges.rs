@@ -1,0 +1,144 @@
+//! Dry runs of limits that charge by the response.
+
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use tollgate::{ChargeHandle, Limit, RateLimitLayer, time::ManualClock};
+use tower::service_fn;
+
+use super::{ByClient, Call, call, client, local, rule};
+
+/// Answers a call of two units with a failure.
+async fn fails_on_two(request: Request<Call>) -> Result<Response<String>, Infallible> {
+    let text = if request.body().units == 2 {
+        "failure"
+    } else {
+        "success"
+    };
+    Ok(Response::new(text.to_owned()))
+}
+
+fn is_failure(response: &Response<String>) -> bool {
+    response.body() == "failure"
+}
+
+/// Failures and successes of one client. Both rules count the failures alone.
+const FAILS: [bool; 12] = [
+    false, true, false, false, true, false, true, true, true, false, true, true,
+];
+
+/// Sends the calls, and compares the report with a model that counts failures.
+macro_rules! assert_counts_failures {
+    ($layer:expr, $most:expr, $live:expr) => {{
+        let layer = $layer;
+        let inner = service_fn(fails_on_two);
+        let mut service =
+            tower::util::BoxCloneService::new(tower::Layer::layer(&layer, inner));
+        let live: Option<u64> = $live;
+        let (mut live_failures, mut dry_failures) = (0, 0);
+        let (mut admitted, mut refused, mut refused_alone, mut admitted_alone) = (0, 0, 0, 0);
+        for fails in FAILS {
+            let live_admits = live.is_none_or(|most| live_failures < most);
+            let dry_admits = dry_failures < $most;
+            let mut request = client(7);
+            request.body_mut().units = 1 + u64::from(fails);
+            let response = call(&mut service, request);
+            assert_eq!(response.status().is_success(), live_admits);
+            // A request that never reached the handler has no failure, but was charged by the dry run.
+            let charged = !live_admits || fails;
+            live_failures += u64::from(live_admits && fails);
+            dry_failures += u64::from(dry_admits && charged);
+            *(if dry_admits { &mut admitted } else { &mut refused }) += 1;
+            refused_alone += u64::from(live.is_some() && live_admits && !dry_admits);
+            admitted_alone += u64::from(!live_admits && dry_admits);
+        }
+        let report = layer.dry_run_report("next").unwrap();
+        let counts = (report.admitted, report.refused, report.refused_alone, report.admitted_alone);
+        assert_eq!(counts, (admitted, refused, refused_alone, admitted_alone));
+        assert!(live.is_none() || refused_alone + admitted_alone > 0);
+    }};
+}
+
+#[test]
+fn a_candidate_charges_by_the_condition_of_the_live_limit() {
+    let clock = ManualClock::default();
+    for (live, next) in [(5, 2), (2, 5)] {
+        let layer = || {
+            let rule = rule(&format!("token-bucket 1/1d burst={live}"));
+            RateLimitLayer::new(rule)
+                .named("live")
+                .key(ByClient)
+                .store(local(&clock))
+        };
+        let next_rule = || rule(&format!("token-bucket 1/1d burst={next}"));
+        let by_response = layer().charge_if(is_failure as fn(&Response<String>) -> bool);
+        assert_counts_failures!(by_response.candidate("next", next_rule()), next, Some(live));
+        let after = layer().charge_after(is_failure as fn(&Response<String>) -> bool);
+        assert_counts_failures!(after.candidate("next", next_rule()), next, Some(live));
+    }
+}
+
+/// "Three failures" on a dry run: a look before the request, and the charge of a failure after it, have no effect.
+#[test]
+fn a_limit_that_charges_after_the_response_counts_failures_on_a_dry_run() {
+    let clock = ManualClock::default();
+    let layer = RateLimitLayer::new(rule("token-bucket 1/1d burst=3"))
+        .named("next")
+        .key(ByClient)
+        .store(local(&clock))
+        .charge_after(is_failure as fn(&Response<String>) -> bool)
+        .dry_run();
+    // Without a limit to compare with.
+    assert_counts_failures!(layer, 3, None);
+}
+
+/// Handlers get the handle of a live limit as before, although its candidate is charged, too.
+#[test]
+fn a_candidate_hands_no_handle_over() {
+    let clock = ManualClock::default();
+    let layer = RateLimitLayer::new(rule("token-bucket 9/1d"))
+        .named("live")
+        .key(ByClient)
+        .store(local(&clock))
+        .charge_handle()
+        .candidate("next", rule("token-bucket 9/1d"));
+    let inner = service_fn(async |request: Request<Call>| {
+        let handle = request.extensions().get::<ChargeHandle>().unwrap();
+        drop(handle.settle(0).unwrap());
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    let mut service = tower::util::BoxCloneService::new(tower::Layer::layer(&layer, inner));
+    for _ in 0..20 {
+        assert!(call(&mut service, client(7)).status().is_success());
+    }
+    // The candidate keeps its charges.
+    let report = layer.dry_run_report("next").unwrap();
+    assert_eq!((report.admitted, report.refused_alone), (9, 11));
+}
+
+/// A limit by the handle on a dry run beside another one: the handler selects by name, and the dry run is settled.
+#[test]
+fn a_handle_of_a_dry_run_settles_it() {
+    let clock = ManualClock::default();
+    let limit = Limit::new(rule("token-bucket 2/1d"))
+        .named("next")
+        .key(ByClient);
+    let layer = RateLimitLayer::new(rule("token-bucket 9/1d"))
+        .named("live")
+        .key(ByClient)
+        .store(local(&clock))
+        .charge_handle()
+        .also(limit.charge_handle().dry_run());
+    let inner = service_fn(async |request: Request<Call>| {
+        let handle = request.extensions().get::<ChargeHandle>().unwrap();
+        for name in ["live", "next"] {
+            drop(handle.of(name).unwrap().settle(0).unwrap());
+        }
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    let mut service = tower::util::BoxCloneService::new(tower::Layer::layer(&layer, inner));
+    for _ in 0..20 {
+        assert!(call(&mut service, client(7)).status().is_success());
+    }
+    assert_eq!(layer.dry_run_report("next").unwrap().admitted, 20);
+}
