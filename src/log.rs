@@ -77,6 +77,19 @@ pub(crate) fn nothing_can_wait(policy: &Policy) {
     });
 }
 
+/// Logs that bodies settle no charge because their requests have several handles, once for their names.
+#[cfg(feature = "http-body")]
+#[cold]
+pub(crate) fn several_handles(names: &str) {
+    let help = OperatorHelp::new(
+        "`SettleByBody` settled no charge, because several limits handed over theirs: all of them keep the reserved cost; select one by \
+         `SettleByBody::of`",
+    );
+    once(names, &help, |cause| {
+        tracing::error!(policy = names, "{cause} (logged once for these policies)");
+    });
+}
+
 /// Logs that requests are refused as the server's fault because a store does not support them, once for each policy and cause.
 #[cold]
 pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) {

@@ -251,7 +251,7 @@ fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
 }
 
 /// The files of the middleware. Each imports only from those before it.
-const MIDDLEWARE: [&str; 14] = [
+const MIDDLEWARE: [&str; 15] = [
     "per_request",
     "role",
     "limit",
@@ -260,6 +260,7 @@ const MIDDLEWARE: [&str; 14] = [
     "asks",
     "disposition",
     "config",
+    "late",
     "kept",
     "pending",
     "future",

@@ -95,6 +95,57 @@ where
     }
 }
 
+/// Bodies that cannot select a charge leave the reserved cost.
+#[cfg(feature = "http-body")]
+#[tokio::test]
+async fn bodies_of_requests_with_several_charges_are_logged_once() {
+    use tollgate::{key::Key, respond::SettleByBody};
+
+    let rule = TokenBucket::per_day(100);
+    let limit = |name| Limit::new(rule).named(name).cost(Cost::new(10).unwrap());
+    for (of, left) in [(None, [90, 90]), (Some("two"), [90, 100])] {
+        let (log, _guard) = Log::start();
+        let store = Local::new();
+        let layer = RateLimitLayer::new(rule)
+            .named("plain")
+            .store(store.clone())
+            .respond(tollgate::respond::Http::empty())
+            .also(limit("one").charge_handle())
+            .also(limit("two").charge_handle());
+        let bytes = SettleByBody::bytes();
+        let bytes = match of {
+            Some(name) => bytes.of(name),
+            None => bytes,
+        };
+        let inner = service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(http_body_util::Empty::<bytes::Bytes>::new()))
+        });
+        let service = tower::ServiceBuilder::new()
+            .layer(layer)
+            .layer(bytes)
+            .service(inner);
+        for _ in 0..2 {
+            drop(service.clone().oneshot(Request::new(())).await.unwrap());
+            for name in ["plain", "one", "two"] {
+                store.reset(&Policy::new(name), &Key::GLOBAL);
+            }
+        }
+        drop(service.oneshot(Request::new(())).await.unwrap());
+        let remaining = |name| {
+            let look = store.look(&Policy::new(name), &rule, &Key::GLOBAL);
+            look.remaining().unwrap()
+        };
+        assert_eq!(["one", "two"].map(remaining), left);
+        let events: Vec<_> = log
+            .take()
+            .iter()
+            .map(|event| event["policy"].clone())
+            .collect();
+        let expected: &[_] = if of.is_some() { &[] } else { &["`one`, `two`"] };
+        assert_eq!(events, expected);
+    }
+}
+
 #[derive(Clone)]
 struct Inner;
 

@@ -11,6 +11,9 @@ pub trait Charging {
     /// Set if the limit charges after the response.
     const LOOKS_FIRST: bool;
 
+    /// Set if the layer settles the charge, so that nobody may take it out of the outcome.
+    const SETTLES: bool;
+
     /// What a request keeps until its response.
     type Keeps: Keeps;
 }
@@ -38,6 +41,7 @@ pub struct ChargeAtOnce;
 
 impl Charging for ChargeAtOnce {
     const LOOKS_FIRST: bool = false;
+    const SETTLES: bool = false;
     type Keeps = KeepNothing;
 }
 
@@ -70,6 +74,7 @@ pub struct Reserve<F, V> {
 
 impl<F, V> Charging for Reserve<F, V> {
     const LOOKS_FIRST: bool = false;
+    const SETTLES: bool = true;
     type Keeps = KeepCharges;
 }
 
@@ -112,6 +117,8 @@ impl<F> LookFirst<F> {
 
 impl<F> Charging for LookFirst<F> {
     const LOOKS_FIRST: bool = true;
+    // On a dry run, where it reserves.
+    const SETTLES: bool = true;
     type Keeps = ChargeLater;
 }
 

@@ -10,7 +10,8 @@ use crate::{decision::Charge, error::Error, key::Key, outcome::Taken, policy::Po
 /// A limit with [`charge_handle`](crate::Limit::charge_handle) puts it into the extensions of each request that it charged. If several limits do,
 /// [`of`](Self::of) selects one by name.
 ///
-/// The cost of the request is reserved when it is admitted. A handle that is dropped leaves it charged.
+/// The cost of the request is reserved when it is admitted. A handle that is dropped leaves it charged. A request that was not charged has no
+/// handle: an exempt one, and one that [`fail_open`](crate::store::StoreExt::fail_open) admitted while the store failed.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -23,9 +24,9 @@ use crate::{decision::Charge, error::Error, key::Key, outcome::Taken, policy::Po
 ///     // Reserves 100 units for each request.
 ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1_000)).cost(Cost::new(100).unwrap()).charge_handle())
 ///     .service(service_fn(async |request: Request<()>| {
-///         let charge = request.extensions().get::<ChargeHandle>().expect("a request below the layer has one");
+///         let charge = request.extensions().get::<ChargeHandle>().expect("no request is exempt, and the store cannot fail");
 ///         // It turned out to cost 7.
-///         charge.settle(7).expect("nobody else has settled it").await;
+///         charge.settle(7).expect("this handler settles it once").await;
 ///         Ok::<_, Infallible>(Response::new(String::new()))
 ///     }));
 ///
@@ -100,25 +101,29 @@ impl ChargeHandle {
         ))
     }
 
-    /// Returns the handle of the limit of this name.
+    /// Returns the handle of the limit of this name. If stacked layers have the same name by mistake, returns the outermost handle that is not
+    /// settled.
     ///
     /// # Errors
     ///
     /// When the request has no handle of this name.
     pub fn of(&self, policy: &str) -> Result<Self, Error> {
-        let found = self.iter().find(|handle| handle.policy().name() == policy);
-        let found = found.map(|handle| Self {
+        let mut named = self
+            .iter()
+            .filter(|handle| handle.policy().name() == policy);
+        let first = named.next();
+        let open = first
+            .into_iter()
+            .chain(named)
+            .find(|handle| !handle.settled.is_taken());
+        let found = open.or(first).map(|handle| Self {
             next: None,
             ..handle.clone()
         });
         found.ok_or_else(|| {
-            let names: Vec<_> = self
-                .iter()
-                .map(|handle| format!("`{}`", handle.policy()))
-                .collect();
             Error::new(format!(
                 "no charge handle of a limit named `{policy}`: expected one of {}; add `.charge_handle()` to the limit",
-                names.join(", ")
+                self.names()
             ))
         })
     }
@@ -143,20 +148,30 @@ impl ChargeHandle {
         self.settled.is_shared()
     }
 
+    /// Returns `true` if no other limit handed over its charge.
+    pub(crate) fn is_one(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Returns the names of the limits, for messages.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<_> = self
+            .iter()
+            .map(|handle| format!("`{}`", handle.policy()))
+            .collect();
+        names.join(", ")
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |handle| handle.next.as_deref())
     }
 
     /// Takes the charge, once.
     fn take(&self) -> Result<Charge, Error> {
-        if self.next.is_some() {
-            let names: Vec<_> = self
-                .iter()
-                .map(|handle| format!("`{}`", handle.policy()))
-                .collect();
+        if !self.is_one() {
             return Err(Error::new(format!(
                 "several limits handed over their charges: expected the name of one of {}; select it by `.of(…)`",
-                names.join(", ")
+                self.names()
             )));
         }
         if !self.settled.take() {

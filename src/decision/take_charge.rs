@@ -44,6 +44,13 @@ impl Decision {
         })
     }
 
+    /// Removes the charge, which somebody else settles.
+    #[must_use]
+    pub(crate) const fn without_charge(mut self) -> Self {
+        self.cost = 0;
+        self
+    }
+
     /// Records the policy of the decision, by the digest of its name.
     #[inline]
     #[must_use]

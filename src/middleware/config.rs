@@ -67,14 +67,15 @@ impl<L, S, R, O> fmt::Debug for Config<L, S, R, O> {
 }
 
 impl<L: Sealed, S, R, O> Config<L, S, R, O> {
-    /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not shown.
+    /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not shown, and without the charges that this
+    /// layer settles.
     #[inline]
     pub(super) fn outcome<'a>(
         &self,
         asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
         decisions: &Decisions,
     ) -> Outcome {
-        if !L::APART {
+        if !L::APART && !L::SETTLES {
             return Outcome::of(asked, decisions);
         }
         let decided = asked.zip(decisions.as_slice());
@@ -82,7 +83,13 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
             let dry_run = self.dry_run_of(policy, key, decision);
             dry_run.is_none_or(DryRun::is_shown)
         });
-        Outcome::of_decisions(shown.map(|((policy, key), decision)| (policy, key, decision)))
+        Outcome::of_decisions(shown.map(|((policy, key), decision)| {
+            let decision = match self.limits.settles(policy) {
+                Some(true) => decision.without_charge(),
+                _ => *decision,
+            };
+            (policy, key, decision)
+        }))
     }
 
     /// Returns the outcome of looks, one for each ask.

@@ -14,15 +14,17 @@ use smallvec::SmallVec;
 
 use super::{
     config::Config,
+    late::{self, Charged, Late},
     limits::{Limits, Sealed, SettleByResponse},
     role::Role,
 };
 use crate::{
     charging::{ChargeHandle, ChargeLater, ChargedLimit, KeepCharges, KeepNothing, SettleCharges},
-    decision::Charge,
+    decision::{Charge, Decision},
     observe::Observer,
     respond::{Refusal, RefuseLate, Respond},
-    store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+    store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Store},
+    time::Timestamp,
 };
 
 /// Settles the charges of a request with its response.
@@ -117,7 +119,7 @@ pub struct KeptCharges<L, S, R, O, Rule> {
     by_response: SmallVec<[ChargeHandle; 1]>,
     /// Set if the handler may settle a charge.
     has_handle: bool,
-    /// Set if the store answers at once, so that the response can tell the numbers after the settlement.
+    /// Set if the store answers at once, so that the response can have the numbers after the settlement.
     at_once: bool,
 }
 
@@ -144,17 +146,17 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         let mut by_response = SmallVec::new();
         let mut has_handle = false;
         for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
-            let Some(charge) = decision.charge() else {
+            let settles = config.limits.settles(ask.policy()) == Some(true);
+            let Some(charge) = decision.charge().filter(|_| settles) else {
                 continue;
             };
             let handle = handle(config, ask, charge);
             match config.limits.hand_over(req, handle) {
-                Ok(Some(handle)) => {
+                Some(handle) => {
                     has_handle |= handle.is_shared();
                     by_response.push(handle);
                 }
-                Ok(None) => has_handle = true,
-                Err(_) => {}
+                None => has_handle = true,
             }
         }
         Self {
@@ -273,69 +275,40 @@ where
 pin_project! {
     /// Charges that are made after the response, beside those that it may correct.
     ///
-    /// Dropped before the response, it makes them by force.
-    pub struct KeptLooks<L, S, R, O, Rule, Res>
-    where
-        S: Store<Rule>,
-        O: Observer,
-    {
+    /// Dropped before the response, it makes them all; dropped while a store makes them, it lets the store finish.
+    pub struct KeptLooks<L, S, R, O, Rule, Res> {
         charges: KeptCharges<L, S, R, O, Rule>,
         // `None` once the response is there.
         unanswered: Option<OwnedAsks<Rule>>,
-        #[pin]
-        charging: Option<LateCharge<S::Answer>>,
-        late: Option<OwnedAsks<Rule>>,
+        looked_at: Timestamp,
+        // As pointers, because `drop` does not have their bounds.
+        charge_without_response: ChargeWithoutResponse<L, S, R, O, Rule>,
+        finish_in_background: fn(BoxFuture<Charged<Rule>>),
+        // `None` until the response is there, and if its charge is made.
+        charging: Option<BoxFuture<Charged<Rule>>>,
         response: Option<Res>,
     }
 
-    impl<L, S, R, O, Rule, Res> PinnedDrop for KeptLooks<L, S, R, O, Rule, Res>
-    where
-        S: Store<Rule>,
-        O: Observer,
-    {
+    impl<L, S, R, O, Rule, Res> PinnedDrop for KeptLooks<L, S, R, O, Rule, Res> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if let Some(asks) = this.unanswered.take() {
-                charge_by_force(&this.charges.config, &asks);
+                (this.charge_without_response)(&this.charges.config, &asks, *this.looked_at);
+            }
+            if let Some(charging) = this.charging.take() {
+                (this.finish_in_background)(charging);
             }
         }
     }
 }
 
-pin_project! {
-    /// The store's answer to charges after the response.
-    struct LateCharge<A> {
-        #[pin]
-        answer: A,
-    }
-}
-
-/// Charges keys of whose requests there is no response, even into debt.
-fn charge_by_force<L, S, R, O, Rule>(config: &Config<L, S, R, O>, asks: &OwnedAsks<Rule>)
-where
-    S: Store<Rule>,
-    O: Observer,
-{
-    let asks = asks.to_list();
-    let settlements = asks.iter().map(|ask| {
-        let units = ask.cost().get();
-        config.observer.settled(ask.policy(), ask.key(), 0, units);
-        Settlement {
-            policy: ask.policy(),
-            rule: ask.rule(),
-            key: *ask.key(),
-            charge: Charge::new(crate::time::Timestamp::default(), 0),
-            actual: units,
-        }
-    });
-    // Nobody is left to await it: remote stores make settlements in the background.
-    drop(config.store.settle(settlements.collect()));
-}
+type ChargeWithoutResponse<L, S, R, O, Rule> =
+    fn(&Arc<Config<L, S, R, O>>, &OwnedAsks<Rule>, Timestamp);
 
 impl<Req, Res, Err, L, S, R, O> Keep<Req, Res, Err, L, S, R, O> for ChargeLater
 where
     L: Limits<Req, Rule: Clone + Send + Sync + 'static> + SettleByResponse<Req, Res>,
-    S: Store<L::Rule, Error: NeverFails>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
     O: Observer,
     Config<L, S, R, O>: SettleCharges + 'static,
@@ -356,12 +329,16 @@ where
         let role = |ask: &Ask<'_, L::Rule>| config.limits.role(ask.policy(), ask.key());
         let looks = asks.iter().filter(|ask| role(ask) == Some(Role::Look));
         let looks: SmallVec<[_; 2]> = looks.copied().collect();
+        let looked_at = decisions.as_slice().iter().map(Decision::at).max();
         let asks = asks.iter().copied();
         KeptLooks {
             charges: KeptCharges::new::<Req, Res>(config, req, asks, decisions, at_once),
             unanswered: (!looks.is_empty()).then(|| OwnedAsks::new(&looks)),
+            looked_at: looked_at.unwrap_or_default(),
+            charge_without_response: late::charge_without_response,
+            // Without a runtime it is dropped: the store makes it once at most.
+            finish_in_background: |charging| drop(late::finish_in_background(charging)),
             charging: None,
-            late: None,
             response: None,
         }
     }
@@ -375,16 +352,17 @@ where
     where
         F: Future<Output = Result<Res, Err>>,
     {
-        let mut this = kept.project();
+        let this = kept.project();
         let config = &this.charges.config;
+        let mut refused = None;
         if this.response.is_none() {
-            // An error leaves the charges to be made by force.
+            // An error, and a panic, leave the charges to be made without a response.
             let response = match ready!(future.poll(cx)) {
                 Ok(response) => response,
                 Err(error) => return Poll::Ready(Err(error)),
             };
             this.charges.settle::<Req, Res>(&response);
-            let asks = this.unanswered.take().map(|asks| {
+            let asks = this.unanswered.as_ref().map(|asks| {
                 let asks = asks.to_list();
                 let charged = |ask: &&Ask<'_, L::Rule>| {
                     config.limits.is_charged(ask.policy(), &response) == Some(true)
@@ -392,37 +370,28 @@ where
                 let charged: SmallVec<[_; 2]> = asks.iter().filter(charged).copied().collect();
                 OwnedAsks::new(&charged)
             });
+            *this.unanswered = None;
             *this.response = Some(response);
-            *this.late = asks.filter(|asks| asks.iter().len() > 0);
-            if let Some(asks) = this.late {
-                match config.store.acquire(&asks.to_list()) {
-                    Check::Ready(Ok(decisions)) => {
-                        let refusal = refusal(config, asks, &decisions);
-                        return answer(this.charges, this.response, refusal, annotation);
-                    }
-                    Check::Ready(Err(error)) => error.never(),
-                    Check::Pending(answer) => this.charging.set(Some(LateCharge { answer })),
+            if let Some(asks) = asks.filter(|asks| asks.iter().len() > 0) {
+                match late::charge(config, asks) {
+                    Late::Decided(charged) => refused = refusal(config, &charged),
+                    Late::Pending(charging) => *this.charging = Some(charging),
                 }
             }
         }
-        let mut late = None;
-        if let Some(charging) = this.charging.as_mut().as_pin_mut()
-            && let Some(asks) = this.late
-        {
-            let decisions = ready!(charging.project().answer.poll(cx));
-            let decisions = decisions.unwrap_or_else(NeverFails::never);
-            late = refusal(config, asks, &decisions);
-            this.charging.set(None);
+        if let Some(charging) = this.charging {
+            let charged = ready!(charging.as_mut().poll(cx));
+            *this.charging = None;
+            refused = refusal(config, &charged);
         }
-        answer(this.charges, this.response, late, annotation)
+        answer(this.charges, this.response, refused, annotation)
     }
 }
 
 /// Returns the refusal of a charge after the response; `None` if it was made.
 fn refusal<L, S, R, O, Rule>(
     config: &Config<L, S, R, O>,
-    asks: &OwnedAsks<Rule>,
-    decisions: &Decisions,
+    (asks, decisions): &Charged<Rule>,
 ) -> Option<Refusal>
 where
     L: Sealed,

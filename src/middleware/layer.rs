@@ -1,8 +1,4 @@
 //! The layer: it adds limits to a service.
-#![expect(
-    clippy::type_complexity,
-    reason = "a setting changes one parameter of the layer, and its type names all of them"
-)]
 
 use std::{fmt, sync::Arc};
 

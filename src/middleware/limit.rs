@@ -263,9 +263,10 @@ impl<Rule, P, K, C, E> Limit<Rule, P, K, C, E> {
     /// refusal instead. So no client gets more such responses than the limit admits, however many requests it sends at once. It may
     /// still have that many *handled* at once; bound them by a concurrency limit if that matters.
     ///
-    /// A request without a response is charged: its handler panicked or returned an error, or its client went away.
+    /// A request without a response is charged when it ends: its handler panicked or returned an error, or its client went away. A store
+    /// on a server makes that charge in the background.
     ///
-    /// The limit of a request with a cost above 1 has a longer wait in its refusals than necessary: until the key is unused. Delays of the
+    /// If a request costs more than 1, the wait in a refusal is until the key is unused, which may be longer than necessary. Delays of the
     /// rule are not observed. With a store on a server, the store is asked once before the request and once after it, if it is
     /// charged.
     pub fn charge_after<F>(self, condition: F) -> Limit<Rule, P, K, C, E, LookFirst<F>> {

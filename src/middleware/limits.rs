@@ -26,6 +26,9 @@ pub trait Sealed {
     /// Set if some asks are not decided together with the others: those of dry runs, and looks.
     const APART: bool;
 
+    /// Set if the layer settles some charges.
+    const SETTLES: bool;
+
     /// The state that a request keeps until its response.
     type Keeps: Keeps;
 
@@ -37,11 +40,15 @@ pub trait Sealed {
 
     /// Returns the dry run of the limit with this policy, if it is on one.
     fn dry_run(&self, policy: &Policy) -> Option<&DryRun>;
+
+    /// Returns `true` if the layer settles the charges of the limit with this policy; `None` if no limit has it.
+    fn settles(&self, policy: &Policy) -> Option<bool>;
 }
 
 impl<Rule, P, K, C, E: Enforcement, B: Charging> Sealed for Limit<Rule, P, K, C, E, B> {
     type AnyRule = Rule;
     const APART: bool = E::MAY_BE_DRY || B::LOOKS_FIRST;
+    const SETTLES: bool = B::SETTLES;
     type Keeps = B::Keeps;
 
     fn own_rule(&self, policy: &Policy) -> Option<&Rule> {
@@ -64,11 +71,16 @@ impl<Rule, P, K, C, E: Enforcement, B: Charging> Sealed for Limit<Rule, P, K, C,
         let dry_run = self.enforcement.dry_run()?;
         self.has(policy).then_some(dry_run)
     }
+
+    fn settles(&self, policy: &Policy) -> Option<bool> {
+        self.has(policy).then_some(B::SETTLES)
+    }
 }
 
 impl<L: Sealed, M: Sealed<AnyRule = L::AnyRule>> Sealed for (L, M) {
     type AnyRule = L::AnyRule;
     const APART: bool = L::APART || M::APART;
+    const SETTLES: bool = L::SETTLES || M::SETTLES;
     type Keeps = <L::Keeps as Keeps>::Or<M::Keeps>;
 
     fn own_rule(&self, policy: &Policy) -> Option<&Self::AnyRule> {
@@ -85,6 +97,11 @@ impl<L: Sealed, M: Sealed<AnyRule = L::AnyRule>> Sealed for (L, M) {
         let first = self.0.dry_run(policy);
         first.or_else(|| self.1.dry_run(policy))
     }
+
+    fn settles(&self, policy: &Policy) -> Option<bool> {
+        let first = self.0.settles(policy);
+        first.or_else(|| self.1.settles(policy))
+    }
 }
 
 /// The effect of requests and responses on the charges of limits.
@@ -94,15 +111,7 @@ pub trait SettleByResponse<Req, Res> {
     fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool>;
 
     /// Puts the handle of a charge into its request if the handler may settle it. Returns the handle if the response may settle it, too.
-    ///
-    /// # Errors
-    ///
-    /// The handle if no limit has its policy.
-    fn hand_over(
-        &self,
-        req: &mut Req,
-        handle: ChargeHandle,
-    ) -> Result<Option<ChargeHandle>, ChargeHandle>;
+    fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle>;
 }
 
 impl<Req, Res, Rule, P, K, C, E, B> SettleByResponse<Req, Res> for Limit<Rule, P, K, C, E, B>
@@ -113,22 +122,14 @@ where
         self.has(policy).then(|| self.charging.is_charged(res))
     }
 
-    fn hand_over(
-        &self,
-        req: &mut Req,
-        handle: ChargeHandle,
-    ) -> Result<Option<ChargeHandle>, ChargeHandle> {
-        if self.has(handle.policy()) {
-            Ok(self.charging.hand_over(req, handle))
-        } else {
-            Err(handle)
-        }
+    fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle> {
+        self.charging.hand_over(req, handle)
     }
 }
 
 impl<Req, Res, L, M> SettleByResponse<Req, Res> for (L, M)
 where
-    L: SettleByResponse<Req, Res>,
+    L: Sealed + SettleByResponse<Req, Res>,
     M: SettleByResponse<Req, Res>,
 {
     fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool> {
@@ -136,13 +137,12 @@ where
         first.or_else(|| self.1.is_charged(policy, res))
     }
 
-    fn hand_over(
-        &self,
-        req: &mut Req,
-        handle: ChargeHandle,
-    ) -> Result<Option<ChargeHandle>, ChargeHandle> {
-        let first = self.0.hand_over(req, handle);
-        first.or_else(|handle| self.1.hand_over(req, handle))
+    fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle> {
+        if self.0.settles(handle.policy()).is_some() {
+            self.0.hand_over(req, handle)
+        } else {
+            self.1.hand_over(req, handle)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
-//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`, `kept`,
+//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`, `late`, `kept`,
 //! `pending`, `future`, `service`, `layer`, `new`.
 
 mod asking;
@@ -9,6 +9,7 @@ mod config;
 mod disposition;
 mod future;
 mod kept;
+mod late;
 mod layer;
 mod limit;
 mod limits;

@@ -49,6 +49,8 @@ pin_project! {
         call: Option<(Svc, Req)>,
         config: Arc<Config<L, S, R, O>>,
         asks: OwnedAsks<L::Rule>,
+        // Set if the store answered at once.
+        at_once: bool,
         #[pin]
         stage: Stage<S::Answer, R::Annotation>,
     }
@@ -124,7 +126,7 @@ where
         answer: Asking<S::Answer>,
     ) -> Pin<Box<Self>> {
         let span = DecisionSpan::new(asks, &config.store);
-        Self::new(call, config, asks, Stage::Asking { answer, span })
+        Self::new(call, config, asks, false, Stage::Asking { answer, span })
     }
 
     /// Returns a call that waits for its turn. `call` holds a fresh clone of the inner service.
@@ -138,7 +140,7 @@ where
         asks: &[Ask<'_, L::Rule>],
         decisions: Decisions,
     ) -> Result<Pin<Box<Self>>, Answer<Svc, Req>> {
-        let mut pending = Self::new(call, config, asks, Stage::Decided);
+        let mut pending = Self::new(call, config, asks, true, Stage::Decided);
         pending.as_mut().delay(decisions)?;
         Ok(pending)
     }
@@ -147,12 +149,14 @@ where
         call: (Svc, Req),
         config: &Arc<Config<L, S, R, O>>,
         asks: &[Ask<'_, L::Rule>],
+        at_once: bool,
         stage: Stage<S::Answer, R::Annotation>,
     ) -> Pin<Box<Self>> {
         Box::pin(Self {
             call: Some(call),
             config: Arc::clone(config),
             asks: OwnedAsks::new(asks),
+            at_once,
             stage,
         })
     }
@@ -192,7 +196,7 @@ where
                 let annotation = this.config.admit(&mut req, || {
                     this.config.outcome(this.asks.keys(), &decisions)
                 });
-                let kept = keep(this.config, &mut req, this.asks, &decisions);
+                let kept = keep(this.config, &mut req, this.asks, &decisions, *this.at_once);
                 let future = service.call(req);
                 Some(Resumed::Called {
                     future,
@@ -287,7 +291,7 @@ where
         }
         let annotation = annotation.take();
         let (mut service, mut req) = taken(this.call);
-        let kept = keep(this.config, &mut req, this.asks, decisions);
+        let kept = keep(this.config, &mut req, this.asks, decisions, *this.at_once);
         let future = service.call(req);
         Poll::Ready(Resumed::Called {
             future,
@@ -297,12 +301,13 @@ where
     }
 }
 
-/// Keeps what the response of an admitted request may settle, from a store or a delay that took its time.
+/// Keeps what the response of an admitted request may settle.
 fn keep<Req, Res, Err, L, S, R, O>(
     config: &Arc<Config<L, S, R, O>>,
     req: &mut Req,
     asks: &OwnedAsks<L::Rule>,
     decisions: &Decisions,
+    at_once: bool,
 ) -> Kept<Req, Res, Err, L, S, R, O>
 where
     L: Limits<Req>,
@@ -310,7 +315,7 @@ where
     R: Respond<Req, Res, Err>,
     L::Keeps: Keep<Req, Res, Err, L, S, R, O>,
 {
-    L::Keeps::keep(config, req, asks.iter(), decisions, false)
+    L::Keeps::keep(config, req, asks.iter(), decisions, at_once)
 }
 
 /// Starts a delay; returns `None` if nothing can wait.

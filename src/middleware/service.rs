@@ -158,7 +158,7 @@ where
                             let kept = keep(config, &mut req, &asks, &decisions);
                             return Self::calling(inner.call(req), None, kept);
                         }
-                        if L::APART {
+                        if L::APART || L::SETTLES {
                             return Self::admit(inner, config, req, asks, decisions);
                         }
                         let ([ask], Some(decision)) = (&*asks, decisions.only()) else {

@@ -22,7 +22,7 @@ use crate::{
 /// | [`undecided`](Self::undecided) | the store could not decide; [`is_admitted`](crate::Decision::is_admitted) tells if the request proceeds |
 /// | [`exempt`](Self::exempt) | the key extractors of all limits of the layer exempted the request |
 /// | [`missing_key`](Self::missing_key) | the request has no key |
-/// | [`settled`](Self::settled) | a charge was corrected to its actual cost |
+/// | [`settled`](Self::settled) | a charge was corrected to its actual cost, or made [after the response](crate::Limit::charge_after) |
 /// | [`dry_run`](Self::dry_run) | a limit under trial decided, without effect |
 ///
 /// ```
@@ -82,7 +82,8 @@ pub trait Observer {
         let _ = missing;
     }
 
-    /// A charge of `charged` units is corrected to `actual` units.
+    /// A charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is one
+    /// from 0 units.
     ///
     /// It is reported when the settlement is made; a store may still fail to make it, which it [counts](crate::store::Backend::unsettled).
     #[inline]

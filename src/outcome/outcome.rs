@@ -77,11 +77,11 @@ impl Outcome {
 
     /// Returns the outcome of these decisions.
     pub(crate) fn of_decisions<'a>(
-        decided: impl Iterator<Item = (&'a Policy, &'a Key, &'a Decision)>,
+        decided: impl Iterator<Item = (&'a Policy, &'a Key, Decision)>,
     ) -> Self {
         let mut outcome = Self::new();
         for (policy, key, decision) in decided {
-            outcome.push(policy.for_key(key), *decision);
+            outcome.push(policy.for_key(key), decision);
         }
         outcome
     }
@@ -156,7 +156,8 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// When no limit of this name decided, when it charged nothing, or when its charge was taken before.
+    /// When no limit of this name decided, when it charged nothing, or when its charge was taken before. Also when the layer settles the
+    /// charge, by a [`charge_handle`](crate::Limit::charge_handle) or a [condition](crate::Limit::charge_if).
     pub fn take_charge(&self, policy: &str) -> Result<Charge, Error> {
         let mut named = self
             .entries
@@ -183,7 +184,8 @@ impl Outcome {
             .peekable();
         if charged.peek().is_none() {
             return Err(Error::new(format!(
-                "the limit `{policy}` charged nothing for this request: expected an admission; look at its decision first"
+                "the limit `{policy}` charged nothing for this request, or its layer settles the charge: expected an admission by a limit \
+                 without `charge_handle` and `charge_if`; look at its decision first, and take a `ChargeHandle` from the request's extensions"
             )));
         }
         let first = charged.find(|(entry, _)| entry.taken.take());

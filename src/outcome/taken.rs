@@ -18,7 +18,13 @@ impl Taken {
         !self.flag().swap(true, Ordering::Relaxed)
     }
 
-    /// Returns `true` if there was a clone.
+    /// Returns `true` if the flag is set.
+    pub(crate) fn is_taken(&self) -> bool {
+        let flag = self.0.get();
+        flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// Returns `true` if there is a clone.
     pub(crate) fn is_shared(&self) -> bool {
         self.0.get().is_some_and(|flag| Arc::strong_count(flag) > 1)
     }

@@ -30,7 +30,7 @@ fn left(store: &Local<TokenBucket>, policy: &str, rule: &TokenBucket) -> u64 {
 #[tokio::test]
 async fn clones_settle_once() {
     let (rule, store) = (at_once(100), Local::new());
-    let layer = RateLimitLayer::new(rule.clone())
+    let layer = RateLimitLayer::new(rule)
         .store(store.clone())
         .cost(cost(10))
         .charge_handle();
@@ -60,12 +60,12 @@ async fn several_limits_and_layers_are_settled_by_name() {
     let store = Local::new();
     let rule = at_once(100);
     let limit = |name| Limit::new(at_once(100)).named(name).cost(cost(10));
-    let outer = RateLimitLayer::new(rule.clone())
+    let outer = RateLimitLayer::new(rule)
         .named("outer")
         .store(store.clone())
         .cost(cost(10))
         .charge_handle();
-    let inner = RateLimitLayer::new(rule.clone())
+    let inner = RateLimitLayer::new(rule)
         .named("plain")
         .store(store.clone())
         .cost(cost(10))
@@ -93,12 +93,38 @@ async fn several_limits_and_layers_are_settled_by_name() {
 }
 
 #[tokio::test]
+async fn stacked_layers_of_one_name_are_settled_one_after_the_other() {
+    let (rule, store) = (at_once(100), Local::new());
+    let layer = || {
+        RateLimitLayer::new(rule)
+            .store(store.clone())
+            .cost(cost(10))
+            .charge_handle()
+    };
+    let handler = service_fn(async |request: Request<()>| {
+        let charge = handle(&request);
+        for _ in 0..2 {
+            drop(charge.of("default").unwrap().settle(1).unwrap());
+        }
+        let error = charge.of("default").unwrap().refund().unwrap_err();
+        assert!(error.to_string().contains("settled already"), "{error}");
+        respond(()).await
+    });
+    let service = ServiceBuilder::new()
+        .layer(layer())
+        .layer(layer())
+        .service(handler);
+    service.oneshot(Request::new(())).await.unwrap();
+    assert_eq!(left(&store, "default", &rule), 98);
+}
+
+#[tokio::test]
 async fn a_selected_rule_is_settled_under_itself() {
     let (own, selected, store) = (at_once(100), at_once(500), Local::new());
-    let plan = selected.clone();
+    let plan = selected;
     let layer = RateLimitLayer::new(own)
         .store(store.clone())
-        .rule(move |_: &Request<()>| Some(plan.clone()))
+        .rule(move |_: &Request<()>| Some(plan))
         .cost(cost(10))
         .charge_handle();
     let inner = service_fn(async |request: Request<()>| {
@@ -146,7 +172,7 @@ impl CarryHandle for Job {
 #[tokio::test]
 async fn requests_of_other_types_carry_handles() {
     let (rule, store) = (at_once(100), Local::new());
-    let layer = RateLimitLayer::new(rule.clone())
+    let layer = RateLimitLayer::new(rule)
         .store(store.clone())
         .respond(AsError)
         .cost(cost(10))

@@ -9,8 +9,14 @@
 
 mod balance;
 mod bodies;
+mod connections;
 mod handles;
+mod late;
 mod logins;
+mod missing_responses;
+#[path = "../common/rules.rs"]
+mod rules;
+mod settlements;
 mod stores;
 
 use std::num::NonZeroU64;

@@ -10,6 +10,11 @@ use super::{MeteredUnit, SettleByBodyService};
 /// frames that were sent. A body that is dropped in the middle settles what was sent; a request without a response stays charged. Requests
 /// without a handle pass unchanged, and a handler that settles by itself is left alone.
 ///
+/// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them keep the reserved cost, which is logged once
+/// (feature `tracing`).
+///
+/// The bytes are those that the layer sees: put it above a layer that compresses to count what is sent, and below one to count what the handler wrote.
+///
 /// ```
 /// use std::convert::Infallible;
 /// use http::{Request, Response};

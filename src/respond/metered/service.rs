@@ -51,8 +51,13 @@ where
     fn call(&mut self, req: Request<BIn>) -> Self::Future {
         let handle = req.extensions().get::<ChargeHandle>();
         let handle = handle.and_then(|handle| match &self.settings.policy {
-            None => Some(handle.clone()),
             Some(policy) => handle.of(policy).ok(),
+            None if handle.is_one() => Some(handle.clone()),
+            None => {
+                #[cfg(feature = "tracing")]
+                crate::log::several_handles(&handle.names());
+                None
+            }
         });
         SettleByBodyFuture {
             future: self.inner.call(req),

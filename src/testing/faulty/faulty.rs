@@ -99,6 +99,11 @@ impl<S: Backend> Backend for Faulty<S> {
         self.store.address()
     }
 
+    /// Returns the count of the wrapped store, without the settlements that met a fault.
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
+
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
     }
