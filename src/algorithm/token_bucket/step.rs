@@ -334,8 +334,13 @@ impl Algorithm for TokenBucket {
     fn grant_slack(&self) -> Option<u64> {
         // The tokens of a minute.
         let minute = Duration::from_secs(60).as_nanos();
-        let tokens = u128::from(self.quota.amount()) * minute / u128::from(self.quota.period_nanos());
-        Some(u64::try_from(tokens).unwrap_or(u64::MAX).min(self.capacity()))
+        let tokens =
+            u128::from(self.quota.amount()) * minute / u128::from(self.quota.period_nanos());
+        Some(
+            u64::try_from(tokens)
+                .unwrap_or(u64::MAX)
+                .min(self.capacity()),
+        )
     }
 
     /// A key that is forgotten begins with less than a full bucket.
