@@ -251,7 +251,7 @@ fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
 }
 
 /// The files of the middleware. Each imports only from those before it.
-const MIDDLEWARE: [&str; 15] = [
+const MIDDLEWARE: [&str; 16] = [
     "per_request",
     "role",
     "limit",
@@ -266,6 +266,7 @@ const MIDDLEWARE: [&str; 15] = [
     "future",
     "service",
     "layer",
+    "one_limit",
     "new",
 ];
 

@@ -46,19 +46,20 @@ pub enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum VerdictKind {
+    // Those that admit the request come first, so that one comparison tells them.
     Allow,
     Delay,
-    Refuse,
     /// Undecided, and the request proceeds.
     FailedOpen,
-    /// Undecided, and the request is refused.
-    FailedClosed,
-    /// Undecided and refused, because the store does not support the call.
-    Unsupported,
     /// `Allow` on a dry run.
     DryRunAllow,
     /// `Delay` on a dry run.
     DryRunDelay,
     /// `Refuse` on a dry run.
     DryRunRefuse,
+    Refuse,
+    /// Undecided, and the request is refused.
+    FailedClosed,
+    /// Undecided and refused, because the store does not support the call.
+    Unsupported,
 }

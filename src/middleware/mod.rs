@@ -1,7 +1,7 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
 //! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`, `late`, `kept`,
-//! `pending`, `future`, `service`, `layer`, `new`.
+//! `pending`, `future`, `service`, `layer`, `one_limit`, `new`.
 
 mod asking;
 mod asks;
@@ -14,6 +14,7 @@ mod layer;
 mod limit;
 mod limits;
 mod new;
+mod one_limit;
 mod pending;
 mod per_request;
 mod role;
