@@ -32,14 +32,14 @@ pub struct EventCounts {
     pub missing_key: u64,
     /// Charges that were corrected to their actual cost.
     pub settled: u64,
-    /// Requests that a limit under trial would have refused.
+    /// Requests that a limit on a dry run would have refused.
     pub dry_run_refused: u64,
-    /// Requests that a limit under trial would not have refused, including those that the store could not decide.
+    /// Requests that a limit on a dry run would not have refused, including those that the store could not decide.
     pub dry_run_passed: u64,
 }
 
 impl EventCounts {
-    /// Returns the number of decisions: admitted, delayed, refused and undecided. Limits under trial are not included.
+    /// Returns the number of decisions: admitted, delayed, refused and undecided. Limits on a dry run are not included.
     pub const fn decisions(&self) -> u64 {
         // Sums wrap as the counters do.
         self.admitted

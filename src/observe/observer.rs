@@ -23,7 +23,7 @@ use crate::{
 /// | [`exempt`](Self::exempt) | the key extractors of all limits of the layer exempted the request |
 /// | [`missing_key`](Self::missing_key) | the request has no key |
 /// | [`settled`](Self::settled) | a charge was corrected to its actual cost, or made [after the response](crate::Limit::charge_after) |
-/// | [`dry_run`](Self::dry_run) | a limit under trial decided, without effect |
+/// | [`dry_run`](Self::dry_run) | a limit on a dry run decided, without effect |
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
@@ -91,7 +91,7 @@ pub trait Observer {
         let _ = (policy, key, charged, actual);
     }
 
-    /// A limit under trial decided about a request, without effect on it.
+    /// A limit on a dry run decided about a request, without effect on it.
     ///
     /// The decision is the one that the limit would have made if it were enforced: its [verdict](crate::Decision::verdict) may be a refusal.
     #[inline]

@@ -14,7 +14,7 @@ use crate::{
 /// | event | level | `verdict` |
 /// |---|---|---|
 /// | a limit refused a request | `INFO` | `refused` |
-/// | a limit under trial would have refused a request | `INFO` | `dry_run_refused` |
+/// | a limit on a dry run would have refused a request | `INFO` | `dry_run_refused` |
 /// | the store could not decide, and the request proceeds | `WARN` | `undecided_admitted` |
 /// | the store could not decide, and the request is refused | `WARN` | `undecided_refused` |
 ///
@@ -168,7 +168,7 @@ impl<C: Clock> Observer for RefusalLog<C> {
                 tracing::Level::INFO,
                 event,
                 "dry_run_refused",
-                "a rate limit under trial would have refused a request"
+                "a rate limit on a dry run would have refused a request"
             );
         }
     }

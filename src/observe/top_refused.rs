@@ -33,7 +33,7 @@ use crate::{decision::Decision, key::Key};
 /// # Several limits
 ///
 /// The keys of all limits that it observes are in one list. To tell limits apart, give each layer an observer of its own, or forward
-/// the events of one [policy](Event::policy). Limits under trial refuse nobody, so their decisions are not recorded. Undecided
+/// the events of one [policy](Event::policy). Limits on a dry run refuse nobody, so their decisions are not recorded. Undecided
 /// requests, and those without a key, are not recorded either.
 ///
 /// # Cost

@@ -6,7 +6,7 @@ use futures_util::poll;
 use http::{Request, Response};
 use metrics_util::debugging::DebuggingRecorder;
 use tollgate::{
-    AnyRule, Cost, FixedWindow, Policy, RateLimitLayer, TokenBucket,
+    AnyRule, Cost, FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket,
     observe::Publish,
     store::{
         Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, Local, Memcached,
@@ -37,6 +37,7 @@ pub(crate) fn publish_everything() {
         .fall_back_to(Local::new())
         .share(1, 2);
     store.publish("any");
+    Local::<TokenBucket>::new().with_blocks().publish("any");
     RateLimitLayer::new(TokenBucket::per_second(1))
         .store(store)
         .publish("any");
@@ -249,4 +250,27 @@ async fn a_layer_publishes_what_it_counts() {
         tollgate_layer_unsettled_total{layer=api} 0",
     );
     assert_eq!(published(|| layer.publish("api")), expected);
+}
+
+/// One block, two calls that it refuses, and a refusal by the limit itself.
+#[test]
+fn the_counters_of_blocks_are_published() {
+    let store = Local::<TokenBucket>::new().with_blocks();
+    let limiter = Limiter::new(
+        Policy::new("api"),
+        "token-bucket 1/1h".parse().unwrap(),
+        store.clone(),
+    );
+    let admitted = |key: &str| limiter.check(key, Cost::ONE).at_once().is_admitted();
+    let blocked = limiter.block("mallory", Duration::from_secs(60)).unwrap();
+    assert!(blocked.at_once().is_some());
+    assert!(!admitted("mallory") && !admitted("mallory"));
+    assert!(admitted("alice") && !admitted("alice"));
+
+    let values = published(|| store.publish("limits"));
+    let value = |name: &str| values[&format!("tollgate_blocks_{name}{{store=limits}}")].clone();
+    assert_eq!(value("made_total"), "1");
+    assert_eq!(value("failed_total"), "0");
+    assert_eq!(value("refused_total"), "2");
+    assert_eq!(value("uncounted_refusals_total"), "0");
 }

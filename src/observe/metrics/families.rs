@@ -43,7 +43,7 @@ families! {
         "Units by which charges were corrected to their actual costs";
     DRY_RUN = "tollgate_dry_run_total" Counter Count
         ["`policy`; `verdict`: `admitted`, `delayed`, `refused`, `undecided`"]
-        "Decisions of a limit under trial, which had no effect";
+        "Decisions of a limit on a dry run, which had no effect";
     EXEMPT = "tollgate_exempt_total" Counter Count []
         "Requests that all limits of a layer exempted";
     MISSING_KEYS = "tollgate_missing_keys_total" Counter Count ["`fault`: `client`, `server`"]
@@ -90,6 +90,14 @@ families! {
         "Refusals that were stored in the cache";
     REMEMBERED_EVICTED = "tollgate_remembered_refusals_evicted_total" Counter Count ["`store`"]
         "Refusals that were evicted from the cache before they ended";
+    BLOCKS_MADE = "tollgate_blocks_made_total" Counter Count ["`store`"]
+        "Blocks of keys that this process made";
+    BLOCKS_FAILED = "tollgate_blocks_failed_total" Counter Count ["`store`"]
+        "Blocks that could not be made";
+    BLOCKS_REFUSED = "tollgate_blocks_refused_total" Counter Count ["`store`"]
+        "Calls that were refused because a key was blocked";
+    BLOCKS_UNCOUNTED = "tollgate_blocks_uncounted_refusals_total" Counter Count ["`store`"]
+        "Refusals that do not lead to a block, because too many other keys were refused";
 
     // Published for `Local`.
     LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]

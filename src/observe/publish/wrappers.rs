@@ -5,11 +5,14 @@ use metrics::Label;
 use super::{Publish, publish::store};
 use crate::{
     observe::metrics::families::{
-        CIRCUIT_OPENED, CIRCUIT_PROBES, CIRCUIT_REJECTED, CIRCUIT_STATE, FALLBACK_DECIDED,
-        FALLBACK_TURNED_AWAY, REMEMBERED_EVICTED, REMEMBERED_HITS, REMEMBERED_REFUSALS,
-        REMEMBERED_STORED, STORE_CONTENTIONS, STORE_FAILURES, STORE_UNSETTLED, STORE_UNSUPPORTED,
+        BLOCKS_FAILED, BLOCKS_MADE, BLOCKS_REFUSED, BLOCKS_UNCOUNTED, CIRCUIT_OPENED,
+        CIRCUIT_PROBES, CIRCUIT_REJECTED, CIRCUIT_STATE, FALLBACK_DECIDED, FALLBACK_TURNED_AWAY,
+        REMEMBERED_EVICTED, REMEMBERED_HITS, REMEMBERED_REFUSALS, REMEMBERED_STORED,
+        STORE_CONTENTIONS, STORE_FAILURES, STORE_UNSETTLED, STORE_UNSUPPORTED,
     },
-    store::{Backend, CircuitBreaker, CircuitState, Error, Fallback, OnFailure, RememberRefusals},
+    store::{
+        Backend, Blocks, CircuitBreaker, CircuitState, Error, Fallback, OnFailure, RememberRefusals,
+    },
     time::Clock,
 };
 
@@ -73,6 +76,16 @@ impl<S: Publish, Rule, C> Publish for RememberRefusals<S, Rule, C> {
         REMEMBERED_HITS.set(store(name), self.hits());
         REMEMBERED_STORED.set(store(name), self.remembered());
         REMEMBERED_EVICTED.set(store(name), self.evicted());
+        self.get_ref().publish(name);
+    }
+}
+
+impl<S: Publish, C> Publish for Blocks<S, C> {
+    fn publish(&self, name: &str) {
+        BLOCKS_MADE.set(store(name), self.made());
+        BLOCKS_FAILED.set(store(name), self.failed());
+        BLOCKS_REFUSED.set(store(name), self.refused());
+        BLOCKS_UNCOUNTED.set(store(name), self.uncounted());
         self.get_ref().publish(name);
     }
 }

@@ -73,10 +73,10 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
         let asks = self.asks.to_vec();
         if is_any_blocked(&left) {
             self.phase = Phase::AtLimits(left);
-            Progress::Answer(self.blocks.store().look(&asks))
+            Progress::Answer(self.blocks.get_ref().look(&asks))
         } else {
             self.phase = Phase::Deciding;
-            Progress::Answer(self.blocks.store().acquire(&asks))
+            Progress::Answer(self.blocks.get_ref().acquire(&asks))
         }
     }
 

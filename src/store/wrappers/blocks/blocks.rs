@@ -257,7 +257,8 @@ impl<S, C> Blocks<S, C> {
         self.counters.uncounted()
     }
 
-    pub(super) fn store(&self) -> &S {
+    /// Returns the wrapped store, for example to read its counters.
+    pub fn get_ref(&self) -> &S {
         &self.store
     }
 
