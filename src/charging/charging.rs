@@ -304,7 +304,7 @@ impl ForCandidate for ChargeAtOnce {
     }
 }
 
-/// The handler settles the limit's charge alone: it knows one handle.
+/// The handle of the limit settles the candidate, which has none of its own.
 impl<F: Clone, V> ForCandidate for Reserve<F, V> {
     type Candidate = Reserve<F, Hidden>;
 

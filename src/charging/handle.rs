@@ -42,6 +42,8 @@ pub struct ChargeHandle {
     settled: Taken,
     /// The handle of another limit of the request.
     next: Option<Box<Self>>,
+    /// The handle of a candidate for the limit's rule, which is settled to the same units.
+    candidate: Option<Box<Self>>,
 }
 
 impl ChargeHandle {
@@ -52,7 +54,21 @@ impl ChargeHandle {
             charge,
             settled: Taken::default(),
             next: None,
+            candidate: None,
         }
+    }
+
+    /// Settles the charge of a candidate for the limit's rule, too.
+    pub(crate) fn add_candidate(&mut self, mut candidate: Self) {
+        candidate.candidate = self.candidate.take();
+        self.candidate = Some(Box::new(candidate));
+    }
+
+    /// Returns the handles of candidates.
+    fn candidates(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(self.candidate.as_deref(), |handle| {
+            handle.candidate.as_deref()
+        })
     }
 
     /// Adds the handle of another limit of the request.
@@ -74,8 +90,8 @@ impl ChargeHandle {
     /// When the charge was settled before, by this handle or a clone of it, or when the request has several handles: then
     /// select one with [`of`](Self::of).
     pub fn settle(&self, actual: u64) -> Result<Settling, Error> {
-        let charge = self.take()?;
-        Ok(self.layer.settle(&self.limit, charge, actual))
+        self.take()?;
+        Ok(self.settle_taken(actual))
     }
 
     /// Gives back the whole charge.
@@ -93,12 +109,8 @@ impl ChargeHandle {
     ///
     /// Those of [`settle`](Self::settle). Afterwards the charge cannot be settled otherwise.
     pub fn usage(&self) -> Result<Usage, Error> {
-        let charge = self.take()?;
-        Ok(Usage::new(
-            Arc::clone(&self.layer),
-            self.limit.clone(),
-            charge,
-        ))
+        self.take()?;
+        Ok(Usage::new(self.clone()))
     }
 
     /// Returns the handle of the limit of this name. If stacked layers have the same name by mistake, returns the outermost handle that is not
@@ -143,6 +155,20 @@ impl ChargeHandle {
         self.charge.cost
     }
 
+    /// Settles a charge that was taken, and those of candidates.
+    pub(super) fn settle_taken(&self, actual: u64) -> Settling {
+        for candidate in self.candidates() {
+            // In the background: it has no effect on the request.
+            drop(candidate.settle_one(actual));
+        }
+        self.settle_one(actual)
+    }
+
+    fn settle_one(&self, actual: u64) -> Settling {
+        self.layer
+            .settle(&self.limit, self.charge.duplicate(), actual)
+    }
+
     /// Returns `true` if the handler of the request has a clone of this handle.
     pub(crate) fn is_shared(&self) -> bool {
         self.settled.is_shared()
@@ -166,8 +192,8 @@ impl ChargeHandle {
         std::iter::successors(Some(self), |handle| handle.next.as_deref())
     }
 
-    /// Takes the charge, once.
-    fn take(&self) -> Result<Charge, Error> {
+    /// Takes the charge, once, and those of candidates.
+    fn take(&self) -> Result<(), Error> {
         if !self.is_one() {
             return Err(Error::new(format!(
                 "several limits handed over their charges: expected the name of one of {}; select it by `.of(…)`",
@@ -180,7 +206,10 @@ impl ChargeHandle {
                 self.policy()
             )));
         }
-        Ok(self.charge.duplicate())
+        for candidate in self.candidates() {
+            candidate.settled.take();
+        }
+        Ok(())
     }
 }
 
@@ -193,6 +222,7 @@ impl Clone for ChargeHandle {
             charge: self.charge.duplicate(),
             settled: self.settled.clone(),
             next: self.next.clone(),
+            candidate: self.candidate.clone(),
         }
     }
 }

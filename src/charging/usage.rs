@@ -8,8 +8,7 @@ use std::{
     },
 };
 
-use super::{ChargedLimit, SettleCharges};
-use crate::decision::Charge;
+use super::ChargeHandle;
 
 /// The actual cost of a request, counted while the work is done. Made by [`ChargeHandle::usage`](super::ChargeHandle::usage).
 ///
@@ -45,19 +44,15 @@ pub struct Usage(Arc<SharedCount>);
 
 struct SharedCount {
     units: AtomicU64,
-    layer: Arc<dyn SettleCharges>,
-    limit: ChargedLimit,
-    charge: Charge,
+    /// Its charge is taken.
+    handle: ChargeHandle,
 }
 
 impl Usage {
-    pub(super) fn new(layer: Arc<dyn SettleCharges>, limit: ChargedLimit, charge: Charge) -> Self {
-        Self(Arc::new(SharedCount {
-            units: AtomicU64::new(0),
-            layer,
-            limit,
-            charge,
-        }))
+    /// Begins to count for a handle whose charge was taken.
+    pub(super) fn new(handle: ChargeHandle) -> Self {
+        let units = AtomicU64::new(0);
+        Self(Arc::new(SharedCount { units, handle }))
     }
 
     /// Adds units. Saturates at `u64::MAX`.
@@ -80,17 +75,14 @@ impl Drop for SharedCount {
     fn drop(&mut self) {
         let actual = *self.units.get_mut();
         // Settles in the background: nobody is left to await it.
-        drop(
-            self.layer
-                .settle(&self.limit, self.charge.duplicate(), actual),
-        );
+        drop(self.handle.settle_taken(actual));
     }
 }
 
 impl fmt::Debug for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Usage")
-            .field("policy", &self.0.limit.policy)
+            .field("policy", self.0.handle.policy())
             .field("units", &self.units())
             .finish_non_exhaustive()
     }

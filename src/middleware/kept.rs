@@ -21,6 +21,7 @@ use super::{
 use crate::{
     charging::{ChargeHandle, ChargeLater, ChargedLimit, KeepCharges, KeepNothing, SettleCharges},
     decision::{Charge, Decision},
+    dry_run::DryRun,
     observe::Observer,
     respond::{Refusal, RefuseLate, Respond},
     store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Store},
@@ -145,12 +146,7 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         let asks: SmallVec<[_; 2]> = asks.collect();
         let mut by_response = SmallVec::new();
         let mut has_handle = false;
-        for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
-            let settles = config.limits.settles(ask.policy()) == Some(true);
-            let Some(charge) = decision.charge().filter(|_| settles) else {
-                continue;
-            };
-            let handle = handle(config, ask, charge);
+        for handle in handles(config, &asks, decisions) {
             match config.limits.hand_over(req, handle) {
                 Some(handle) => {
                     has_handle |= handle.is_shared();
@@ -208,6 +204,38 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         }
         R::annotate(annotation, response);
     }
+}
+
+/// Returns the handles of the charges that the layer settles. Those of limits know those of their candidates.
+fn handles<L, S, R, O, Rule>(
+    config: &Arc<Config<L, S, R, O>>,
+    asks: &[Ask<'_, Rule>],
+    decisions: &Decisions,
+) -> SmallVec<[ChargeHandle; 1]>
+where
+    Rule: Clone + Send + Sync + 'static,
+    L: Sealed<AnyRule = Rule>,
+    Config<L, S, R, O>: SettleCharges + 'static,
+{
+    let settled = asks.iter().zip(decisions.as_slice());
+    let settled = settled.filter(|(ask, _)| config.limits.settles(ask.policy()) == Some(true));
+    let handle = |(ask, decision): (&_, &Decision)| Some(handle(config, ask, decision.charge()?));
+    let mut handles: SmallVec<[ChargeHandle; 1]> = settled.filter_map(handle).collect();
+    if !L::APART {
+        return handles;
+    }
+    for index in 0..handles.len() {
+        let dry_run = config.limits.dry_run(handles[index].policy());
+        let Some(live) = dry_run.and_then(DryRun::live) else {
+            continue;
+        };
+        let is_live = |handle: &ChargeHandle| handle.policy().digest() == live.digest();
+        if let Some(live) = handles.iter().position(is_live) {
+            let candidate = handles[index].clone();
+            handles[live].add_candidate(candidate);
+        }
+    }
+    handles
 }
 
 /// Returns the handle of a charge.

@@ -173,7 +173,7 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
     ///
     /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules. It gives back by the condition of
-    /// [`charge_if`](Self::charge_if) or `charge_after`, but keeps its charge if a handler settles the [handle](Self::charge_handle) of this one.
+    /// [`charge_if`](Self::charge_if) or `charge_after`, and a handler that settles the [handle](Self::charge_handle) of this one settles it, too.
     ///
     /// ```
     /// use std::convert::Infallible;

@@ -185,3 +185,49 @@ async fn requests_of_other_types_carry_handles() {
     service.oneshot(Job(None)).await.unwrap();
     assert_eq!(left(&store, "default", &rule), 93);
 }
+
+/// Whatever corrects the charge of a limit corrects that of its candidates, once.
+#[tokio::test]
+async fn candidates_are_settled_with_their_limit() {
+    #[derive(Clone, Copy, Debug)]
+    enum By {
+        Nobody,
+        Handler,
+        Usage,
+        Response,
+        HandlerAndResponse,
+    }
+    let cases = [
+        (By::Nobody, 10),
+        (By::Handler, 3),
+        (By::Usage, 4),
+        (By::Response, 0),
+        (By::HandlerAndResponse, 3),
+    ];
+    for (by, charged) in cases {
+        let (rule, store) = (at_once(100), Local::new());
+        let layer = RateLimitLayer::new(rule.clone())
+            .named("live")
+            .store(store.clone())
+            .cost(cost(10))
+            .charge_handle()
+            .charge_if(move |_: &Response<String>| {
+                !matches!(by, By::Response | By::HandlerAndResponse)
+            })
+            .candidate("next", at_once(500));
+        let inner = service_fn(move |request: Request<()>| {
+            let charge = handle(&request);
+            match by {
+                By::Nobody | By::Response => {}
+                By::Handler | By::HandlerAndResponse => drop(charge.settle(3).unwrap()),
+                By::Usage => charge.usage().unwrap().add(4),
+            }
+            respond(())
+        });
+        let service = ServiceBuilder::new().layer(layer).service(inner);
+        service.oneshot(Request::new(())).await.unwrap();
+        let live = 100 - left(&store, "live", &rule);
+        let next = 500 - left(&store, "next", &at_once(500));
+        assert_eq!((live, next), (charged, charged), "{by:?}");
+    }
+}

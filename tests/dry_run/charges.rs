@@ -92,9 +92,9 @@ fn a_limit_that_charges_after_the_response_counts_failures_on_a_dry_run() {
     assert_counts_failures!(layer, 3, None);
 }
 
-/// Handlers get the handle of a live limit as before, although its candidate is charged, too.
+/// Handlers get the handle of a live limit as before, and it settles the candidate, too.
 #[test]
-fn a_candidate_hands_no_handle_over() {
+fn a_candidate_is_settled_by_the_handle_of_its_live_limit() {
     let clock = ManualClock::default();
     let layer = RateLimitLayer::new(rule("token-bucket 9/1d"))
         .named("live")
@@ -111,9 +111,8 @@ fn a_candidate_hands_no_handle_over() {
     for _ in 0..20 {
         assert!(call(&mut service, client(7)).status().is_success());
     }
-    // The candidate keeps its charges.
     let report = layer.dry_run_report("next").unwrap();
-    assert_eq!((report.admitted, report.refused_alone), (9, 11));
+    assert_eq!((report.admitted, report.refused_alone), (20, 0));
 }
 
 /// A limit by the handle on a dry run beside another one: the handler selects by name, and the dry run is settled.
