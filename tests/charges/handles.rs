@@ -206,7 +206,7 @@ async fn candidates_are_settled_with_their_limit() {
     ];
     for (by, charged) in cases {
         let (rule, store) = (at_once(100), Local::new());
-        let layer = RateLimitLayer::new(rule.clone())
+        let layer = RateLimitLayer::new(rule)
             .named("live")
             .store(store.clone())
             .cost(cost(10))
