@@ -251,7 +251,7 @@ fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
 }
 
 /// The files of the middleware. Each imports only from those before it.
-const MIDDLEWARE: [&str; 16] = [
+const MIDDLEWARE: [&str; 17] = [
     "per_request",
     "role",
     "limit",
@@ -262,6 +262,7 @@ const MIDDLEWARE: [&str; 16] = [
     "config",
     "late",
     "kept",
+    "kept_looks",
     "pending",
     "future",
     "service",

@@ -14,7 +14,7 @@ pub trait Charging {
     /// Set if the layer settles the charge, so that nobody may take it out of the outcome.
     const SETTLES: bool;
 
-    /// What a request keeps until its response.
+    /// The state that a request keeps until its response.
     type Keeps: Keeps;
 }
 
@@ -186,7 +186,7 @@ impl<Res> ChargeIf<Res> for Always {
     }
 }
 
-/// Who may settle a charge besides the response: [`Hidden`] or [`Visible`].
+/// The visibility of a charge to the handler: [`Hidden`] or [`Visible`].
 #[doc(hidden)]
 pub trait Visibility<Req> {
     const VISIBLE: bool;

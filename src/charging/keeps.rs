@@ -1,4 +1,4 @@
-//! What a request keeps until its response, as a type: the most that one of its limits needs.
+//! The state that a request keeps until its response, as a type: the most that one of its limits needs.
 
 /// One of [`KeepNothing`], [`KeepCharges`] and [`ChargeLater`], each of which includes those before it.
 #[doc(hidden)]

@@ -46,7 +46,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum VerdictKind {
-    // Those that admit the request come first, so that one comparison tells them.
+    // Those that admit the request come first, so that one comparison finds them.
     Allow,
     Delay,
     /// Undecided, and the request proceeds.

@@ -1,7 +1,7 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
-//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`, `late`, `kept`,
-//! `pending`, `future`, `service`, `layer`, `one_limit`, `new`.
+//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`,
+//! `late`, `kept`, `kept_looks`, `pending`, `future`, `service`, `layer`, `one_limit`, `new`.
 
 mod asking;
 mod asks;
@@ -9,6 +9,7 @@ mod config;
 mod disposition;
 mod future;
 mod kept;
+mod kept_looks;
 mod late;
 mod layer;
 mod limit;

@@ -196,7 +196,8 @@ where
                 let annotation = this.config.admit(&mut req, || {
                     this.config.outcome(this.asks.keys(), &decisions)
                 });
-                let kept = keep(this.config, &mut req, this.asks, &decisions, *this.at_once);
+                let (config, asks) = (this.config, this.asks.iter());
+                let kept = L::Keeps::keep(config, &mut req, asks, &decisions, *this.at_once);
                 let future = service.call(req);
                 Some(Resumed::Called {
                     future,
@@ -291,7 +292,8 @@ where
         }
         let annotation = annotation.take();
         let (mut service, mut req) = taken(this.call);
-        let kept = keep(this.config, &mut req, this.asks, decisions, *this.at_once);
+        let (config, asks) = (this.config, this.asks.iter());
+        let kept = L::Keeps::keep(config, &mut req, asks, decisions, *this.at_once);
         let future = service.call(req);
         Poll::Ready(Resumed::Called {
             future,
@@ -299,23 +301,6 @@ where
             kept,
         })
     }
-}
-
-/// Keeps what the response of an admitted request may settle.
-fn keep<Req, Res, Err, L, S, R, O>(
-    config: &Arc<Config<L, S, R, O>>,
-    req: &mut Req,
-    asks: &OwnedAsks<L::Rule>,
-    decisions: &Decisions,
-    at_once: bool,
-) -> Kept<Req, Res, Err, L, S, R, O>
-where
-    L: Limits<Req>,
-    S: Store<L::Rule>,
-    R: Respond<Req, Res, Err>,
-    L::Keeps: Keep<Req, Res, Err, L, S, R, O>,
-{
-    L::Keeps::keep(config, req, asks.iter(), decisions, at_once)
 }
 
 /// Starts a delay; returns `None` if nothing can wait.

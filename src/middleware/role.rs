@@ -1,6 +1,6 @@
-//! How a store decides an ask.
+//! The role of an ask.
 
-/// How a store decides an ask.
+/// The role of an ask: the store charges it, looks at it, or charges it without effect.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

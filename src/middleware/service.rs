@@ -13,7 +13,7 @@ use super::{
     config::Config,
     disposition::Disposition,
     future::ResponseFuture,
-    kept::{Keep, Kept},
+    kept::Keep,
     limits::Limits,
     pending::PendingCall,
 };
@@ -138,7 +138,13 @@ where
             config.observer.exempt();
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
-            let kept = keep(config, &mut req, &asks, &Decisions::default());
+            let kept = L::Keeps::keep(
+                config,
+                &mut req,
+                asks.iter().copied(),
+                &Decisions::default(),
+                true,
+            );
             return Self::calling(inner.call(req), None, kept);
         }
         Self::ask(inner, config, req, asks)
@@ -155,7 +161,13 @@ where
                     Disposition::Pass => {
                         if !respond.wants_outcome() {
                             let mut req = req;
-                            let kept = keep(config, &mut req, &asks, &decisions);
+                            let kept = L::Keeps::keep(
+                                config,
+                                &mut req,
+                                asks.iter().copied(),
+                                &decisions,
+                                true,
+                            );
                             return Self::calling(inner.call(req), None, kept);
                         }
                         if L::APART || L::SETTLES {
@@ -169,7 +181,13 @@ where
                         // Bound again: a parameter that is borrowed would be copied on the other paths, too.
                         let mut req = req;
                         let annotation = respond.admit(&mut req, outcome);
-                        let kept = keep(config, &mut req, &asks, &decisions);
+                        let kept = L::Keeps::keep(
+                            config,
+                            &mut req,
+                            asks.iter().copied(),
+                            &decisions,
+                            true,
+                        );
                         Self::calling(inner.call(req), Some(annotation), kept)
                     }
                     Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
@@ -194,7 +212,7 @@ where
     ) -> Self {
         let outcome = config.outcome(asked(&asks), &decisions);
         let annotation = config.respond.admit(&mut req, outcome);
-        let kept = keep(config, &mut req, &asks, &decisions);
+        let kept = L::Keeps::keep(config, &mut req, asks.iter().copied(), &decisions, true);
         Self::calling(inner.call(req), Some(annotation), kept)
     }
 
@@ -235,23 +253,6 @@ where
 fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
     let fresh = inner.clone();
     mem::replace(inner, fresh)
-}
-
-/// Keeps what the response of an admitted request may settle, from a store that answered at once.
-#[inline(always)]
-fn keep<Req, Res, Err, L, S, R, O>(
-    config: &Arc<Config<L, S, R, O>>,
-    req: &mut Req,
-    asks: &[Ask<'_, L::Rule>],
-    decisions: &Decisions,
-) -> Kept<Req, Res, Err, L, S, R, O>
-where
-    L: Limits<Req>,
-    S: Store<L::Rule>,
-    R: Respond<Req, Res, Err>,
-    L::Keeps: Keep<Req, Res, Err, L, S, R, O>,
-{
-    L::Keeps::keep(config, req, asks.iter().copied(), decisions, true)
 }
 
 /// Returns the policy and the key of each ask.

@@ -1,4 +1,4 @@
-//! What an observer is told about one limit of a request.
+//! The part of one limit in a request, for observers.
 
 use crate::{decision::Decision, key::Key, policy::Policy};
 

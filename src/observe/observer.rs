@@ -8,7 +8,7 @@ use crate::{
     policy::Policy,
 };
 
-/// Is told what a layer does, one method for each event.
+/// Receives the events of a layer, one method for each.
 ///
 /// Given to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods are called within the request, so they must be fast and
 /// must not block; all of them do nothing unless implemented. A layer with several limits reports each limit by itself. A pair of

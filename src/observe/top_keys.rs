@@ -42,7 +42,7 @@ use crate::key::Key;
 /// # Labels
 ///
 /// Keys often identify persons, so a key is shown by its [digest](Key::digest) in hexadecimal digits unless
-/// [`labelled_by`](Self::labelled_by) names another function. A digest is equal on every node. It is not a secret: whoever tries all
+/// [`labelled_by`](Self::labelled_by) names another function. A digest is equal on every node. It is not a secret: anybody who tries all
 /// addresses finds the one behind it.
 ///
 /// # Cost

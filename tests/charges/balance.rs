@@ -1,4 +1,4 @@
-//! What is charged in the end is what was used, whatever happens to requests: success, error, panic, or a drop at any await.
+//! The final charges equal the actual costs after any end of a request: success, error, panic, or a drop at any await.
 
 use std::{
     future::poll_fn,
@@ -71,7 +71,7 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
     prop::collection::vec(plan, 1..12)
 }
 
-/// How the limit charges.
+/// The charging of the limit.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Handle,

@@ -1,4 +1,4 @@
-//! What clients, handlers and observers see of a dry run: nothing of the decisions that are not shown, and the others beside those of live
+//! The view of clients, handlers and observers of a dry run: nothing of the decisions that are not shown, and the others beside those of live
 //! limits.
 
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What a limiter checks, looks at, resets and grants, against limits written the slow obvious way.
+//! Checks, looks, resets and grants of a limiter, against limits written the slow obvious way.
 
 use std::time::Duration;
 

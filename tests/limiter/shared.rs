@@ -1,4 +1,4 @@
-//! What limiters and blocks do on a server, whichever it is.
+//! Limiters and blocks on any server.
 #![cfg_attr(
     not(any(feature = "redis", feature = "memcached")),
     allow(dead_code, reason = "used with servers")

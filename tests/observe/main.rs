@@ -1,4 +1,4 @@
-//! What a layer reports to its observers.
+//! The events that a layer reports to its observers.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "test-util", feature = "tokio"))]
 

@@ -18,7 +18,7 @@ pub(crate) type Memory = Local<AnyRule, TokioClock>;
 
 pub(crate) type Service = BoxCloneService<Request<()>, Response<String>, Infallible>;
 
-/// Where the state is.
+/// The place of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The answer is there at once.

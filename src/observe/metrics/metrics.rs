@@ -79,7 +79,7 @@ pub struct Metrics {
     registered: Arc<Registered>,
 }
 
-/// What all clones have registered.
+/// The metrics that all clones have registered.
 struct Registered {
     policies: Policies,
     exempt: OnceLock<Counter>,

@@ -26,7 +26,7 @@ pub enum MeteredUnit {
     Bytes,
     /// The frames of data, such as the events or messages of a stream that writes one at a time.
     Frames,
-    /// Nothing: whoever has a clone of the [`Usage`] adds to it.
+    /// Nothing: the owners of clones of the [`Usage`] add to it.
     Counted,
 }
 
