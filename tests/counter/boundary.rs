@@ -1,6 +1,14 @@
 //! Calls around the boundary of two slices of a sliding window.
 
-use std::time::Duration;
+use std::{
+    cmp,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use tollgate::{
     Decision, SlidingWindow, Timestamp,
@@ -11,41 +19,52 @@ use tollgate::{
 
 use super::{acquire, cache::Cache};
 
-/// The admissions with their instants, by the clocks of the hosts.
+/// An admission: when it was asked for and answered, by the clock of its host, and its cost.
+struct Admission {
+    at: Timestamp,
+    answered: Timestamp,
+    cost: u64,
+}
+
 #[derive(Default)]
-struct Admitted(Vec<(Timestamp, u64)>);
+struct Admitted(Vec<Admission>);
 
 impl Admitted {
-    fn note(&mut self, decision: &Decision) {
-        self.0.extend(
-            { *decision }
-                .take_charge()
-                .map(|charge| (charge.at, charge.cost)),
-        );
+    fn note(&mut self, decision: &Decision, answered: Timestamp) {
+        self.0
+            .extend({ *decision }.take_charge().map(|charge| Admission {
+                at: charge.at,
+                answered,
+                cost: charge.cost,
+            }));
     }
 
-    /// Asserts that the estimate is at most the limit at each admission, in exact fractions.
+    /// Asserts that the estimate is at most the limit whenever an admission is answered, in exact fractions. An admission counts in
+    /// the slice in which it was asked for.
+    ///
+    /// Not at the instant when it was asked for: until the answer, the oldest slice may end, and no longer counts then.
     fn assert_limit(&self, rule: &SlidingWindow, context: &str) {
         let slicing = rule.slicing().unwrap();
         let limit = u128::from(rule.quota().amount());
-        for (at, _) in &self.0 {
-            let slice = slicing.slice(*at);
+        for now in self.0.iter().map(|admission| admission.answered) {
+            let slice = slicing.slice(now);
             let (begin, end) = (slicing.begin(slice), slicing.begin(slice + 1));
             let nanos = |from: Timestamp, to: Timestamp| to.saturating_since(from).as_nanos();
-            let (rest, length) = (nanos(*at, end), nanos(begin, end));
-            let mut sum = 0;
-            for (other, cost) in &self.0 {
-                let age = slice.checked_sub(slicing.slice(*other));
-                let weight = match age {
-                    Some(age) if age == rule.slice_count() => rest,
-                    Some(age) if age < rule.slice_count() && other <= at => length,
-                    _ => 0,
+            let (rest, length) = (nanos(now, end), nanos(begin, end));
+            let before = self.0.iter().filter(|one| one.answered <= now);
+            let weighed = before.map(|one| {
+                let age = slice - slicing.slice(one.at);
+                let weight = match age.cmp(&rule.slice_count()) {
+                    cmp::Ordering::Less => length,
+                    cmp::Ordering::Equal => rest,
+                    cmp::Ordering::Greater => 0,
                 };
-                sum += u128::from(*cost) * weight;
-            }
+                u128::from(one.cost) * weight
+            });
+            let sum: u128 = weighed.sum();
             assert!(
                 sum <= limit * length,
-                "{context}: {sum} / {length} at {at:?}, above {limit}"
+                "{context}: {sum} / {length} at {now:?}, above {limit}"
             );
         }
     }
@@ -55,24 +74,29 @@ impl Admitted {
 ///
 /// All hosts share one clock underneath, so that their distance stays the same whenever it is moved.
 #[derive(Clone)]
-struct Late(ManualClock, Duration);
+struct Late(ManualClock, Duration, Arc<AtomicU64>);
 
 impl Clock for Late {
     fn now(&self) -> Timestamp {
         let late = u64::try_from(self.1.as_nanos()).unwrap();
-        Timestamp::from_nanos(self.0.now().as_nanos() - late)
+        let now = Timestamp::from_nanos(self.0.now().as_nanos() - late);
+        // Some threads stop here, so that others act between a reading of the clock and what follows from it.
+        let random = self.2.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        if random >> 59 == 0 {
+            thread::sleep(Duration::from_micros((random >> 48) % 128));
+        }
+        now
     }
 }
 
 type Host = Counters<Cache, SlidingWindow, Late>;
 
-/// Returns two hosts that are late, and one that is not.
-fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [Host; 3] {
+/// Returns two hosts that are late, and one that is not, with their clocks.
+fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [(Host, Late); 3] {
     [apart, apart, Duration::ZERO].map(|late| {
-        CountersBuilder::new(cache.clone())
-            .clocks_apart(apart)
-            .clock(Late(clock.clone(), late))
-            .build()
+        let clock = Late(clock.clone(), late, Arc::default());
+        let builder = CountersBuilder::new(cache.clone()).clocks_apart(apart);
+        (builder.clock(clock.clone()).build(), clock)
     })
 }
 
@@ -93,9 +117,10 @@ async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
     for _ in 0..6 {
         let mut tasks = Vec::new();
         for n in 0..36 {
-            let host = hosts[n % hosts.len()].clone();
+            let (host, its_clock) = hosts[n % hosts.len()].clone();
             tasks.push(tokio::spawn(async move {
-                acquire(&host, &rule, 1 + n as u64 % 2).await.unwrap()
+                let decision = acquire(&host, &rule, 1 + n as u64 % 2).await.unwrap();
+                (decision, its_clock.now())
             }));
             tokio::task::yield_now().await;
             if n == 12 || n == 24 {
@@ -103,7 +128,8 @@ async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
             }
         }
         for task in tasks {
-            admitted.note(&task.await.unwrap());
+            let (decision, answered) = task.await.unwrap();
+            admitted.note(&decision, answered);
         }
         clock.advance(length - 2 * (Duration::from_millis(1) + apart));
     }
@@ -111,7 +137,7 @@ async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
     admitted.0.len()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn concurrent_calls_at_a_boundary_see_each_other() {
     for seed in 0..40 {
         for slices in [1, 4] {

@@ -74,6 +74,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](Counters::stats) counts the latter |
 /// | a counter is lost, by a restart, an eviction or a reset | its window begins afresh: at most a limit more passes, and what calls under way take back of it |
 /// | a total is not a number, or below what was added | an error: undecided |
+/// | a slice leaves a sliding window while a call is under way | it may or may not count for this call, as at the call's beginning or at its end |
 /// | a sliding window's answer comes a whole window late | taken back, and a [timeout](crate::store::Error::is_timeout) |
 ///
 /// # Cancellation
