@@ -151,6 +151,8 @@ mod decision;
 mod dry_run;
 mod error;
 pub mod key;
+#[cfg(feature = "tokio")]
+mod lease;
 mod limiter;
 #[cfg(feature = "tracing")]
 mod log;

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// Decides as [a pair](Algorithm#impl-Algorithm-for-(A,+B)) does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct All(Box<[AnyRule]>);
+pub struct All(pub(super) Box<[AnyRule]>);
 
 impl All {
     /// The first byte of an encoded state.

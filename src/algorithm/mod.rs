@@ -13,6 +13,7 @@ mod both;
 mod bucket;
 mod codec;
 mod counted;
+mod leasable;
 mod meter;
 mod of_quota;
 mod packed_kind;
@@ -48,6 +49,7 @@ pub use self::{
     blocking::Blocking,
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
+    leasable::{Leasable, Validity},
     scripted::Scripted,
     state_kind::StateKind,
     step::Step,

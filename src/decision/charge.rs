@@ -82,6 +82,29 @@ impl Position {
         self.given_back
     }
 
+    /// The position of a charge that a lease paid for: before the last `behind` units of a grant, whose last one is valid until `end` by
+    /// the clock of this node.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn of_lease(end: Timestamp, behind: u64) -> Self {
+        Self::new(end.as_nanos(), Self::LEASE | behind)
+    }
+
+    /// More than can have been given back.
+    #[cfg(feature = "tokio")]
+    const LEASE: u64 = 1 << (u64::BITS - 1);
+
+    /// Returns the end of the grant, and the number of its units behind the charge, if a lease paid for it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_grant(self) -> Option<(Timestamp, u64)> {
+        let is_lease = self.given_back & Self::LEASE != 0;
+        is_lease.then(|| {
+            (
+                Timestamp::from_nanos(self.end()),
+                self.given_back & !Self::LEASE,
+            )
+        })
+    }
+
     /// The position of a charge to several rules, which have no common position.
     pub(crate) const SEVERAL: Self = Self {
         end: NonZeroU64::MAX,
@@ -162,6 +185,12 @@ impl Charge {
     pub(crate) fn in_fallback(&self) -> Option<Self> {
         let origin = ChargeOrigin(self.origin.0.checked_sub(ChargeOrigin::FALLBACK)?);
         Some(Self { origin, ..*self })
+    }
+
+    /// Returns `true` if a lease paid for the charge.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_of_lease(&self) -> bool {
+        self.position.and_then(Position::of_grant).is_some()
     }
 
     /// Copies the charge, for a store or a wrapper that settles it in one of two places.

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
-    store::StateKey,
+    store::{Spend, StateKey},
 };
 
 /// One question to a store: may this key spend this cost under this rule?
@@ -27,7 +27,7 @@ pub struct Ask<'a, Rule> {
     policy: &'a Policy,
     rule: &'a Rule,
     key: Key,
-    cost: Cost,
+    spend: Spend,
 }
 
 // Not derived: the rule itself need not be `Copy`.
@@ -47,7 +47,19 @@ impl<'a, Rule> Ask<'a, Rule> {
             policy,
             rule,
             key,
-            cost,
+            spend: Spend::exactly(cost),
+        }
+    }
+
+    /// Asks for up to so many units, which the caller spends later. Without effect if that is not above the cost.
+    ///
+    /// A store that can grant units spends the cost and, if there are more, up to `units`: together at most a quarter of what remains, so
+    /// that other nodes find something, too. The [charge](Decision::take_charge) says how many. A store that cannot spends the cost.
+    #[must_use]
+    pub fn up_to(self, units: u64) -> Self {
+        Self {
+            spend: self.spend.up_to(units),
+            ..self
         }
     }
 
@@ -72,7 +84,13 @@ impl<'a, Rule> Ask<'a, Rule> {
     /// Returns the cost to be spent.
     #[inline]
     pub fn cost(&self) -> Cost {
-        self.cost
+        self.spend.cost()
+    }
+
+    /// Returns what to spend: the cost, or more.
+    #[inline]
+    pub(crate) fn spend(&self) -> Spend {
+        self.spend
     }
 
     /// Records the policy of this ask in its decision, so that the charge is not settled under another policy.
@@ -110,7 +128,7 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
             .field("policy", &self.policy)
             .field("rule", self.rule())
             .field("key", &self.key)
-            .field("cost", &self.cost)
+            .field("spend", &self.spend)
             .finish()
     }
 }

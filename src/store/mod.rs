@@ -52,6 +52,7 @@ mod owned_ask;
 mod redis;
 #[cfg(feature = "redis")]
 mod script;
+mod spend;
 mod state_key;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod store;
@@ -85,10 +86,11 @@ pub use self::{
 pub use self::{
     cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
     counter::{CounterStats, Counters, CountersBuilder, CountersFuture, Increment, Totals},
-    wrappers::{Timeout, TimeoutFuture},
+    wrappers::{LeaseConfig, LeaseStats, Leased, Timeout, TimeoutFuture},
 };
 pub(crate) use self::{
     engine::{Progress, Steps, StepsFuture, run},
+    spend::Spend,
     wrappers::BlockFuture,
 };
 pub use crate::decision::Decisions;

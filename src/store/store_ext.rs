@@ -115,6 +115,16 @@ pub trait StoreExt: Backend + Sized {
         RememberRefusals::new(self)
     }
 
+    /// Decides most calls from memory, by units that the store grants ahead, and never exceeds the limit.
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    fn leased<Rule, C>(self, config: super::LeaseConfig<C>) -> super::Leased<Self, Rule, C>
+    where
+        Rule: crate::algorithm::Leasable,
+    {
+        super::Leased::new(self, config)
+    }
+
     /// Lets keys be [blocked](Blocks::block) for some time, by hand or [after refusals](Blocks::block_after).
     fn with_blocks(self) -> Blocks<Self> {
         Blocks::new(self)

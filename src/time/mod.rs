@@ -10,6 +10,8 @@
 //! `retry_after`. Headers in whole seconds are rounded up, which mostly hides this.
 
 mod clock;
+#[cfg(feature = "tokio")]
+mod lease_clock;
 #[cfg(any(test, feature = "test-util"))]
 mod manual_clock;
 mod system;
@@ -17,6 +19,8 @@ mod timestamp;
 #[cfg(feature = "tokio")]
 mod tokio_clock;
 
+#[cfg(feature = "tokio")]
+pub use self::lease_clock::LeaseClock;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::manual_clock::ManualClock;
 #[cfg(feature = "tokio")]

@@ -262,6 +262,12 @@ impl FixedWindow {
         self.holding(at, self.anchor(at))
     }
 
+    /// Returns what is left of a window of the calendar; `None` if windows begin from the first call.
+    pub(in crate::algorithm) fn left_in_calendar(&self, at: Timestamp) -> Option<Duration> {
+        let is_of_calendar = !self.is_from_first_call();
+        is_of_calendar.then(|| Duration::from_nanos(self.fresh(at).ends_in(at)))
+    }
+
     /// Returns an instant at which a window of this rule begins; `start` is the beginning of the known one.
     #[inline]
     fn anchor(&self, start: Timestamp) -> u64 {

@@ -38,6 +38,11 @@ impl Rate {
         self.is_narrow && self.units.full <= PackedState::LONGEST as i128
     }
 
+    /// Returns the price of any number of tokens in parts of a tick, cut to 2¹²⁶.
+    pub(in crate::algorithm) fn price_in_parts(&self, tokens: u64) -> i128 {
+        self.units.price_in_parts(tokens)
+    }
+
     /// Returns the price of a token in ticks, if the rate [is narrow](Self::is_narrow).
     #[inline]
     pub(in crate::algorithm) const fn price_in_ticks(&self) -> i64 {

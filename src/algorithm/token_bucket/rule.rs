@@ -6,7 +6,7 @@ use crate::{
     algorithm::{
         arithmetic::gcd,
         of_quota::of_quota,
-        ticks::{MOST_NANOS, Rate},
+        ticks::{MOST_NANOS, PARTS_PER_NANO, Rate},
     },
     error::Error,
     quota::Quota,
@@ -205,6 +205,24 @@ impl TokenBucket {
     /// Returns its capacity in tokens.
     pub const fn capacity(&self) -> u64 {
         self.burst.get()
+    }
+
+    /// Returns the tokens that a new key's bucket holds.
+    pub(in crate::algorithm) const fn initial_fill(&self) -> u64 {
+        self.initial
+    }
+
+    /// Returns the most tokens that are refilled within some time.
+    pub(in crate::algorithm) fn refilled_within(&self, time: Duration) -> u64 {
+        let parts = time.as_nanos().saturating_mul(PARTS_PER_NANO as u128);
+        let price = self.rate.price_in_parts(1).max(1) as u128;
+        u64::try_from(parts.div_ceil(price)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time in which some tokens are refilled, rounded down to nanoseconds.
+    pub(in crate::algorithm) fn refill_of(&self, tokens: u64) -> Duration {
+        let nanos = self.rate.price_in_parts(tokens) / PARTS_PER_NANO;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// Returns `true` if the bucket of a new key is full, as that of an idle key is.

@@ -10,9 +10,8 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Codec, StateKind},
-    decision::Cost,
     store::{
-        Decisions, Error,
+        Decisions, Error, Spend,
         engine::{Answers, Entry, States},
     },
     time::Timestamp,
@@ -171,7 +170,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 }
 
-impl<S, Rule> States<(Rule, Cost)> for Draft<'_, S>
+impl<S, Rule> States<(Rule, Spend)> for Draft<'_, S>
 where
     S: Codec + Clone,
     Rule: Algorithm<State = S>,
@@ -182,15 +181,15 @@ where
         self.now
     }
 
-    fn rule((rule, _): &(Rule, Cost)) -> &Rule {
+    fn rule((rule, _): &(Rule, Spend)) -> &Rule {
         rule
     }
 
-    fn cost((_, cost): &(Rule, Cost)) -> Cost {
-        *cost
+    fn spend_of((_, spend): &(Rule, Spend)) -> Spend {
+        *spend
     }
 
-    fn entry(&mut self, (rule, _): &(Rule, Cost)) -> &mut Entry<S> {
+    fn entry(&mut self, (rule, _): &(Rule, Spend)) -> &mut Entry<S> {
         &mut self.part(rule.state_kind()).entry
     }
 }

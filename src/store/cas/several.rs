@@ -33,12 +33,12 @@ impl<Rule: Algorithm> Group<Rule> {
             let known = groups.iter_mut().find(|group| group.key == key);
             match known {
                 Some(group) => {
-                    group.asks.push((rule, ask.cost()));
+                    group.asks.push((rule, ask.spend()));
                     group.places.push(place);
                 }
                 None => groups.push(Self {
                     key,
-                    asks: Asks::from_iter([(rule, ask.cost())]),
+                    asks: Asks::from_iter([(rule, ask.spend())]),
                     places: vec![place],
                 }),
             }

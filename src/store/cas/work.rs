@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    decision::{Charge, Cost},
-    store::{Error, engine::Answers},
+    decision::Charge,
+    store::{Error, Spend, engine::Answers},
 };
 
-/// Asks about one key: the rule as the key meets it, and the cost.
-pub(super) type Asks<Rule> = SmallVec<[(Rule, Cost); 1]>;
+/// Asks about one key: the rule as the key meets it, and what to spend.
+pub(super) type Asks<Rule> = SmallVec<[(Rule, Spend); 1]>;
 
 /// Work on the states of one key.
 pub(super) enum Work<Rule> {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Algorithm, Step},
     decision::{Charge, Cost, Decision},
-    store::Decisions,
+    store::{Decisions, Spend},
     time::Timestamp,
 };
 
@@ -85,8 +85,8 @@ pub(in crate::store) trait States<Q> {
     /// Returns the rule of an ask as its key meets it.
     fn rule(ask: &Q) -> &Self::Rule;
 
-    /// Returns the cost of an ask.
-    fn cost(ask: &Q) -> Cost;
+    /// Returns what an ask spends.
+    fn spend_of(ask: &Q) -> Spend;
 
     /// Returns the state that an ask is about. Several asks may be about one state.
     fn entry(&mut self, ask: &Q) -> &mut Entry<<Self::Rule as Algorithm>::State>;
@@ -146,8 +146,10 @@ pub(in crate::store) trait States<Q> {
 
     /// Steps on the state of an ask.
     fn step(&mut self, ask: &Q) -> Step {
-        let now = self.now();
-        self.entry(ask).step(Self::rule(ask), now, Self::cost(ask))
+        let (now, rule) = (self.now(), Self::rule(ask));
+        let entry = self.entry(ask);
+        let cost = Self::spend_of(ask).in_state(rule, entry.state.as_ref(), now);
+        entry.step(rule, now, cost)
     }
 
     /// Writes what the refusal of an ask writes. An ask that passes by itself writes nothing.

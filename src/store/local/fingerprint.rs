@@ -12,13 +12,13 @@ use crate::{algorithm::StateKind, key::Key, policy::Policy};
 /// the process) are secret, and no decision reveals a bit of a hash. So a client can neither aim at the key of another client nor fill
 /// one shard.
 #[derive(Clone, Copy)]
-pub(super) struct Fingerprinter {
+pub(in crate::store) struct Fingerprinter {
     own: u64,
     process: &'static SharedSeed,
 }
 
 impl Fingerprinter {
-    pub(super) fn random() -> Self {
+    pub(in crate::store) fn random() -> Self {
         // The standard library's keys come from the operating system.
         let own = RandomState::new().hash_one(0_u64);
         Self {
@@ -28,7 +28,7 @@ impl Fingerprinter {
     }
 
     #[inline]
-    pub(super) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
+    pub(in crate::store) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
         // A typed rule's kind is a constant.
         let seed = self.own ^ policy.digest() ^ kind.as_u64();
         let mut hasher = FoldHasher::with_seed(seed, self.process);

@@ -19,6 +19,8 @@ mod stats;
 mod table;
 mod working_state;
 
+#[cfg(feature = "tokio")]
+pub(super) use self::fingerprint::Fingerprinter;
 use self::local::Inner;
 pub use self::{
     builder::{AtCapacity, LocalBuilder},

@@ -10,9 +10,8 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Scripted},
-    decision::Cost,
     store::{
-        Decisions, Error,
+        Decisions, Error, Spend,
         engine::{Entry, States},
     },
     time::Timestamp,
@@ -135,8 +134,8 @@ impl<'q, Rule: Scripted> States<Placed<'q, Rule>> for Replay<'_, Rule> {
         &question.rule
     }
 
-    fn cost((question, _): &Placed<'q, Rule>) -> Cost {
-        question.cost
+    fn spend_of((question, _): &Placed<'q, Rule>) -> Spend {
+        question.spend
     }
 
     /// Until a call has written a state, each rule reads the answer for itself: it may leave some of that out.

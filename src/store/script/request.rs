@@ -17,7 +17,7 @@ use super::{
 use crate::{
     algorithm::{Part, Scripted, kind_in_script, lone_bucket},
     error::Error,
-    store::{Ask, name::key_name},
+    store::{Ask, Spend, name::key_name},
     time::Timestamp,
 };
 
@@ -32,13 +32,13 @@ pub(super) struct Question<Rule> {
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
     pub(super) numbers: Arc<Numbers>,
-    pub(super) cost: crate::Cost,
+    pub(super) spend: Spend,
 }
 
 impl<Rule> Question<Rule> {
     /// A cost beyond what the programs can count is beyond every limit as well.
     fn cost(&self) -> i64 {
-        self.cost.get().min(1 << 53) as i64
+        self.spend.cost().get().min(1 << 53) as i64
     }
 }
 
@@ -89,7 +89,7 @@ impl<Rule: Scripted> Call<Rule> {
                     .in_numbers(&rule)
                     .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?,
                 rule,
-                cost: ask.cost(),
+                spend: Spend::exactly(ask.cost()),
             })
         };
         let questions: Result<_, _> = asks.iter().map(question).collect();

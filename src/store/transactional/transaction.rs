@@ -4,9 +4,8 @@ use std::{collections::HashSet, fmt};
 
 use crate::{
     algorithm::Algorithm,
-    decision::Cost,
     store::{
-        Ask, Decisions, Settlement, StateKey,
+        Ask, Decisions, Settlement, Spend, StateKey,
         engine::{Entry, States},
     },
     time::{Clock, Timestamp},
@@ -180,23 +179,23 @@ where
         })
     }
 
-    fn spend_of(&mut self, ask: &Ask<'_, Rule>) -> Spend<Rule> {
-        Spend {
+    fn asked(&mut self, ask: &Ask<'_, Rule>) -> Asked<Rule> {
+        Asked {
             index: self.index(ask.state_key()),
             rule: ask.rule_for_key().unwrap_or_else(|| ask.rule().clone()),
-            cost: ask.cost(),
+            spend: ask.spend(),
         }
     }
 
     fn acquire(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
-        let spends: Vec<_> = asks.iter().map(|ask| self.spend_of(ask)).collect();
+        let spends: Vec<_> = asks.iter().map(|ask| self.asked(ask)).collect();
         let digests = asks.iter().map(|ask| ask.policy().digest());
         self.spend(&spends).decisions.of_policies(digests)
     }
 
     fn look(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
         let look = |ask: &Ask<'_, Rule>| {
-            let Spend { index, rule, .. } = self.spend_of(ask);
+            let Asked { index, rule, .. } = self.asked(ask);
             let (_, entry) = &self.entries[index];
             rule.look(entry.state.as_ref(), self.now)
         };
@@ -223,30 +222,30 @@ where
 }
 
 /// One ask of a call.
-struct Spend<Rule> {
+struct Asked<Rule> {
     /// Of its entry.
     index: usize,
     /// As the key meets it.
     rule: Rule,
-    cost: Cost,
+    spend: Spend,
 }
 
-impl<Rule: Algorithm, F> States<Spend<Rule>> for CallStates<Rule, F> {
+impl<Rule: Algorithm, F> States<Asked<Rule>> for CallStates<Rule, F> {
     type Rule = Rule;
 
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    fn rule(ask: &Spend<Rule>) -> &Rule {
+    fn rule(ask: &Asked<Rule>) -> &Rule {
         &ask.rule
     }
 
-    fn cost(ask: &Spend<Rule>) -> Cost {
-        ask.cost
+    fn spend_of(ask: &Asked<Rule>) -> Spend {
+        ask.spend
     }
 
-    fn entry(&mut self, ask: &Spend<Rule>) -> &mut Entry<Rule::State> {
+    fn entry(&mut self, ask: &Asked<Rule>) -> &mut Entry<Rule::State> {
         &mut self.entries[ask.index].1
     }
 }

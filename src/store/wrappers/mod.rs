@@ -6,12 +6,16 @@
 mod blocks;
 mod circuit_breaker;
 mod fallback;
+#[cfg(feature = "tokio")]
+mod leased;
 mod on_failure;
 mod remember_refusals;
 #[cfg(feature = "tokio")]
 mod timeout;
 
 pub(crate) use self::blocks::BlockFuture;
+#[cfg(feature = "tokio")]
+pub use self::leased::{LeaseConfig, LeaseStats, Leased};
 #[cfg(feature = "tokio")]
 pub use self::timeout::{Timeout, TimeoutFuture};
 pub use self::{

@@ -1,0 +1,45 @@
+//! What became of the units that a store granted.
+
+/// Sums of units, and of calls.
+///
+/// `granted = spent + left + expired + returned + lost`, where the holders of all keys have the `left` ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Calls to the store.
+    pub(crate) asked: u64,
+    pub(crate) granted: u64,
+    /// Less what was given back to a lease.
+    pub(crate) spent: u64,
+    pub(crate) expired: u64,
+    pub(crate) returned: u64,
+    pub(crate) lost: u64,
+    /// Calls that were admitted by a lease, without a call to the store.
+    pub(crate) from_leases: u64,
+    /// Calls that were refused without a call to the store.
+    pub(crate) refused_here: u64,
+}
+
+impl Counts {
+    /// Adds other sums.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self {
+            asked,
+            granted,
+            spent,
+            expired,
+            returned,
+            lost,
+            from_leases,
+            refused_here,
+        } = other;
+        self.asked += asked;
+        self.granted += granted;
+        // Units may be given back in another shard than the one that counted them as spent.
+        self.spent = self.spent.wrapping_add(*spent);
+        self.expired += expired;
+        self.returned += returned;
+        self.lost += lost;
+        self.from_leases += from_leases;
+        self.refused_here += refused_here;
+    }
+}

@@ -1,0 +1,15 @@
+//! Leases: units that a store granted to this node, and when to ask for more.
+//!
+//! Nothing here reads a clock or does I/O: each function takes the time, and returns what the caller has to do. So the store wrapper
+//! [`Leased`](crate::store::Leased) and a simulation run the same code.
+
+mod counts;
+mod holder;
+mod known;
+mod offered;
+mod portion;
+
+pub(crate) use self::{
+    counts::Counts,
+    holder::{Holder, Plan, Request, Step},
+};

@@ -1,0 +1,86 @@
+//! The units of one grant.
+
+use std::time::Duration;
+
+use crate::{algorithm::Validity, decision::Position, quota::Quota, time::Timestamp};
+
+/// The last units of a grant, as far as they were not spent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portion {
+    units: u64,
+    /// When the request was sent. The store granted the units later, so they are valid for longer than this side counts.
+    sent_at: Timestamp,
+    validity: Validity,
+    /// Until then all units are valid. So most calls need no division.
+    all_until: Timestamp,
+}
+
+impl Portion {
+    pub(super) fn new(units: u64, sent_at: Timestamp, validity: Validity) -> Self {
+        Self {
+            units,
+            sent_at,
+            validity,
+            all_until: sent_at,
+        }
+    }
+
+    /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is not of a lease.
+    pub(super) fn given_back(
+        units: u64,
+        now: Timestamp,
+        charge: Option<Position>,
+        rate: Option<Quota>,
+    ) -> Self {
+        let (end, behind) = charge.and_then(Position::of_grant).unwrap_or_default();
+        let left = end.saturating_since(now);
+        let validity = match rate {
+            Some(rate) => Validity::one_by_one(left.saturating_sub(time_of(rate, behind)), rate),
+            None => Validity::together(left),
+        };
+        Self::new(units, now, validity)
+    }
+
+    #[inline]
+    pub(super) fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Returns the end of the last unit.
+    #[inline]
+    pub(super) fn ends_at(&self) -> Timestamp {
+        self.validity.ends_at(self.sent_at)
+    }
+
+    /// Drops the units that are not valid any more. Returns how many these were.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Timestamp) -> u64 {
+        if now < self.all_until {
+            return 0;
+        }
+        let age = now.saturating_since(self.sent_at);
+        let valid = self.validity.units_at(age).min(self.units);
+        let expired = self.units - valid;
+        self.units = valid;
+        let behind_first = match self.validity.rate() {
+            Some(rate) => time_of(rate, valid),
+            None => Duration::ZERO,
+        };
+        let end = self.validity.without_last(behind_first);
+        self.all_until = end.ends_at(self.sent_at);
+        expired
+    }
+
+    /// Spends units, which are there. Returns their position in the grant.
+    #[inline]
+    pub(super) fn take(&mut self, units: u64) -> Position {
+        self.units -= units;
+        Position::of_lease(self.ends_at(), self.units)
+    }
+}
+
+/// Returns the time in which units end, rounded up.
+fn time_of(rate: Quota, units: u64) -> Duration {
+    let nanos = rate.time_of(units).saturating_add(1);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,422 @@
+//! The leases of all keys.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::{LeaseConfig, LeaseStats};
+use crate::{
+    algorithm::{Leasable, StateKind, Validity},
+    decision::{Decision, Position},
+    key::Key,
+    lease::{Counts, Holder, Plan, Request, Step},
+    policy::Policy,
+    random::{self, Random},
+    store::{Ask, Error, engine::Counter, local::Fingerprinter},
+    time::Timestamp,
+};
+
+const SHARDS: usize = 64;
+/// The most rules of a key that have leases beside each other.
+const MOST_RULES: usize = 4;
+/// Idle keys are searched for when a shard has so many, for the first time.
+const FIRST_SEARCH: usize = 16;
+/// At the capacity, a shard is searched for idle keys once in this time.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
+
+/// The leases of all keys, each found by its fingerprint.
+pub(super) struct Book<Rule> {
+    shards: Box<[Mutex<Shard<Rule>>]>,
+    /// The most keys of a shard.
+    most: usize,
+    fingerprinter: Fingerprinter,
+    /// For pauses. One for all keys, so that a seed determines all of them.
+    random: Mutex<Random>,
+    /// A mean of the last round trips in nanoseconds. It only determines how early units are asked for.
+    round_trip: AtomicU64,
+    pub(super) crowded: Counter,
+    pub(super) failed: Counter,
+}
+
+struct Shard<Rule> {
+    keys: Keys<Rule>,
+    counts: Counts,
+}
+
+/// The leases of each key of a shard.
+struct Keys<Rule> {
+    of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, RandomState>,
+    /// With so many keys, idle ones are searched for.
+    search_at: usize,
+    searched_at: Timestamp,
+}
+
+/// The leases of a key under one rule.
+struct Lease<Rule> {
+    rule: Rule,
+    /// The rule that the store runs.
+    held: Rule,
+    hold: Duration,
+    holder: Holder,
+    waiting: Vec<oneshot::Sender<Result<(), Error>>>,
+}
+
+/// A request to the store, and the rule that the store runs for it.
+pub(super) struct Asked<Rule> {
+    pub(super) held: Rule,
+    pub(super) request: Request,
+}
+
+/// What became of a call.
+pub(super) enum Tried<Rule> {
+    Decided(Decision, Option<Asked<Rule>>),
+    Ask(Asked<Rule>),
+    /// To be tried again when another call has its answer.
+    Wait(oneshot::Receiver<Result<(), Error>>),
+}
+
+impl<Rule: Leasable> Book<Rule> {
+    pub(super) fn new(keys: usize, seed: Option<u64>) -> Self {
+        let shard = || {
+            Mutex::new(Shard {
+                keys: Keys {
+                    of_key: HashMap::default(),
+                    search_at: FIRST_SEARCH,
+                    searched_at: Timestamp::default(),
+                },
+                counts: Counts::default(),
+            })
+        };
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            most: keys.div_ceil(SHARDS),
+            fingerprinter: Fingerprinter::random(),
+            random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
+            round_trip: AtomicU64::new(1_000_000),
+            crowded: Counter::default(),
+            failed: Counter::default(),
+        }
+    }
+
+    fn fingerprint(&self, policy: &Policy, key: &Key) -> u64 {
+        self.fingerprinter
+            .fingerprint(policy, key, StateKind::default())
+    }
+
+    fn shard(&self, fingerprint: u64) -> MutexGuard<'_, Shard<Rule>> {
+        let shard = &self.shards[(fingerprint >> 32) as usize % SHARDS];
+        // Comparisons of rules may panic under the lock, but leave the leases valid.
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self, hold: Duration) -> Plan {
+        let round_trip = self.round_trip.load(Ordering::Relaxed);
+        Plan {
+            hold,
+            round_trip: Duration::from_nanos(round_trip),
+        }
+    }
+
+    /// Decides a call as far as that is possible without the store.
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    pub(super) fn acquire<C>(
+        &self,
+        ask: &Ask<'_, Rule>,
+        now: Timestamp,
+        is_again: bool,
+        config: &LeaseConfig<C>,
+    ) -> Result<Tried<Rule>, crate::Error> {
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        let mut shard = self.shard(fingerprint);
+        let Shard { keys, counts } = &mut *shard;
+        let known = keys.lease(fingerprint, ask.rule(), (now, self.most), config, counts)?;
+        let Some(lease) = known else {
+            self.crowded.add(1);
+            return Ok(Tried::Ask(Asked {
+                held: config.held(ask.rule())?,
+                request: Request::exactly(ask.cost(), now),
+            }));
+        };
+        let plan = self.plan(lease.hold);
+        let step = lease
+            .holder
+            .acquire(now, ask.cost(), is_again, &plan, counts);
+        let asked = |request| Asked {
+            held: lease.held.clone(),
+            request,
+        };
+        Ok(match step {
+            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
+            Step::Ask(request) => Tried::Ask(asked(request)),
+            Step::Wait => {
+                let (sender, receiver) = oneshot::channel();
+                lease.waiting.push(sender);
+                Tried::Wait(receiver)
+            }
+        })
+    }
+
+    /// Takes in the answer of the store to a call. Returns its decision.
+    pub(super) fn answered(
+        &self,
+        ask: &Ask<'_, Rule>,
+        asked: &Asked<Rule>,
+        answer: Decision,
+        now: Timestamp,
+    ) -> Decision {
+        self.note_round_trip(asked, now);
+        self.take_in(
+            ask,
+            asked,
+            answer,
+            |holder, answer, plan, random, counts| {
+                holder.answered(now, &asked.request, answer, (plan, random), counts)
+            },
+        )
+    }
+
+    /// Takes in the answer of the store to a request that no call waits for.
+    pub(super) fn prefetched(
+        &self,
+        ask: &Ask<'_, Rule>,
+        asked: &Asked<Rule>,
+        answer: Decision,
+        now: Timestamp,
+    ) {
+        self.note_round_trip(asked, now);
+        self.take_in(
+            ask,
+            asked,
+            answer,
+            |holder, answer, plan, random, counts| {
+                holder.prefetched(now, &asked.request, answer, (plan, random), counts);
+            },
+        );
+    }
+
+    fn take_in<T>(
+        &self,
+        ask: &Ask<'_, Rule>,
+        asked: &Asked<Rule>,
+        answer: Decision,
+        take: impl FnOnce(&mut Holder, (&Decision, Validity), &Plan, &mut Random, &mut Counts) -> T,
+    ) -> T {
+        // Clients see the quota as it is written, not that of the stricter rule.
+        let quota = ask.rule().look(None, answer.at()).quota();
+        let answer = match quota {
+            Some(quota) => answer.with_quota(quota),
+            None => answer,
+        };
+        let own = asked.held.for_key(&|| ask.key().digest());
+        let held = own.as_ref().unwrap_or(&asked.held);
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        let mut shard = self.shard(fingerprint);
+        let Shard { keys, counts } = &mut *shard;
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let random = &mut *random;
+        counts.asked += 1;
+        let Some(lease) = keys.find(fingerprint, ask.rule()) else {
+            // The leases of the key are gone, so the units above the cost are lost.
+            let (mut holder, plan) = (Holder::default(), self.plan(Duration::ZERO));
+            let validity = held.validity(&answer, plan.hold);
+            let taken = take(&mut holder, (&answer, validity), &plan, random, counts);
+            counts.lost += holder.left();
+            return taken;
+        };
+        let validity = held.validity(&answer, lease.hold);
+        let plan = self.plan(lease.hold);
+        let holder = &mut lease.holder;
+        let taken = take(holder, (&answer, validity), &plan, random, counts);
+        lease.wake(&Ok(()));
+        taken
+    }
+
+    /// Notes that a request has failed, or that it was not sent.
+    pub(super) fn failed(&self, ask: &Ask<'_, Rule>, result: &Result<(), Error>) {
+        self.failed.add(u64::from(result.is_err()));
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        if let Some(lease) = self.shard(fingerprint).keys.find(fingerprint, ask.rule()) {
+            lease.holder.failed();
+            lease.wake(result);
+        }
+    }
+
+    /// Gives back the last units of a charge that a lease paid for.
+    pub(super) fn give_back(
+        &self,
+        (policy, key, rule): (&Policy, &Key, &Rule),
+        units: u64,
+        position: Option<Position>,
+        now: Timestamp,
+    ) {
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.shard(fingerprint);
+        let Shard { keys, counts } = &mut *shard;
+        match keys.find(fingerprint, rule) {
+            Some(lease) => lease.holder.give_back(now, units, position, counts),
+            None => {
+                counts.spent = counts.spent.wrapping_sub(units);
+                counts.lost += units;
+            }
+        }
+    }
+
+    /// Takes more units for a charge. Returns how many are lacking.
+    pub(super) fn take_by_force(
+        &self,
+        (policy, key, rule): (&Policy, &Key, &Rule),
+        units: u64,
+        now: Timestamp,
+    ) -> u64 {
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.shard(fingerprint);
+        let Shard { keys, counts } = &mut *shard;
+        match keys.find(fingerprint, rule) {
+            Some(lease) => lease.holder.take_by_force(now, units, counts),
+            None => units,
+        }
+    }
+
+    /// Forgets what the store said about a key, whose state was changed otherwise.
+    pub(super) fn forget_answers(&self, policy: &Policy, key: &Key) {
+        let fingerprint = self.fingerprint(policy, key);
+        if let Some(leases) = self.shard(fingerprint).keys.of_key.get_mut(&fingerprint) {
+            for lease in leases {
+                lease.holder.forget_answers();
+            }
+        }
+    }
+
+    /// Drops the leases of a key.
+    pub(super) fn drop_leases(&self, policy: &Policy, key: &Key, now: Timestamp) {
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.shard(fingerprint);
+        let Shard { keys, counts } = &mut *shard;
+        for lease in keys.of_key.get_mut(&fingerprint).into_iter().flatten() {
+            let left = lease.holder.clear(now, counts);
+            counts.lost += left;
+            lease.holder.forget_answers();
+        }
+    }
+
+    pub(super) fn stats(&self) -> LeaseStats {
+        let (mut counts, mut left, mut keys) = (Counts::default(), 0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.add(&shard.counts);
+            keys += shard.keys.of_key.len() as u64;
+            let leases = shard.keys.of_key.values().flatten();
+            left += leases.map(|lease| lease.holder.left()).sum::<u64>();
+        }
+        LeaseStats {
+            asked: counts.asked,
+            from_leases: counts.from_leases,
+            refused_here: counts.refused_here,
+            crowded: self.crowded.get(),
+            granted: counts.granted,
+            spent: counts.spent,
+            left,
+            expired: counts.expired,
+            returned: counts.returned,
+            lost: counts.lost,
+            failed: self.failed.get(),
+            keys,
+        }
+    }
+
+    fn note_round_trip(&self, asked: &Asked<Rule>, now: Timestamp) {
+        let took = now.saturating_since(asked.request.sent_at).as_nanos();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        let mean = self.round_trip.load(Ordering::Relaxed);
+        self.round_trip
+            .store(mean - mean / 8 + took / 8, Ordering::Relaxed);
+    }
+}
+
+impl<Rule: Leasable> Keys<Rule> {
+    fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
+        let leases = self.of_key.get_mut(&fingerprint)?;
+        leases.iter_mut().find(|lease| lease.rule == *rule)
+    }
+
+    /// Returns the leases of a key under a rule, which are new if there are none; `None` if there is no room for the key.
+    fn lease<C>(
+        &mut self,
+        fingerprint: u64,
+        rule: &Rule,
+        (now, most): (Timestamp, usize),
+        config: &LeaseConfig<C>,
+        counts: &mut Counts,
+    ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
+        let known = self.of_key.get(&fingerprint);
+        let is_known = known.is_some_and(|leases| leases.iter().any(|lease| lease.rule == *rule));
+        if !is_known {
+            let held = config.held(rule)?;
+            if known.is_none() && !self.has_room(now, most, counts) {
+                return Ok(None);
+            }
+            let leases = self.of_key.entry(fingerprint).or_default();
+            if leases.len() >= MOST_RULES {
+                counts.lost += leases.remove(0).holder.left();
+            }
+            leases.push(Lease {
+                rule: rule.clone(),
+                held,
+                hold: config.hold_of(rule),
+                holder: Holder::default(),
+                waiting: Vec::new(),
+            });
+        }
+        Ok(self.find(fingerprint, rule))
+    }
+
+    /// Makes room for a key by forgetting idle ones.
+    fn has_room(&mut self, now: Timestamp, most: usize, counts: &mut Counts) -> bool {
+        let known = self.of_key.len();
+        if known < self.search_at.min(most) {
+            return true;
+        }
+        if known >= most && now.saturating_since(self.searched_at) < SEARCH_EVERY {
+            return false;
+        }
+        self.searched_at = now;
+        self.of_key.retain(|_, leases| {
+            leases.retain(|lease| {
+                let is_idle = lease.holder.is_idle(now, lease.hold);
+                if is_idle {
+                    counts.expired += lease.holder.left();
+                }
+                !is_idle
+            });
+            !leases.is_empty()
+        });
+        let known = self.of_key.len();
+        self.search_at = (2 * known).max(FIRST_SEARCH);
+        known < most
+    }
+}
+
+impl<Rule> Lease<Rule> {
+    /// Lets the calls go on that wait for an answer.
+    fn wake(&mut self, result: &Result<(), Error>) {
+        for waiting in self.waiting.drain(..) {
+            // A caller that no longer waits needs nothing.
+            let _ = waiting.send(match result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.duplicate()),
+            });
+        }
+    }
+}

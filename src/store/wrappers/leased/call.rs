@@ -1,0 +1,371 @@
+//! A call that the leases cannot decide alone.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::{
+    LeaseConfig,
+    book::{Asked, Book, Tried},
+};
+use crate::{
+    algorithm::Leasable,
+    decision::{Decision, Decisions},
+    store::{Ask, Backend, Check, Error, OwnedAsks, Store, ask::policies},
+    time::Clock,
+};
+
+/// The parts that the clones of the wrapper share.
+pub(super) struct Inner<S, Rule, C> {
+    pub(super) store: S,
+    pub(super) book: Book<Rule>,
+    pub(super) config: LeaseConfig<C>,
+}
+
+/// How often a call waits for the answer of another one, before it asks the store by itself.
+const MOST_WAITS: usize = 4;
+
+/// One ask of a call.
+enum Part<Rule> {
+    Decided(Decision),
+    Ask(Asked<Rule>),
+    Wait(oneshot::Receiver<Result<(), Error>>),
+}
+
+/// A call with the units that it has spent so far. They are given back when it is dropped, unless it was [finished](Self::finish).
+pub(super) struct Call<S, Rule: Leasable, C: Clock> {
+    inner: Arc<Inner<S, Rule, C>>,
+    asks: OwnedAsks<Rule>,
+    parts: SmallVec<[Part<Rule>; 1]>,
+}
+
+impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
+    /// Decides an ask as far as that is possible without the store.
+    pub(super) fn try_one(
+        &self,
+        ask: &Ask<'_, Rule>,
+        is_again: bool,
+    ) -> Result<Tried<Rule>, crate::Error> {
+        let now = self.config.clock.now();
+        self.book.acquire(ask, now, is_again, &self.config)
+    }
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Leasable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Asks the store for units that later calls will need.
+    pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Asked<Rule>) {
+        let asks = OwnedAsks::new(&[*ask]);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            // Without a runtime nothing can go on behind this call. The next call that lacks units asks.
+            self.book.failed(ask, &Ok(()));
+            return;
+        };
+        let inner = Arc::clone(self);
+        runtime.spawn(async move {
+            for ask in asks.iter() {
+                let request = inner.request(&ask, &ahead);
+                let answer = match inner.store.acquire(&[request]) {
+                    Check::Ready(answer) => answer,
+                    Check::Pending(answer) => answer.await,
+                };
+                let now = inner.config.clock.now();
+                match answer.map(|decisions| decisions.as_slice().first().copied()) {
+                    Ok(Some(answer)) => inner.book.prefetched(&ask, &ahead, answer, now),
+                    Ok(None) => inner.book.failed(&ask, &Ok(())),
+                    Err(error) => inner.book.failed(&ask, &Err(error)),
+                }
+            }
+        });
+    }
+
+    fn request<'a>(&self, ask: &Ask<'a, Rule>, asked: &'a Asked<Rule>) -> Ask<'a, Rule> {
+        Ask::new(ask.policy(), &asked.held, *ask.key(), asked.request.cost)
+            .up_to(asked.request.up_to)
+    }
+}
+
+impl<S, Rule, C> Call<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Leasable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Begins a call of several asks.
+    pub(super) fn new(
+        inner: &Arc<Inner<S, Rule, C>>,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Self, crate::Error> {
+        let mut call = Self {
+            inner: Arc::clone(inner),
+            asks: OwnedAsks::new(asks),
+            parts: SmallVec::new(),
+        };
+        for ask in asks {
+            let tried = inner.try_one(ask, false)?;
+            call.push(ask, tried);
+        }
+        Ok(call)
+    }
+
+    /// Begins a call whose first ask was tried.
+    pub(super) fn of_one(
+        inner: &Arc<Inner<S, Rule, C>>,
+        ask: &Ask<'_, Rule>,
+        tried: Tried<Rule>,
+    ) -> Self {
+        let mut call = Self {
+            inner: Arc::clone(inner),
+            asks: OwnedAsks::new(&[*ask]),
+            parts: SmallVec::new(),
+        };
+        call.push(ask, tried);
+        call
+    }
+
+    fn push(&mut self, ask: &Ask<'_, Rule>, tried: Tried<Rule>) {
+        let part = self.inner.part(ask, tried);
+        self.parts.push(part);
+    }
+
+    /// Returns `true` if all asks are decided, without the store.
+    pub(super) fn is_decided(&self) -> bool {
+        let is_decided = |part: &Part<Rule>| matches!(part, Part::Decided(_));
+        self.parts.iter().all(is_decided) && !self.is_refused()
+    }
+
+    fn is_refused(&self) -> bool {
+        let refused = |part: &Part<Rule>| match part {
+            Part::Decided(decision) => !decision.is_admitted(),
+            Part::Ask(_) | Part::Wait(_) => false,
+        };
+        self.parts.iter().any(refused)
+    }
+
+    /// Returns the decisions. The units stay spent.
+    pub(super) fn finish(mut self) -> Decisions {
+        let decided = |part| match part {
+            Part::Decided(decision) => Some(decision),
+            Part::Ask(_) | Part::Wait(_) => None,
+        };
+        let decisions: Decisions = self.parts.drain(..).filter_map(decided).collect();
+        let asks = self.asks.to_list();
+        decisions.of_policies(policies(&asks))
+    }
+
+    /// Decides the call. It goes on if the future is dropped, as far as it asks for more than its own cost, and then its units are
+    /// given back.
+    pub(super) async fn decide(self) -> Result<Decisions, Error> {
+        let is_ahead = |part: &Part<Rule>| match part {
+            Part::Ask(asked) => !asked.request.is_exact(),
+            Part::Wait(_) => true,
+            Part::Decided(_) => false,
+        };
+        if !self.parts.iter().any(is_ahead) {
+            return self.run().await.map(Self::finish);
+        }
+        let (reply, answer) = oneshot::channel();
+        crate::store::engine::runtime()?.spawn(async move {
+            // Dropped here if the caller no longer waits.
+            let _ = reply.send(self.run().await);
+        });
+        answer
+            .await
+            .unwrap_or_else(|_| Err(crate::store::engine::runtime_gone()))
+            .map(Self::finish)
+    }
+
+    /// Waits for others, and asks the store for what is lacking. Then all asks are decided.
+    async fn run(mut self) -> Result<Self, Error> {
+        let mut waits = 0;
+        while !self.is_refused() {
+            let Some(index) = self
+                .parts
+                .iter()
+                .position(|part| matches!(part, Part::Wait(_)))
+            else {
+                return self.ask().await;
+            };
+            waits += 1;
+            self.wait(index, waits > MOST_WAITS).await?;
+        }
+        self.refuse().await
+    }
+
+    /// Waits until another call has its answer, and tries again.
+    async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), Error> {
+        if let Part::Wait(receiver) = &mut self.parts[index] {
+            // A sender that is gone has forgotten the key.
+            receiver.await.unwrap_or(Ok(()))?;
+        }
+        let Some(ask) = self.asks.iter().nth(index) else {
+            return Ok(());
+        };
+        let tried = self.inner.try_one(&ask, true).map_err(Error::unsupported)?;
+        let part = self.inner.part(&ask, tried);
+        let part = match part {
+            Part::Wait(_) if is_last => {
+                let held = self.inner.config.held(ask.rule());
+                Part::Ask(Asked {
+                    held: held.map_err(Error::unsupported)?,
+                    request: crate::lease::Request::exactly(
+                        ask.cost(),
+                        self.inner.config.clock.now(),
+                    ),
+                })
+            }
+            part => part,
+        };
+        self.parts[index] = part;
+        Ok(())
+    }
+
+    /// Asks the store for all that is lacking, at once.
+    async fn ask(mut self) -> Result<Self, Error> {
+        let answer = {
+            let asks = self.asks.iter().zip(&self.parts);
+            let lacking = asks.filter_map(|(ask, part)| match part {
+                Part::Ask(asked) => Some(self.inner.request(&ask, asked)),
+                Part::Decided(_) | Part::Wait(_) => None,
+            });
+            let lacking: SmallVec<[_; 1]> = lacking.collect();
+            if lacking.is_empty() {
+                drop(lacking);
+                return Ok(self);
+            }
+            self.inner.store.acquire(&lacking)
+        };
+        let answer = match answer {
+            Check::Ready(answer) => answer,
+            Check::Pending(answer) => answer.await,
+        };
+        let now = self.inner.config.clock.now();
+        let decisions = match answer {
+            Ok(decisions) => decisions,
+            Err(error) => {
+                let inner = Arc::clone(&self.inner);
+                for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+                    if matches!(part, Part::Ask(_)) {
+                        inner.book.failed(&ask, &Err(error.duplicate()));
+                        *part = Part::Decided(Decision::undecided(false, now, None));
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let is_admitted = decisions.is_admitted();
+        let mut decisions = decisions.as_slice().iter();
+        let inner = Arc::clone(&self.inner);
+        for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+            let Part::Ask(asked) = part else { continue };
+            let Some(answer) = decisions.next() else {
+                continue;
+            };
+            *part = Part::Decided(if is_admitted || !answer.is_admitted() {
+                inner.book.answered(&ask, asked, *answer, now)
+            } else {
+                inner.book.failed(&ask, &Ok(()));
+                *answer
+            });
+        }
+        if is_admitted {
+            return Ok(self);
+        }
+        self.refuse().await
+    }
+
+    /// Gives back what was spent. The asks that are not refused are answered by looks.
+    async fn refuse(mut self) -> Result<Self, Error> {
+        let inner = Arc::clone(&self.inner);
+        let mut unknown = SmallVec::<[usize; 2]>::new();
+        for (index, (ask, part)) in self.asks.iter().zip(&mut self.parts).enumerate() {
+            match part {
+                Part::Decided(decision) if !decision.is_admitted() => {}
+                Part::Decided(decision) if decision.charge().is_none() => {}
+                _ => {
+                    inner.undo(&ask, part);
+                    unknown.push(index);
+                }
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(self);
+        }
+        let asks = self.asks.to_vec();
+        let held: Result<Vec<_>, _> = unknown
+            .iter()
+            .map(|index| inner.config.held(asks[*index].rule()))
+            .collect();
+        let held = held.map_err(Error::unsupported)?;
+        let looks: Vec<_> = unknown
+            .iter()
+            .zip(&held)
+            .map(|(index, held)| {
+                let ask = &asks[*index];
+                Ask::new(ask.policy(), held, *ask.key(), ask.cost())
+            })
+            .collect();
+        let looked = inner.store.look(&looks);
+        drop((looks, asks));
+        let looked = match looked {
+            Check::Ready(looked) => looked?,
+            Check::Pending(looked) => looked.await?,
+        };
+        for (index, look) in unknown.into_iter().zip(looked.as_slice()) {
+            self.parts[index] = Part::Decided(*look);
+        }
+        Ok(self)
+    }
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Leasable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: Tried<Rule>) -> Part<Rule> {
+        match tried {
+            Tried::Decided(decision, ahead) => {
+                if let Some(ahead) = ahead {
+                    self.prefetch(ask, ahead);
+                }
+                Part::Decided(decision)
+            }
+            Tried::Ask(asked) => Part::Ask(asked),
+            Tried::Wait(receiver) => Part::Wait(receiver),
+        }
+    }
+}
+
+impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
+    /// Gives back what a part has taken.
+    fn undo(&self, ask: &Ask<'_, Rule>, part: &mut Part<Rule>) {
+        match part {
+            Part::Decided(decision) => {
+                let charge = decision.take_charge();
+                if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
+                    let place = (ask.policy(), ask.key(), ask.rule());
+                    let now = self.config.clock.now();
+                    self.book
+                        .give_back(place, charge.cost, charge.position, now);
+                }
+            }
+            Part::Ask(_) => self.book.failed(ask, &Ok(())),
+            Part::Wait(_) => {}
+        }
+    }
+}
+
+impl<S, Rule: Leasable, C: Clock> Drop for Call<S, Rule, C> {
+    fn drop(&mut self) {
+        for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+            self.inner.undo(&ask, part);
+        }
+    }
+}

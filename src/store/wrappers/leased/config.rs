@@ -1,0 +1,141 @@
+//! Settings of leases.
+
+use std::time::Duration;
+
+use crate::{algorithm::Leasable, error::Error, quota::Written, time::LeaseClock};
+
+/// Settings of [leases](crate::store::StoreExt::leased).
+///
+/// | setting | default | meaning |
+/// |---|---|---|
+/// | [`hold`](Self::hold) | a tenth of the time in which the limit is refilled | how long granted units may be spent |
+/// | [`max_cost`](Self::max_cost) | 1 | the greatest cost that the stricter rule in the store must leave room for |
+/// | [`keys`](Self::keys) | 100,000 | the most keys with leases |
+/// | [`seed`](Self::seed) | random | seed of the random part of pauses |
+/// | [`clock`](Self::clock) | the machine's, with the time that it was suspended | clock of the leases |
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::store::LeaseConfig;
+///
+/// let config = LeaseConfig::new().hold(Duration::from_millis(100)).max_cost(5);
+/// # let _ = config;
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct LeaseConfig<C = LeaseClock> {
+    hold: Option<Duration>,
+    max_cost: u64,
+    pub(super) keys: usize,
+    pub(super) seed: Option<u64>,
+    pub(super) clock: C,
+}
+
+impl LeaseConfig {
+    /// Returns the default settings.
+    pub fn new() -> Self {
+        Self {
+            hold: None,
+            max_cost: 1,
+            keys: 100_000,
+            seed: None,
+            clock: LeaseClock::default(),
+        }
+    }
+}
+
+impl Default for LeaseConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C> LeaseConfig<C> {
+    /// The longest hold.
+    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero for no leases.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_hold`](Self::try_hold) fails; for literals.
+    #[track_caller]
+    pub fn hold(self, time: Duration) -> Self {
+        self.try_hold(time)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero for no leases.
+    ///
+    /// # Errors
+    ///
+    /// When it is longer than a day.
+    pub fn try_hold(self, time: Duration) -> Result<Self, Error> {
+        if time > Self::LONGEST {
+            return Err(Error::new(format!(
+                "leases of {}: expected at most a day; a tenth of the time in which the limit is refilled suits most limits",
+                Written(time)
+            )));
+        }
+        Ok(Self {
+            hold: Some(time),
+            ..self
+        })
+    }
+
+    /// Sets the greatest cost of a call, in units, for which the stricter rule in the store must leave room.
+    ///
+    /// A rule that leaves less is an error when it is given to a layer. A call that costs more than what is left of the rule is refused
+    /// without a retry time.
+    pub fn max_cost(self, units: u64) -> Self {
+        Self {
+            max_cost: units,
+            ..self
+        }
+    }
+
+    /// Sets the most keys with leases. Calls of further keys are decided by the store.
+    ///
+    /// A key takes about 500 bytes with a token bucket, for as long as it is in use.
+    pub fn keys(self, most: usize) -> Self {
+        Self { keys: most, ..self }
+    }
+
+    /// Sets the seed of the random part of pauses, for tests.
+    pub fn seed(self, seed: u64) -> Self {
+        Self {
+            seed: Some(seed),
+            ..self
+        }
+    }
+
+    /// Sets another clock. It must go on while the machine is suspended, and must not step back.
+    pub fn clock<D>(self, clock: D) -> LeaseConfig<D> {
+        LeaseConfig {
+            hold: self.hold,
+            max_cost: self.max_cost,
+            keys: self.keys,
+            seed: self.seed,
+            clock,
+        }
+    }
+
+    /// Returns `true` if the store decides each call.
+    pub(super) fn is_off(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.is_zero())
+    }
+
+    /// Returns how long units of a rule are held.
+    pub(super) fn hold_of(&self, rule: &impl Leasable) -> Duration {
+        self.hold.unwrap_or_else(|| rule.usual_hold())
+    }
+
+    /// Returns the rule that the store runs.
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased for so long.
+    pub(super) fn held<Rule: Leasable>(&self, rule: &Rule) -> Result<Rule, Error> {
+        rule.held(self.hold_of(rule), self.max_cost)
+    }
+}

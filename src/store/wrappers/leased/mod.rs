@@ -1,0 +1,10 @@
+//! Units that the store grants ahead, so that most calls need no round trip.
+
+mod book;
+mod call;
+mod config;
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod leased;
+mod stats;
+
+pub use self::{config::LeaseConfig, leased::Leased, stats::LeaseStats};

@@ -1,0 +1,4 @@
+//! Leases: units that a store grants ahead.
+
+mod first;
+mod shared;
