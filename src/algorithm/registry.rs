@@ -9,7 +9,7 @@
 /// - `tag`: the first byte of an encoded state, with the algorithm in the upper five bits and the version of the encoding in
 ///   the lower three;
 /// - `kind`: the number by which scripts know the algorithm, which is the first number of every part of a rule or a state;
-/// - `lua`: the Lua files that `step.lua` and `settle.lua` of the folder include;
+/// - `lua`: the Lua files that `step.lua` and `settle.lua` of the folder include; and `remaining`, if scripts grant units ahead;
 /// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
 ///
 /// Releases share stores: never change or reuse a name, a tag or a kind that was released.
@@ -17,11 +17,11 @@ macro_rules! algorithms {
     ($make:ident $($arguments:tt)?) => {
         $make! {
             $($arguments)?
-            token_bucket { TokenBucket, TokenBucketState } name "token-bucket", tag 0x11, kind 1, lua [], text "`token-bucket 100/1m burst=150 initial=300 keep=1h`";
+            token_bucket { TokenBucket, TokenBucketState } name "token-bucket", tag 0x11, kind 1, lua ["level", "remaining"], text "`token-bucket 100/1m burst=150 initial=300 keep=1h`";
             leaky_bucket { LeakyBucket, LeakyBucketState } name "leaky-bucket", tag 0x19, kind 5, lua [], text "`leaky-bucket 10/s queue=50 max-wait=2s`";
-            fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, lua ["holding"], text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
-            sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, lua [], text "`sliding-window 100/1m slices=4`";
-            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 4, lua [], text "`sliding-log 100/1m`";
+            fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, lua ["count", "holding", "remaining"], text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
+            sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, lua ["estimate", "remaining"], text "`sliding-window 100/1m slices=4`";
+            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 4, lua ["counted", "remaining"], text "`sliding-log 100/1m`";
             warm_up { WarmUp, WarmUpState } name "warm-up", tag 0x39, kind 8, lua [], text "`warm-up 200/s over=10s cold=3`";
             warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, lua ["place", "price", "wait"], text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
             cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, lua ["known"], text "`cascade 10/s burst=10 > 5/s burst=20`";
@@ -81,6 +81,15 @@ pub(crate) struct Lua {
     pub(crate) settle: &'static str,
     /// The names and texts of the files that those two include.
     pub(crate) pieces: &'static [(&'static str, &'static str)],
+}
+
+#[cfg(feature = "redis")]
+impl Lua {
+    /// Returns the text that sets `remainders[KIND]`, the greatest cost that passes: of an algorithm whose units can be granted ahead.
+    pub(crate) fn remaining(&self) -> Option<&'static str> {
+        let piece = self.pieces.iter().find(|(name, _)| *name == "remaining");
+        piece.map(|(_, text)| *text)
+    }
 }
 
 #[cfg(feature = "redis")]

@@ -2,14 +2,14 @@
 
 use std::fmt::Display;
 
-#[cfg(feature = "redis")]
-use super::TokenBucket;
 use super::{
     Algorithm, All, AnyRule,
     any::{Own, each},
     both::split_charge,
     registry::algorithms,
 };
+#[cfg(feature = "redis")]
+use super::{LUA, Lua, TokenBucket};
 use crate::{
     decision::{Charge, Position},
     error::Error,
@@ -41,6 +41,17 @@ pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
         Some([kind, ..]) => vec![*kind],
         _ => Part::new(),
     }
+}
+
+/// Returns `true` if scripts can grant units of a rule with these parts ahead of their use.
+#[cfg(feature = "redis")]
+pub(crate) fn can_grant(parts: &[Part]) -> bool {
+    let grants = |lua: &&Lua| lua.remaining().is_some();
+    let kinds: Vec<i64> = LUA.iter().filter(grants).map(|lua| lua.kind).collect();
+    let can = |part: &Part| {
+        matches!(part[..], [All::KIND, ..]) || part.first().is_some_and(|kind| kinds.contains(kind))
+    };
+    parts.iter().all(can)
 }
 
 /// The greatest number of a [`Part`], just below 2⁵³: greater numbers may be rounded to 2⁵³.

@@ -33,6 +33,12 @@ impl Spend {
         self.cost
     }
 
+    /// Returns up to how many units are spent, if that is above the cost.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn most(self) -> u64 {
+        self.up_to
+    }
+
     /// Returns `true` if more than the cost may be granted.
     #[inline]
     pub(crate) const fn is_grant(self) -> bool {

@@ -13,6 +13,7 @@ mod crafted;
 mod exact;
 mod existing;
 mod faults;
+mod grants;
 mod groups;
 mod kinds;
 mod layout;

@@ -12,7 +12,7 @@ use std::{fmt::Debug, time::Duration};
 
 use support::{Random, servers};
 use tollgate::{
-    AnyRule, Cost, Policy, Timestamp,
+    AnyRule, Cost, Decision, Policy, Timestamp,
     algorithm::Scripted,
     key::Key,
     store::{Ask, Redis},
@@ -20,15 +20,17 @@ use tollgate::{
 
 use self::{
     memory::{InMicros, Memory, Question, in_micros},
-    rules::{KINDS, RULES, UNEVEN, UNEVEN_SECONDS},
+    rules::{GRANTED, KINDS, RULES, UNEVEN, UNEVEN_SECONDS},
 };
 
-/// The time between calls, and whether decisions are compared with memory.
+/// The time between calls, and what is asked and compared.
 #[derive(Clone, Copy)]
 struct Pace {
     /// In microseconds.
     unit: u64,
     compares: bool,
+    /// Whether asks are for more units than they cost.
+    grants: bool,
 }
 
 /// The time between calls, in tenths of a second.
@@ -40,6 +42,8 @@ struct Tally {
     asks: u64,
     admitted: u64,
     refused: u64,
+    /// The asks that spent more than their cost.
+    granted: u64,
     /// The number of asks of each algorithm, by its index in `KINDS`.
     of_kind: [u64; KINDS.len()],
 }
@@ -49,6 +53,7 @@ impl Tally {
         self.asks += other.asks;
         self.admitted += other.admitted;
         self.refused += other.refused;
+        self.granted += other.granted;
         for (own, other) in self.of_kind.iter_mut().zip(other.of_kind) {
             *own += other;
         }
@@ -101,7 +106,11 @@ async fn run(
         .collect();
     let (mut rule, mut of_rule, mut of_kind) = (rules[0].0, &rules[0].1, 0);
     let mut tally = Tally::default();
-    let Pace { unit, compares } = pace;
+    let Pace {
+        unit,
+        compares,
+        grants,
+    } = pace;
     for call in 0..calls {
         match random.below(16) {
             0 => now -= random.below(5 * unit),
@@ -124,11 +133,14 @@ async fn run(
         let costs: Vec<Cost> = (0..count)
             .map(|_| Cost::new(*random.choose(&[1, 1, 1, 2, 3, 5, 50])).unwrap())
             .collect();
+        let up_to: Vec<u64> = (0..count)
+            .map(|_| if grants { any_grant(&mut random) } else { 0 })
+            .collect();
         let key = |n: usize| if twice { first } else { (first + n) % 3 };
         let asks: Vec<_> = costs
             .iter()
             .enumerate()
-            .map(|(n, cost)| Ask::new(&policy, rule, keys[key(n)], *cost))
+            .map(|(n, cost)| Ask::new(&policy, rule, keys[key(n)], *cost).up_to(up_to[n]))
             .collect();
         let mut questions: Vec<_> = asks
             .iter()
@@ -138,6 +150,7 @@ async fn run(
                     of_kind * keys.len() + key(n),
                     ask.rule_for_key().unwrap_or_else(|| rule.clone()),
                     ask.cost(),
+                    up_to[n],
                 )
             })
             .collect();
@@ -170,6 +183,14 @@ async fn run(
             .iter()
             .filter(|decision| !decision.is_admitted())
             .count() as u64;
+        tally.granted += decisions
+            .iter()
+            .zip(&costs)
+            .filter(|(decision, cost)| {
+                let charge = Decision::clone(decision).take_charge();
+                charge.is_some_and(|charge| charge.cost > cost.get())
+            })
+            .count() as u64;
         if compares {
             let found: Vec<_> = decisions
                 .iter()
@@ -182,7 +203,7 @@ async fn run(
                     .zip(&found)
                     .all(|(near, found)| near.is_near(found));
                 assert!(is_near, "{}", context(&(found, near)));
-                for (_, rule, _) in &mut questions {
+                for (_, rule, ..) in &mut questions {
                     *rule = rule.in_script().unwrap_or_else(|| rule.clone());
                 }
             }
@@ -193,8 +214,18 @@ async fn run(
     tally
 }
 
+/// Returns up to how many units an ask is for: none, few, many, or more than a script counts.
+fn any_grant(random: &mut Random) -> u64 {
+    match random.below(8) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => random.below(1000),
+        _ => random.below(20),
+    }
+}
+
 /// Returns the algorithms of a rule in order.
-fn algorithms(rule: &AnyRule) -> Vec<String> {
+pub(crate) fn algorithms(rule: &AnyRule) -> Vec<String> {
     let text = rule.to_string();
     let names = text.split(" & ").filter_map(|rule| rule.split(' ').next());
     names.map(str::to_owned).collect()
@@ -239,7 +270,8 @@ async fn run_all(
         for one in runs {
             all.add(&one.await.unwrap());
         }
-        let often = all.asks / 8;
+        // Rules with room for grants refuse less.
+        let often = all.asks / if pace.grants { 50 } else { 8 };
         assert!(
             all.admitted > often && all.refused > often,
             "{name}: {all:?}"
@@ -252,6 +284,7 @@ async fn run_all(
 const COMPARED: Pace = Pace {
     unit: TENTHS,
     compares: true,
+    grants: false,
 };
 
 /// The minimum number of compared asks of each algorithm.
@@ -279,6 +312,25 @@ async fn decisions_equal_those_of_memory_in_valkey() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_equal_those_of_memory() {
+    let redis = servers::Redis::start();
+    let pace = Pace {
+        grants: true,
+        ..COMPARED
+    };
+    for (sets, seeds) in [(&GRANTED[..], 6), (&RULES, 1)] {
+        let all = run_all(&redis.url(), sets, |_| seeds, 1500, pace).await;
+        assert!(all.granted > 500, "{all:?}");
+    }
+    let uneven = Pace {
+        unit: 1,
+        compares: false,
+        grants: true,
+    };
+    run_all(&redis.url(), &UNEVEN, |_| 4, 1500, uneven).await;
+}
+
 /// The store returns an error if the program's number of admissions differs from this process's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_agrees_with_this_process_on_uneven_rules() {
@@ -287,6 +339,7 @@ async fn the_program_agrees_with_this_process_on_uneven_rules() {
         let pace = Pace {
             unit,
             compares: false,
+            grants: false,
         };
         run_all(&redis.url(), sets, |_| 8, 2000, pace).await;
     }

@@ -7,6 +7,8 @@ use tollgate::{
     algorithm::{Algorithm, Step},
 };
 
+use super::{algorithms, rules::GRANTING};
+
 type AnyState = <AnyRule as Algorithm>::State;
 
 /// The numbers of a decision, in microseconds.
@@ -77,15 +79,34 @@ impl InMicros {
 /// The keys of one client in memory, each with a state for each kind of rule.
 pub(super) struct Memory(pub(super) Vec<Option<AnyState>>);
 
-/// One ask: the index of the state, the rule for that key, the cost.
-pub(super) type Question = (usize, AnyRule, Cost);
+/// One ask: the index of the state, the rule for that key, the cost, and up to how many units are granted.
+pub(super) type Question = (usize, AnyRule, Cost, u64);
+
+/// Returns what an ask spends, as `Ask::up_to` says, of a rule whose units can be granted ahead.
+pub(super) fn granted(
+    rule: &AnyRule,
+    state: Option<&AnyState>,
+    now: Timestamp,
+    cost: Cost,
+    up_to: u64,
+) -> Cost {
+    let can = |name: &String| GRANTING.contains(&&**name);
+    if !algorithms(rule).iter().all(can) {
+        return cost;
+    }
+    let remaining = rule.look(state, now).remaining().unwrap();
+    Cost::new(cost.get().max(up_to.min(remaining / 4))).unwrap()
+}
 
 impl Memory {
     /// Decides all or nothing. If one ask is refused, the others are answered with looks. The write of a refusal
     /// stays, without the charges of the others.
     pub(super) fn decide(&mut self, questions: &[Question], now: Timestamp) -> Vec<Decision> {
         let mut after = self.0.clone();
-        let step = |(key, rule, cost): &Question| rule.step(&mut after[*key], now, *cost);
+        let step = |(key, rule, cost, up_to): &Question| {
+            let cost = granted(rule, after[*key].as_ref(), now, *cost, *up_to);
+            rule.step(&mut after[*key], now, cost)
+        };
         let steps: Vec<Step> = questions.iter().map(step).collect();
         let decisions: Vec<_> = steps.iter().map(|step| step.decision()).collect();
         if decisions.iter().all(Decision::is_admitted) {
@@ -93,7 +114,7 @@ impl Memory {
             return decisions;
         }
         let before = self.0.clone();
-        for ((key, rule, cost), step) in questions.iter().zip(&steps) {
+        for ((key, rule, cost, _), step) in questions.iter().zip(&steps) {
             let mut alone = self.0[*key].clone();
             let wrote = matches!(step, Step::Wrote(decision) if !decision.is_admitted());
             if wrote && !rule.step(&mut alone, now, *cost).decision().is_admitted() {
@@ -103,7 +124,7 @@ impl Memory {
         let looked = questions
             .iter()
             .zip(decisions)
-            .map(|((key, rule, _), decision)| {
+            .map(|((key, rule, ..), decision)| {
                 if decision.is_admitted() {
                     rule.look(before[*key].as_ref(), now)
                 } else {

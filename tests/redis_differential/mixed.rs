@@ -8,9 +8,9 @@ use tollgate::{
 };
 
 use super::{
-    Random, TENTHS, algorithms,
-    memory::in_micros,
-    rules::{RULES, UNEVEN, UNEVEN_SECONDS},
+    Random, TENTHS, algorithms, any_grant,
+    memory::{granted, in_micros},
+    rules::{GRANTED, RULES, UNEVEN, UNEVEN_SECONDS},
     servers::{self, Reply, Resp},
     states::parts,
 };
@@ -102,8 +102,9 @@ impl Client {
         }
     }
 
-    fn decide(&mut self, rule: usize, now: Timestamp, cost: Cost) -> Decision {
+    fn decide(&mut self, rule: usize, now: Timestamp, cost: Cost, up_to: u64) -> Decision {
         let (own, state) = self.state(rule);
+        let cost = granted(own, state.as_ref(), now, cost, up_to);
         let step = own.step(state, now, cost);
         if !matches!(step, Step::Kept(_)) {
             self.round(rule);
@@ -118,6 +119,7 @@ struct Tally {
     given_back: u64,
     forced: u64,
     admitted: u64,
+    granted: u64,
     refused: u64,
 }
 
@@ -130,6 +132,7 @@ async fn run(
     first: u64,
     unit: u64,
     requests: u64,
+    grants: bool,
 ) -> Tally {
     let rules: Vec<AnyRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let (policy, mut random) = (Policy::new("limit"), Random::new(first));
@@ -172,7 +175,14 @@ async fn run(
             .map(|_| {
                 let rule = random.below(rules.len() as u64) as usize;
                 let client = random.below(KEYS as u64) as usize;
-                (client, rule, Cost::new(1 + random.below(3)).unwrap())
+                let most = if grants { 30 } else { 3 };
+                let cost = Cost::new(1 + random.below(most)).unwrap();
+                // Beside plain calls.
+                let up_to = match grants {
+                    true if random.below(3) > 0 => any_grant(&mut random),
+                    _ => 0,
+                };
+                (client, rule, cost, up_to)
             })
             .collect();
         let settlements = settled.iter().map(|(client, rule, charged, actual)| {
@@ -182,8 +192,8 @@ async fn run(
         });
         let asks: Vec<_> = asked
             .iter()
-            .map(|(client, rule, cost)| {
-                Ask::new(&policy, &rules[*rule], clients[*client].key, *cost)
+            .map(|(client, rule, cost, up_to)| {
+                Ask::new(&policy, &rules[*rule], clients[*client].key, *cost).up_to(*up_to)
             })
             .collect();
         let context = format!(
@@ -203,13 +213,15 @@ async fn run(
             tally.forced += u64::from(actual > cost);
             clients[client].settle(rule, charged, at, actual);
         }
-        for ((client, rule, cost), found) in asked.into_iter().zip(found) {
+        for ((client, rule, cost, up_to), found) in asked.into_iter().zip(found) {
             let client = &mut clients[client];
             let found = found.as_slice()[0];
-            let expected = client.decide(rule, at, cost);
+            let expected = client.decide(rule, at, cost, up_to);
             assert_eq!(in_micros(&found), in_micros(&expected), "{context}");
             if found.is_admitted() {
                 tally.admitted += 1;
+                let charged = { found }.take_charge().unwrap().cost;
+                tally.granted += u64::from(charged > cost.get());
                 client.open.push((rule, found));
             } else {
                 tally.refused += 1;
@@ -256,7 +268,7 @@ async fn settlements_and_calls_of_one_request_equal_those_of_memory() {
     let mut all = Tally::default();
     for (number, (unit, rules)) in sets().into_iter().enumerate() {
         let first = 10 * number as u64;
-        let tally = run(&server, &store, &rules, first, unit, 120).await;
+        let tally = run(&server, &store, &rules, first, unit, 120, false).await;
         server.command(&["FLUSHALL"]);
         assert!(tally.given_back > 10, "{rules:?}: {tally:?}");
         all.given_back += tally.given_back;
@@ -265,5 +277,26 @@ async fn settlements_and_calls_of_one_request_equal_those_of_memory() {
         all.refused += tally.refused;
     }
     assert!(all.forced > 500 && all.refused > 1000, "{all:?}");
+    assert_eq!(store.stats().healed, 0);
+}
+
+#[tokio::test]
+async fn grants_calls_and_settlements_of_one_request_equal_those_of_memory() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let sets = GRANTED.iter().flat_map(|(_, rules)| {
+        let each = rules.iter().map(|rule| vec![*rule]);
+        each.chain([rules.to_vec()])
+    });
+    let mut refused = 0;
+    for (number, rules) in sets.enumerate() {
+        let first = 10 * number as u64;
+        let tally = run(&server, &store, &rules, first, TENTHS, 250, true).await;
+        server.command(&["FLUSHALL"]);
+        assert!(tally.granted > 10, "{rules:?}: {tally:?}");
+        refused += tally.refused;
+        assert!(tally.given_back > 10, "{rules:?}: {tally:?}");
+    }
+    assert!(refused > 500, "{refused}");
     assert_eq!(store.stats().healed, 0);
 }

@@ -13,6 +13,68 @@ pub(super) const KINDS: [&str; 9] = [
     "warm-up-spaced",
 ];
 
+/// The algorithms whose units can be granted ahead.
+pub(super) const GRANTING: [&str; 4] = [
+    "token-bucket",
+    "fixed-window",
+    "sliding-window",
+    "sliding-log",
+];
+
+/// Rules with room for grants, alone and in pairs.
+pub(super) const GRANTED: [(&str, &[&str]); 8] = [
+    (
+        "large buckets",
+        &["token-bucket 70/1s burst=90", "token-bucket 70/2s burst=40"],
+    ),
+    (
+        "large buckets that start otherwise",
+        &[
+            "token-bucket 50/1s initial=0 keep=2s",
+            "token-bucket 50/1s initial=990 keep=1s",
+        ],
+    ),
+    (
+        "large fixed windows",
+        &[
+            "fixed-window 100/1s",
+            "fixed-window 200/3s offset=1s",
+            "fixed-window 40/1s from=first-call",
+            "fixed-window 90/2s offset=spread",
+        ],
+    ),
+    (
+        "large sliding windows",
+        &[
+            "sliding-window 100/1s",
+            "sliding-window 100/1s slices=4",
+            "sliding-window 200/2s slices=5",
+        ],
+    ),
+    (
+        "large logs",
+        &["sliding-log 100/1s", "sliding-log 40/500ms"],
+    ),
+    (
+        "large pairs",
+        &[
+            "token-bucket 70/1s burst=90 & fixed-window 200/3s",
+            "token-bucket 70/2s burst=140 & fixed-window 100/1s",
+        ],
+    ),
+    (
+        "large pairs of windows",
+        &[
+            "sliding-log 90/1s & sliding-window 150/2s slices=4",
+            "sliding-log 120/2s & sliding-window 80/1s",
+        ],
+    ),
+    (
+        "a large pair, one of which starts otherwise",
+        &["token-bucket 50/1s initial=990 keep=1s & fixed-window 60/1s from=first-call"],
+    ),
+];
+
 /// Rules that take turns on one key. Rules of one algorithm count in the same fraction of a microsecond. So a state
 /// that carries over is equal in memory, which rounds it to a fraction of a nanosecond.
 pub(super) const RULES: [(&str, &[&str]); 19] = [

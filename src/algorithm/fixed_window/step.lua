@@ -14,14 +14,7 @@ end
 
 steps[KIND] = function(rule, state, now, cost)
   local period, offset, limit = rule[2], rule[3], rule[4]
-  local at, first, count = now, now, 0
-  if state then
-    at = math.max(now, state[2])
-    first = at
-    if state[4] > 0 and now < state[3] then
-      first, count = state[2], state[4]
-    end
-  end
+  -- include fixed_window/count
   local anchor = offset < 0 and first or offset
   -- include fixed_window/holding
   if count > 0 then

@@ -19,17 +19,7 @@ end
 
 steps[KIND] = function(rule, state, now, cost)
   local period, limit = rule[2], rule[3]
-  local log = { KIND }
-  local at, units = now, 0
-  if state then
-    at = math.max(now, state[#state - 1])
-    for n = 2, #state, 2 do
-      if at - state[n] < period then
-        log[#log + 1], log[#log + 2] = state[n], state[n + 1]
-        units = units + state[n + 1]
-      end
-    end
-  end
+  -- include sliding_log/counted
   if cost > limit - units then
     return false
   end

@@ -52,19 +52,7 @@ end
 
 steps[KIND] = function(rule, state, now, cost)
   local slices, length, limit = rule[2], rule[3], rule[4]
-  local at = state and math.max(now, state[4]) or now
-  local slice = div_floor(at, length)
-  local counting = counters(rule, state, slice)
-  local estimate = 0
-  for n = 1, slices do
-    estimate = estimate + counting[n]
-  end
-  if estimate > limit then
-    return false
-  end
-  -- Of the oldest one, the part that is still inside: exact up to the limit, and far above it no matter how.
-  local inside = length - fmod(at, length)
-  estimate = estimate + div_ceil(counting[slices + 1] * inside, length)
+  -- include sliding_window/estimate
   if estimate + cost > limit then
     return false
   end

@@ -15,14 +15,7 @@ end
 steps[KIND] = function(rule, state, now, cost)
   local gain, price, burst, initial = rule[2], rule[3], rule[4], rule[5]
   local given_back, last = state and state[5], state and state[6]
-  if state and not starts_full(rule, 2) and now >= at_rest_from(rule, state) then
-    state = nil
-  end
-  local at, level = now, initial * price
-  if state then
-    at = math.max(now, state[2])
-    level = filled(rule, 2, state[3], state[4], at - state[2])
-  end
+  -- include token_bucket/level
   -- Once all charges have passed, nobody asks what was given back.
   if last and level >= burst * price and last <= at then
     given_back, last = nil, nil

@@ -18,6 +18,8 @@ pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
     /// For each key, the number of admitted calls whose first ask is about it.
     pub(super) admitted: Vec<u64>,
+    /// Whether the units of those calls are added to their number, because the program grants units.
+    pub(super) counts_units: bool,
     /// The number of values that could not be read and count as none.
     pub(super) healed: u64,
     /// The reason why the server took no write; then no call was charged.
@@ -35,7 +37,10 @@ impl<'a> Answer<'a> {
     pub(super) fn read(program: Program, bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
         let answer = match program {
             Program::BUCKETS | Program::ONE_BUCKET => Self::of_buckets(bytes, keys),
-            _ => Self::of_list(bytes, keys),
+            _ => Self::of_list(bytes, keys).map(|answer| Self {
+                counts_units: program == Program::GRANT,
+                ..answer
+            }),
         };
         answer.ok_or_else(|| {
             Error::other("the program's answer cannot be read: expected what this version of the program writes; \
@@ -56,6 +61,7 @@ impl<'a> Answer<'a> {
         Some(Self {
             now,
             admitted: admitted.collect::<Option<_>>()?,
+            counts_units: false,
             healed: u64::try_from(take_number(bytes)?).ok()?,
             unwritten: take_bytes_or_false(bytes)?.map(String::from_utf8_lossy),
             states: (0..keys)
@@ -97,6 +103,7 @@ impl<'a> Answer<'a> {
         Some(Self {
             now: in_nanos(micros)?,
             admitted: admitted.iter().map(|count| (*count).into()).collect(),
+            counts_units: false,
             healed: (*healed).into(),
             unwritten,
             states,

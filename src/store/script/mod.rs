@@ -1,10 +1,10 @@
 //! Stores that run a program beside their data.
 //!
 //! One program in Lua serves all rules: a driver, and a step for each algorithm. Two smaller programs decide the same for requests
-//! about token buckets only, many or one. A fourth program makes settlements before it decides. Each program reads the server's time
-//! and the states of its keys, decides, and writes the changed states with an expiry. It answers with the states that it found,
-//! after settlements. This side makes the decisions anew from those, by the same [`Algorithm`](crate::algorithm::Algorithm) that
-//! decides in memory, so every number is the same.
+//! about token buckets only, many or one. A fourth program makes settlements before it decides, and a fifth one also grants units
+//! ahead of their use. Each program reads the server's time and the states of its keys, decides, and writes the changed states with
+//! an expiry. It answers with the states that it found, after settlements. This side makes the decisions anew from those, by the same
+//! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so every number is the same.
 //!
 //! | file | |
 //! |---|---|

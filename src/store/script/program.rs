@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use crate::algorithm::{LUA, Lua};
+use crate::{
+    algorithm::{LUA, Lua},
+    store::Spend,
+};
 
 macro_rules! piece {
     ($name:literal) => {
@@ -39,6 +42,7 @@ pub struct Program(Which);
 enum Which {
     Decide,
     Settle,
+    Grant,
     Buckets,
     OneBucket,
     Reset,
@@ -52,6 +56,9 @@ impl Program {
     /// It is a program of its own because Redis creates a script's functions anew for each call. Calls without corrections should
     /// not pay for those functions.
     pub(super) const SETTLE: Self = Self(Which::Settle);
+    /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead: each ask has one number more. A program of its own for the same
+    /// reason.
+    pub(super) const GRANT: Self = Self(Which::Grant);
     /// Decides calls about token buckets that start full, each about one key.
     pub(super) const BUCKETS: Self = Self(Which::Buckets);
     /// Decides equal calls about one key.
@@ -60,9 +67,10 @@ impl Program {
     pub(super) const RESET: Self = Self(Which::Reset);
 
     /// All programs.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::DECIDE,
         Self::SETTLE,
+        Self::GRANT,
         Self::BUCKETS,
         Self::ONE_BUCKET,
         Self::RESET,
@@ -70,8 +78,9 @@ impl Program {
 
     /// Returns the source text.
     pub fn source(self) -> &'static str {
-        static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(false));
-        static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true));
+        static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(false, false));
+        static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true, false));
+        static GRANT: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true, true));
         static BUCKETS: LazyLock<String> =
             LazyLock::new(|| put_together(include_str!("lua/buckets/many.lua")));
         static ONE_BUCKET: LazyLock<String> =
@@ -79,6 +88,7 @@ impl Program {
         match self.0 {
             Which::Decide => &DECIDE,
             Which::Settle => &SETTLE,
+            Which::Grant => &GRANT,
             Which::Buckets => &BUCKETS,
             Which::OneBucket => &ONE_BUCKET,
             Which::Reset => include_str!("lua/reset.lua"),
@@ -86,10 +96,17 @@ impl Program {
     }
 }
 
-/// Assembles the driver with all algorithms, with or without corrections.
-fn of_all_algorithms(settles: bool) -> String {
+/// Assembles the driver with all algorithms, with or without corrections and grants.
+fn of_all_algorithms(settles: bool, grants: bool) -> String {
     // The variables that the files share. In Redis, a script can only declare local ones.
     let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
+    // The numbers of an ask.
+    source.push_str(&format!("local STRIDE = {}\n", if grants { 4 } else { 3 }));
+    if grants {
+        // A grant is at most what remains, divided by that.
+        let shares = 1 << Spend::SHARE;
+        source.push_str(&format!("local remainders, SHARES = {{}}, {shares}\n"));
+    }
     source.push_str(include_str!("lua/bounds.lua"));
     source.push_str(include_str!("lua/kinds.lua"));
     source.push_str(include_str!("lua/shape.lua"));
@@ -101,11 +118,22 @@ fn of_all_algorithms(settles: bool) -> String {
     }
     for lua in LUA {
         let settle = if settles { lua.settle } else { "" };
-        source.extend(["do\n", &kind(lua), lua.step, settle, "end\n"]);
+        let remaining = lua.remaining().filter(|_| grants).unwrap_or_default();
+        source.extend(["do\n", &kind(lua), lua.step, settle, remaining, "end\n"]);
     }
-    let corrections = include_str!("lua/settle/driver.lua");
-    let corrections = if settles { corrections } else { "" };
-    source.push_str(&include_str!("lua/driver.lua").replace("-- (corrections)\n", corrections));
+    let mut driver = include_str!("lua/driver.lua").to_owned();
+    for (mark, is_wanted, text) in [
+        (
+            "-- (corrections)\n",
+            settles,
+            include_str!("lua/settle/driver.lua"),
+        ),
+        ("-- (grants)\n", grants, include_str!("lua/grant.lua")),
+        ("-- (granted)\n", grants, include_str!("lua/granted.lua")),
+    ] {
+        driver = driver.replace(mark, if is_wanted { text } else { "" });
+    }
+    source.push_str(&driver);
     put_together(&source)
 }
 
@@ -159,5 +187,10 @@ mod tests {
         assert!(contains(Program::ONE_BUCKET, "local function is_state"));
         assert!(contains(Program::SETTLE, "in ipairs(request[4])"));
         assert!(!contains(Program::DECIDE, "settles["));
+        assert!(contains(Program::GRANT, "in ipairs(request[4])"));
+        assert!(contains(Program::GRANT, "cost = granted("));
+        for program in [Program::DECIDE, Program::SETTLE] {
+            assert!(!contains(program, "granted(") && !contains(program, "remainders["));
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Scripted},
+    decision::Decision,
     store::{
         Decisions, Error, Spend,
         engine::{Entry, States},
@@ -118,7 +119,11 @@ struct Replay<'a, Rule: Scripted> {
     states: Vec<SmallVec<[ByKind<Rule>; 1]>>,
     /// As [`Answer::admitted`].
     admitted: Vec<u64>,
+    counts_units: bool,
 }
+
+/// The units of an ask that an [answer](Answer::counts_units) counts.
+const MASK: u64 = (1 << 32) - 1;
 
 /// An ask, and the index of its key.
 type Placed<'q, Rule> = (&'q Question<Rule>, usize);
@@ -171,6 +176,7 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
             now: answer.now,
             states: found.iter().map(|_| SmallVec::new()).collect(),
             admitted: vec![0; found.len()],
+            counts_units: answer.counts_units,
             found,
         }
     }
@@ -183,7 +189,13 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
             questions.iter().zip(places.iter().copied()).collect();
         let exact = self.spend(&asks).decisions;
         if let Some(first) = places.first().filter(|_| exact.is_admitted()) {
-            self.admitted[*first] += 1;
+            let units =
+                |decision: &Decision| decision.charge().map_or(0, |charge| charge.cost & MASK);
+            let units: u64 = match self.counts_units {
+                true => exact.as_slice().iter().map(units).sum(),
+                false => 0,
+            };
+            self.admitted[*first] += 1 + units;
         }
         exact
             .as_slice()
@@ -219,9 +231,30 @@ mod tests {
         Answer {
             now: Timestamp::from_nanos(1_000_000_000),
             admitted: admitted.to_vec(),
+            counts_units: false,
             healed: 0,
             unwritten: None,
             states: vec![None; admitted.len()],
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_granted_other_units_fails() {
+        let (rules, policy, rule) = (
+            Rules::default(),
+            Policy::new("api"),
+            TokenBucket::per_hour(100),
+        );
+        let ask = Ask::new(&policy, &rule, "a".into(), Cost::ONE).up_to(30);
+        let call = Call::of("test", &rules, &[ask]).expect("a rule that fits");
+        // A quarter of what remains.
+        for (units, agrees) in [(25, true), (24, false), (30, false)] {
+            let answer = Answer {
+                counts_units: true,
+                ..answer(&[1 + units])
+            };
+            let told = decisions(&answer, [&call].into_iter(), &[0]);
+            assert_eq!(told[0].is_ok(), agrees, "{units}");
         }
     }
 

@@ -15,7 +15,7 @@ use super::{
     settlement::Correction,
 };
 use crate::{
-    algorithm::{Part, Scripted, kind_in_script, lone_bucket},
+    algorithm::{Part, Scripted, can_grant, kind_in_script, lone_bucket},
     error::Error,
     store::{Ask, Spend, name::key_name},
     time::Timestamp,
@@ -36,9 +36,10 @@ pub(super) struct Question<Rule> {
 }
 
 impl<Rule> Question<Rule> {
-    /// A cost beyond what the programs can count is beyond every limit as well.
-    fn cost(&self) -> i64 {
-        self.spend.cost().get().min(1 << 53) as i64
+    /// Cost, and up to how many units are granted. What the programs cannot count is beyond every limit as well.
+    fn units(&self) -> [i64; 2] {
+        let in_script = |units: u64| units.min(1 << 53) as i64;
+        [self.spend.cost().get(), self.spend.most()].map(in_script)
     }
 }
 
@@ -83,13 +84,17 @@ impl<Rule: Scripted> Call<Rule> {
     ) -> Result<Self, Error> {
         let question = |ask: &Ask<'_, Rule>| {
             let rule = rule_in_script(ask.rule(), || ask.key().digest());
+            let numbers = rules
+                .in_numbers(&rule)
+                .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?;
             Ok(Question {
                 key: key_name(prefix, ask.policy(), ask.key()),
-                numbers: rules
-                    .in_numbers(&rule)
-                    .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?,
                 rule,
-                spend: Spend::exactly(ask.cost()),
+                spend: match numbers.grants {
+                    true => ask.spend(),
+                    false => Spend::exactly(ask.cost()),
+                },
+                numbers,
             })
         };
         let questions: Result<_, _> = asks.iter().map(question).collect();
@@ -105,6 +110,8 @@ pub(super) struct Numbers {
     kind: Part,
     /// Gain, price and burst, if it is one token bucket that starts full.
     bucket: Option<[i64; 3]>,
+    /// Whether units can be granted ahead of their use.
+    grants: bool,
 }
 
 impl Numbers {
@@ -143,6 +150,7 @@ impl<Rule: Scripted> Rules<Rule> {
             bytes,
             kind: kind_in_script(&parts),
             bucket: lone_bucket(&parts),
+            grants: can_grant(&parts),
         });
         *last() = Some((rule.clone(), Arc::clone(&numbers)));
         Ok(numbers)
@@ -169,6 +177,8 @@ struct Item {
     rule: usize,
     key: usize,
     cost: i64,
+    /// Up to how many units are granted.
+    up_to: i64,
 }
 
 impl Request {
@@ -189,8 +199,13 @@ impl Request {
             let next = known.len();
             let key = *known.entry(&question.key).or_insert(next);
             let rule = number_of(&mut rules, &question.numbers);
-            let cost = question.cost();
-            items.push(Item { rule, key, cost });
+            let [cost, up_to] = question.units();
+            items.push(Item {
+                rule,
+                key,
+                cost,
+                up_to,
+            });
         }
         let corrected: Vec<_> = corrections
             .iter()
@@ -206,18 +221,19 @@ impl Request {
         let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
         let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
         let are_counted = (1..=MOST_CALLS).contains(&items.len());
-        let is_fast = are_lone && are_counted && corrected.is_empty();
+        let grants = items.iter().any(|item| item.up_to > item.cost);
+        let is_fast = are_lone && are_counted && corrected.is_empty() && !grants;
         let (program, argument) = match buckets.filter(|_| is_fast) {
             Some(buckets) => of_buckets(now, &buckets, items),
             None => {
                 let asks = calls.iter().map(|call| call.as_ref().0.len());
-                let program = if corrected.is_empty() {
-                    Program::DECIDE
-                } else {
-                    Program::SETTLE
+                let program = match (grants, corrected.is_empty()) {
+                    (true, _) => Program::GRANT,
+                    (false, false) => Program::SETTLE,
+                    (false, true) => Program::DECIDE,
                 };
                 let corrected = corrections.iter().zip(&corrected);
-                (program, list(now, &rules, asks, &items, corrected))
+                (program, list(program, now, &rules, asks, &items, corrected))
             }
         };
         let questions = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
@@ -255,8 +271,9 @@ fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
     })
 }
 
-/// The argument of a request to settle and decide.
+/// The argument of a request to settle, grant and decide.
 fn list<'c>(
+    program: Program,
     now: Option<u64>,
     rules: &[&Numbers],
     asks: impl Iterator<Item = usize>,
@@ -268,11 +285,13 @@ fn list<'c>(
         let (own, rest) = items.split_at(count);
         items = rest;
         numbers.push(count as i64);
-        let own = own.iter();
-        numbers.extend(own.flat_map(|item| [item.rule as i64 + 1, item.key as i64 + 1, item.cost]));
+        for item in own {
+            numbers.extend([item.rule as i64 + 1, item.key as i64 + 1, item.cost]);
+            numbers.extend((program == Program::GRANT).then_some(item.up_to));
+        }
     }
     let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
-    let settles = corrections.len() > 0;
+    let settles = program != Program::DECIDE;
     put_array(&mut bytes, 3 + usize::from(settles));
     put_number(&mut bytes, now.unwrap_or(0) as i64);
     put_array(&mut bytes, rules.len());
@@ -321,7 +340,9 @@ fn of_buckets(now: Option<u64>, buckets: &[[i64; 3]], mut items: Vec<Item>) -> (
     put(&[micros, place(buckets.len())]);
     put(buckets.as_flattened());
     for run in runs {
-        let Item { rule, key, cost } = run[0];
+        let Item {
+            rule, key, cost, ..
+        } = run[0];
         put(&[key as i64 + 1, place(rule), cost, run.len() as i64]);
     }
     (Program::BUCKETS, bytes)

@@ -253,7 +253,7 @@ impl<Rule: Algorithm, F> States<Asked<Rule>> for CallStates<Rule, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AnyRule, Policy, time::ManualClock};
+    use crate::{AnyRule, Cost, Policy, time::ManualClock};
 
     struct Bench {
         policy: Policy,

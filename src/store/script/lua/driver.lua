@@ -4,9 +4,9 @@
 --   { now, rules, calls }
 -- with `now` in microseconds, or 0 for the server's clock; each rule a list of parts, and each part a list of
 -- whole numbers that begins with its kind; and all calls in one list of numbers: how many asks, and
--- for each of them the rule, the key and the cost.
+-- for each of them the rule, the key and the cost. The program that grants takes STRIDE numbers an ask, one more (`grant.lua`).
 --
--- The program that settles takes corrections as a fourth element, and makes them before it decides calls (`settle/driver.lua`).
+-- The programs that settle take corrections as a fourth element, and make them before they decide calls (`settle/driver.lua`).
 --
 -- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
 --
@@ -104,16 +104,19 @@ local function step(rule, state, cost)
 end
 
 -- (corrections)
+-- (grants)
 
 local at = 1
 while calls[at] do
   local asks, first = calls[at], calls[at + 2]
   at = at + 1
-  local after, all, refused = {}, true, nil
-  for n = at, at + 3 * asks - 1, 3 do
-    local rule, state = calls[n], known_to(calls[n], calls[n + 1])
+  local after, all, refused, counts = {}, true, nil, 1
+  for n = at, at + STRIDE * asks - 1, STRIDE do
+    local rule, state, cost = calls[n], known_to(calls[n], calls[n + 1]), calls[n + 2]
     -- Several asks of a call may be about one state.
-    local passes, new = step(rules[rule], after[state] and after[state][1] or state.parts, calls[n + 2])
+    local parts = after[state] and after[state][1] or state.parts
+    -- (granted)
+    local passes, new = step(rules[rule], parts, cost)
     all = all and passes
     if new then
       after[state] = { new, rule }
@@ -138,9 +141,9 @@ while calls[at] do
     end
   end
   if all and first then
-    admitted[first] = admitted[first] + 1
+    admitted[first] = admitted[first] + counts
   end
-  at = at + 3 * asks
+  at = at + STRIDE * asks
 end
 
 -- Notes when states that were written stop to matter, and tells whether any of these was.

@@ -1,0 +1,28 @@
+-- Grants units ahead of their use.
+--
+-- Each ask has a fourth number: up to how many units are granted, together at most a share of what remains. Not above the cost, it changes
+-- nothing; it is above that only if each part of the rule can grant.
+--
+-- `remainders[kind]` returns the greatest cost that passes.
+
+remainders[ALL] = function()
+  return LIMIT
+end
+
+-- What an ask spends in a state, if that has the cost.
+local function granted(rule, state, cost, up_to)
+  if up_to <= cost then
+    return cost
+  end
+  local least = LIMIT
+  for n, part in ipairs(rule) do
+    local before = own(part, state[n])
+    if before and not shapes[part[1]](before) then
+      -- The step notes that.
+      before = nil
+    end
+    least = math.min(least, remainders[part[1]](part, before, now))
+  end
+  return math.max(cost, math.min(up_to, div_floor(least, SHARES)))
+end
+
