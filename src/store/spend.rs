@@ -34,7 +34,7 @@ impl Spend {
     }
 
     /// Returns up to how many units are spent, if that is above the cost.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "tokio")]
     pub(crate) const fn most(self) -> u64 {
         self.up_to
     }

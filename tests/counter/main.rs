@@ -8,6 +8,7 @@ mod cancel;
 mod conformance;
 mod differential;
 mod faults;
+mod grants;
 mod operations;
 mod race;
 mod rules;

@@ -107,13 +107,15 @@ fn the_counters_of_stores_are_published_field_by_field() {
     (counters.additions, counters.readings) = (2, 3);
     (
         counters.taken_back,
+        counters.cut,
         counters.left_behind,
         counters.unsettled,
-    ) = (5, 7, 11);
+    ) = (5, 13, 7, 11);
     let expected = lines(
         "tollgate_counters_additions_total{store=d} 2
         tollgate_counters_readings_total{store=d} 3
         tollgate_counters_taken_back_total{store=d} 5
+        tollgate_counters_cut_total{store=d} 13
         tollgate_counters_left_behind_total{store=d} 7
         tollgate_store_unsettled_total{store=d} 11",
     );
@@ -136,8 +138,8 @@ async fn remote_stores_publish_their_counters() {
     let count = |part: &str| values.keys().filter(|name| name.contains(part)).count();
     assert_eq!(count("store=redis"), 4);
     assert_eq!(count("store=memcached"), 7);
-    assert_eq!(count("store=counters"), 6);
-    assert_eq!(values.len(), 17);
+    assert_eq!(count("store=counters"), 7);
+    assert_eq!(values.len(), 18);
 }
 
 /// The numbers of a stack of wrappers, by hand.

@@ -148,8 +148,10 @@ families! {
         "Readings";
     COUNTERS_TAKEN_BACK = "tollgate_counters_taken_back_total" Counter Count ["`store`"]
         "Additions that were refused and taken back";
+    COUNTERS_CUT = "tollgate_counters_cut_total" Counter Count ["`store`"]
+        "Grants of less than was asked for: more was added, and taken back";
     COUNTERS_LEFT_BEHIND = "tollgate_counters_left_behind_total" Counter Count ["`store`"]
-        "Additions that were refused and could not be taken back";
+        "Additions that were refused, and those above a grant, that could not be taken back";
     MEMCACHED_HEALED = "tollgate_memcached_healed_total" Counter Count ["`store`"]
         "Counters whose value was not a number and was removed";
 }

@@ -39,6 +39,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// | is refused while that refusal holds | `read` |
 /// | passes while an earlier refusal holds, because something was given back | `read`, `add` |
 /// | costs more than the limit | `read` |
+/// | is granted [more than its cost](crate::store::Ask::up_to) | `add`, and `subtract` if more was asked for than remains |
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | has several asks | the same for each, one after the other; one `read` for all |
 ///
@@ -60,6 +61,12 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// During that time, a call of a smaller cost that would otherwise pass can be refused, with the wait of a window that is used up. This happens
 /// at most once for each node and refusal, because the next call reads before it adds. In a fixed window, calls of equal costs do not refuse
 /// each other in this way, unless units are given back: if one of them does not fit, none does.
+///
+/// # Grants
+///
+/// Of a fixed window, units are [granted ahead](crate::store::Ask::up_to): as many as were asked for, or all that remain. All that is asked
+/// for is added first, and the excess is in the counter until it is taken back, as the cost of a refused call is. Under a sliding window the
+/// cost alone is granted.
 ///
 /// # Several asks
 ///

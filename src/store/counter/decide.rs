@@ -4,7 +4,7 @@ use super::{Totals, counter_set::CounterAsk, inner::Inner, slice_totals::SliceTo
 use crate::{
     algorithm::Counted,
     decision::Decision,
-    store::{Decisions, Error, Increment},
+    store::{Decisions, Error, Increment, engine::Counter},
     time::{Clock, Timestamp},
 };
 
@@ -13,6 +13,8 @@ struct Spent {
     counter: Box<[u8]>,
     found: SliceTotals,
     decision: Decision,
+    /// What it has left in the counter: the cost, or what was granted.
+    units: u64,
 }
 
 impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
@@ -93,9 +95,9 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         decision
     }
 
-    /// Adds, and decides by the total. A refused addition is taken back at once.
+    /// Adds, and decides by the total. A refused addition is taken back at once, and so is what is more than was granted.
     async fn spend(&self, one: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
-        let (place, cost) = (&one.place, one.cost.get());
+        let (place, added) = (&one.place, one.added);
         let slices = place.slices(now, self.apart);
         let counter = place.counter(slices.own);
         let beside: Vec<_> = slices
@@ -108,8 +110,8 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         let Totals {
             total,
             beside: mut totals,
-        } = self.increment.add(&counter, cost, keep, &beside).await?;
-        let before = total.checked_sub(cost).ok_or_else(shrunk)?;
+        } = self.increment.add(&counter, added, keep, &beside).await?;
+        let before = total.checked_sub(added).ok_or_else(shrunk)?;
         if totals.len() != beside.len() {
             return Err(miscounted());
         }
@@ -120,15 +122,29 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             totals,
         };
         let judged = self.seen_late(one, found).await;
-        let judged = judged.map(|found| (self.learned(one, found.step(one)), found));
-        if !matches!(&judged, Ok((decision, _)) if decision.is_admitted()) {
-            self.take_back(&counter, cost).await;
+        let judged = judged.map(|found| {
+            let granted = found.granted(one);
+            let decision = self.learned(one, found.step(one, granted));
+            (decision, granted.get(), found)
+        });
+        match &judged {
+            Ok((decision, units, _)) if decision.is_admitted() => {
+                let excess = added.saturating_sub(*units);
+                if excess > 0 {
+                    self.take_back(&counter, excess, &self.counts.cut).await;
+                }
+            }
+            _ => {
+                self.take_back(&counter, added, &self.counts.taken_back)
+                    .await;
+            }
         }
-        let (decision, found) = judged?;
+        let (decision, units, found) = judged?;
         Ok(Spent {
             counter,
             found,
             decision,
+            units,
         })
     }
 
@@ -200,15 +216,15 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     async fn give_back(&self, all: &[Spent], asked: &[CounterAsk<Rule>]) {
         for (spent, one) in all.iter().zip(asked) {
             self.hints.forget(one.hash);
-            self.take_back(&spent.counter, one.cost.get()).await;
+            self.take_back(&spent.counter, spent.units, &self.counts.taken_back)
+                .await;
         }
     }
 
-    /// Takes back what was added, if the store can be reached; otherwise it counts for as long as its slice does.
-    async fn take_back(&self, counter: &[u8], amount: u64) {
-        let done = self.increment.subtract(counter, amount).await;
-        let count = match done {
-            Ok(()) => &self.counts.taken_back,
+    /// Takes back what was added, and counts that, if the store can be reached; otherwise it counts for as long as its slice does.
+    async fn take_back(&self, counter: &[u8], amount: u64, done: &Counter) {
+        let count = match self.increment.subtract(counter, amount).await {
+            Ok(()) => done,
             Err(_) => &self.counts.left_behind,
         };
         count.add(1);

@@ -63,6 +63,7 @@ impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             let place = CounterSet::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
             Ok(CounterAsk {
                 hash: self.hints.hash(&place),
+                added: added(ask, &rule, &place),
                 place,
                 rule,
                 cost: ask.cost(),
@@ -70,4 +71,19 @@ impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         };
         asks.iter().map(asked).collect()
     }
+}
+
+/// Returns what an ask adds at first: up to how many units are granted, if each window is counted alone.
+///
+/// Never more than the limit, so that no counter reaches its end.
+fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, place: &CounterSet) -> u64 {
+    let (cost, spend) = (ask.cost().get(), ask.spend());
+    if !spend.is_grant() || place.slicing.older() > 0 {
+        return cost;
+    }
+    let limit = rule
+        .look(None, Timestamp::from_nanos(0))
+        .remaining()
+        .unwrap_or(0);
+    cost.max(spend.most().min(limit))
 }

@@ -1,7 +1,11 @@
 //! The totals of a key, and the decision that follows.
 
 use super::counter_set::{CounterAsk, Slices};
-use crate::{algorithm::Counted, decision::Decision, time::Timestamp};
+use crate::{
+    algorithm::Counted,
+    decision::{Cost, Decision},
+    time::Timestamp,
+};
 
 /// The totals of the slices that a call concerns, without what the call itself has added.
 pub(super) struct SliceTotals {
@@ -27,10 +31,20 @@ impl SliceTotals {
         asked.rule.state_of_totals(totals, at)
     }
 
-    /// Returns the answer to a call that spends.
-    pub(super) fn step<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
+    /// Returns what a call spends of what it has added, if the cost passes.
+    pub(super) fn granted<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Cost {
+        let cost = asked.cost.get();
+        if asked.added == cost {
+            return asked.cost;
+        }
+        let remaining = self.look(asked).remaining().unwrap_or(0);
+        Cost::new(asked.added.min(remaining).max(cost)).unwrap_or(asked.cost)
+    }
+
+    /// Returns the answer to a call that spends `cost`.
+    pub(super) fn step<Rule: Counted>(&self, asked: &CounterAsk<Rule>, cost: Cost) -> Decision {
         let mut state = self.state(asked);
-        asked.rule.step(&mut state, self.now, asked.cost).decision()
+        asked.rule.step(&mut state, self.now, cost).decision()
     }
 
     /// Returns the answer to a look.
@@ -40,7 +54,7 @@ impl SliceTotals {
 
     /// Returns the answer if another ask of the call may be refused: the refusal of this ask, or a look.
     pub(super) fn stand<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
-        let step = self.step(asked);
+        let step = self.step(asked, asked.cost);
         if step.is_admitted() {
             self.look(asked)
         } else {

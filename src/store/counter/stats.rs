@@ -22,7 +22,10 @@ stats! {
             readings,
             /// Additions that were refused and taken back.
             taken_back,
-            /// Additions that were refused and could not be taken back. They count until their slice no longer counts.
+            /// Grants of less than was asked for: more was added, and taken back.
+            cut,
+            /// Additions that were refused, and those above a grant, that could not be taken back. They count until their slice no longer
+            /// counts.
             left_behind,
         }
         given {
