@@ -17,7 +17,7 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that help the user.
-const REMEDIES: [(&str, &str); 24] = [
+const REMEDIES: [(&str, &str); 26] = [
     (
         "also_of_another_rule",
         "make each of them an `AnyRule`, by `AnyRule::from(rule)`",
@@ -27,6 +27,10 @@ const REMEDIES: [(&str, &str); 24] = [
     (
         "body_without_text",
         "`Http::empty()` and `Grpc` need `B: Default`",
+    ),
+    (
+        "cascade_with_leases",
+        "for another rule leave `.leased(…)` out",
     ),
     (
         "charge_after_by_own_responder",
@@ -64,6 +68,10 @@ const REMEDIES: [(&str, &str); 24] = [
     (
         "predicate_of_another_request",
         "a closure `|request: &http::Request<Body>| …`",
+    ),
+    (
+        "queue_with_leases",
+        "for another rule leave `.leased(…)` out",
     ),
     (
         "rule_of_ones_own_in_redis",
@@ -122,4 +130,17 @@ fn remedies_stand_in_the_messages() {
         })
         .collect();
     assert!(silent.is_empty(), "not said: {silent:#?}");
+}
+
+/// A user reads the first line first.
+#[test]
+fn leases_say_first_that_the_rule_cannot_be_leased() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile_fail");
+    for (case, rule) in [("cascade", "Cascade"), ("queue", "LeakyBucket")] {
+        let file = folder.join(format!("{case}_with_leases.stderr"));
+        let message = fs::read_to_string(file).expect("the case has a message");
+        let first = message.lines().next().unwrap_or_default();
+        let says = first.contains("units of the rule") && first.contains("cannot be leased");
+        assert!(says && first.contains(rule), "{first}");
+    }
 }

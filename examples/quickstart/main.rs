@@ -4,6 +4,7 @@
 //! cargo run --features axum --example quickstart -- --demo
 //! cargo run --features axum --example quickstart -- --rule "token-bucket 2/1s burst=2"
 //! cargo run --features axum,redis --example quickstart -- --store redis://127.0.0.1:6379
+//! cargo run --features axum,redis --example quickstart -- --store redis://127.0.0.1:6379 --lease 100ms --rule "token-bucket 1000/1s"
 //! cargo run --features axum,memcached --example quickstart -- --store memcached://127.0.0.1:11211
 //! ```
 //!

@@ -6,7 +6,10 @@ use tollgate::{
     AnyRule, Cost, Error, Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{self, Ask, BoxStore, Check, CircuitBreakerConfig, Local, Scalable, Store, StoreExt},
+    store::{
+        self, Ask, BoxStore, Check, CircuitBreaker, CircuitBreakerConfig, Local, Scalable, Store,
+        StoreExt, Timeout,
+    },
 };
 #[cfg(feature = "memcached")]
 use tollgate::{
@@ -23,6 +26,8 @@ use crate::flags::{Args, OnStoreError, StoreLocation};
 pub(crate) type AnyStore<Rule> = BoxStore<Rule, Infallible>;
 /// A store whose calls can fail.
 type Remote<Rule> = BoxStore<Rule, store::Error>;
+/// A store whose calls end soon, also while its server is silent.
+type Guarded<Rule> = CircuitBreaker<Timeout<Remote<Rule>>>;
 
 /// A store and its rule. Counters run only windows, so their rule has a type of its own.
 pub(crate) enum Opened {
@@ -53,20 +58,20 @@ async fn redis(url: &str, args: &Args) -> Result<Opened, String> {
     any(redis.boxed(), is_there, args).await
 }
 
-/// Counts windows. Runs all other rules by compare-and-swap.
+/// Counts windows. Runs all other rules by compare-and-swap, and all rules if units are leased.
 #[cfg(feature = "memcached")]
 async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = MemcachedConnection::builder(url).response_timeout(connection_timeout(args));
     let now = builder.clone().connect().await;
     let (connection, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
     match CountedRule::try_from(args.rule.clone()) {
-        Ok(rule) => {
+        Ok(rule) if args.lease.is_none() => {
             let counters = MemcachedCounters::<CountedRule>::new(connection).boxed();
             let share = share(args).and_then(CountedRule::try_from);
-            let store = guard(counters, is_there, &rule, share, args).await?;
+            let store = guard(counters, is_there, &rule, share, args, Guarded::boxed).await?;
             Ok(Opened::Counted(rule, store))
         }
-        Err(_) => {
+        _ => {
             // Shorter than the timeout of a request, so that a lost race is reported as contention and not as a
             // silent server.
             let deadline = args.store_timeout * 4 / 5;
@@ -120,18 +125,23 @@ fn share(args: &Args) -> Result<AnyRule, Error> {
 
 /// Guards a store that runs every rule.
 async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
-    let store = guard(remote, is_there, &args.rule, share(args), args).await?;
+    let lease = |store: Guarded<AnyRule>| match &args.lease {
+        Some(config) => store.leased(config.clone()).boxed(),
+        None => store.boxed(),
+    };
+    let store = guard(remote, is_there, &args.rule, share(args), args, lease).await?;
     Ok(Opened::Any(args.rule.clone(), store))
 }
 
-/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, remembered refusals, and a
-/// fallback.
+/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases, remembered refusals, and
+/// a fallback.
 async fn guard<Rule>(
     remote: Remote<Rule>,
     is_there: bool,
     rule: &Rule,
     share: Result<Rule, Error>,
     args: &Args,
+    lease: impl FnOnce(Guarded<Rule>) -> Remote<Rule>,
 ) -> Result<AnyStore<Rule>, String>
 where
     Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
@@ -146,10 +156,14 @@ where
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreakerConfig::new().open_for(PAUSES[0], PAUSES[1]));
+    let store = lease(store);
+    // Of a rule that cannot be leased, or not for so long.
+    let fits = Store::fits(&store, rule);
+    fits.map_err(|error| format!("--lease: {error}"))?;
     let store = if args.remember_refusals {
         store.remember_refusals().boxed()
     } else {
-        store.boxed()
+        store
     };
     Ok(match args.on_store_error {
         OnStoreError::Open => store.fail_open().boxed(),

@@ -2,6 +2,8 @@
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
+#[cfg(feature = "tokio")]
+use super::charge::Position;
 use super::{
     charge::ChargeOrigin,
     cost::Cost,
@@ -227,9 +229,34 @@ impl Decision {
     }
 
     /// Returns the greatest cost in units that would pass at the same instant, right after. `None` if undecided.
+    ///
+    /// If a lease paid for the admission, it is [an estimate](Self::is_remaining_estimated).
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
         self.limit.map(|_| self.source.remaining())
+    }
+
+    /// Returns `true` if [`remaining`](Self::remaining) is an estimate, because a [lease](crate::store::StoreExt::leased) paid for the
+    /// admission.
+    ///
+    /// It is then what this node holds, and what the store had left when it was asked last. Other nodes may have spent some of it since, and
+    /// units that they hold are not in it. Refusals and admissions by a store are exact.
+    ///
+    /// ```
+    /// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local}};
+    ///
+    /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
+    /// let decision = store.decide(&Ask::new(&policy, &rule, "alice".into(), Cost::ONE));
+    /// assert!(!decision.is_remaining_estimated());
+    /// ```
+    pub fn is_remaining_estimated(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        {
+            let position = self.source.position(self.at);
+            position.and_then(Position::of_grant).is_some()
+        }
+        #[cfg(not(feature = "tokio"))]
+        false
     }
 
     /// Returns the least wait after which the same call would pass if nobody else spends.

@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "test-util", feature = "tokio"))]
 
+#[cfg(feature = "metrics")]
+#[path = "../common/mod.rs"]
+mod common;
 mod counters;
 mod events;
+#[cfg(feature = "metrics")]
+mod leases;
 #[cfg(feature = "tracing")]
 mod log;
 #[cfg(feature = "metrics")]

@@ -9,8 +9,9 @@ use tollgate::{
     AnyRule, Cost, FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket,
     observe::Publish,
     store::{
-        Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, Local, Memcached,
-        MemcachedConnection, MemcachedCounters, Redis, ScriptStats, Stats, Store, StoreExt,
+        Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, LeaseConfig, LeaseStats,
+        Local, Memcached, MemcachedConnection, MemcachedCounters, Redis, ScriptStats, Stats, Store,
+        StoreExt,
     },
     testing::{Fault, Faulty},
 };
@@ -33,12 +34,13 @@ pub(crate) fn publish_everything() {
     let store = Faulty::new(Local::<TokenBucket>::new())
         .timeout(Duration::from_secs(1))
         .circuit_breaker(CircuitBreakerConfig::new())
+        .leased(LeaseConfig::new())
         .remember_refusals()
         .fall_back_to(Local::new())
         .share(1, 2);
     store.publish("any");
     Local::<TokenBucket>::new().with_blocks().publish("any");
-    RateLimitLayer::new(TokenBucket::per_second(1))
+    RateLimitLayer::new(TokenBucket::per_second(100))
         .store(store)
         .publish("any");
 }
@@ -120,6 +122,27 @@ fn the_counters_of_stores_are_published_field_by_field() {
         tollgate_store_unsettled_total{store=d} 11",
     );
     assert_eq!(published(|| counters.publish("d")), expected);
+
+    let mut leases = LeaseStats::default();
+    (leases.asked, leases.from_leases, leases.refused_here) = (2, 3, 5);
+    (leases.crowded, leases.failed, leases.keys) = (7, 11, 13);
+    (leases.granted, leases.spent, leases.left) = (17, 19, 23);
+    (leases.expired, leases.returned, leases.lost) = (29, 31, 37);
+    let expected = lines(
+        "tollgate_leases_asked_total{store=e} 2
+        tollgate_leases_admitted_total{store=e} 3
+        tollgate_leases_refused_total{store=e} 5
+        tollgate_leases_crowded_total{store=e} 7
+        tollgate_leases_failed_total{store=e} 11
+        tollgate_leases_keys{store=e} 13
+        tollgate_leases_granted_units_total{store=e} 17
+        tollgate_leases_spent_units_total{store=e} 19
+        tollgate_leases_left_units{store=e} 23
+        tollgate_leases_expired_units_total{store=e} 29
+        tollgate_leases_returned_units_total{store=e} 31
+        tollgate_leases_lost_units_total{store=e} 37",
+    );
+    assert_eq!(published(|| leases.publish("e")), expected);
 }
 
 /// A store that is published shows its own counters, whatever its server.

@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(any(feature = "redis", feature = "memcached"))]
+mod leased;
 #[cfg(feature = "memcached")]
 mod memcached;
 #[cfg(feature = "redis")]
@@ -427,6 +429,18 @@ fn wrong_flags_are_errors_of_one_sentence() {
         (&["--store-timeout=0ms"], "expected a time above zero"),
         (&["--nodes", "0"], "expected a whole number of servers"),
         (&["--remember-refusals=no"], "takes no value"),
+        (
+            &["--lease", "100ms"],
+            "--lease needs a store that servers share, as in --store redis://",
+        ),
+        (
+            &["--lease", "--nodes=2"],
+            "name such a store, or take --lease out",
+        ),
+        (&["--lease=100"], "--lease \"100\": expected a time"),
+        (&["--lease", "0s"], "--lease \"0s\": expected a time"),
+        (&["--lease=2d"], "expected at most a day"),
+        (&["--lease=1s", "--lease"], "given twice"),
     ] {
         let (status, output, errors) = Program::quickstart(args).end(SOON);
         assert_eq!(status.code(), Some(2), "{args:?}: {errors}");
@@ -459,6 +473,7 @@ fn help_names_every_flag() {
         "--on-store-error",
         "--nodes",
         "--store-timeout",
+        "--lease",
         "--remember-refusals",
         "--demo",
         "legacy-delta",

@@ -5,7 +5,7 @@ mod store;
 
 use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
 
-use tollgate::{AnyRule, Quota, respond::Headers};
+use tollgate::{AnyRule, Quota, respond::Headers, store::LeaseConfig};
 
 pub(crate) use self::{
     key::ClientKey,
@@ -46,6 +46,9 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
                    is an Nth of it                [1]
   --store-timeout TIME
                    how long the store may take    [100ms]
+  --lease[=TIME]   units that a shared store grants ahead, for so long: most
+                   requests are decided here, and never above the limit;
+                   the burst pays for it  [a tenth of what refills the limit]
   --remember-refusals
                    a refused client is refused here until it may retry,
                    also while the store is gone
@@ -75,6 +78,7 @@ pub(crate) struct Args {
     pub(crate) starts_without: bool,
     pub(crate) nodes: u64,
     pub(crate) store_timeout: Duration,
+    pub(crate) lease: Option<LeaseConfig>,
     pub(crate) remember_refusals: bool,
 }
 
@@ -84,8 +88,8 @@ impl Command {
         let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
         let (mut store, mut on_store_error, mut nodes, mut store_timeout) =
             (None, None, None, None);
-        let (mut demo, mut remember_refusals) = (false, false);
-        let mut args = args.into_iter();
+        let (mut demo, mut remember_refusals, mut lease) = (false, false, None);
+        let mut args = args.into_iter().peekable();
         while let Some(arg) = args.next() {
             let arg = text(arg)?;
             let (flag, value) = match arg.split_once('=') {
@@ -98,6 +102,14 @@ impl Command {
                 ("--remember-refusals", None) => remember_refusals = true,
                 ("--demo" | "--help" | "--remember-refusals", Some(_)) => {
                     return Err(format!("{flag} takes no value"));
+                }
+                ("--lease", _) => {
+                    let is_value = |next: &OsString| !next.to_string_lossy().starts_with('-');
+                    let value = match value {
+                        Some(value) => Some(value),
+                        None => args.next_if(is_value).map(text).transpose()?,
+                    };
+                    set(&mut lease, flag, hold(value.as_deref())?)?;
                 }
                 (
                     "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error"
@@ -119,14 +131,14 @@ impl Command {
                             set(&mut on_store_error, flag, parsed(flag, &value)?)?;
                         }
                         "--nodes" => set(&mut nodes, flag, count(&value)?)?,
-                        "--store-timeout" => set(&mut store_timeout, flag, time(&value)?)?,
+                        "--store-timeout" => set(&mut store_timeout, flag, time(flag, &value)?)?,
                         _ => set(&mut headers, flag, parsed(flag, &value)?)?,
                     }
                 }
                 _ => {
                     return Err(format!(
                         "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --store, \
-                         --on-store-error, --nodes, --store-timeout, --remember-refusals, --demo or --help"
+                         --on-store-error, --nodes, --store-timeout, --lease, --remember-refusals, --demo or --help"
                     ));
                 }
             }
@@ -149,8 +161,16 @@ impl Command {
             on_store_error: or_default(on_store_error, "--on-store-error", "open")?,
             nodes: nodes.unwrap_or(1),
             store_timeout: store_timeout.unwrap_or(Duration::from_millis(100)),
+            lease,
             remember_refusals,
         };
+        if args.lease.is_some() && matches!(args.store, StoreLocation::Memory) {
+            return Err(
+                "--lease needs a store that servers share, as in --store redis://127.0.0.1:6379: \
+                 one in memory decides at once; name such a store, or take --lease out"
+                    .to_owned(),
+            );
+        }
         Ok(if demo {
             Self::Demo(args)
         } else {
@@ -205,10 +225,20 @@ fn count(value: &str) -> Result<u64, String> {
     })
 }
 
+/// Parses how long leases are held. Without a value, that depends on the rule.
+fn hold(value: Option<&str>) -> Result<LeaseConfig, String> {
+    let config = LeaseConfig::new();
+    let Some(value) = value else {
+        return Ok(config);
+    };
+    let hold = config.try_hold(time("--lease", value)?);
+    hold.map_err(|error| format!("--lease \"{value}\": {error}"))
+}
+
 /// Parses a time with the syntax of a quota's period.
-fn time(value: &str) -> Result<Duration, String> {
+fn time(flag: &str, value: &str) -> Result<Duration, String> {
     let quota = format!("1/{value}").parse::<Quota>();
     quota.map(|quota| quota.period()).map_err(|_| {
-        format!("--store-timeout \"{value}\": expected a time above zero, as in `100ms` or `2s`")
+        format!("{flag} \"{value}\": expected a time above zero, as in `100ms` or `2s`")
     })
 }

@@ -98,6 +98,30 @@ families! {
         "Calls that were refused because a key was blocked";
     BLOCKS_UNCOUNTED = "tollgate_blocks_uncounted_refusals_total" Counter Count ["`store`"]
         "Refusals that do not lead to a block, because too many other keys were refused";
+    LEASES_ASKED = "tollgate_leases_asked_total" Counter Count ["`store`"]
+        "Calls of leases to the store";
+    LEASES_ADMITTED = "tollgate_leases_admitted_total" Counter Count ["`store`"]
+        "Calls that were admitted by leased units, without the store";
+    LEASES_REFUSED = "tollgate_leases_refused_total" Counter Count ["`store`"]
+        "Calls that were refused by what the store had said before";
+    LEASES_CROWDED = "tollgate_leases_crowded_total" Counter Count ["`store`"]
+        "Calls of keys for which there was no room, decided by the store";
+    LEASES_FAILED = "tollgate_leases_failed_total" Counter Count ["`store`"]
+        "Calls of leases that the store failed";
+    LEASES_GRANTED = "tollgate_leases_granted_units_total" Counter Count ["`store`"]
+        "Units that the store granted";
+    LEASES_SPENT = "tollgate_leases_spent_units_total" Counter Count ["`store`"]
+        "Granted units that calls spent, without those that were given back";
+    LEASES_EXPIRED = "tollgate_leases_expired_units_total" Counter Count ["`store`"]
+        "Granted units that were not spent in time";
+    LEASES_RETURNED = "tollgate_leases_returned_units_total" Counter Count ["`store`"]
+        "Granted units that were given back to the store";
+    LEASES_LOST = "tollgate_leases_lost_units_total" Counter Count ["`store`"]
+        "Granted units that nobody can spend any more";
+    LEASES_LEFT = "tollgate_leases_left_units" Gauge Count ["`store`"]
+        "Granted units that may still be spent";
+    LEASES_KEYS = "tollgate_leases_keys" Gauge Count ["`store`"]
+        "Keys with leases";
 
     // Published for `Local`.
     LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]

@@ -21,6 +21,7 @@ use metrics::Label;
 /// | `Timeout` | `tollgate_store_timeouts_total` |
 /// | [`CircuitBreaker`](crate::store::CircuitBreaker) | `tollgate_circuit_…` |
 /// | [`RememberRefusals`](crate::store::RememberRefusals) | `tollgate_remembered_refusals…` |
+/// | `Leased` | `tollgate_leases_…` |
 /// | [`Blocks`](crate::store::Blocks) | `tollgate_blocks_…` |
 /// | [`Fallback`](crate::store::Fallback) | `tollgate_fallback_…`, and those of `OnFailure`. Its local store is published as `<name>-local` |
 /// | [`BoxStore`](crate::store::BoxStore), [`Transactional`](crate::store::Transactional) | `tollgate_store_unsettled_total`, if the store counts |

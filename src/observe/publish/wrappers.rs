@@ -49,6 +49,44 @@ impl<S: Publish> Publish for crate::store::Timeout<S> {
     }
 }
 
+#[cfg(feature = "tokio")]
+mod leased {
+    use super::{Publish, store};
+    use crate::{
+        algorithm::Leasable,
+        observe::metrics::families::{
+            LEASES_ADMITTED, LEASES_ASKED, LEASES_CROWDED, LEASES_EXPIRED, LEASES_FAILED,
+            LEASES_GRANTED, LEASES_KEYS, LEASES_LEFT, LEASES_LOST, LEASES_REFUSED, LEASES_RETURNED,
+            LEASES_SPENT,
+        },
+        store::{LeaseStats, Leased},
+    };
+
+    impl Publish for LeaseStats {
+        fn publish(&self, name: &str) {
+            LEASES_ASKED.set(store(name), self.asked);
+            LEASES_ADMITTED.set(store(name), self.from_leases);
+            LEASES_REFUSED.set(store(name), self.refused_here);
+            LEASES_CROWDED.set(store(name), self.crowded);
+            LEASES_FAILED.set(store(name), self.failed);
+            LEASES_GRANTED.set(store(name), self.granted);
+            LEASES_SPENT.set(store(name), self.spent);
+            LEASES_EXPIRED.set(store(name), self.expired);
+            LEASES_RETURNED.set(store(name), self.returned);
+            LEASES_LOST.set(store(name), self.lost);
+            LEASES_LEFT.set(store(name), self.left);
+            LEASES_KEYS.set(store(name), self.keys);
+        }
+    }
+
+    impl<S: Publish, Rule: Leasable, C> Publish for Leased<S, Rule, C> {
+        fn publish(&self, name: &str) {
+            self.stats().publish(name);
+            self.get_ref().publish(name);
+        }
+    }
+}
+
 impl<S: Publish + Backend<Error = Error>, C: Clock> Publish for CircuitBreaker<S, C> {
     fn publish(&self, name: &str) {
         let current = self.state();
