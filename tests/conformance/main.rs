@@ -7,5 +7,8 @@ mod common;
 mod broken;
 mod faulty;
 mod flawed;
+mod leased;
 mod right;
+#[path = "../common/rules.rs"]
+mod rules;
 mod turns;
