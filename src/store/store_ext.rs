@@ -13,6 +13,7 @@ use super::{
 /// |---|---|---|
 /// | `timeout`, feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
 /// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`store::Error`](Error) |
+/// | `leased`, feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`store::Error`](Error) |
 /// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
 /// | [`with_blocks`](Self::with_blocks) | Calls of a blocked key are refused. | the store's |
 /// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
@@ -24,8 +25,9 @@ use super::{
 ///
 /// 1. a deadline, so that a server that does not answer counts as a failure;
 /// 2. a circuit breaker, so that a failing server delays no request;
-/// 3. remembered refusals, which are used even while the circuit is open;
-/// 4. the answer to a call that failed.
+/// 3. leases, if keys have many calls a second; they admit even while the circuit is open;
+/// 4. remembered refusals, which are used even while the circuit is open;
+/// 5. the answer to a call that failed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -116,6 +118,8 @@ pub trait StoreExt: Backend + Sized {
     }
 
     /// Decides most calls from memory, by units that the store grants ahead, and never exceeds the limit.
+    ///
+    /// The burst pays for it: see [the prices](super::Leased#what-it-costs).
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     fn leased<Rule, C>(self, config: super::LeaseConfig<C>) -> super::Leased<Self, Rule, C>

@@ -10,6 +10,7 @@ mod contention;
 mod fakes;
 mod fall_back;
 mod fleet;
+mod leased;
 mod remember;
 mod remember_twin;
 mod scaled;

@@ -20,6 +20,19 @@ use crate::{algorithm::Algorithm, decision::Decision, error::Error};
 ///
 /// No unit of a window outlives the hold either way: a node asks for what it needs during the hold. Queues and warm-ups delay, and a
 /// cascade or a marker tells classes apart, so their units cannot be granted ahead.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{AnyRule, TokenBucket, algorithm::Leasable};
+///
+/// let rule = TokenBucket::per_second(10).burst(20);
+/// assert_eq!(rule.usual_hold(), Duration::from_millis(200));
+/// assert_eq!(rule.held(rule.usual_hold(), 1)?, TokenBucket::per_second(10).burst(18));
+///
+/// let queue: AnyRule = "leaky-bucket 10/s queue=5".parse()?;
+/// assert!(queue.held(Duration::from_millis(200), 1).is_err());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "units of the rule `{Self}` cannot be leased",
     note = "leases are for `TokenBucket`, `FixedWindow`, `SlidingWindow`, `SlidingLog`, pairs of them, and `AnyRule`; for another rule leave \

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::{algorithm::Leasable, error::Error, quota::Written, time::LeaseClock};
 
-/// Settings of [leases](crate::store::StoreExt::leased).
+/// Settings of [leases](crate::store::Leased).
+///
+/// A longer hold saves more calls to the store, and costs more of the burst: see [the prices](crate::store::Leased#what-it-costs). It should be
+/// several times the store's round trip, so that units arrive before the last ones are spent.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|

@@ -19,8 +19,94 @@ use crate::{
 /// A store that grants units ahead, so that a node decides most calls from memory, and all nodes together never exceed the limit.
 ///
 /// Created by [`leased`](crate::store::StoreExt::leased). A node asks the store for what its callers asked for lately. The store spends these
-/// units, and the node holds them as a lease until calls spend them or they end. They end by themselves: a node that dies takes
+/// units, and the node holds them as a *lease* until calls spend them or they end. They end by themselves: a node that dies takes
 /// nothing with it.
+///
+/// Use it for keys with many calls a second on each node whose limit must hold: money, quotas, fragile capacity. A few calls a second per
+/// key need no leases: such a key is answered as if there were none. A limit for one process needs none either: [`Local`](crate::store::Local)
+/// decides in memory.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{prelude::*, store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig}};
+///
+/// // A `Redis`, a `Memcached`, or a store of your own.
+/// fn limit(remote: BoxStore<TokenBucket, Error>) -> Result<impl Sized, tollgate::Error> {
+///     let store = remote
+///         .timeout(Duration::from_millis(100))
+///         .circuit_breaker(CircuitBreakerConfig::new())
+///         .leased(LeaseConfig::new().hold(Duration::from_millis(100)));
+///     let for_metrics = store.clone();
+///     # let _ = for_metrics;
+///     // 1000 a second: during the hold 100 are refilled, so the store runs a burst of 900.
+///     RateLimitLayer::try_new(TokenBucket::per_second(1000))?
+///         .key(Header::new("x-api-key"))
+///         .try_store(store.remember_refusals().fail_closed())
+/// }
+/// # use tollgate::{testing::Faulty, Cost};
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+/// # let _guard = runtime.enter();
+/// # limit(Faulty::new(Local::new()).boxed())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What is guaranteed
+///
+/// - All nodes together admit what the rule admits, at most. That does not depend on delays, lost answers, nodes that die or freeze, or their clocks.
+///   (A store without a clock of its own, as memcached, adds what is refilled during the largest difference between the clocks of the nodes.)
+/// - Several asks of a call are charged together or not at all, by leases and by the store.
+/// - A refusal has the wait of the store, or until this node asks again, if that is later.
+/// - A [hold](LeaseConfig::hold) of zero is the wrapped store, call for call.
+///
+/// # What it costs
+///
+/// The hold is paid out of the burst, and by nothing else. A bucket of burst C and rate r that is held for h runs as one of burst
+/// C − ⌈r·h⌉ in the store. [`Leasable`] has what the other rules pay. A rule whose burst is too small for the hold and the
+/// [`max_cost`](LeaseConfig::max_cost) is an error when the layer is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, SlidingLog, TokenBucket, algorithm::Leasable};
+///
+/// let hold = Duration::from_millis(100);
+/// assert_eq!(TokenBucket::per_second(1000).held(hold, 1)?, TokenBucket::per_second(1000).burst(900));
+/// assert_eq!(TokenBucket::per_minute(100).held(hold, 1)?, TokenBucket::per_minute(100).burst(99));
+/// assert_eq!(FixedWindow::per_minute(100).held(hold, 1)?, FixedWindow::per_minute(100));
+/// assert_eq!(SlidingLog::per_minute(100).held(hold, 1)?.to_string(), "sliding-log 100/60100ms");
+/// // A burst of 10 cannot pay for 100 units.
+/// assert!(TokenBucket::per_second(1000).burst(10).held(hold, 1).is_err());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// A key that is asked for more than the store has left pauses: for a quarter to half of the hold this node refuses what its leases do
+/// not cover, instead of asking for each unit. Units that expire unspent are admitted later, because the rule refills them.
+///
+/// # What happens when
+///
+/// | event | effect |
+/// |---|---|
+/// | the store is down | Nothing, for calls that leases cover: for the hold at most. Other calls fail, and the outer wrapper decides. |
+/// | an answer is lost or late | Its units are not assumed to be granted. They expire in the store. A late answer is used as long as its units live, counted from the request. |
+/// | a node dies | Its units expire. Until then they cannot be spent by others: at most what the node asked for during one hold. |
+/// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |
+/// | a key is reset | This node drops its leases of the key. Other nodes may still spend theirs, one limit at most, until these end. |
+/// | a rule changes | Leases belong to a rule, so its old ones end unspent. Rules that alternate on one key have leases each, four at most. |
+/// | a refund | Units that have not ended return to the lease, and others are admitted by them. Others were refilled by the rule. |
+/// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
+/// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`crowded`](LeaseStats::crowded). |
+///
+/// [`remaining`](crate::Decision::remaining) of an admission by a lease [is an estimate](crate::Decision::is_remaining_estimated), and never
+/// more than the stricter rule has.
+///
+/// # Place
+///
+/// Outside of a timeout and a circuit breaker, which the calls to the store need, and inside of
+/// [remembered refusals](crate::store::RememberRefusals) and of the answer to a call that failed. Leases admit while the circuit is open.
+///
+/// # Cancellation
+///
+/// A call that is dropped while it waits gives back the units that it took. If it asked the store for more than its own cost, a task takes in
+/// the answer, for later calls. If it asked for its cost alone, that may have been spent, as without leases.
 #[must_use]
 pub struct Leased<S, Rule, C = LeaseClock> {
     inner: Arc<Inner<S, Rule, C>>,

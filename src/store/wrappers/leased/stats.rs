@@ -2,7 +2,15 @@
 
 /// Counters of [leases](super::Leased) since they were made. Clones share them.
 ///
-/// Units: `granted = spent + left + expired + returned + lost`.
+/// Units: `granted = spent + left + expired + returned + lost`. With the feature `metrics`, `Publish` shows them.
+///
+/// | if it is high | then |
+/// |---|---|
+/// | `asked`, of all decisions | The hold is too short for these keys, or they have few calls: leave the leases out for them. |
+/// | `expired`, of `granted` | Demand stops and goes. The units return by refill, but others waited for them. |
+/// | `crowded` | More keys are in use than [`keys`](super::LeaseConfig::keys). |
+/// | `refused_here` | Clients are over their limit. |
+/// | `failed` | The store fails. Leases cover that for the hold. |
 ///
 /// ```
 /// use tollgate::store::LeaseStats;

@@ -1,0 +1,180 @@
+//! Leases under a layer: what clients and handlers see.
+
+use std::{convert::Infallible, time::Duration};
+
+use http::{Request, Response, StatusCode};
+use support::Random;
+use tollgate::{
+    AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer,
+    key::Global,
+    store::{Ask, LeaseConfig, Local, LocalBuilder, Store, StoreExt, Transactional},
+    time::ManualClock,
+};
+use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::MapStore;
+
+/// Rules that can be leased.
+const RULES: [&str; 5] = [
+    "token-bucket 100/1m",
+    "fixed-window 100/1m",
+    "sliding-window 100/1m slices=4",
+    "sliding-log 100/1m",
+    "token-bucket 100/1m & sliding-log 500/1h",
+];
+
+type Service = BoxCloneService<Request<()>, Response<String>, Infallible>;
+
+/// Returns a node with leases of three seconds, and its store.
+macro_rules! leased {
+    ($clock:expr) => {{
+        let states = MapStore::<AnyRule>::default();
+        let config = LeaseConfig::new().hold(Duration::from_secs(3)).seed(1);
+        Transactional::with_clock(states, $clock.clone()).leased(config.clock($clock.clone()))
+    }};
+}
+
+/// A service whose response has the outcome of its request.
+fn service<S>(rule: &str, store: S) -> Service
+where
+    S: Store<AnyRule, Error = Infallible, Answer: Send, Done: Send> + Clone + Send + Sync + 'static,
+{
+    let rule: AnyRule = rule.parse().unwrap();
+    let layer = RateLimitLayer::new(rule).key(Global).store(store);
+    let inner = service_fn(async |request: Request<()>| {
+        let mut response = Response::new(String::new());
+        if let Some(outcome) = request.extensions().get::<Outcome>() {
+            response.extensions_mut().insert(outcome.clone());
+        }
+        Ok::<_, Infallible>(response)
+    });
+    BoxCloneService::new(layer.layer(inner))
+}
+
+async fn call(service: &Service) -> (StatusCode, Option<String>, Option<u64>, Option<Decision>) {
+    let response = service.clone().oneshot(Request::new(())).await.unwrap();
+    let header = |name| {
+        let value = response.headers().get(name)?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let wait = header("retry-after").map(|seconds: String| seconds.parse().unwrap());
+    let outcome = response.extensions().get::<Outcome>();
+    let decision = outcome.map(|outcome| *outcome.iter().next().unwrap().1);
+    (
+        response.status(),
+        header("ratelimit-policy"),
+        wait,
+        decision,
+    )
+}
+
+/// The store runs a stricter rule, and clients see the one that is written.
+#[tokio::test]
+async fn headers_show_the_quota_as_it_is_written() {
+    // A bucket's burst is shown as the store runs it.
+    let windows = RULES.iter().filter(|rule| !rule.contains("bucket"));
+    for rule in windows {
+        let clock = ManualClock::default();
+        let memory: Local<AnyRule, _> = LocalBuilder::new().clock(clock.clone()).build();
+        let expected = call(&service(rule, memory)).await.1;
+        assert!(expected.is_some());
+        let leases = service(rule, leased!(clock).fail_closed());
+        let mut seen = [0, 0];
+        for _ in 0..300 {
+            let (status, policy, _, _) = call(&leases).await;
+            assert_eq!(policy, expected, "{rule}: {status}");
+            seen[usize::from(status != StatusCode::OK)] += 1;
+            clock.advance(Duration::from_millis(100));
+        }
+        assert!(seen.iter().all(|count| *count > 20), "{rule}: {seen:?}");
+    }
+}
+
+/// A client that waits as long as it is told is admitted, in whole seconds by HTTP, and to the nanosecond by the store.
+#[tokio::test]
+async fn a_client_that_waits_as_told_is_admitted() {
+    for rule in RULES {
+        let clock = ManualClock::default();
+        let leases = service(rule, leased!(clock).fail_closed());
+        let mut random = Random::new(1);
+        for _ in 0..100 {
+            let wait = loop {
+                let (status, _, wait, _) = call(&leases).await;
+                if status != StatusCode::OK {
+                    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{rule}");
+                    break wait.unwrap();
+                }
+                clock.advance(Duration::from_millis(random.below(400)));
+            };
+            clock.advance(Duration::from_secs(wait));
+            assert_eq!(call(&leases).await.0, StatusCode::OK, "{rule}: {wait} s");
+        }
+
+        let (store, policy) = (leased!(clock), Policy::new("api"));
+        let parsed: AnyRule = rule.parse().unwrap();
+        for _ in 0..300 {
+            let ask = Ask::new(&policy, &parsed, "alice".into(), Cost::ONE);
+            let wait = loop {
+                let decision = store.acquire(&[ask]).await.unwrap().as_slice()[0];
+                if !decision.is_admitted() {
+                    break decision.retry_after().unwrap();
+                }
+                clock.advance(Duration::from_millis(random.below(400)));
+            };
+            assert!(!wait.is_zero());
+            clock.advance(wait);
+            let decisions = store.acquire(&[ask]).await.unwrap();
+            assert!(decisions.is_admitted(), "{rule}: {wait:?}");
+        }
+        let stats = store.stats();
+        assert!(stats.from_leases > 20, "{rule}: {stats:?}");
+    }
+}
+
+/// Handlers can tell an exact number from an estimate.
+#[tokio::test]
+async fn what_remains_is_marked_as_an_estimate_if_a_lease_paid() {
+    for rule in RULES {
+        let clock = ManualClock::default();
+        let store = leased!(clock);
+        let leases = service(rule, store.clone().fail_closed());
+        let mut estimated = 0;
+        for _ in 0..50 {
+            let before = store.stats().from_leases;
+            let decision = call(&leases).await.3.unwrap();
+            let of_lease = store.stats().from_leases > before;
+            assert!(decision.remaining() <= decision.limit());
+            // A unit of a grant that is more than the call needs is one of a lease, too.
+            assert!(decision.is_remaining_estimated() || !of_lease, "{rule}");
+            estimated += u32::from(of_lease);
+        }
+        assert!(estimated > 10, "{rule}: {estimated}");
+        // The first call of a key is answered by the store.
+        let first = service(rule, leased!(clock).fail_closed());
+        let decision = call(&first).await.3.unwrap();
+        assert!(!decision.is_remaining_estimated());
+    }
+}
+
+/// A rule of configuration is judged when the layer is built.
+#[tokio::test]
+async fn a_rule_that_cannot_be_leased_is_an_error_of_the_layer() {
+    let clock = ManualClock::default();
+    for (rule, part) in [
+        ("leaky-bucket 10/s queue=5", "leases of `leaky-bucket 10/s"),
+        ("cascade 10/s > 5/s", "leases of `cascade 10/s"),
+        (
+            "fixed-window 10/1m & warm-up 10/s over=2s",
+            "leases of `warm-up 10/s",
+        ),
+        ("token-bucket 1/s", "with leases of 3s"),
+    ] {
+        let rule: AnyRule = rule.parse().unwrap();
+        let layer = RateLimitLayer::new(rule).try_store(leased!(clock).fail_closed());
+        let error = layer.unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
