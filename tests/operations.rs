@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use tollgate::{AnyRule, Quota, algorithm::Leasable};
+
 /// Parses `program module::test`, as the page writes it.
 fn named(page: &str) -> Vec<(&str, &str, &str)> {
     let quoted = page.split('`').skip(1).step_by(2);
@@ -44,5 +46,37 @@ fn every_test_that_the_page_names_exists() {
         let source = fs::read_to_string(&file);
         let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         assert!(source.contains(&format!("fn {test}(")), "{module}::{test}");
+    }
+}
+
+/// The prices of leases are those that the crate computes.
+#[test]
+fn leases_cost_what_the_pages_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (file, least) in [("src/operations.md", 10), ("README.md", 7)] {
+        let page = fs::read_to_string(root.join(file)).expect("the page");
+        let section = page.split("| limit | hold |").nth(1).expect("the table");
+        let rows = section.lines().skip(2).map_while(|row| {
+            let mut cells = row.strip_prefix('|')?.split(" | ");
+            Some([cells.next()?, cells.next()?, cells.next()?])
+        });
+        let mut count = 0;
+        for cells in rows {
+            let [rule, hold, held] = cells.map(|cell| cell.trim_matches([' ', '`', '|']));
+            let rule: AnyRule = rule.parse().expect("a rule");
+            let (time, is_default) = match hold.strip_suffix(", its default") {
+                Some(time) => (time, true),
+                None => (hold, false),
+            };
+            // A time is written as the period of a quota is.
+            let quota: Quota = format!("1/{time}").parse().expect("a time");
+            let time = quota.period();
+            assert_eq!(rule.usual_hold() == time, is_default, "{file}: {rule}");
+            let expected: AnyRule = held.parse().expect("a rule");
+            let computed = rule.held(time, 1).expect("it can be leased");
+            assert_eq!(computed, expected, "{file}: {rule} for {hold}");
+            count += 1;
+        }
+        assert!(count >= least, "{file}: {count}");
     }
 }

@@ -236,8 +236,8 @@ impl Decision {
         self.limit.map(|_| self.source.remaining())
     }
 
-    /// Returns `true` if [`remaining`](Self::remaining) is an estimate, because a [lease](crate::store::StoreExt::leased) paid for the
-    /// admission.
+    /// Returns `true` if [`remaining`](Self::remaining) is an estimate, because a lease paid for the admission
+    /// (`Leased`, feature `tokio`).
     ///
     /// It is then what this node holds, and what the store had left when it was asked last. Other nodes may have spent some of it since, and
     /// units that they hold are not in it. Refusals and admissions by a store are exact.

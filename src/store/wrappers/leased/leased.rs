@@ -43,11 +43,9 @@ use crate::{
 ///         .key(Header::new("x-api-key"))
 ///         .try_store(store.remember_refusals().fail_closed())
 /// }
-/// # use tollgate::{testing::Faulty, Cost};
-/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-/// # let _guard = runtime.enter();
-/// # limit(Faulty::new(Local::new()).boxed())?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # #[cfg(feature = "test-util")]
+/// # limit(tollgate::testing::Faulty::new(Local::new()).boxed())?;
+/// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
 /// # What is guaranteed
@@ -91,7 +89,7 @@ use crate::{
 /// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |
 /// | a key is reset | This node drops its leases of the key. Other nodes may still spend theirs, one limit at most, until these end. |
 /// | a rule changes | Leases belong to a rule, so its old ones end unspent. Rules that alternate on one key have leases each, four at most. |
-/// | a refund | Units that have not ended return to the lease, and others are admitted by them. Others were refilled by the rule. |
+/// | a refund | Its units return to the lease as far as they have not ended. The rule has refilled the others. |
 /// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
 /// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`crowded`](LeaseStats::crowded). |
 ///
