@@ -35,6 +35,8 @@ struct OwnedAsk<Rule> {
     rule: Rule,
     key: Key,
     cost: Cost,
+    /// What may be granted beside the cost, see [`Ask::up_to`].
+    up_to: u64,
 }
 
 impl<Rule: Clone> OwnedAsks<Rule> {
@@ -45,6 +47,7 @@ impl<Rule: Clone> OwnedAsks<Rule> {
             rule: ask.rule().clone(),
             key: *ask.key(),
             cost: ask.cost(),
+            up_to: ask.spend().most(),
         };
         Self(asks.iter().map(owned).collect())
     }
@@ -55,7 +58,7 @@ impl<Rule> OwnedAsks<Rule> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Ask<'_, Rule>> {
         self.0
             .iter()
-            .map(|ask| Ask::new(&ask.policy, &ask.rule, ask.key, ask.cost))
+            .map(|ask| Ask::new(&ask.policy, &ask.rule, ask.key, ask.cost).up_to(ask.up_to))
     }
 
     /// Returns the policy and the key of each ask.

@@ -33,8 +33,8 @@ impl Spend {
         self.cost
     }
 
-    /// Returns up to how many units are spent, if that is above the cost.
-    #[cfg(feature = "tokio")]
+    /// Returns the most units that may be granted, or less than the cost.
+    #[inline]
     pub(crate) const fn most(self) -> u64 {
         self.up_to
     }

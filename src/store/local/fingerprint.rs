@@ -27,6 +27,15 @@ impl Fingerprinter {
         }
     }
 
+    /// The same in each process: for simulations and tests, where no client aims at the key of another.
+    #[cfg(feature = "tokio")]
+    pub(in crate::store) fn seeded(seed: u64) -> Self {
+        Self {
+            own: seed,
+            process: SharedSeed::global_fixed(),
+        }
+    }
+
     #[inline]
     pub(in crate::store) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
         // A typed rule's kind is a constant.

@@ -99,7 +99,7 @@ impl<Rule: Leasable> Book<Rule> {
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             most: keys.div_ceil(SHARDS),
-            fingerprinter: Fingerprinter::random(),
+            fingerprinter: seed.map_or_else(Fingerprinter::random, Fingerprinter::seeded),
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
             crowded: Counter::default(),

@@ -14,7 +14,7 @@ use crate::{algorithm::Leasable, error::Error, quota::Written, time::LeaseClock}
 /// | [`hold`](Self::hold) | a tenth of the time in which the limit is refilled | how long granted units may be spent |
 /// | [`max_cost`](Self::max_cost) | 1 | the greatest cost that the stricter rule in the store must leave room for |
 /// | [`keys`](Self::keys) | 100,000 | the most keys with leases |
-/// | [`seed`](Self::seed) | random | seed of the random part of pauses |
+/// | [`seed`](Self::seed) | random | seed of the random part of pauses and of the hash of keys |
 /// | [`clock`](Self::clock) | the machine's, with the time that it was suspended | clock of the leases |
 ///
 /// ```
@@ -104,7 +104,9 @@ impl<C> LeaseConfig<C> {
         Self { keys: most, ..self }
     }
 
-    /// Sets the seed of the random part of pauses, for tests.
+    /// Sets the seed of the random part of pauses, and of the hash of keys, for tests and simulations: two runs of one schedule are equal.
+    ///
+    /// Clients who know the seed can choose keys that count as one. So leave it out where clients choose their keys.
     pub fn seed(self, seed: u64) -> Self {
         Self {
             seed: Some(seed),
