@@ -1,0 +1,51 @@
+//! A fleet of eight processes with leases on one etcd: never over the limit, and hardly below it.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+#![allow(clippy::disallowed_methods, reason = "processes live in real time")]
+
+#[path = "../../../../tests/common/fleet/mod.rs"]
+mod fleet;
+
+use std::time::Duration;
+
+use etcd_client::ConnectOptions;
+use fleet::{
+    node::{Orders, serve},
+    run::Run,
+};
+use support::servers;
+use tollgate::{TokenBucket, store::OptimisticBuilder};
+use tollgate_etcd::Etcd;
+
+/// Does nothing, except in a process that the fleet starts.
+#[test]
+fn node() {
+    let Some(orders) = Orders::read() else { return };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(async {
+        let etcd = Etcd::connect(&[&orders.url], ConnectOptions::new()).await;
+        let etcd = etcd.unwrap().response_timeout(Duration::from_secs(1));
+        let store = OptimisticBuilder::<_, TokenBucket>::new(etcd);
+        serve(&orders, store.deadline(Duration::from_secs(3)).build()).await;
+    });
+}
+
+/// Each write of etcd waits for the disk, so there are fewer keys and calls than on other servers.
+#[test]
+fn etcd_that_is_restarted_with_its_data() {
+    let server = servers::Etcd::start();
+    let journals = Run {
+        store: "etcd",
+        url: server.url(),
+        seed: 4,
+        keys: 200,
+        demand: 80,
+        time: Duration::from_secs(7),
+        offset: Duration::from_millis(2),
+        restart: &|| server.restart(),
+        forgets: false,
+    }
+    .check();
+    let hot = &journals.sums[0];
+    let decisions = hot.asked + hot.from_leases + hot.refused_here;
+    assert!(100 * hot.asked <= 13 * decisions, "{hot:?}");
+}
