@@ -142,10 +142,14 @@ fn compete(
     });
     let decided = Decider::ours(keys, rule, decided);
     let visits = keys.visits.len();
-    // So many units are asked for as were offered before.
-    for _ in 0..mode.pick(3, 1) {
-        leased.decide(0..visits);
+    // So many units are asked for as were offered before: afterwards each key has more than a run spends.
+    for _ in 0..mode.pick(1000, 10) {
+        for key in &keys.all {
+            let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
+            let _ = runtime.block_on(node.acquire(&[ask]).into_future());
+        }
     }
+    leased.decide(0..visits);
     let before = node.stats();
     let each = mode.pick(250_000, 500).min(visits / threads);
     let contenders = [

@@ -236,30 +236,36 @@ impl Holder {
     /// Drops units that are not valid any more. Returns how many are left.
     #[inline]
     fn expire(&mut self, now: Timestamp, counts: &mut Counts) -> u64 {
-        let mut left = 0;
+        let (mut left, mut is_one_empty) = (0, false);
         for portion in &mut self.portions {
             counts.expired += portion.expire(now);
+            is_one_empty |= portion.units() == 0;
             left += portion.units();
         }
-        self.portions.retain(|portion| portion.units() > 0);
+        if is_one_empty {
+            self.portions.retain(|portion| portion.units() > 0);
+        }
         left
     }
 
     /// Spends units, which are there, from what ends first. Returns the position of those.
     #[inline]
     fn take(&mut self, units: u64) -> Option<Position> {
-        let (mut rest, mut position) = (units, None);
+        let (mut rest, mut position, mut is_one_empty) = (units, None, false);
         for portion in &mut self.portions {
             let part = rest.min(portion.units());
             let taken = portion.take(part);
             // Units of several grants are given back as if they ended with the first of them.
             position = position.or(Some(taken));
+            is_one_empty |= portion.units() == 0;
             rest -= part;
             if rest == 0 {
                 break;
             }
         }
-        self.portions.retain(|portion| portion.units() > 0);
+        if is_one_empty {
+            self.portions.retain(|portion| portion.units() > 0);
+        }
         position
     }
 
@@ -284,10 +290,16 @@ impl Holder {
         if self.is_asking || now < self.pause {
             return None;
         }
+        // As a product, and first of what is at least offered: most calls need no division.
+        let lasts = |offered| {
+            let soon = u128::from(offered) * 2 * plan.round_trip.as_nanos();
+            (u128::from(left) + 1) * plan.hold.as_nanos() > soon
+        };
+        if lasts(self.offered.at_most()) {
+            return None;
+        }
         let offered = self.offered.during(now, plan.hold);
-        let soon =
-            u128::from(offered) * 2 * plan.round_trip.as_nanos() / plan.hold.as_nanos().max(1);
-        if u128::from(left) >= soon {
+        if lasts(offered) {
             return None;
         }
         let up_to = offered.saturating_sub(left);

@@ -29,6 +29,12 @@ impl Offered {
         self.current.saturating_add(before as u64)
     }
 
+    /// Returns at least what [`during`](Self::during) returns, without a division.
+    #[inline]
+    pub(super) fn at_most(&self) -> u64 {
+        self.current.saturating_add(self.before)
+    }
+
     /// Returns the last instant of which something is counted.
     pub(super) fn ends_at(&self, span: Duration) -> Timestamp {
         self.since.saturating_add(span.saturating_mul(2))

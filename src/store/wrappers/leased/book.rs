@@ -141,31 +141,20 @@ impl<Rule: Leasable> Book<Rule> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         let mut shard = self.shard(fingerprint);
         let Shard { keys, counts } = &mut *shard;
-        let known = keys.lease(fingerprint, ask.rule(), (now, self.most), config, counts)?;
-        let Some(lease) = known else {
+        let call = (now, is_again);
+        // Known keys are looked up once.
+        if let Some(lease) = keys.find(fingerprint, ask.rule()) {
+            return Ok(lease.decide(ask, call, self.plan(lease.hold), counts));
+        }
+        let new = keys.lease(fingerprint, ask.rule(), (now, self.most), config, counts)?;
+        let Some(lease) = new else {
             self.crowded.add(1);
             return Ok(Tried::Ask(Asked {
                 held: config.held(ask.rule())?,
                 request: Request::exactly(ask.cost(), now),
             }));
         };
-        let plan = self.plan(lease.hold);
-        let step = lease
-            .holder
-            .acquire(now, ask.cost(), is_again, &plan, counts);
-        let asked = |request| Asked {
-            held: lease.held.clone(),
-            request,
-        };
-        Ok(match step {
-            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
-            Step::Ask(request) => Tried::Ask(asked(request)),
-            Step::Wait => {
-                let (sender, receiver) = oneshot::channel();
-                lease.waiting.push(sender);
-                Tried::Wait(receiver)
-            }
-        })
+        Ok(lease.decide(ask, call, self.plan(lease.hold), counts))
     }
 
     /// Takes in the answer of the store to a call. Returns its decision.
@@ -351,7 +340,7 @@ impl<Rule: Leasable> Keys<Rule> {
         leases.iter_mut().find(|lease| lease.rule == *rule)
     }
 
-    /// Returns the leases of a key under a rule, which are new if there are none; `None` if there is no room for the key.
+    /// Returns new leases of a key under a rule; `None` if there is no room for the key.
     fn lease<C>(
         &mut self,
         fingerprint: u64,
@@ -360,26 +349,22 @@ impl<Rule: Leasable> Keys<Rule> {
         config: &LeaseConfig<C>,
         counts: &mut Counts,
     ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
-        let known = self.of_key.get(&fingerprint);
-        let is_known = known.is_some_and(|leases| leases.iter().any(|lease| lease.rule == *rule));
-        if !is_known {
-            let held = config.held(rule)?;
-            if known.is_none() && !self.has_room(now, most, counts) {
-                return Ok(None);
-            }
-            let leases = self.of_key.entry(fingerprint).or_default();
-            if leases.len() >= MOST_RULES {
-                counts.lost += leases.remove(0).holder.left();
-            }
-            leases.push(Lease {
-                rule: rule.clone(),
-                held,
-                hold: config.hold_of(rule),
-                holder: Holder::default(),
-                waiting: Vec::new(),
-            });
+        let held = config.held(rule)?;
+        if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
+            return Ok(None);
         }
-        Ok(self.find(fingerprint, rule))
+        let leases = self.of_key.entry(fingerprint).or_default();
+        if leases.len() >= MOST_RULES {
+            counts.lost += leases.remove(0).holder.left();
+        }
+        leases.push(Lease {
+            rule: rule.clone(),
+            held,
+            hold: config.hold_of(rule),
+            holder: Holder::default(),
+            waiting: Vec::new(),
+        });
+        Ok(leases.last_mut())
     }
 
     /// Makes room for a key by forgetting idle ones.
@@ -405,6 +390,34 @@ impl<Rule: Leasable> Keys<Rule> {
         let known = self.of_key.len();
         self.search_at = (2 * known).max(FIRST_SEARCH);
         known < most
+    }
+}
+
+impl<Rule: Leasable> Lease<Rule> {
+    /// Decides a call as far as that is possible without the store.
+    #[inline]
+    fn decide(
+        &mut self,
+        ask: &Ask<'_, Rule>,
+        (now, is_again): (Timestamp, bool),
+        plan: Plan,
+        counts: &mut Counts,
+    ) -> Tried<Rule> {
+        let cost = ask.cost();
+        let step = self.holder.acquire(now, cost, is_again, &plan, counts);
+        let asked = |request| Asked {
+            held: self.held.clone(),
+            request,
+        };
+        match step {
+            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
+            Step::Ask(request) => Tried::Ask(asked(request)),
+            Step::Wait => {
+                let (sender, receiver) = oneshot::channel();
+                self.waiting.push(sender);
+                Tried::Wait(receiver)
+            }
+        }
     }
 }
 
