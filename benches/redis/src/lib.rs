@@ -3,12 +3,14 @@
 //! | file | |
 //! |---|---|
 //! | `contender` | who decides: the store, its floors, its peer |
+//! | `leased` | the store with leases |
 //! | `refusals` | refusals that are remembered |
 //! | `turn` | many decisions at once, and what they cost |
 //! | `race` | contenders that take turns, and the table of their ratios |
 #![allow(clippy::disallowed_methods, reason = "benchmarks read clocks")]
 
 pub mod contender;
+pub mod leased;
 pub mod race;
 pub mod refusals;
 pub mod turn;
