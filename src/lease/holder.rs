@@ -36,6 +36,8 @@ pub(crate) struct Holder {
     known: Option<Known>,
     /// The rate at which units end, if they end one by one.
     rate: Option<Quota>,
+    /// `true` if the rate is known.
+    has_granted: bool,
     /// Until then the store is not asked for more: it had less than was asked for.
     pause: Timestamp,
 }
@@ -87,7 +89,11 @@ impl Holder {
         counts: &mut Counts,
     ) -> Step {
         if !is_again {
-            self.offered.add(now, cost.get(), plan.hold);
+            // A call that no state admits says nothing about what is needed.
+            let is_above = |known: &Known| known.is_above_limit(cost.get());
+            if !self.known.as_ref().is_some_and(is_above) {
+                self.offered.add(now, cost.get(), plan.hold);
+            }
         }
         let left = self.expire(now, counts);
         if let Some(left) = left.checked_sub(cost.get()) {
@@ -128,9 +134,12 @@ impl Holder {
         if granted <= cost {
             return *answer;
         }
-        self.hold(granted, request, validity, counts);
-        // The store has admitted the call itself, also if the answer comes late.
-        self.spend(now, cost)
+        // The first units of the grant pay, and none from before: those may have ended while the store was asked. The store has admitted
+        // the call itself, also if the answer comes late.
+        let mut portion = self.portion(granted, request, validity);
+        let position = portion.take(cost);
+        self.keep(portion, counts);
+        self.admission(now, cost).with_position(position)
     }
 
     /// Takes in the answer to a request that no call waits for. All units stay here.
@@ -143,13 +152,14 @@ impl Holder {
         counts: &mut Counts,
     ) {
         let granted = self.received(now, request, answer, (plan, random), counts);
-        self.hold(granted, request, validity, counts);
+        let portion = self.portion(granted, request, validity);
+        self.keep(portion, counts);
     }
 
-    fn hold(&mut self, units: u64, request: &Request, validity: Validity, counts: &mut Counts) {
+    fn portion(&mut self, units: u64, request: &Request, validity: Validity) -> Portion {
         self.rate = validity.rate();
-        let portion = Portion::new(units, request.sent_at, validity.shortened());
-        self.keep(portion, counts);
+        self.has_granted = true;
+        Portion::new(units, request.sent_at, validity.shortened())
     }
 
     /// Notes what the store said. Returns the units that it granted.
@@ -193,6 +203,11 @@ impl Holder {
         counts: &mut Counts,
     ) {
         counts.spent = counts.spent.wrapping_sub(units);
+        if !self.has_granted {
+            // The key was forgotten since, and with it how its units end.
+            counts.expired += units;
+            return;
+        }
         let portion = Portion::given_back(units, now, charge, self.rate);
         self.keep(portion, counts);
     }
@@ -223,6 +238,16 @@ impl Holder {
     /// Returns the units that are left, without those that have expired unnoticed.
     pub(crate) fn left(&self) -> u64 {
         self.portions.iter().map(Portion::units).sum()
+    }
+
+    /// Returns the units that may still be spent.
+    pub(crate) fn left_at(&self, now: Timestamp) -> u64 {
+        let left = |portion: &Portion| {
+            let mut portion = *portion;
+            portion.expire(now);
+            portion.units()
+        };
+        self.portions.iter().map(left).sum()
     }
 
     /// Returns `true` if nothing is lost by forgetting the key.
@@ -273,14 +298,18 @@ impl Holder {
     #[inline]
     fn spend(&mut self, now: Timestamp, cost: u64) -> Decision {
         let position = self.take(cost);
-        let left = self.left();
-        let decision = match &self.known {
-            Some(known) => known.decision(Verdict::Allow, now, cost, left),
-            None => Decision::new(Verdict::Allow, now, cost),
-        };
+        let decision = self.admission(now, cost);
         match position {
             Some(position) => decision.with_position(position),
             None => decision,
+        }
+    }
+
+    #[inline]
+    fn admission(&self, now: Timestamp, cost: u64) -> Decision {
+        match &self.known {
+            Some(known) => known.decision(Verdict::Allow, now, cost, self.left()),
+            None => Decision::new(Verdict::Allow, now, cost),
         }
     }
 
@@ -292,8 +321,8 @@ impl Holder {
         }
         // As a product, and first of what is at least offered: most calls need no division.
         let lasts = |offered| {
-            let soon = u128::from(offered) * 2 * plan.round_trip.as_nanos();
-            (u128::from(left) + 1) * plan.hold.as_nanos() > soon
+            let soon = u128::from(offered).saturating_mul(2 * plan.round_trip.as_nanos());
+            (u128::from(left) + 1).saturating_mul(plan.hold.as_nanos()) > soon
         };
         if lasts(self.offered.at_most()) {
             return None;

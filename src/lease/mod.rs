@@ -8,6 +8,9 @@ mod holder;
 mod known;
 mod offered;
 mod portion;
+#[cfg(test)]
+#[path = "../../tests/leases/proof/mod.rs"]
+mod proof;
 
 pub(crate) use self::{
     counts::Counts,

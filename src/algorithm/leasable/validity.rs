@@ -68,7 +68,8 @@ impl Validity {
     #[cfg(feature = "tokio")]
     #[must_use]
     pub(crate) fn shortened(self) -> Self {
-        let shorter = |time: Duration| time - time / 1000;
+        let thousandth = |time: Duration| time / 1000 + Duration::from_nanos(1);
+        let shorter = |time: Duration| time.saturating_sub(thousandth(time));
         Self {
             until: shorter(self.until),
             cut: shorter(self.cut),

@@ -414,6 +414,10 @@ impl<Rule: Leasable> Lease<Rule> {
             Step::Ask(request) => Tried::Ask(asked(request)),
             Step::Wait => {
                 let (sender, receiver) = oneshot::channel();
+                // Callers that hung up must not fill memory while one answer takes long.
+                if self.waiting.len() == self.waiting.capacity() {
+                    self.waiting.retain(|waiting| !waiting.is_closed());
+                }
                 self.waiting.push(sender);
                 Tried::Wait(receiver)
             }

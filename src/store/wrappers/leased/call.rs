@@ -40,6 +40,24 @@ pub(super) struct Call<S, Rule: Leasable, C: Clock> {
     parts: SmallVec<[Part<Rule>; 1]>,
 }
 
+/// A request that no call waits for.
+struct Ahead<S, Rule: Leasable, C> {
+    inner: Arc<Inner<S, Rule, C>>,
+    asks: OwnedAsks<Rule>,
+    /// `None` once it was answered.
+    asked: Option<Asked<Rule>>,
+}
+
+impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
+    fn drop(&mut self) {
+        if self.asked.is_some() {
+            for ask in self.asks.iter() {
+                self.inner.book.failed(&ask, &Ok(()));
+            }
+        }
+    }
+}
+
 impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
     /// Decides an ask as far as that is possible without the store.
     pub(super) fn try_one(
@@ -66,17 +84,27 @@ where
             self.book.failed(ask, &Ok(()));
             return;
         };
-        let inner = Arc::clone(self);
+        // If the task ends without an answer, with its runtime or by a panic of the store, others can ask.
+        let mut ahead = Ahead {
+            inner: Arc::clone(self),
+            asks,
+            asked: Some(ahead),
+        };
         runtime.spawn(async move {
+            let Ahead { inner, asks, asked } = &mut ahead;
             for ask in asks.iter() {
-                let request = inner.request(&ask, &ahead);
-                let answer = match inner.store.acquire(&[request]) {
+                let Some(request) = asked.as_ref() else {
+                    return;
+                };
+                let answer = match inner.store.acquire(&[inner.request(&ask, request)]) {
                     Check::Ready(answer) => answer,
                     Check::Pending(answer) => answer.await,
                 };
                 let now = inner.config.clock.now();
-                match answer.map(|decisions| decisions.as_slice().first().copied()) {
-                    Ok(Some(answer)) => inner.book.prefetched(&ask, &ahead, answer, now),
+                let answer = answer.map(|decisions| decisions.as_slice().first().copied());
+                let Some(asked) = asked.take() else { return };
+                match answer {
+                    Ok(Some(answer)) => inner.book.prefetched(&ask, &asked, answer, now),
                     Ok(None) => inner.book.failed(&ask, &Ok(())),
                     Err(error) => inner.book.failed(&ask, &Err(error)),
                 }
@@ -158,43 +186,39 @@ where
         decisions.of_policies(policies(&asks))
     }
 
-    /// Decides the call. It goes on if the future is dropped, as far as it asks for more than its own cost, and then its units are
-    /// given back.
-    pub(super) async fn decide(self) -> Result<Decisions, Error> {
-        let is_ahead = |part: &Part<Rule>| match part {
-            Part::Ask(asked) => !asked.request.is_exact(),
-            Part::Wait(_) => true,
-            Part::Decided(_) => false,
-        };
-        if !self.parts.iter().any(is_ahead) {
-            return self.run().await.map(Self::finish);
-        }
-        let (reply, answer) = oneshot::channel();
-        crate::store::engine::runtime()?.spawn(async move {
-            // Dropped here if the caller no longer waits.
-            let _ = reply.send(self.run().await);
-        });
-        answer
-            .await
-            .unwrap_or_else(|_| Err(crate::store::engine::runtime_gone()))
-            .map(Self::finish)
-    }
-
-    /// Waits for others, and asks the store for what is lacking. Then all asks are decided.
-    async fn run(mut self) -> Result<Self, Error> {
+    /// Decides the call. A caller that no longer waits takes nothing: what was spent is given back. Only a request for more than the
+    /// call's own cost goes on then, because others wait for its answer.
+    pub(super) async fn decide(mut self) -> Result<Decisions, Error> {
         let mut waits = 0;
         while !self.is_refused() {
-            let Some(index) = self
-                .parts
-                .iter()
-                .position(|part| matches!(part, Part::Wait(_)))
-            else {
-                return self.ask().await;
+            let is_waiting = |part: &Part<Rule>| matches!(part, Part::Wait(_));
+            let Some(index) = self.parts.iter().position(is_waiting) else {
+                return self.ask_to_the_end().await.map(Self::finish);
             };
             waits += 1;
             self.wait(index, waits > MOST_WAITS).await?;
         }
-        self.refuse().await
+        self.refuse().await.map(Self::finish)
+    }
+
+    /// Asks the store for what is lacking. Then all asks are decided.
+    async fn ask_to_the_end(self) -> Result<Self, Error> {
+        let is_ahead = |part: &Part<Rule>| match part {
+            Part::Ask(asked) => !asked.request.is_exact(),
+            Part::Wait(_) | Part::Decided(_) => false,
+        };
+        let is_ahead = self.parts.iter().any(is_ahead);
+        let runtime = is_ahead.then(tokio::runtime::Handle::try_current);
+        let Some(Ok(runtime)) = runtime else {
+            return self.ask().await;
+        };
+        let (reply, answer) = oneshot::channel();
+        runtime.spawn(async move {
+            // Dropped here if the caller no longer waits.
+            let _ = reply.send(self.ask().await);
+        });
+        let gone = |_| Err(crate::store::engine::runtime_gone());
+        answer.await.unwrap_or_else(gone)
     }
 
     /// Waits until another call has its answer, and tries again.
