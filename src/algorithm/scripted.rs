@@ -136,7 +136,7 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
 }
 
 /// A charge in numbers: its time, its units, the actual cost and its class; the call's departure; the end of the charge on the time
-/// axis of a bucket; and the microseconds that had been given back to the key before.
+/// axis of a bucket; and the microseconds that had been given back to the key before, below zero if it must be the last charge.
 ///
 /// Departure and end are pairs of microseconds and the nanoseconds beyond them, or -1 and 0 if they are not known.
 fn charge_part(charge: &Charge, actual: u64) -> Part {
@@ -151,8 +151,9 @@ fn charge_part(charge: &Charge, actual: u64) -> Part {
         .map(|delay| in_two(u128::from(charge.at.as_nanos()) + delay.as_nanos()));
     let position = charge.position;
     let ends = position.map(|position| in_two(position.end().into()));
-    let given_back = position.map_or(0, Position::given_back);
     let micros = |nanos: u64| count(nanos / MICRO);
+    let given_back = micros(position.map_or(0, Position::given_back));
+    let is_if_last = position.is_some_and(Position::is_if_last);
     let [departs, departs_nanos] = departs.unwrap_or(NONE);
     let [ends, ends_nanos] = ends.unwrap_or(NONE);
     vec![
@@ -164,7 +165,11 @@ fn charge_part(charge: &Charge, actual: u64) -> Part {
         departs_nanos,
         ends,
         ends_nanos,
-        micros(given_back),
+        if is_if_last {
+            -1 - given_back
+        } else {
+            given_back
+        },
     ]
 }
 

@@ -79,7 +79,15 @@ impl Position {
 
     /// Returns the nanoseconds that had been refunded to the key before.
     pub(crate) fn given_back(self) -> u64 {
-        self.given_back
+        self.given_back & !Self::IF_LAST
+    }
+
+    /// More than can have been given back.
+    const IF_LAST: u64 = 1 << (u64::BITS - 2);
+
+    /// Returns `true` if nothing may be given back once another charge lies behind this one.
+    pub(crate) fn is_if_last(self) -> bool {
+        self.given_back & Self::IF_LAST != 0
     }
 
     /// The position of a charge that a lease paid for: before the last `behind` units of a grant, whose last one is valid until `end` by
@@ -173,6 +181,21 @@ impl Charge {
     #[must_use]
     pub fn with_delay(self, delay: Option<Duration>) -> Self {
         Self { delay, ..self }
+    }
+
+    /// Lets a token bucket give units back only if no other charge lies behind this one. Other rules give back as usual.
+    ///
+    /// With leases in use, what was granted behind this charge is still to be spent, by its position on the time axis.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn if_last(self) -> Self {
+        // Without a position a charge is never known to be the last.
+        let Position { end, given_back } = self.position.unwrap_or(Position::new(0, 0));
+        let given_back = given_back | Position::IF_LAST;
+        Self {
+            position: Some(Position { end, given_back }),
+            ..self
+        }
     }
 
     /// Returns `false` if the charge is certainly not one of the policy with this digest of its name.

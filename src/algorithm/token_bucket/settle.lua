@@ -31,6 +31,9 @@ settles[KIND] = function(rule, state, now, charge)
     end
   end
   local moves_others = at and not is_last(rule, state, charge)
+  if moves_others and charge.if_last and charge.actual < charge.cost then
+    return nil
+  end
   if moves_others then
     ends, nanos = end_of(rule, given_back or 0, charge)
   end

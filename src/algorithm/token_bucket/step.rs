@@ -439,6 +439,10 @@ impl Bucket<'_, i128> {
         let mut given_back = state.map_or(GivenBack::NONE, |state| state.given_back);
         let known = self.remembered(state.map(|state| &state.level), now);
         let moves = known.filter(|known| !self.is_last(known, given_back, charge));
+        let is_if_last = charge.position.is_some_and(Position::is_if_last);
+        if is_if_last && moves.is_some() && actual < charge.cost {
+            return None;
+        }
         let end = moves.map(|_| self.end(charge, given_back));
         let corrected = self.correct(known, charge, now, actual, end)?;
         if let Some(before) = moves.filter(|_| corrected.gained > 0) {

@@ -51,6 +51,8 @@ pub(super) struct Weather {
     /// Clocks run fast or slow by up to so many millionths.
     pub(super) drift: u64,
     pub(super) late_answers: bool,
+    pub(super) is_trap: bool,
+    pub(super) refunds: bool,
     pub(super) broken: Broken,
 }
 
@@ -70,7 +72,7 @@ impl Weather {
             calls: 20 + random.up_to(80),
             max_cost: 1 + random.up_to(2),
             gap: 1 + random.up_to(2 * hold),
-            delay: random.up_to(hold),
+            delay: random.up_to(hold) >> random.up_to(5),
             timeout: hold / 4 + random.up_to(hold),
             loss,
             repeat,
@@ -79,6 +81,8 @@ impl Weather {
             settle,
             release,
             drift: random.up_to(1000),
+            refunds: random.up_to(1) == 0,
+            is_trap: random.up_to(3) == 0,
             late_answers: random.up_to(1) == 0,
             broken: Broken::Nothing,
         }
@@ -207,7 +211,14 @@ impl<'r, R: Leasable> Fleet<'r, R> {
     pub(super) fn play(&mut self) {
         let hold = self.hold.as_nanos() as u64;
         let (mut burst, mut pace, mut only, mut crowded) = (0, 0, None, false);
-        for _ in 0..self.weather.calls {
+        let mut refunded = 0;
+        let (mut phase, nodes) = (3, self.weather.nodes);
+        let idle = 11 * self.rule.usual_hold().as_nanos() as u64;
+        let calls = match self.weather.is_trap {
+            true => 30 * nodes + self.capacity,
+            false => self.weather.calls,
+        };
+        for _ in 0..calls {
             let mut gap = self.random.up_to(pace);
             if burst == 0 {
                 // Units that wait until their end, and then many calls at once, are what comes closest to the limit.
@@ -225,16 +236,45 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 pace = [0, hold / 200, hold / 20][self.random.up_to(2) as usize];
                 only = (self.random.up_to(2) == 0)
                     .then(|| self.random.up_to(self.weather.nodes - 1) as usize);
+                if self.weather.is_trap {
+                    // All nodes get used to many calls, lease much, and wait until their units are about to end. Then they spend
+                    // them, and empty the store.
+                    phase = (phase + 1) % 4;
+                    only = None;
+                    crowded = phase == 3;
+                    (gap, burst, pace) = match phase {
+                        0 => (idle, nodes * (6 + self.random.up_to(8)), 0),
+                        1 => (
+                            hold / 2 + self.random.up_to(hold / 2),
+                            nodes * (1 + self.random.up_to(3)),
+                            0,
+                        ),
+                        2 => (hold / 2 + self.random.up_to(hold), 12 * nodes, 0),
+                        _ => (0, self.capacity + 10, 0),
+                    };
+                }
             }
             burst -= 1;
             let at = self.now + gap;
             self.until(at);
             self.now = at;
+            // Calls that cost nothing in the end were offered all the same, so nodes lease much of a full bucket.
+            if self.weather.is_trap && self.weather.refunds && matches!(phase, 1 | 2) {
+                for node in 0..self.nodes.len() {
+                    while self.now >= self.nodes[node].frozen_until
+                        && !self.nodes[node].open.is_empty()
+                        && phase != refunded
+                    {
+                        self.settle_last(node, 0);
+                    }
+                }
+                refunded = phase;
+            }
             let any = self.random.up_to(self.weather.nodes - 1) as usize;
             let node = only.unwrap_or(any);
             let cost = 1 + self.random.up_to(self.weather.max_cost - 1);
             self.mischief(node);
-            if crowded && self.random.up_to(3) > 0 {
+            if crowded && (self.weather.is_trap || self.random.up_to(3) > 0) {
                 let request = Request::exactly(Cost::new(cost).unwrap(), self.node_now(node));
                 self.send(node, request, Purpose::Crowded);
             } else {
@@ -512,7 +552,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
     }
 
     /// Corrects the last charge of a node to an actual cost.
-    pub(super) fn settle_last(&mut self, index: usize, actual: u64) {
+    fn settle_last(&mut self, index: usize, actual: u64) {
         let now = self.node_now(index);
         if let Some(Open { admission, charge }) = self.nodes[index].open.pop() {
             self.correct(index, now, admission, charge, actual);
@@ -530,6 +570,10 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         let cost = charge.cost;
         self.admissions[admission].cost = cost.min(actual);
         let (charge, actual) = if !charge.is_of_lease() {
+            let charge = match self.weather.broken {
+                Broken::ReturnAnyway => charge,
+                _ => charge.if_last(),
+            };
             (charge, actual)
         } else if actual <= cost {
             let position = match self.weather.broken {
@@ -602,7 +646,6 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             self.capacity,
             self.now
         );
-        let _ = self.rule;
     }
 
     pub(super) fn sorted(&mut self) -> &[Admission] {

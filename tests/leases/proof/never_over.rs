@@ -31,6 +31,10 @@ pub(super) fn play<R: Leasable>(
     };
     let mut weather = Weather::random(&mut random, hold.as_nanos() as u64);
     weather.broken = broken;
+    if broken != Broken::Nothing {
+        weather.refunds = true;
+        (weather.is_trap, weather.loss) = (true, 0);
+    }
     if broken == Broken::Drift {
         weather.drift = 20_000;
     }
@@ -98,6 +102,7 @@ fn each_law_is_needed() {
         Broken::LifeFromAnswer,
         Broken::TimeoutGrants,
         Broken::RefundLivesAnew,
+        Broken::ReturnAnyway,
         Broken::NotStricter,
     ] {
         println!(
@@ -107,6 +112,6 @@ fn each_law_is_needed() {
             over(&log(20, 1), broken)
         );
     }
-    println!("drift: {}", over(&bucket(10, 20), Broken::Drift));
+    println!("drift: {} {}", over(&bucket(100, 100), Broken::Drift), over(&calendar(20, 1), Broken::Drift));
     let _ = Duration::ZERO;
 }

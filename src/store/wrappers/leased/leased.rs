@@ -290,7 +290,8 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
                 policy,
                 rule,
                 key,
-                charge,
+                // Other nodes have leases behind the charge.
+                charge: charge.if_last(),
                 actual,
             });
         }

@@ -2,7 +2,8 @@
 --
 -- `request[4]` is a list of corrections: the rule, the key, and for each part of the rule its charge as a list of numbers: the time, the
 -- units, the actual cost and the class; the call's departure and the end of the charge on the time axis of a bucket, each in microseconds
--- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been given back to the key before.
+-- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been given back to the key before, less than 0 (-1 for 0, and
+-- so on) if the bucket gives back only if the charge is the last one.
 --
 -- `settles[kind]` returns the corrected state, nil if it is as it was, or false if nothing is left of it.
 
@@ -17,7 +18,8 @@ local function charge_of(numbers)
     departs_nanos = departs_nanos,
     ends = ends >= 0 and ends or nil,
     ends_nanos = ends_nanos,
-    given_back = given_back,
+    given_back = given_back < 0 and -1 - given_back or given_back,
+    if_last = given_back < 0,
   }
 end
 
