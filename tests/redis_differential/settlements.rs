@@ -65,6 +65,16 @@ enum Op {
 /// Includes positions in the middle of a queue, which the program keeps in the state.
 #[tokio::test]
 async fn settlements_equal_those_of_memory() {
+    settlements_are_equal(|charge| charge).await;
+}
+
+/// As leases correct their charges.
+#[tokio::test]
+async fn settlements_of_last_charges_equal_those_of_memory() {
+    settlements_are_equal(Charge::if_last).await;
+}
+
+async fn settlements_are_equal(with: fn(Charge) -> Charge) {
     use Op::{Settle, Spend};
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
@@ -112,8 +122,8 @@ async fn settlements_equal_those_of_memory() {
                 }
                 Settle(charge, actual) => {
                     let charged = charges[charge];
-                    let ours = { charged }.take_charge().unwrap();
-                    let charge = { charged }.take_charge().unwrap();
+                    let ours = with({ charged }.take_charge().unwrap());
+                    let charge = with({ charged }.take_charge().unwrap());
                     let settlement = Settlement::new(&policy, &rule, key, charge, actual).unwrap();
                     store.settle(vec![settlement]).await.unwrap();
                     let now = store

@@ -47,7 +47,6 @@ pub(super) struct Weather {
     pub(super) death: u64,
     pub(super) freeze: u64,
     pub(super) settle: u64,
-    pub(super) release: u64,
     /// Clocks run fast or slow by up to so many millionths.
     pub(super) drift: u64,
     pub(super) late_answers: bool,
@@ -65,8 +64,7 @@ impl Weather {
                 0
             }
         };
-        let [loss, repeat, death, freeze, settle, release] =
-            [300, 200, 60, 60, 600, 60].map(&mut rarely);
+        let [loss, repeat, death, freeze, settle] = [300, 200, 60, 60, 600].map(&mut rarely);
         Self {
             nodes: 1 + random.up_to(4),
             calls: 20 + random.up_to(80),
@@ -79,7 +77,6 @@ impl Weather {
             death,
             freeze,
             settle,
-            release,
             drift: random.up_to(1000),
             refunds: random.up_to(1) == 0,
             is_trap: random.up_to(3) == 0,
@@ -102,14 +99,13 @@ pub(super) struct Fleet<'r, R: Leasable> {
     sent: Vec<Sent>,
     events: BTreeMap<(u64, u64), Event>,
     number: u64,
-    now: u64,
+    pub(super) now: u64,
     pub(super) admissions: Vec<Admission>,
     pub(super) openings: Vec<(u64, u64)>,
     pub(super) decisions: u64,
     /// Units that were forced onto the store.
     pub(super) forced: u64,
     pub(super) asked: u64,
-    pub(super) returned: u64,
     capacity: u64,
 }
 
@@ -155,7 +151,30 @@ enum Event {
     Answer(usize, Decision),
     Timeout(usize),
     Correct(Charge, u64),
-    Return(usize, u64, Charge, u64),
+}
+
+impl Weather {
+    /// Nothing goes wrong, and an answer takes up to `round_trip`.
+    pub(super) fn calm(nodes: u64, round_trip: u64) -> Self {
+        Self {
+            nodes,
+            calls: 0,
+            max_cost: 1,
+            gap: 0,
+            delay: round_trip / 2,
+            timeout: 10 * round_trip,
+            loss: 0,
+            repeat: 0,
+            death: 0,
+            freeze: 0,
+            settle: 0,
+            drift: 0,
+            late_answers: false,
+            is_trap: false,
+            refunds: false,
+            broken: Broken::Nothing,
+        }
+    }
 }
 
 impl<'r, R: Leasable> Fleet<'r, R> {
@@ -200,7 +219,6 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             decisions: 0,
             forced: 0,
             asked: 0,
-            returned: 0,
             capacity,
             weather,
             random,
@@ -292,14 +310,6 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         self.call(node, cost, 0);
     }
 
-    pub(super) fn counts(&self, node: usize) -> Counts {
-        self.nodes[node].counts
-    }
-
-    pub(super) fn now(&self) -> u64 {
-        self.now
-    }
-
     /// What happens to nodes, apart from calls.
     fn mischief(&mut self, node: usize) {
         let now = self.now;
@@ -343,7 +353,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         let node = match &event {
             Event::Call(node, _) => Some(*node),
             Event::Answer(id, _) | Event::Timeout(id) => Some(self.sent[*id].node),
-            Event::Arrive(_) | Event::Correct(..) | Event::Return(..) => None,
+            Event::Arrive(_) | Event::Correct(..) => None,
         };
         if let Some(node) = node {
             let until = self.nodes[node].frozen_until;
@@ -360,7 +370,6 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 let now = self.store_now();
                 self.held.settle(&mut self.state, &charge, now, actual);
             }
-            Event::Return(..) => {}
         }
     }
 
@@ -552,7 +561,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
     }
 
     /// Corrects the last charge of a node to an actual cost.
-    fn settle_last(&mut self, index: usize, actual: u64) {
+    pub(super) fn settle_last(&mut self, index: usize, actual: u64) {
         let now = self.node_now(index);
         if let Some(Open { admission, charge }) = self.nodes[index].open.pop() {
             self.correct(index, now, admission, charge, actual);

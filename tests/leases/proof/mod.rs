@@ -5,3 +5,4 @@ mod fleet;
 mod meter;
 mod never_over;
 mod rules;
+mod service;

@@ -1,6 +1,6 @@
 //! A1 to A3: whatever the network does, all nodes together admit no more than the rule as it is written.
 
-use std::{env, time::Duration};
+use std::env;
 
 use super::{
     fleet::{Broken, Fleet, Weather},
@@ -100,18 +100,13 @@ fn over<R: Leasable>((rule, meter): &(R, Meter), broken: Broken) -> usize {
 fn each_law_is_needed() {
     for broken in [
         Broken::LifeFromAnswer,
+        Broken::Drift,
         Broken::TimeoutGrants,
-        Broken::RefundLivesAnew,
         Broken::ReturnAnyway,
+        Broken::RefundLivesAnew,
         Broken::NotStricter,
     ] {
-        println!(
-            "{broken:?}: {} {} {}",
-            over(&bucket(100, 100), broken),
-            over(&calendar(20, 1), broken),
-            over(&log(20, 1), broken)
-        );
+        let found = over(&bucket(100, 100), broken) + over(&calendar(20, 1), broken);
+        assert!(found > 0, "{broken:?} is not noticed");
     }
-    println!("drift: {} {}", over(&bucket(100, 100), Broken::Drift), over(&calendar(20, 1), Broken::Drift));
-    let _ = Duration::ZERO;
 }
