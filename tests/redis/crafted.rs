@@ -79,6 +79,15 @@ impl StoredKey {
 
     async fn acquire_by(&self, key: u64, context: &str) -> Decision {
         let ask = Ask::new(policy(), &self.rule, Key::from(key), Cost::ONE);
+        self.decided(ask, context).await
+    }
+
+    async fn grant(&self, context: &str) -> Decision {
+        let ask = Ask::new(policy(), &self.rule, Key::from(7), Cost::ONE);
+        self.decided(ask.up_to(u64::MAX), context).await
+    }
+
+    async fn decided(&self, ask: Ask<'_, AnyRule>, context: &str) -> Decision {
         match self.store.acquire(&[ask]).await {
             Ok(decisions) => only(decisions),
             Err(error) => panic!("{}, {context}: {error:?}", self.rule),

@@ -136,6 +136,9 @@ async fn a_random_value_admits_at_most_a_full_bucket() {
                 .get(random.below(3) as usize)
                 .unwrap();
             let context = format!("value {n}: {value:?}");
+            // A grant on which program and process disagree is an error.
+            stored.set(&value.bytes(form));
+            stored.grant(&context).await;
             stored.set(&value.bytes(form));
             let before = stored.store.stats().healed;
             let first = stored.acquire(&context).await;
