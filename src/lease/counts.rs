@@ -38,7 +38,8 @@ impl Counts {
         self.spent = self.spent.wrapping_add(*spent);
         self.expired += expired;
         self.returned += returned;
-        self.lost += lost;
+        // Lost units may be returned after all.
+        self.lost = self.lost.wrapping_add(*lost);
         self.from_leases += from_leases;
         self.refused_here += refused_here;
     }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{Counts, known::Known, offered::Offered, portion::Portion};
 use crate::{
     algorithm::Validity,
-    decision::{Cost, Decision, Position, Verdict},
+    decision::{Charge, Cost, Decision, Position, Verdict},
     quota::Quota,
     random::Random,
     time::Timestamp,
@@ -136,7 +136,7 @@ impl Holder {
         }
         // The first units of the grant pay, and none from before: those may have ended while the store was asked. The store has admitted
         // the call itself, also if the answer comes late.
-        let mut portion = self.portion(granted, request, validity);
+        let mut portion = self.portion(granted, request, (answer, validity));
         let position = portion.take(cost);
         self.keep(portion, counts);
         self.admission(now, cost).with_position(position)
@@ -152,14 +152,19 @@ impl Holder {
         counts: &mut Counts,
     ) {
         let granted = self.received(now, request, answer, (plan, random), counts);
-        let portion = self.portion(granted, request, validity);
+        let portion = self.portion(granted, request, (answer, validity));
         self.keep(portion, counts);
     }
 
-    fn portion(&mut self, units: u64, request: &Request, validity: Validity) -> Portion {
+    fn portion(
+        &mut self,
+        units: u64,
+        request: &Request,
+        (answer, validity): (&Decision, Validity),
+    ) -> Portion {
         self.rate = validity.rate();
         self.has_granted = true;
-        Portion::new(units, request.sent_at, validity.shortened())
+        Portion::new(units, request.sent_at, validity.shortened()).charged(answer.charge())
     }
 
     /// Notes what the store said. Returns the units that it granted.
@@ -235,6 +240,17 @@ impl Holder {
         left
     }
 
+    /// Takes out the charges of all grants, and what is left of each. The last one is the first, as they can be given back. The units
+    /// count as lost until they are.
+    pub(crate) fn take_out(&mut self, now: Timestamp, counts: &mut Counts) -> Vec<(Charge, u64)> {
+        counts.lost += self.expire(now, counts);
+        let charged = |portion: Portion| {
+            let units = portion.units();
+            Some((portion.into_charge()?.if_last(), units))
+        };
+        self.portions.drain(..).rev().filter_map(charged).collect()
+    }
+
     /// Returns the units that are left, without those that have expired unnoticed.
     pub(crate) fn left(&self) -> u64 {
         self.portions.iter().map(Portion::units).sum()
@@ -242,11 +258,7 @@ impl Holder {
 
     /// Returns the units that may still be spent.
     pub(crate) fn left_at(&self, now: Timestamp) -> u64 {
-        let left = |portion: &Portion| {
-            let mut portion = *portion;
-            portion.expire(now);
-            portion.units()
-        };
+        let left = |portion: &Portion| portion.valid_at(now);
         self.portions.iter().map(left).sum()
     }
 

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{algorithm::Validity, decision::Position, quota::Quota, time::Timestamp};
+use crate::{
+    algorithm::Validity,
+    decision::{Charge, Position},
+    quota::Quota,
+    time::Timestamp,
+};
 
 /// The last units of a grant, as far as they were not spent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Portion {
     units: u64,
     /// When the request was sent. The store granted the units later, so they are valid for longer than this side counts.
@@ -13,6 +18,8 @@ pub(super) struct Portion {
     validity: Validity,
     /// Until then all units are valid. So most calls need no division.
     all_until: Timestamp,
+    /// What the store charged for the whole grant; `None` for units that a call gave back.
+    charge: Option<Charge>,
 }
 
 impl Portion {
@@ -22,7 +29,16 @@ impl Portion {
             sent_at,
             validity,
             all_until: sent_at,
+            charge: None,
         }
+    }
+
+    pub(super) fn charged(self, charge: Option<Charge>) -> Self {
+        Self { charge, ..self }
+    }
+
+    pub(super) fn into_charge(self) -> Option<Charge> {
+        self.charge
     }
 
     /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is not of a lease.
@@ -52,14 +68,19 @@ impl Portion {
         self.validity.ends_at(self.sent_at)
     }
 
+    /// Returns the units that are valid.
+    pub(super) fn valid_at(&self, now: Timestamp) -> u64 {
+        let age = now.saturating_since(self.sent_at);
+        self.validity.units_at(age).min(self.units)
+    }
+
     /// Drops the units that are not valid any more. Returns how many these were.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp) -> u64 {
         if now < self.all_until {
             return 0;
         }
-        let age = now.saturating_since(self.sent_at);
-        let valid = self.validity.units_at(age).min(self.units);
+        let valid = self.valid_at(now);
         let expired = self.units - valid;
         self.units = valid;
         let behind_first = match self.validity.rate() {

@@ -1,4 +1,6 @@
 //! Leases: units that a store grants ahead.
 
+mod faults;
 mod first;
+mod release;
 mod shared;

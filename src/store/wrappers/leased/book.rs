@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -16,12 +16,12 @@ use tokio::sync::oneshot;
 use super::{LeaseConfig, LeaseStats};
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
-    decision::{Decision, Position},
+    decision::{Charge, Decision, Position},
     key::Key,
     lease::{Counts, Holder, Plan, Request, Step},
     policy::Policy,
     random::{self, Random},
-    store::{Ask, Error, engine::Counter, local::Fingerprinter},
+    store::{Ask, Error, Settlement, engine::Counter, local::Fingerprinter},
     time::Timestamp,
 };
 
@@ -43,6 +43,8 @@ pub(super) struct Book<Rule> {
     random: Mutex<Random>,
     /// A mean of the last round trips in nanoseconds. It only determines how early units are asked for.
     round_trip: AtomicU64,
+    /// `true` once the leases were given back: from then on the store decides each call.
+    is_closed: AtomicBool,
     pub(super) crowded: Counter,
     pub(super) failed: Counter,
 }
@@ -62,12 +64,35 @@ struct Keys<Rule> {
 
 /// The leases of a key under one rule.
 struct Lease<Rule> {
+    /// Where they are given back.
+    place: Box<(Policy, Key)>,
     rule: Rule,
     /// The rule that the store runs.
     held: Rule,
     hold: Duration,
     holder: Holder,
     waiting: Vec<oneshot::Sender<Result<(), Error>>>,
+}
+
+/// The charge of a grant, and what is left of it.
+pub(super) struct Leftover<Rule> {
+    pub(super) place: (Policy, Key),
+    pub(super) held: Rule,
+    pub(super) charge: Charge,
+    pub(super) units: u64,
+}
+
+impl<Rule> Leftover<Rule> {
+    pub(super) fn settlement(&self) -> Settlement<'_, Rule> {
+        let (policy, key) = &self.place;
+        Settlement {
+            policy,
+            rule: &self.held,
+            key: *key,
+            actual: self.charge.cost.saturating_sub(self.units),
+            charge: self.charge.duplicate(),
+        }
+    }
 }
 
 /// A request to the store, and the rule that the store runs for it.
@@ -102,6 +127,7 @@ impl<Rule: Leasable> Book<Rule> {
             fingerprinter: seed.map_or_else(Fingerprinter::random, Fingerprinter::seeded),
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
+            is_closed: AtomicBool::new(false),
             crowded: Counter::default(),
             failed: Counter::default(),
         }
@@ -141,12 +167,16 @@ impl<Rule: Leasable> Book<Rule> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         let mut shard = self.shard(fingerprint);
         let Shard { keys, counts } = &mut *shard;
+        let is_open = !self.is_closed.load(Ordering::Acquire);
         let call = (now, is_again);
         // Known keys are looked up once.
-        if let Some(lease) = keys.find(fingerprint, ask.rule()) {
+        if is_open && let Some(lease) = keys.find(fingerprint, ask.rule()) {
             return Ok(lease.decide(ask, call, self.plan(lease.hold), counts));
         }
-        let new = keys.lease(fingerprint, ask.rule(), (now, self.most), config, counts)?;
+        let new = match is_open {
+            true => keys.lease(fingerprint, ask, (now, self.most), config, counts)?,
+            false => None,
+        };
         let Some(lease) = new else {
             self.crowded.add(1);
             return Ok(Tried::Ask(Asked {
@@ -300,6 +330,33 @@ impl<Rule: Leasable> Book<Rule> {
         }
     }
 
+    /// Takes out all leases, to be given back, and holds no more. Calls that wait go on.
+    pub(super) fn close(&self, now: Timestamp) -> Vec<Leftover<Rule>> {
+        self.is_closed.store(true, Ordering::Release);
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let Shard { keys, counts } = &mut *shard;
+            for mut lease in keys.of_key.drain().flat_map(|(_, leases)| leases) {
+                let left = lease.holder.take_out(now, counts);
+                all.extend(left.into_iter().map(|(charge, units)| Leftover {
+                    place: (*lease.place).clone(),
+                    held: lease.held.clone(),
+                    charge,
+                    units,
+                }));
+            }
+        }
+        all
+    }
+
+    /// Notes that units of a lease that was taken out are in the store again.
+    pub(super) fn returned(&self, units: u64) {
+        let counts = &mut self.shard(0).counts;
+        counts.returned += units;
+        counts.lost = counts.lost.wrapping_sub(units);
+    }
+
     pub(super) fn stats(&self) -> LeaseStats {
         let (mut counts, mut left, mut keys) = (Counts::default(), 0, 0);
         for shard in &self.shards {
@@ -344,11 +401,12 @@ impl<Rule: Leasable> Keys<Rule> {
     fn lease<C>(
         &mut self,
         fingerprint: u64,
-        rule: &Rule,
+        ask: &Ask<'_, Rule>,
         (now, most): (Timestamp, usize),
         config: &LeaseConfig<C>,
         counts: &mut Counts,
     ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
+        let rule = ask.rule();
         let held = config.held(rule)?;
         if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
             return Ok(None);
@@ -358,6 +416,7 @@ impl<Rule: Leasable> Keys<Rule> {
             counts.lost += leases.remove(0).holder.left();
         }
         leases.push(Lease {
+            place: Box::new((ask.policy().clone(), *ask.key())),
             rule: rule.clone(),
             held,
             hold: config.hold_of(rule),

@@ -1,10 +1,10 @@
 //! A store whose units are granted ahead.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     LeaseConfig, LeaseStats,
-    book::{Book, Tried},
+    book::{Book, Leftover, Tried},
     call::{Call, Inner},
 };
 use crate::{
@@ -125,6 +125,57 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
     /// Returns counters of these leases and their clones.
     pub fn stats(&self) -> LeaseStats {
         self.inner.book.stats()
+    }
+}
+
+impl<S, Rule, C> Leased<S, Rule, C>
+where
+    S: Store<Rule>,
+    Rule: Leasable,
+    C: Clock,
+{
+    /// Stops leasing, and gives back to the store what is left, for at most this time; for a clean shutdown. Returns the units.
+    ///
+    /// Later calls are decided by the store. Units of windows and logs are given back as if they had not been granted. A token bucket
+    /// takes back a grant only if no other call was charged since, because other nodes hold leases behind it; otherwise its units are refilled
+    /// when their time has come. Nothing is repeated: what fails, or takes too long, counts as [`lost`](LeaseStats::lost).
+    ///
+    /// Needs a runtime of tokio with time enabled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{TokenBucket, store::Store};
+    ///
+    /// # async fn example<S: Store<TokenBucket>>(leased: tollgate::store::Leased<S, TokenBucket>) {
+    /// let returned = leased.release(Duration::from_secs(2)).await;
+    /// println!("{returned} units were left");
+    /// # }
+    /// ```
+    pub async fn release(&self, within: Duration) -> u64 {
+        /// The most settlements of a call to the store.
+        const TOGETHER: usize = 64;
+        let inner = &self.inner;
+        let mut returned = 0;
+        let left = inner.book.close(inner.config.clock.now());
+        let give_back = async {
+            for some in left.chunks(TOGETHER) {
+                let settled = match inner
+                    .store
+                    .settle(some.iter().map(Leftover::settlement).collect())
+                {
+                    Check::Ready(settled) => settled,
+                    Check::Pending(settled) => settled.await,
+                };
+                if settled.is_ok() {
+                    let units = some.iter().map(|left| left.units).sum();
+                    inner.book.returned(units);
+                    returned += units;
+                }
+            }
+        };
+        // What was given back in time stays so.
+        let _ = tokio::time::timeout(within, give_back).await;
+        returned
     }
 }
 
