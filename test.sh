@@ -89,8 +89,9 @@ fi
 if [ "${1:-}" = slow ]; then
   say "slow faults of real servers"
   cargo test --locked --all-features --test redis -- --ignored slow::
-  say "a hundred million operations on the store in memory"
+  say "a million schedules of leases"
   LEASE_SCHEDULES=1000000 cargo test --release --locked --all-features --lib lease::proof
+  say "a hundred million operations on the store in memory"
   cargo test --release --locked --features test-util --test local_stress --test local_growth -- --ignored slow_
   exit
 fi
