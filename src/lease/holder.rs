@@ -257,6 +257,7 @@ impl Holder {
     }
 
     /// Returns the units that may still be spent.
+    #[cfg(test)]
     pub(crate) fn left_at(&self, now: Timestamp) -> u64 {
         let left = |portion: &Portion| portion.valid_at(now);
         self.portions.iter().map(left).sum()
