@@ -104,6 +104,7 @@ cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
 cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
 cargo fmt --check --manifest-path tools/replay/Cargo.toml
+cargo fmt --check --manifest-path tools/figures/Cargo.toml
 cargo fmt --check --manifest-path tools/clients/rust/Cargo.toml
 tests/rollout/former.sh
 cargo fmt --check --manifest-path tests/rollout/Cargo.toml
@@ -158,6 +159,11 @@ replay=(--locked --manifest-path tools/replay/Cargo.toml --target-dir target/rep
 cargo clippy "${replay[@]}" --all-targets -- "${deny[@]}"
 cargo test "${replay[@]}"
 cargo bench "${replay[@]}" -- --test
+
+say "simulation of fleets, a tool"
+figures=(--locked --manifest-path tools/figures/Cargo.toml --target-dir target/figures)
+cargo clippy "${figures[@]}" --all-targets -- "${deny[@]}"
+cargo test "${figures[@]}"
 
 say "roll-outs: the former release and this one, at the same time"
 rollout=(--locked --manifest-path tests/rollout/Cargo.toml --target-dir target/rollout)
