@@ -57,7 +57,7 @@ fn memcached_that_is_restarted() {
         keys: 1000,
         demand: 600,
         time: TIME,
-        offset: Duration::from_millis(2),
+        offset: Duration::from_millis(5),
         restart: &|| server.restart(),
         forgets: true,
     }

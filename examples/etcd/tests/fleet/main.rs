@@ -40,7 +40,7 @@ fn etcd_that_is_restarted_with_its_data() {
         keys: 200,
         demand: 80,
         time: Duration::from_secs(7),
-        offset: Duration::from_millis(2),
+        offset: Duration::from_millis(5),
         restart: &|| server.restart(),
         forgets: false,
     }
