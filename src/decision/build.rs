@@ -61,16 +61,6 @@ impl Decision {
         self
     }
 
-    /// Replaces the sustained rate of the rule, if the decision has a limit.
-    #[cfg(feature = "tokio")]
-    #[must_use]
-    pub(crate) fn with_quota(mut self, quota: Quota) -> Self {
-        if let Some(limit) = &mut self.limit {
-            limit.quota = quota;
-        }
-        self
-    }
-
     /// Sets the greatest cost in units that would pass right after.
     #[inline]
     #[must_use]

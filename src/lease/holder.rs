@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Counts, known::Known, offered::Offered, portion::Portion};
+use super::{Answer, Counts, known::Known, offered::Offered, portion::Portion};
 use crate::{
-    algorithm::Validity,
     decision::{Charge, Cost, Decision, Position, Verdict},
     quota::Quota,
     random::Random,
@@ -124,7 +123,7 @@ impl Holder {
         &mut self,
         now: Timestamp,
         request: &Request,
-        (answer, validity): (&Decision, Validity),
+        answer: &Answer,
         (plan, random): (&Plan, &mut Random),
         counts: &mut Counts,
     ) -> Decision {
@@ -132,11 +131,17 @@ impl Holder {
         let granted = self.received(now, request, answer, (plan, random), counts);
         counts.spent += granted.min(cost);
         if granted <= cost {
-            return *answer;
+            let decision = answer.decision;
+            // The pause that a refusal begins is one for its caller, too.
+            let wait = decision.retry_after().filter(|_| granted == 0);
+            return match wait.map(|wait| wait.max(self.pause.saturating_since(now))) {
+                Some(wait) => decision.with_retry_after(Some(wait)),
+                None => decision,
+            };
         }
         // The first units of the grant pay, and none from before: those may have ended while the store was asked. The store has admitted
         // the call itself, also if the answer comes late.
-        let mut portion = self.portion(granted, request, (answer, validity));
+        let mut portion = self.portion(granted, request, answer);
         let position = portion.take(cost);
         self.keep(portion, counts);
         self.admission(now, cost).with_position(position)
@@ -147,24 +152,20 @@ impl Holder {
         &mut self,
         now: Timestamp,
         request: &Request,
-        (answer, validity): (&Decision, Validity),
+        answer: &Answer,
         (plan, random): (&Plan, &mut Random),
         counts: &mut Counts,
     ) {
         let granted = self.received(now, request, answer, (plan, random), counts);
-        let portion = self.portion(granted, request, (answer, validity));
+        let portion = self.portion(granted, request, answer);
         self.keep(portion, counts);
     }
 
-    fn portion(
-        &mut self,
-        units: u64,
-        request: &Request,
-        (answer, validity): (&Decision, Validity),
-    ) -> Portion {
-        self.rate = validity.rate();
+    fn portion(&mut self, units: u64, request: &Request, answer: &Answer) -> Portion {
+        self.rate = answer.validity.rate();
         self.has_granted = true;
-        Portion::new(units, request.sent_at, validity.shortened()).charged(answer.charge())
+        let portion = Portion::new(units, request.sent_at, answer.validity.shortened());
+        portion.charged(answer.decision.charge())
     }
 
     /// Notes what the store said. Returns the units that it granted.
@@ -172,23 +173,29 @@ impl Holder {
         &mut self,
         now: Timestamp,
         request: &Request,
-        answer: &Decision,
+        answer: &Answer,
         (plan, random): (&Plan, &mut Random),
         counts: &mut Counts,
     ) -> u64 {
         let cost = request.cost.get();
         let known = Known::new(answer, cost, now);
-        let granted = answer.charge().map_or(0, |charge| charge.cost);
+        let charge = answer.decision.charge();
+        let granted = charge.map_or(0, |charge| charge.cost);
         self.is_asking = false;
         self.known = Some(known);
         counts.granted += granted;
-        // A grant that is small because others need some, too, is no reason for a pause.
+        // Units of a bucket come back all the time, so little is lost by asking for more of them later. Those of a window end with it.
+        let (times, part) = if self.rate.is_some() { (2, 2) } else { (1, 4) };
         let offered = self.offered.during(now, plan.hold);
-        let lacks = known.remaining().saturating_add(granted) < request.up_to.max(offered);
+        let needed = request.up_to.max(offered).saturating_mul(times);
+        // While all nodes together ask for more than is refilled, the store has little, and each would fetch it in crumbs. A burst that the
+        // limit allows is no reason for a pause, and neither is a grant that is small because others need some, too.
+        let enough = needed.min(known.refilled(plan.hold));
+        let is_scarce = known.remaining().saturating_add(granted) < enough;
         // A key that is asked for once in a while is answered as if there were no leases.
-        if lacks && offered > cost {
-            let quarter = u64::try_from(plan.hold.as_nanos() / 4).unwrap_or(u64::MAX);
-            let pause = Duration::from_nanos(quarter.saturating_add(random.up_to(quarter)));
+        if is_scarce && offered > cost {
+            let least = u64::try_from(plan.hold.as_nanos() / part).unwrap_or(u64::MAX);
+            let pause = Duration::from_nanos(least.saturating_add(random.up_to(least)));
             self.pause = now.saturating_add(pause);
         }
         granted

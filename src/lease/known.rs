@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
+use super::answer::Answer;
 use crate::{
     decision::{Decision, Numbers, Verdict},
     quota::Quota,
@@ -15,13 +16,16 @@ pub(super) struct Known {
     at: Timestamp,
     received_at: Timestamp,
     limit: Option<(NonZeroU64, Quota)>,
+    /// The greatest cost that the stricter rule ever admits.
+    capacity: u64,
     numbers: Numbers,
     /// A cost that was refused, and until when.
     refused: Option<(u64, Timestamp)>,
 }
 
 impl Known {
-    pub(super) fn new(decision: &Decision, asked: u64, now: Timestamp) -> Self {
+    pub(super) fn new(answer: &Answer, asked: u64, now: Timestamp) -> Self {
+        let decision = &answer.decision;
         let is_refusal = !decision.is_admitted();
         let wait = decision.retry_after().filter(|_| is_refusal);
         Self {
@@ -31,6 +35,7 @@ impl Known {
                 .limit()
                 .and_then(NonZeroU64::new)
                 .zip(decision.quota()),
+            capacity: answer.capacity,
             numbers: decision.numbers(),
             refused: wait.map(|wait| (asked, now.saturating_add(wait))),
         }
@@ -40,9 +45,17 @@ impl Known {
         self.numbers.remaining
     }
 
+    /// Returns the units that are refilled during some time, at least 1.
+    pub(super) fn refilled(&self, time: Duration) -> u64 {
+        let units = self.limit.map_or(0, |(_, quota)| {
+            time.as_nanos() * u128::from(quota.amount()) / u128::from(quota.period_nanos())
+        });
+        u64::try_from(units).unwrap_or(u64::MAX).max(1)
+    }
+
     /// Returns `true` if no state of the key admits the cost.
     pub(super) fn is_above_limit(&self, cost: u64) -> bool {
-        self.limit.is_some_and(|(limit, _)| cost > limit.get())
+        cost > self.capacity
     }
 
     /// Returns the earliest instant at which the store admits a cost if nobody else spends; `None` if that is not known.
@@ -75,12 +88,16 @@ impl Known {
         let Some((limit, quota)) = self.limit else {
             return decision;
         };
-        let remaining = self.numbers.remaining.saturating_add(left).min(limit.get());
+        let remaining = self
+            .numbers
+            .remaining
+            .saturating_add(left)
+            .min(self.capacity);
         let more_after = self.numbers.more_after.saturating_sub(since);
         decision.with_limit(limit, quota).with_numbers(Numbers {
             remaining,
             reset_after: self.numbers.reset_after.saturating_sub(since),
-            more_after: if remaining == limit.get() {
+            more_after: if remaining == self.capacity {
                 Duration::ZERO
             } else {
                 more_after.max(Duration::from_nanos(1))

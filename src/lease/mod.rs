@@ -3,6 +3,7 @@
 //! Nothing here reads a clock or does I/O: each function takes the time, and returns what the caller has to do. So the store wrapper
 //! [`Leased`](crate::store::Leased) and a simulation run the same code.
 
+mod answer;
 mod counts;
 mod holder;
 mod known;
@@ -13,6 +14,7 @@ mod portion;
 mod proof;
 
 pub(crate) use self::{
+    answer::Answer,
     counts::Counts,
     holder::{Holder, Plan, Request, Step},
 };

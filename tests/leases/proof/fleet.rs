@@ -6,7 +6,7 @@ use super::meter::Admission;
 use crate::{
     algorithm::{Leasable, Step as Decided},
     decision::{Charge, Cost, Decision, Position},
-    lease::{Counts, Holder, Plan, Request, Step},
+    lease::{Answer, Counts, Holder, Plan, Request, Step},
     random::Random,
     store::Spend,
     time::Timestamp,
@@ -482,7 +482,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             random,
             ..
         } = node;
-        let answered = (&answer, validity);
+        let answered = &Answer::new(answer, validity);
         if sent.is_done && sent.purpose == Purpose::Crowded {
             return;
         }
@@ -537,7 +537,8 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             let step = self.held.step(&mut None, store_now, units);
             let (Decided::Wrote(granted) | Decided::Kept(granted)) = step;
             let validity = self.held.validity(&granted, self.hold);
-            holder.prefetched(now, &request, (&granted, validity), (&plan, random), counts);
+            let granted = Answer::new(granted, validity);
+            holder.prefetched(now, &request, &granted, (&plan, random), counts);
         }
         self.wake(index);
     }

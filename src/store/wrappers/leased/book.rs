@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    num::NonZeroU64,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -15,11 +16,12 @@ use tokio::sync::oneshot;
 
 use super::{LeaseConfig, LeaseStats};
 use crate::{
-    algorithm::{Leasable, StateKind, Validity},
+    algorithm::{Leasable, StateKind},
     decision::{Charge, Decision, Position},
     key::Key,
-    lease::{Counts, Holder, Plan, Request, Step},
+    lease::{Answer, Counts, Holder, Plan, Request, Step},
     policy::Policy,
+    quota::Quota,
     random::{self, Random},
     store::{Ask, Error, Settlement, engine::Counter, local::Fingerprinter},
     time::Timestamp,
@@ -230,14 +232,9 @@ impl<Rule: Leasable> Book<Rule> {
         ask: &Ask<'_, Rule>,
         asked: &Asked<Rule>,
         answer: Decision,
-        take: impl FnOnce(&mut Holder, (&Decision, Validity), &Plan, &mut Random, &mut Counts) -> T,
+        take: impl FnOnce(&mut Holder, &Answer, &Plan, &mut Random, &mut Counts) -> T,
     ) -> T {
-        // Clients see the quota as it is written, not that of the stricter rule.
-        let quota = ask.rule().look(None, answer.at()).quota();
-        let answer = match quota {
-            Some(quota) => answer.with_quota(quota),
-            None => answer,
-        };
+        let limit = limit_as_written(ask.rule());
         let own = asked.held.for_key(&|| ask.key().digest());
         let held = own.as_ref().unwrap_or(&asked.held);
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
@@ -250,14 +247,16 @@ impl<Rule: Leasable> Book<Rule> {
             // The leases of the key are gone, so the units above the cost are lost.
             let (mut holder, plan) = (Holder::default(), self.plan(Duration::ZERO));
             let validity = held.validity(&answer, plan.hold);
-            let taken = take(&mut holder, (&answer, validity), &plan, random, counts);
+            let answer = Answer::new(answer, validity).shown_as(limit);
+            let taken = take(&mut holder, &answer, &plan, random, counts);
             counts.lost += holder.left();
             return taken;
         };
         let validity = held.validity(&answer, lease.hold);
+        let answer = Answer::new(answer, validity).shown_as(limit);
         let plan = self.plan(lease.hold);
         let holder = &mut lease.holder;
-        let taken = take(holder, (&answer, validity), &plan, random, counts);
+        let taken = take(holder, &answer, &plan, random, counts);
         lease.wake(&Ok(()));
         taken
     }
@@ -495,4 +494,11 @@ impl<Rule> Lease<Rule> {
             });
         }
     }
+}
+
+/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
+pub(super) fn limit_as_written(rule: &impl Leasable) -> Option<(NonZeroU64, Quota)> {
+    let unused = rule.look(None, Timestamp::default());
+    let limit = unused.limit().and_then(NonZeroU64::new);
+    limit.zip(unused.quota())
 }

@@ -7,12 +7,12 @@ use tokio::sync::oneshot;
 
 use super::{
     LeaseConfig,
-    book::{Asked, Book, Tried},
+    book::{Asked, Book, Tried, limit_as_written},
 };
 use crate::{
     algorithm::Leasable,
     decision::{Decision, Decisions},
-    store::{Ask, Backend, Check, Error, OwnedAsks, Store, ask::policies},
+    store::{Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store, ask::policies},
     time::Clock,
 };
 
@@ -76,6 +76,41 @@ where
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
+    /// Returns how keys stand in the store, under the limits as they are written.
+    pub(super) fn look(
+        &self,
+        asks: &[Ask<'_, Rule>],
+    ) -> Check<BoxFuture<Result<Decisions, Error>>> {
+        let held = asks.iter().map(|ask| self.config.held(ask.rule()));
+        let held: Vec<_> = match held.collect::<Result<_, _>>() {
+            Ok(held) => held,
+            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+        };
+        let limits: SmallVec<[_; 1]> = asks
+            .iter()
+            .map(|ask| limit_as_written(ask.rule()))
+            .collect();
+        let as_written = move |looked: Decisions| -> Decisions {
+            let looks = looked.as_slice().iter().zip(limits);
+            let shown = looks.map(|(look, limit)| match limit {
+                Some((limit, quota)) => look.with_limit(limit, quota),
+                None => *look,
+            });
+            shown.collect()
+        };
+        let asks: Vec<_> = asks
+            .iter()
+            .zip(&held)
+            .map(|(ask, held)| Ask::new(ask.policy(), held, *ask.key(), ask.cost()))
+            .collect();
+        match self.store.look(&asks) {
+            Check::Ready(looked) => Check::Ready(looked.map(as_written)),
+            Check::Pending(looked) => {
+                Check::Pending(Box::pin(async move { looked.await.map(as_written) }))
+            }
+        }
+    }
+
     /// Asks the store for units that later calls will need.
     pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Asked<Rule>) {
         let asks = OwnedAsks::new(&[*ask]);
@@ -320,22 +355,11 @@ where
         if unknown.is_empty() {
             return Ok(self);
         }
-        let asks = self.asks.to_vec();
-        let held: Result<Vec<_>, _> = unknown
-            .iter()
-            .map(|index| inner.config.held(asks[*index].rule()))
-            .collect();
-        let held = held.map_err(Error::unsupported)?;
-        let looks: Vec<_> = unknown
-            .iter()
-            .zip(&held)
-            .map(|(index, held)| {
-                let ask = &asks[*index];
-                Ask::new(ask.policy(), held, *ask.key(), ask.cost())
-            })
-            .collect();
-        let looked = inner.store.look(&looks);
-        drop((looks, asks));
+        let looked = {
+            let asks = self.asks.to_vec();
+            let asks: Vec<_> = unknown.iter().map(|index| asks[*index]).collect();
+            inner.look(&asks)
+        };
         let looked = match looked {
             Check::Ready(looked) => looked?,
             Check::Pending(looked) => looked.await?,

@@ -259,20 +259,7 @@ where
         if inner.config.is_off() {
             return boxed(inner.store.look(asks));
         }
-        let held: Result<Vec<_>, _> = asks
-            .iter()
-            .map(|ask| inner.config.held(ask.rule()))
-            .collect();
-        let held = match held {
-            Ok(held) => held,
-            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
-        };
-        let asks: Vec<_> = asks
-            .iter()
-            .zip(&held)
-            .map(|(ask, held)| Ask::new(ask.policy(), held, *ask.key(), ask.cost()))
-            .collect();
-        boxed(inner.store.look(&asks))
+        inner.look(asks)
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
