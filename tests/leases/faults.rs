@@ -36,7 +36,7 @@ impl Transact<TokenBucket> for Panics {
     fn transact(&self, transaction: Transaction<'_, TokenBucket>) -> Result<Decisions, Error> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         assert!(
-            !self.is_on.load(Ordering::Relaxed) || number % 3 != 0,
+            !self.is_on.load(Ordering::Relaxed) || !number.is_multiple_of(3),
             "on purpose"
         );
         self.states.transact(transaction)
