@@ -76,8 +76,8 @@ use crate::{
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
-/// A key that is asked for more than the store has left pauses: for a quarter to half of the hold this node refuses what its leases do
-/// not cover, instead of asking for each unit. Units that expire unspent are admitted later, because the rule refills them.
+/// If the store has less left than is refilled during the hold, and this node needs it, the key pauses: for up to the hold this node
+/// refuses what its leases do not cover, instead of asking for each unit. Units that expire unspent are admitted later, because the rule refills them.
 ///
 /// # What happens when
 ///
