@@ -94,7 +94,24 @@ impl Position {
     /// the clock of this node.
     #[cfg(feature = "tokio")]
     pub(crate) const fn of_lease(end: Timestamp, behind: u64) -> Self {
-        Self::new(end.as_nanos(), Self::LEASE | behind)
+        // The last instant marks the position of a charge to several rules.
+        let end = end.as_nanos();
+        let end = if end == u64::MAX { end - 1 } else { end };
+        Self::new(end, Self::LEASE | behind)
+    }
+
+    /// Returns the position as two words, the first of which is not 0.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        [self.end.get(), self.given_back]
+    }
+
+    /// Returns the position of two words; `None` if the first is 0.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn of_words([end, given_back]: [u64; 2]) -> Option<Self> {
+        NonZeroU64::new(end).map(|end| Self { end, given_back })
     }
 
     /// More than can have been given back.

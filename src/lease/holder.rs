@@ -144,7 +144,7 @@ impl Holder {
         let mut portion = self.portion(granted, request, answer);
         let position = portion.take(cost);
         self.keep(portion, counts);
-        self.admission(now, cost).with_position(position)
+        self.admission(now, cost, Some(position))
     }
 
     /// Takes in the answer to a request that no call waits for. All units stay here.
@@ -318,18 +318,17 @@ impl Holder {
     #[inline]
     fn spend(&mut self, now: Timestamp, cost: u64) -> Decision {
         let position = self.take(cost);
-        let decision = self.admission(now, cost);
-        match position {
-            Some(position) => decision.with_position(position),
-            None => decision,
-        }
+        self.admission(now, cost, position)
     }
 
     #[inline]
-    fn admission(&self, now: Timestamp, cost: u64) -> Decision {
-        match &self.known {
-            Some(known) => known.decision(Verdict::Allow, now, cost, self.left()),
-            None => Decision::new(Verdict::Allow, now, cost),
+    fn admission(&self, now: Timestamp, cost: u64, position: Option<Position>) -> Decision {
+        match (&self.known, position) {
+            (Some(known), _) => known.decision(Verdict::Allow, now, cost, (self.left(), position)),
+            (None, Some(position)) => {
+                Decision::new(Verdict::Allow, now, cost).with_position(position)
+            }
+            (None, None) => Decision::new(Verdict::Allow, now, cost),
         }
     }
 
@@ -366,7 +365,7 @@ impl Holder {
     /// Returns the refusal of a call, if that is known.
     fn refusal(&self, now: Timestamp, cost: u64) -> Option<Decision> {
         let known = self.known.as_ref()?;
-        let refusal = || known.decision(Verdict::Refuse, now, cost, 0);
+        let refusal = || known.decision(Verdict::Refuse, now, cost, (0, None));
         if known.is_above_limit(cost) {
             return Some(refusal().with_retry_after(None));
         }

@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use super::answer::Answer;
 use crate::{
-    decision::{Decision, Numbers, Verdict},
+    decision::{Compute, Decision, Deferred, Numbers, Position, Verdict},
     quota::Quota,
     time::Timestamp,
 };
@@ -18,7 +18,11 @@ pub(super) struct Known {
     limit: Option<(NonZeroU64, Quota)>,
     /// The greatest cost that the stricter rule ever admits.
     capacity: u64,
-    numbers: Numbers,
+    remaining: u64,
+    /// When `remaining` has grown, by the clock of this node; `None` if it cannot grow.
+    more_at: Option<Timestamp>,
+    /// When the key is equal to an unused one.
+    reset_at: Timestamp,
     /// A cost that was refused, and until when.
     refused: Option<(u64, Timestamp)>,
 }
@@ -28,6 +32,11 @@ impl Known {
         let decision = &answer.decision;
         let is_refusal = !decision.is_admitted();
         let wait = decision.retry_after().filter(|_| is_refusal);
+        let Numbers {
+            remaining,
+            reset_after,
+            more_after,
+        } = decision.numbers();
         Self {
             at: decision.at(),
             received_at: now,
@@ -36,13 +45,15 @@ impl Known {
                 .and_then(NonZeroU64::new)
                 .zip(decision.quota()),
             capacity: answer.capacity,
-            numbers: decision.numbers(),
+            remaining,
+            more_at: (!more_after.is_zero()).then(|| now.saturating_add(more_after)),
+            reset_at: now.saturating_add(reset_after),
             refused: wait.map(|wait| (asked, now.saturating_add(wait))),
         }
     }
 
     pub(super) fn remaining(&self) -> u64 {
-        self.numbers.remaining
+        self.remaining
     }
 
     /// Returns the units that are refilled during some time, at least 1.
@@ -65,43 +76,50 @@ impl Known {
         {
             return Some(until);
         }
-        match cost.checked_sub(self.numbers.remaining) {
+        match cost.checked_sub(self.remaining) {
             None | Some(0) => Some(self.received_at),
-            Some(1) if !self.numbers.more_after.is_zero() => {
-                Some(self.received_at.saturating_add(self.numbers.more_after))
-            }
+            Some(1) => self.more_at,
             Some(_) => None,
         }
     }
 
-    /// Returns a decision about a call at `now`; `left` units are on this side.
+    /// Returns a decision about a call at `now`; `left` units are on this side, and `position` is that of a charge to them.
     #[inline]
     pub(super) fn decision(
         &self,
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        left: u64,
+        (left, position): (u64, Option<Position>),
     ) -> Decision {
-        let since = now.saturating_since(self.received_at);
-        let decision = Decision::new(verdict, self.at.saturating_add(since), cost);
-        let Some((limit, quota)) = self.limit else {
-            return decision;
+        let since = now.nanos_since(self.received_at);
+        let at = Timestamp::from_nanos(self.at.as_nanos().saturating_add(since));
+        let decision = Decision::new(verdict, at, cost);
+        let remaining = self.remaining.saturating_add(left).min(self.capacity);
+        let more_after = if remaining == self.capacity {
+            0
+        } else {
+            let more_at = self.more_at.unwrap_or_default();
+            more_at.nanos_since(now).max(1)
         };
-        let remaining = self
-            .numbers
-            .remaining
-            .saturating_add(left)
-            .min(self.capacity);
-        let more_after = self.numbers.more_after.saturating_sub(since);
-        decision.with_limit(limit, quota).with_numbers(Numbers {
-            remaining,
-            reset_after: self.numbers.reset_after.saturating_sub(since),
-            more_after: if remaining == self.capacity {
-                Duration::ZERO
-            } else {
-                more_after.max(Duration::from_nanos(1))
-            },
-        })
+        let reset_after = self.reset_at.nanos_since(now);
+        let [end, behind] = position.map_or([0; 2], Position::to_words);
+        let deferred = Deferred {
+            state: [remaining, more_after, reset_after, end, behind, 0],
+            compute: &NUMBERS,
+        };
+        match self.limit {
+            Some((limit, quota)) => decision.with_limit(limit, quota).with_deferred(deferred),
+            None => decision.with_deferred(deferred),
+        }
     }
 }
+
+/// The numbers of a decision from a lease: the remaining units, the waits in nanoseconds, and the two words of a position, which are 0 if there
+/// is none.
+const NUMBERS: Compute = Compute {
+    remaining: |&[remaining, ..]| remaining,
+    more_after: |&[_, more_after, ..], _| Duration::from_nanos(more_after),
+    reset_after: |&[_, _, reset_after, ..]| Duration::from_nanos(reset_after),
+    position: |&[_, _, _, end, behind, _], _| Position::of_words([end, behind]),
+};

@@ -19,7 +19,7 @@ pub(super) struct Portion {
     /// Until then all units are valid. So most calls need no division.
     all_until: Timestamp,
     /// What the store charged for the whole grant; `None` for units that a call gave back.
-    charge: Option<Charge>,
+    charge: Option<Box<Charge>>,
 }
 
 impl Portion {
@@ -34,11 +34,12 @@ impl Portion {
     }
 
     pub(super) fn charged(self, charge: Option<Charge>) -> Self {
+        let charge = charge.map(Box::new);
         Self { charge, ..self }
     }
 
     pub(super) fn into_charge(self) -> Option<Charge> {
-        self.charge
+        self.charge.map(|charge| *charge)
     }
 
     /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is not of a lease.
@@ -49,10 +50,10 @@ impl Portion {
         rate: Option<Quota>,
     ) -> Self {
         let (end, behind) = charge.and_then(Position::of_grant).unwrap_or_default();
-        let left = end.saturating_since(now);
+        let left = |behind| Duration::from_nanos(end.nanos_since(now).saturating_sub(behind));
         let validity = match rate {
-            Some(rate) => Validity::one_by_one(left.saturating_sub(time_of(rate, behind)), rate),
-            None => Validity::together(left),
+            Some(rate) => Validity::one_by_one(left(time_of(rate, behind)), rate),
+            None => Validity::together(left(0)),
         };
         Self::new(units, now, validity)
     }
@@ -85,7 +86,7 @@ impl Portion {
         self.units = valid;
         let behind_first = match self.validity.rate() {
             Some(rate) => time_of(rate, valid),
-            None => Duration::ZERO,
+            None => 0,
         };
         let end = self.validity.without_last(behind_first);
         self.all_until = end.ends_at(self.sent_at);
@@ -100,8 +101,8 @@ impl Portion {
     }
 }
 
-/// Returns the time in which units end, rounded up.
-fn time_of(rate: Quota, units: u64) -> Duration {
+/// Returns the nanoseconds in which units end, rounded up.
+fn time_of(rate: Quota, units: u64) -> u64 {
     let nanos = rate.time_of(units).saturating_add(1);
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    u64::try_from(nanos).unwrap_or(u64::MAX)
 }

@@ -22,17 +22,18 @@ use crate::time::Timestamp;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// No unit is valid longer.
-    until: Duration,
+    /// No unit is valid longer, in nanoseconds.
+    until: u64,
     /// Units end one after the other at this rate, the last one at `until`.
     rate: Option<Quota>,
-    /// All units end then, whatever their rate.
-    cut: Duration,
+    /// All units end then, whatever their rate, in nanoseconds.
+    cut: u64,
 }
 
 impl Validity {
     /// All units are valid for the same time.
-    pub const fn together(time: Duration) -> Self {
+    pub fn together(time: Duration) -> Self {
+        let time = nanos(time);
         Self {
             until: time,
             rate: None,
@@ -41,11 +42,11 @@ impl Validity {
     }
 
     /// The units end one after the other at a rate, the last interval of which is over after `last`.
-    pub const fn one_by_one(last: Duration, rate: Quota) -> Self {
+    pub fn one_by_one(last: Duration, rate: Quota) -> Self {
         Self {
-            until: last,
+            until: nanos(last),
             rate: Some(rate),
-            cut: Duration::MAX,
+            cut: u64::MAX,
         }
     }
 
@@ -55,21 +56,20 @@ impl Validity {
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         let cut = self.cut.min(other.cut);
-        let slower = match (self.rate, other.rate) {
+        let sooner = match (self.rate, other.rate) {
             (Some(_), None) => self,
             (None, Some(_)) => other,
             _ if self.until <= other.until => self,
             _ => other,
         };
-        Self { cut, ..slower }
+        Self { cut, ..sooner }
     }
 
     /// Returns the same validity, shorter by a thousandth for a clock that is slow.
     #[cfg(feature = "tokio")]
     #[must_use]
     pub(crate) fn shortened(self) -> Self {
-        let thousandth = |time: Duration| time / 1000 + Duration::from_nanos(1);
-        let shorter = |time: Duration| time.saturating_sub(thousandth(time));
+        let shorter = |nanos: u64| nanos.saturating_sub(nanos / 1000 + 1);
         Self {
             until: shorter(self.until),
             cut: shorter(self.cut),
@@ -79,16 +79,17 @@ impl Validity {
 
     /// Returns how many of the last units are valid after some time: [`u64::MAX`] for all.
     pub fn units_at(&self, after: Duration) -> u64 {
+        let after = nanos(after);
         if after >= self.cut {
             return 0;
         }
         let left = self.until.saturating_sub(after);
         match self.rate {
-            None if left.is_zero() => 0,
+            None if left == 0 => 0,
             None => u64::MAX,
             Some(rate) => {
-                let units = left.as_nanos().saturating_mul(rate.amount().into())
-                    / u128::from(rate.period_nanos());
+                let units =
+                    u128::from(left) * u128::from(rate.amount()) / u128::from(rate.period_nanos());
                 u64::try_from(units).unwrap_or(u64::MAX)
             }
         }
@@ -96,8 +97,10 @@ impl Validity {
 
     /// Returns the end of all units that were granted at an instant.
     #[cfg(feature = "tokio")]
+    #[inline]
     pub(crate) fn ends_at(&self, granted: Timestamp) -> Timestamp {
-        granted.saturating_add(self.until.min(self.cut))
+        let end = granted.as_nanos().saturating_add(self.until.min(self.cut));
+        Timestamp::from_nanos(end)
     }
 
     #[cfg(feature = "tokio")]
@@ -105,13 +108,17 @@ impl Validity {
         self.rate
     }
 
-    /// Returns the validity without the last units, which take this long to end.
+    /// Returns the validity without the last units, which take so many nanoseconds to end.
     #[cfg(feature = "tokio")]
     #[must_use]
-    pub(crate) fn without_last(self, time: Duration) -> Self {
+    pub(crate) fn without_last(self, nanos: u64) -> Self {
         Self {
-            until: self.until.saturating_sub(time),
+            until: self.until.saturating_sub(nanos),
             ..self
         }
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

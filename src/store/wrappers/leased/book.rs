@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
     num::NonZeroU64,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -10,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -58,21 +58,46 @@ struct Shard<Rule> {
 
 /// The leases of each key of a shard.
 struct Keys<Rule> {
-    of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, RandomState>,
+    of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
     /// With so many keys, idle ones are searched for.
     search_at: usize,
     searched_at: Timestamp,
 }
 
+/// Takes a fingerprint as its own hash.
+#[derive(Default)]
+struct OfFingerprint(u64);
+
+impl Hasher for OfFingerprint {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+}
+
 /// The leases of a key under one rule.
 struct Lease<Rule> {
-    /// Where they are given back.
-    place: Box<(Policy, Key)>,
     rule: Rule,
-    /// The rule that the store runs.
-    held: Rule,
     hold: Duration,
     holder: Holder,
+    rest: Box<Rest<Rule>>,
+}
+
+/// What a call does not need that leases decide, apart from what it needs.
+struct Rest<Rule> {
+    /// Where the leases are given back.
+    place: (Policy, Key),
+    /// The rule that the store runs.
+    held: Rule,
     waiting: Vec<oneshot::Sender<Result<(), Error>>>,
 }
 
@@ -105,8 +130,9 @@ pub(super) struct Asked<Rule> {
 
 /// What became of a call.
 pub(super) enum Tried<Rule> {
-    Decided(Decision, Option<Asked<Rule>>),
-    Ask(Asked<Rule>),
+    /// With a request for later calls, if there is one.
+    Decided(Decision, Option<Box<Asked<Rule>>>),
+    Ask(Box<Asked<Rule>>),
     /// To be tried again when another call has its answer.
     Wait(oneshot::Receiver<Result<(), Error>>),
 }
@@ -181,10 +207,10 @@ impl<Rule: Leasable> Book<Rule> {
         };
         let Some(lease) = new else {
             self.crowded.add(1);
-            return Ok(Tried::Ask(Asked {
+            return Ok(Tried::Ask(Box::new(Asked {
                 held: config.held(ask.rule())?,
                 request: Request::exactly(ask.cost(), now),
-            }));
+            })));
         };
         Ok(lease.decide(ask, call, self.plan(lease.hold), counts))
     }
@@ -339,8 +365,8 @@ impl<Rule: Leasable> Book<Rule> {
             for mut lease in keys.of_key.drain().flat_map(|(_, leases)| leases) {
                 let left = lease.holder.take_out(now, counts);
                 all.extend(left.into_iter().map(|(charge, units)| Leftover {
-                    place: (*lease.place).clone(),
-                    held: lease.held.clone(),
+                    place: lease.rest.place.clone(),
+                    held: lease.rest.held.clone(),
                     charge,
                     units,
                 }));
@@ -415,12 +441,14 @@ impl<Rule: Leasable> Keys<Rule> {
             counts.lost += leases.remove(0).holder.left();
         }
         leases.push(Lease {
-            place: Box::new((ask.policy().clone(), *ask.key())),
             rule: rule.clone(),
-            held,
             hold: config.hold_of(rule),
             holder: Holder::default(),
-            waiting: Vec::new(),
+            rest: Box::new(Rest {
+                place: (ask.policy().clone(), *ask.key()),
+                held,
+                waiting: Vec::new(),
+            }),
         });
         Ok(leases.last_mut())
     }
@@ -463,20 +491,25 @@ impl<Rule: Leasable> Lease<Rule> {
     ) -> Tried<Rule> {
         let cost = ask.cost();
         let step = self.holder.acquire(now, cost, is_again, &plan, counts);
-        let asked = |request| Asked {
-            held: self.held.clone(),
-            request,
+        let rest = &mut self.rest;
+        let asked = |rest: &Rest<Rule>, request| {
+            Box::new(Asked {
+                held: rest.held.clone(),
+                request,
+            })
         };
         match step {
-            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
-            Step::Ask(request) => Tried::Ask(asked(request)),
+            Step::Decided(decision, ahead) => {
+                Tried::Decided(decision, ahead.map(|request| asked(rest, request)))
+            }
+            Step::Ask(request) => Tried::Ask(asked(rest, request)),
             Step::Wait => {
                 let (sender, receiver) = oneshot::channel();
                 // Callers that hung up must not fill memory while one answer takes long.
-                if self.waiting.len() == self.waiting.capacity() {
-                    self.waiting.retain(|waiting| !waiting.is_closed());
+                if rest.waiting.len() == rest.waiting.capacity() {
+                    rest.waiting.retain(|waiting| !waiting.is_closed());
                 }
-                self.waiting.push(sender);
+                rest.waiting.push(sender);
                 Tried::Wait(receiver)
             }
         }
@@ -486,7 +519,7 @@ impl<Rule: Leasable> Lease<Rule> {
 impl<Rule> Lease<Rule> {
     /// Lets the calls go on that wait for an answer.
     fn wake(&mut self, result: &Result<(), Error>) {
-        for waiting in self.waiting.drain(..) {
+        for waiting in self.rest.waiting.drain(..) {
             // A caller that no longer waits needs nothing.
             let _ = waiting.send(match result {
                 Ok(()) => Ok(()),

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     algorithm::Leasable,
     decision::{Decision, Decisions},
+    lease::Request,
     store::{Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store, ask::policies},
     time::Clock,
 };
@@ -29,7 +30,7 @@ const MOST_WAITS: usize = 4;
 /// One ask of a call.
 enum Part<Rule> {
     Decided(Decision),
-    Ask(Asked<Rule>),
+    Ask(Box<Asked<Rule>>),
     Wait(oneshot::Receiver<Result<(), Error>>),
 }
 
@@ -45,7 +46,7 @@ struct Ahead<S, Rule: Leasable, C> {
     inner: Arc<Inner<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     /// `None` once it was answered.
-    asked: Option<Asked<Rule>>,
+    asked: Option<Box<Asked<Rule>>>,
 }
 
 impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
@@ -112,7 +113,7 @@ where
     }
 
     /// Asks the store for units that later calls will need.
-    pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Asked<Rule>) {
+    pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Box<Asked<Rule>>) {
         let asks = OwnedAsks::new(&[*ask]);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units asks.
@@ -270,13 +271,11 @@ where
         let part = match part {
             Part::Wait(_) if is_last => {
                 let held = self.inner.config.held(ask.rule());
-                Part::Ask(Asked {
+                let now = self.inner.config.clock.now();
+                Part::Ask(Box::new(Asked {
                     held: held.map_err(Error::unsupported)?,
-                    request: crate::lease::Request::exactly(
-                        ask.cost(),
-                        self.inner.config.clock.now(),
-                    ),
-                })
+                    request: Request::exactly(ask.cost(), now),
+                }))
             }
             part => part,
         };
