@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
     num::NonZeroU64,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -59,6 +59,8 @@ struct Shard<Rule> {
 /// The leases of each key of a shard.
 struct Keys<Rule> {
     of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
+    /// That of the last new key, because most keys come under few rules.
+    last_rule: Option<Arc<LeasedRule<Rule>>>,
     /// With so many keys, idle ones are searched for.
     search_at: usize,
     searched_at: Timestamp,
@@ -86,18 +88,23 @@ impl Hasher for OfFingerprint {
 
 /// The leases of a key under one rule.
 struct Lease<Rule> {
-    rule: Rule,
-    hold: Duration,
+    /// Keys with the same rule share it, so that it stays in the cache.
+    rule: Arc<LeasedRule<Rule>>,
     holder: Holder,
-    rest: Box<Rest<Rule>>,
+    rest: Box<Rest>,
+}
+
+/// A rule, how long its units are held, and the stricter rule that the store runs.
+struct LeasedRule<Rule> {
+    written: Rule,
+    held: Rule,
+    hold: Duration,
 }
 
 /// What a call does not need that leases decide, apart from what it needs.
-struct Rest<Rule> {
+struct Rest {
     /// Where the leases are given back.
     place: (Policy, Key),
-    /// The rule that the store runs.
-    held: Rule,
     waiting: Vec<oneshot::Sender<Result<(), Error>>>,
 }
 
@@ -143,6 +150,7 @@ impl<Rule: Leasable> Book<Rule> {
             Mutex::new(Shard {
                 keys: Keys {
                     of_key: HashMap::default(),
+                    last_rule: None,
                     search_at: FIRST_SEARCH,
                     searched_at: Timestamp::default(),
                 },
@@ -199,7 +207,7 @@ impl<Rule: Leasable> Book<Rule> {
         let call = (now, is_again);
         // Known keys are looked up once.
         if is_open && let Some(lease) = keys.find(fingerprint, ask.rule()) {
-            return Ok(lease.decide(ask, call, self.plan(lease.hold), counts));
+            return Ok(lease.decide(ask, call, self.plan(lease.rule.hold), counts));
         }
         let new = match is_open {
             true => keys.lease(fingerprint, ask, (now, self.most), config, counts)?,
@@ -212,7 +220,7 @@ impl<Rule: Leasable> Book<Rule> {
                 request: Request::exactly(ask.cost(), now),
             })));
         };
-        Ok(lease.decide(ask, call, self.plan(lease.hold), counts))
+        Ok(lease.decide(ask, call, self.plan(lease.rule.hold), counts))
     }
 
     /// Takes in the answer of the store to a call. Returns its decision.
@@ -278,9 +286,9 @@ impl<Rule: Leasable> Book<Rule> {
             counts.lost += holder.left();
             return taken;
         };
-        let validity = held.validity(&answer, lease.hold);
+        let validity = held.validity(&answer, lease.rule.hold);
         let answer = Answer::new(answer, validity).shown_as(limit);
-        let plan = self.plan(lease.hold);
+        let plan = self.plan(lease.rule.hold);
         let holder = &mut lease.holder;
         let taken = take(holder, &answer, &plan, random, counts);
         lease.wake(&Ok(()));
@@ -366,7 +374,7 @@ impl<Rule: Leasable> Book<Rule> {
                 let left = lease.holder.take_out(now, counts);
                 all.extend(left.into_iter().map(|(charge, units)| Leftover {
                     place: lease.rest.place.clone(),
-                    held: lease.rest.held.clone(),
+                    held: lease.rule.held.clone(),
                     charge,
                     units,
                 }));
@@ -419,7 +427,7 @@ impl<Rule: Leasable> Book<Rule> {
 impl<Rule: Leasable> Keys<Rule> {
     fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
         let leases = self.of_key.get_mut(&fingerprint)?;
-        leases.iter_mut().find(|lease| lease.rule == *rule)
+        leases.iter_mut().find(|lease| lease.rule.written == *rule)
     }
 
     /// Returns new leases of a key under a rule; `None` if there is no room for the key.
@@ -432,7 +440,17 @@ impl<Rule: Leasable> Keys<Rule> {
         counts: &mut Counts,
     ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
         let rule = ask.rule();
-        let held = config.held(rule)?;
+        let leased = match &self.last_rule {
+            Some(last) if last.written == *rule => Arc::clone(last),
+            _ => {
+                let leased = Arc::new(LeasedRule {
+                    written: rule.clone(),
+                    held: config.held(rule)?,
+                    hold: config.hold_of(rule),
+                });
+                self.last_rule.insert(leased).clone()
+            }
+        };
         if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
             return Ok(None);
         }
@@ -441,12 +459,10 @@ impl<Rule: Leasable> Keys<Rule> {
             counts.lost += leases.remove(0).holder.left();
         }
         leases.push(Lease {
-            rule: rule.clone(),
-            hold: config.hold_of(rule),
+            rule: leased,
             holder: Holder::default(),
             rest: Box::new(Rest {
                 place: (ask.policy().clone(), *ask.key()),
-                held,
                 waiting: Vec::new(),
             }),
         });
@@ -465,7 +481,7 @@ impl<Rule: Leasable> Keys<Rule> {
         self.searched_at = now;
         self.of_key.retain(|_, leases| {
             leases.retain(|lease| {
-                let is_idle = lease.holder.is_idle(now, lease.hold);
+                let is_idle = lease.holder.is_idle(now, lease.rule.hold);
                 if is_idle {
                     counts.expired += lease.holder.left();
                 }
@@ -491,21 +507,19 @@ impl<Rule: Leasable> Lease<Rule> {
     ) -> Tried<Rule> {
         let cost = ask.cost();
         let step = self.holder.acquire(now, cost, is_again, &plan, counts);
-        let rest = &mut self.rest;
-        let asked = |rest: &Rest<Rule>, request| {
+        let asked = |request| {
             Box::new(Asked {
-                held: rest.held.clone(),
+                held: self.rule.held.clone(),
                 request,
             })
         };
         match step {
-            Step::Decided(decision, ahead) => {
-                Tried::Decided(decision, ahead.map(|request| asked(rest, request)))
-            }
-            Step::Ask(request) => Tried::Ask(asked(rest, request)),
+            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
+            Step::Ask(request) => Tried::Ask(asked(request)),
             Step::Wait => {
                 let (sender, receiver) = oneshot::channel();
                 // Callers that hung up must not fill memory while one answer takes long.
+                let rest = &mut self.rest;
                 if rest.waiting.len() == rest.waiting.capacity() {
                     rest.waiting.retain(|waiting| !waiting.is_closed());
                 }
