@@ -1,4 +1,6 @@
 //! Leases: units that a store grants ahead.
+#![cfg(all(feature = "tokio", feature = "test-util"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod all_or_nothing;
 mod death;
