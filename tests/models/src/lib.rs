@@ -68,6 +68,7 @@ pub mod policy {
 #[path = "../../../src/store"]
 pub mod store {
     mod ask;
+    mod spend;
     mod state_key;
 
     #[path = "engine"]
@@ -76,6 +77,7 @@ pub mod store {
         pub(super) use self::monotone::MonotoneClock;
     }
 
+    pub(crate) use self::spend::Spend;
     pub use self::{
         ask::{Ask, Settlement},
         state_key::StateKey,
