@@ -61,6 +61,16 @@ impl Decision {
         self
     }
 
+    /// Shows another capacity and rate, if there are any.
+    #[cfg(feature = "tokio")]
+    #[must_use]
+    pub(crate) fn shown_as(self, limit: Option<(NonZeroU64, Quota)>) -> Self {
+        match limit {
+            Some((limit, quota)) => self.with_limit(limit, quota),
+            None => self,
+        }
+    }
+
     /// Sets the greatest cost in units that would pass right after.
     #[inline]
     #[must_use]

@@ -25,10 +25,7 @@ impl Answer {
     /// Shows clients the limit as it is written.
     #[must_use]
     pub(crate) fn shown_as(self, limit: Option<(NonZeroU64, Quota)>) -> Self {
-        let decision = match limit {
-            Some((limit, quota)) => self.decision.with_limit(limit, quota),
-            None => self.decision,
-        };
+        let decision = self.decision.shown_as(limit);
         Self { decision, ..self }
     }
 }

@@ -16,10 +16,15 @@ fn tenth(quota: Quota, units: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-fn too_dear(limit: u64, max_cost: u64) -> Error {
-    Error::new(format!(
+/// Checks that a limit admits calls of up to `max_cost` units.
+fn affords(quota: Quota, max_cost: u64) -> Result<(), Error> {
+    let limit = quota.amount();
+    if limit >= max_cost {
+        return Ok(());
+    }
+    Err(Error::new(format!(
         "calls of up to {max_cost} units under a limit of {limit}: expected at most the limit; choose a smaller `max_cost` or a larger limit"
-    ))
+    )))
 }
 
 /// The decision's position on the time axis of one bucket, or that of a bucket that was full.
@@ -64,10 +69,7 @@ impl Leasable for FixedWindow {
     }
 
     fn held(&self, _: Duration, max_cost: u64) -> Result<Self, Error> {
-        if self.quota().amount() < max_cost {
-            return Err(too_dear(self.quota().amount(), max_cost));
-        }
-        Ok(*self)
+        affords(self.quota(), max_cost).map(|()| *self)
     }
 
     fn validity(&self, granted: &Decision, _: Duration) -> Validity {
@@ -95,10 +97,7 @@ impl Leasable for SlidingWindow {
     }
 
     fn held(&self, _: Duration, max_cost: u64) -> Result<Self, Error> {
-        if self.quota().amount() < max_cost {
-            return Err(too_dear(self.quota().amount(), max_cost));
-        }
-        Ok(*self)
+        affords(self.quota(), max_cost).map(|()| *self)
     }
 
     fn validity(&self, granted: &Decision, _: Duration) -> Validity {
@@ -117,9 +116,7 @@ impl Leasable for SlidingLog {
 
     fn held(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
         let quota = self.quota();
-        if quota.amount() < max_cost {
-            return Err(too_dear(quota.amount(), max_cost));
-        }
+        affords(quota, max_cost)?;
         Quota::try_new(quota.amount(), quota.period().saturating_add(hold)).map(Self::new)
     }
 

@@ -13,7 +13,11 @@ use crate::{
     algorithm::Leasable,
     decision::{Decision, Decisions},
     lease::Request,
-    store::{Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store, ask::policies},
+    store::{
+        Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
+        ask::policies,
+        engine::{runtime, runtime_gone},
+    },
     time::Clock,
 };
 
@@ -93,11 +97,7 @@ where
             .collect();
         let as_written = move |looked: Decisions| -> Decisions {
             let looks = looked.as_slice().iter().zip(limits);
-            let shown = looks.map(|(look, limit)| match limit {
-                Some((limit, quota)) => look.with_limit(limit, quota),
-                None => *look,
-            });
-            shown.collect()
+            looks.map(|(look, limit)| look.shown_as(limit)).collect()
         };
         let asks: Vec<_> = asks
             .iter()
@@ -115,7 +115,7 @@ where
     /// Asks the store for units that later calls will need.
     pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Box<Asked<Rule>>) {
         let asks = OwnedAsks::new(&[*ask]);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units asks.
             self.book.failed(ask, &Ok(()));
             return;
@@ -132,10 +132,8 @@ where
                 let Some(request) = asked.as_ref() else {
                     return;
                 };
-                let answer = match inner.store.acquire(&[inner.request(&ask, request)]) {
-                    Check::Ready(answer) => answer,
-                    Check::Pending(answer) => answer.await,
-                };
+                let answer = inner.store.acquire(&[inner.request(&ask, request)]);
+                let answer = answer.await;
                 let now = inner.config.clock.now();
                 let answer = answer.map(|decisions| decisions.as_slice().first().copied());
                 let Some(asked) = asked.take() else { return };
@@ -244,8 +242,7 @@ where
             Part::Wait(_) | Part::Decided(_) => false,
         };
         let is_ahead = self.parts.iter().any(is_ahead);
-        let runtime = is_ahead.then(tokio::runtime::Handle::try_current);
-        let Some(Ok(runtime)) = runtime else {
+        let Some(Ok(runtime)) = is_ahead.then(runtime) else {
             return self.ask().await;
         };
         let (reply, answer) = oneshot::channel();
@@ -253,7 +250,7 @@ where
             // Dropped here if the caller no longer waits.
             let _ = reply.send(self.ask().await);
         });
-        let gone = |_| Err(crate::store::engine::runtime_gone());
+        let gone = |_| Err(runtime_gone());
         answer.await.unwrap_or_else(gone)
     }
 
@@ -298,10 +295,7 @@ where
             }
             self.inner.store.acquire(&lacking)
         };
-        let answer = match answer {
-            Check::Ready(answer) => answer,
-            Check::Pending(answer) => answer.await,
-        };
+        let answer = answer.await;
         let now = self.inner.config.clock.now();
         let decisions = match answer {
             Ok(decisions) => decisions,
@@ -328,7 +322,7 @@ where
                 inner.book.answered(&ask, asked, *answer, now)
             } else {
                 inner.book.failed(&ask, &Ok(()));
-                *answer
+                answer.shown_as(limit_as_written(ask.rule()))
             });
         }
         if is_admitted {
@@ -359,10 +353,7 @@ where
             let asks: Vec<_> = unknown.iter().map(|index| asks[*index]).collect();
             inner.look(&asks)
         };
-        let looked = match looked {
-            Check::Ready(looked) => looked?,
-            Check::Pending(looked) => looked.await?,
-        };
+        let looked = looked.await?;
         for (index, look) in unknown.into_iter().zip(looked.as_slice()) {
             self.parts[index] = Part::Decided(*look);
         }
