@@ -1,40 +1,30 @@
 //! The leases of all keys.
 
 use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-    num::NonZeroU64,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use smallvec::SmallVec;
-use tokio::sync::oneshot;
-
-use super::{LeaseConfig, LeaseStats};
+use super::{
+    LeaseConfig, LeaseStats,
+    keys::Keys,
+    lease::{Asked, Tried, limit_as_written},
+};
 use crate::{
     algorithm::{Leasable, StateKind},
     decision::{Charge, Decision, Position},
     key::Key,
-    lease::{Answer, Counts, Holder, Plan, Request, Step},
+    lease::{Answer, Counts, Holder, Plan, Request},
     policy::Policy,
-    quota::Quota,
     random::{self, Random},
     store::{Ask, Error, Settlement, engine::Counter, local::Fingerprinter},
     time::Timestamp,
 };
 
 const SHARDS: usize = 64;
-/// The most rules of a key that have leases beside each other.
-const MOST_RULES: usize = 4;
-/// Idle keys are searched for when a shard has so many, for the first time.
-const FIRST_SEARCH: usize = 16;
-/// At the capacity, a shard is searched for idle keys once in this time.
-const SEARCH_EVERY: Duration = Duration::from_millis(100);
-
 /// The leases of all keys, each found by its fingerprint.
 pub(super) struct Book<Rule> {
     shards: Box<[Mutex<Shard<Rule>>]>,
@@ -54,58 +44,6 @@ pub(super) struct Book<Rule> {
 struct Shard<Rule> {
     keys: Keys<Rule>,
     counts: Counts,
-}
-
-/// The leases of each key of a shard.
-struct Keys<Rule> {
-    of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
-    /// That of the last new key, because most keys come under few rules.
-    last_rule: Option<Arc<LeasedRule<Rule>>>,
-    /// With so many keys, idle ones are searched for.
-    search_at: usize,
-    searched_at: Timestamp,
-}
-
-/// Takes a fingerprint as its own hash.
-#[derive(Default)]
-struct OfFingerprint(u64);
-
-impl Hasher for OfFingerprint {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        self.0 = fingerprint;
-    }
-}
-
-/// The leases of a key under one rule.
-struct Lease<Rule> {
-    /// Keys with the same rule share it, so that it stays in the cache.
-    rule: Arc<LeasedRule<Rule>>,
-    holder: Holder,
-    rest: Box<Rest>,
-}
-
-/// A rule, how long its units are held, and the stricter rule that the store runs.
-struct LeasedRule<Rule> {
-    written: Rule,
-    held: Rule,
-    hold: Duration,
-}
-
-/// What a call does not need that leases decide, apart from what it needs.
-struct Rest {
-    /// Where the leases are given back.
-    place: (Policy, Key),
-    waiting: Vec<oneshot::Sender<Result<(), Error>>>,
 }
 
 /// The charge of a grant, and what is left of it.
@@ -129,31 +67,11 @@ impl<Rule> Leftover<Rule> {
     }
 }
 
-/// A request to the store, and the rule that the store runs for it.
-pub(super) struct Asked<Rule> {
-    pub(super) held: Rule,
-    pub(super) request: Request,
-}
-
-/// What became of a call.
-pub(super) enum Tried<Rule> {
-    /// With a request for later calls, if there is one.
-    Decided(Decision, Option<Box<Asked<Rule>>>),
-    Ask(Box<Asked<Rule>>),
-    /// To be tried again when another call has its answer.
-    Wait(oneshot::Receiver<Result<(), Error>>),
-}
-
 impl<Rule: Leasable> Book<Rule> {
     pub(super) fn new(keys: usize, seed: Option<u64>) -> Self {
         let shard = || {
             Mutex::new(Shard {
-                keys: Keys {
-                    of_key: HashMap::default(),
-                    last_rule: None,
-                    search_at: FIRST_SEARCH,
-                    searched_at: Timestamp::default(),
-                },
+                keys: Keys::default(),
                 counts: Counts::default(),
             })
         };
@@ -231,11 +149,10 @@ impl<Rule: Leasable> Book<Rule> {
         answer: Decision,
         now: Timestamp,
     ) -> Decision {
-        self.note_round_trip(asked, now);
         self.take_in(
             ask,
             asked,
-            answer,
+            (answer, now),
             |holder, answer, plan, random, counts| {
                 holder.answered(now, &asked.request, answer, (plan, random), counts)
             },
@@ -250,11 +167,10 @@ impl<Rule: Leasable> Book<Rule> {
         answer: Decision,
         now: Timestamp,
     ) {
-        self.note_round_trip(asked, now);
         self.take_in(
             ask,
             asked,
-            answer,
+            (answer, now),
             |holder, answer, plan, random, counts| {
                 holder.prefetched(now, &asked.request, answer, (plan, random), counts);
             },
@@ -265,10 +181,10 @@ impl<Rule: Leasable> Book<Rule> {
         &self,
         ask: &Ask<'_, Rule>,
         asked: &Asked<Rule>,
-        answer: Decision,
+        (answer, now): (Decision, Timestamp),
         take: impl FnOnce(&mut Holder, &Answer, &Plan, &mut Random, &mut Counts) -> T,
     ) -> T {
-        let limit = limit_as_written(ask.rule());
+        self.note_round_trip(asked, now);
         let own = asked.held.for_key(&|| ask.key().digest());
         let held = own.as_ref().unwrap_or(&asked.held);
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
@@ -281,13 +197,14 @@ impl<Rule: Leasable> Book<Rule> {
             // The leases of the key are gone, so the units above the cost are lost.
             let (mut holder, plan) = (Holder::default(), self.plan(Duration::ZERO));
             let validity = held.validity(&answer, plan.hold);
+            let limit = limit_as_written(ask.rule());
             let answer = Answer::new(answer, validity).shown_as(limit);
             let taken = take(&mut holder, &answer, &plan, random, counts);
             counts.lost += holder.left();
             return taken;
         };
         let validity = held.validity(&answer, lease.rule.hold);
-        let answer = Answer::new(answer, validity).shown_as(limit);
+        let answer = Answer::new(answer, validity).shown_as(lease.rule.limit);
         let plan = self.plan(lease.rule.hold);
         let holder = &mut lease.holder;
         let taken = take(holder, &answer, &plan, random, counts);
@@ -422,130 +339,4 @@ impl<Rule: Leasable> Book<Rule> {
         self.round_trip
             .store(mean - mean / 8 + took / 8, Ordering::Relaxed);
     }
-}
-
-impl<Rule: Leasable> Keys<Rule> {
-    fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
-        let leases = self.of_key.get_mut(&fingerprint)?;
-        leases.iter_mut().find(|lease| lease.rule.written == *rule)
-    }
-
-    /// Returns new leases of a key under a rule; `None` if there is no room for the key.
-    fn lease<C>(
-        &mut self,
-        fingerprint: u64,
-        ask: &Ask<'_, Rule>,
-        (now, most): (Timestamp, usize),
-        config: &LeaseConfig<C>,
-        counts: &mut Counts,
-    ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
-        let rule = ask.rule();
-        let leased = match &self.last_rule {
-            Some(last) if last.written == *rule => Arc::clone(last),
-            _ => {
-                let leased = Arc::new(LeasedRule {
-                    written: rule.clone(),
-                    held: config.held(rule)?,
-                    hold: config.hold_of(rule),
-                });
-                self.last_rule.insert(leased).clone()
-            }
-        };
-        if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
-            return Ok(None);
-        }
-        let leases = self.of_key.entry(fingerprint).or_default();
-        if leases.len() >= MOST_RULES {
-            counts.lost += leases.remove(0).holder.left();
-        }
-        leases.push(Lease {
-            rule: leased,
-            holder: Holder::default(),
-            rest: Box::new(Rest {
-                place: (ask.policy().clone(), *ask.key()),
-                waiting: Vec::new(),
-            }),
-        });
-        Ok(leases.last_mut())
-    }
-
-    /// Makes room for a key by forgetting idle ones.
-    fn has_room(&mut self, now: Timestamp, most: usize, counts: &mut Counts) -> bool {
-        let known = self.of_key.len();
-        if known < self.search_at.min(most) {
-            return true;
-        }
-        if known >= most && now.saturating_since(self.searched_at) < SEARCH_EVERY {
-            return false;
-        }
-        self.searched_at = now;
-        self.of_key.retain(|_, leases| {
-            leases.retain(|lease| {
-                let is_idle = lease.holder.is_idle(now, lease.rule.hold);
-                if is_idle {
-                    counts.expired += lease.holder.left();
-                }
-                !is_idle
-            });
-            !leases.is_empty()
-        });
-        let known = self.of_key.len();
-        self.search_at = (2 * known).max(FIRST_SEARCH);
-        known < most
-    }
-}
-
-impl<Rule: Leasable> Lease<Rule> {
-    /// Decides a call as far as that is possible without the store.
-    #[inline]
-    fn decide(
-        &mut self,
-        ask: &Ask<'_, Rule>,
-        (now, is_again): (Timestamp, bool),
-        plan: Plan,
-        counts: &mut Counts,
-    ) -> Tried<Rule> {
-        let cost = ask.cost();
-        let step = self.holder.acquire(now, cost, is_again, &plan, counts);
-        let asked = |request| {
-            Box::new(Asked {
-                held: self.rule.held.clone(),
-                request,
-            })
-        };
-        match step {
-            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
-            Step::Ask(request) => Tried::Ask(asked(request)),
-            Step::Wait => {
-                let (sender, receiver) = oneshot::channel();
-                // Callers that hung up must not fill memory while one answer takes long.
-                let rest = &mut self.rest;
-                if rest.waiting.len() == rest.waiting.capacity() {
-                    rest.waiting.retain(|waiting| !waiting.is_closed());
-                }
-                rest.waiting.push(sender);
-                Tried::Wait(receiver)
-            }
-        }
-    }
-}
-
-impl<Rule> Lease<Rule> {
-    /// Lets the calls go on that wait for an answer.
-    fn wake(&mut self, result: &Result<(), Error>) {
-        for waiting in self.rest.waiting.drain(..) {
-            // A caller that no longer waits needs nothing.
-            let _ = waiting.send(match result {
-                Ok(()) => Ok(()),
-                Err(error) => Err(error.duplicate()),
-            });
-        }
-    }
-}
-
-/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
-pub(super) fn limit_as_written(rule: &impl Leasable) -> Option<(NonZeroU64, Quota)> {
-    let unused = rule.look(None, Timestamp::default());
-    let limit = unused.limit().and_then(NonZeroU64::new);
-    limit.zip(unused.quota())
 }

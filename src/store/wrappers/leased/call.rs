@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 
 use super::{
     LeaseConfig,
-    book::{Asked, Book, Tried, limit_as_written},
+    book::Book,
+    lease::{Asked, Tried, limit_as_written},
 };
 use crate::{
     algorithm::Leasable,

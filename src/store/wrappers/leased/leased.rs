@@ -4,8 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     LeaseConfig, LeaseStats,
-    book::{Book, Leftover, Tried},
+    book::{Book, Leftover},
     call::{Call, Inner},
+    lease::Tried,
 };
 use crate::{
     algorithm::Leasable,

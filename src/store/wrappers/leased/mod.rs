@@ -3,6 +3,8 @@
 mod book;
 mod call;
 mod config;
+mod keys;
+mod lease;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod leased;
 mod stats;

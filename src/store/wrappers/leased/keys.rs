@@ -1,0 +1,124 @@
+//! The leases of each key.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    LeaseConfig,
+    lease::{Lease, LeasedRule},
+};
+use crate::{algorithm::Leasable, lease::Counts, store::Ask, time::Timestamp};
+
+/// The most rules of a key that have leases beside each other.
+const MOST_RULES: usize = 4;
+/// Idle keys are searched for when a shard has so many, for the first time.
+const FIRST_SEARCH: usize = 16;
+/// At the capacity, a shard is searched for idle keys once in this time.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
+
+/// The leases of each key of a shard.
+pub(super) struct Keys<Rule> {
+    pub(super) of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
+    /// That of the last new key, because most keys come under few rules.
+    last_rule: Option<Arc<LeasedRule<Rule>>>,
+    /// With so many keys, idle ones are searched for.
+    search_at: usize,
+    searched_at: Timestamp,
+}
+
+/// Takes a fingerprint as its own hash.
+#[derive(Default)]
+pub(super) struct OfFingerprint(u64);
+
+impl Hasher for OfFingerprint {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+}
+
+impl<Rule> Default for Keys<Rule> {
+    fn default() -> Self {
+        Self {
+            of_key: HashMap::default(),
+            last_rule: None,
+            search_at: FIRST_SEARCH,
+            searched_at: Timestamp::default(),
+        }
+    }
+}
+
+impl<Rule: Leasable> Keys<Rule> {
+    pub(super) fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
+        let leases = self.of_key.get_mut(&fingerprint)?;
+        leases.iter_mut().find(|lease| lease.rule.written == *rule)
+    }
+
+    /// Returns new leases of a key under a rule; `None` if there is no room for the key.
+    pub(super) fn lease<C>(
+        &mut self,
+        fingerprint: u64,
+        ask: &Ask<'_, Rule>,
+        (now, most): (Timestamp, usize),
+        config: &LeaseConfig<C>,
+        counts: &mut Counts,
+    ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
+        let rule = ask.rule();
+        let leased = match &self.last_rule {
+            Some(last) if last.written == *rule => Arc::clone(last),
+            _ => {
+                let leased = Arc::new(LeasedRule::new(rule, config)?);
+                self.last_rule.insert(leased).clone()
+            }
+        };
+        if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
+            return Ok(None);
+        }
+        let leases = self.of_key.entry(fingerprint).or_default();
+        if leases.len() >= MOST_RULES {
+            counts.lost += leases.remove(0).holder.left();
+        }
+        leases.push(Lease::new(leased, ask));
+        Ok(leases.last_mut())
+    }
+
+    /// Makes room for a key by forgetting idle ones.
+    fn has_room(&mut self, now: Timestamp, most: usize, counts: &mut Counts) -> bool {
+        let known = self.of_key.len();
+        if known < self.search_at.min(most) {
+            return true;
+        }
+        if known >= most && now.saturating_since(self.searched_at) < SEARCH_EVERY {
+            return false;
+        }
+        self.searched_at = now;
+        self.of_key.retain(|_, leases| {
+            leases.retain(|lease| {
+                let is_idle = lease.holder.is_idle(now, lease.rule.hold);
+                if is_idle {
+                    counts.expired += lease.holder.left();
+                }
+                !is_idle
+            });
+            !leases.is_empty()
+        });
+        let known = self.of_key.len();
+        self.search_at = (2 * known).max(FIRST_SEARCH);
+        known < most
+    }
+}
