@@ -450,6 +450,7 @@ fn the_conformance_suite_uses_no_concrete_store() {
         "store::Ask",
         "store::BoxFuture",
         "store::Decisions",
+        "store::NodeCounts",
         "store::Settlement",
         "store::Store",
         "testing",

@@ -7,6 +7,7 @@ mod answer;
 mod counts;
 mod holder;
 mod known;
+mod most_held;
 mod offered;
 mod portion;
 #[cfg(test)]
@@ -17,4 +18,5 @@ pub(crate) use self::{
     answer::Answer,
     counts::Counts,
     holder::{Holder, Plan, Request, Step},
+    most_held::most_held,
 };

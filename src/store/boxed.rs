@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Ask, Backend, Check, Decisions, Settlement, Store};
+use super::{Ask, Backend, Check, Decisions, NodeCounts, Settlement, Store};
 use crate::{key::Key, policy::Policy};
 
 /// A boxed future that is `Send`.
@@ -62,6 +62,7 @@ trait ErasedStore<Rule, E>: Send + Sync {
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>>;
     fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), E>>>;
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error>;
+    fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>>;
 }
 
 fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
@@ -112,6 +113,14 @@ where
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         Store::fits(self, rule)
     }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, S::Error>>> {
+        Store::count_node(self, policy, period)
+    }
 }
 
 impl<Rule, E> Backend for BoxStore<Rule, E> {
@@ -152,5 +161,9 @@ impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         self.0.fits(rule)
+    }
+
+    fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>> {
+        self.0.count_node(policy, period)
     }
 }

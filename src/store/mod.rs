@@ -47,6 +47,7 @@ mod memcached;
 mod name;
 mod never_fails;
 mod never_waits;
+mod node_counts;
 mod owned_ask;
 #[cfg(feature = "redis")]
 mod redis;
@@ -70,6 +71,7 @@ pub use self::{
     may_fail::MayFail,
     never_fails::NeverFails,
     never_waits::NeverWaits,
+    node_counts::NodeCounts,
     owned_ask::OwnedAsks,
     state_key::StateKey,
     store::Store,

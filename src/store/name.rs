@@ -1,4 +1,4 @@
-//! The name of a client's states in a store of bytes.
+//! Names in a store of bytes.
 
 use std::fmt::Write;
 
@@ -21,5 +21,11 @@ pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
         key.stored(),
         policy.name()
     );
+    name.into_bytes().into_boxed_slice()
+}
+
+/// Returns the name of the counts of nodes that use a policy. No name of a client's states is equal to it.
+pub(super) fn nodes_name(prefix: &str, policy: &Policy) -> Box<[u8]> {
+    let name = format!("{prefix}:nodes:{}", policy.name());
     name.into_bytes().into_boxed_slice()
 }

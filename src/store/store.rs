@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use super::{Ask, Backend, Check, Decisions, Settlement};
+use super::{Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement};
 use crate::{key::Key, policy::Policy};
 
 /// Decides whether keys may spend now, and keeps their states.
@@ -95,6 +95,23 @@ pub trait Store<Rule>: Backend {
         let _ = rule;
         Ok(())
     }
+
+    /// Counts this process among the nodes that use a policy, in a [period](NodeCounts::PERIOD) with this number, and returns the counts. `None`, the
+    /// default, for a store that cannot count.
+    ///
+    /// [Leases](super::Leased) call it once in a period, beside a call to the store. Wrappers that return the errors of the store forward it.
+    ///
+    /// # Cancellation
+    ///
+    /// A future that is dropped has counted this node once at most.
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        let _ = (policy, period);
+        None
+    }
 }
 
 impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
@@ -119,5 +136,13 @@ impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         (**self).fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        (**self).count_node(policy, period)
     }
 }

@@ -6,9 +6,12 @@ mod clocks;
 mod conformance;
 mod contenders;
 mod count;
+#[path = "../common/nodes.rs"]
+mod counted_nodes;
 mod damage;
 mod differential;
 mod kinds;
 #[path = "../common/memory.rs"]
 mod memory;
+mod nodes;
 mod race;

@@ -79,6 +79,7 @@ async fn each_flaw_breaks_its_law() {
         (Flaw::ChargesFaultsTwice, Law::Fault),
         (Flaw::StaysFaulty, Law::Fault),
         (Flaw::InventsNumbers, Law::Fault),
+        (Flaw::LosesNodes, Law::Nodes),
     ];
     for (flaw, law) in flaws {
         let Err(broken) = suite(flaw).only(law).run().await else {
@@ -109,6 +110,7 @@ async fn a_flaw_breaks_no_law_that_it_does_not_touch() {
         (Flaw::LosesRefunds, [Law::Race]),
         (Flaw::ChargesDroppedTwice, [Law::Cancel]),
         (Flaw::ChargesFaultsTwice, [Law::Fault]),
+        (Flaw::LosesNodes, [Law::Nodes]),
     ];
     for (flaw, expected) in flaws {
         let broken = suite(flaw).run().await.unwrap_err();
@@ -122,7 +124,7 @@ async fn a_message_contains_the_expectation_and_the_timeline() {
     let broken = suite(Flaw::AdmitsOneMore).run().await.unwrap_err();
     let text = broken.to_string();
     let begin = "\
-15 of 15 laws do not hold
+15 of 16 laws do not hold
 
 limit: a rule admits exactly its limit
   under TokenBucket(TokenBucket(token-bucket 5/1h)): the store answers
@@ -193,6 +195,7 @@ async fn a_store_may_declare_a_tolerance() {
         Law::Race,
         Law::Cancel,
         Law::Fault,
+        Law::Nodes,
     ];
     assert_eq!(report.kept(), counted);
     let broken = more().tolerance(1, 0).run().await.unwrap_err();

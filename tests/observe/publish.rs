@@ -128,6 +128,11 @@ fn the_counters_of_stores_are_published_field_by_field() {
     (leases.crowded, leases.failed, leases.keys) = (7, 11, 13);
     (leases.granted, leases.spent, leases.left) = (17, 19, 23);
     (leases.expired, leases.returned, leases.lost) = (29, 31, 37);
+    (
+        leases.nodes,
+        leases.undershoot_bound,
+        leases.overshoot_bound,
+    ) = (41, 43, 0);
     let expected = lines(
         "tollgate_leases_asked_total{store=e} 2
         tollgate_leases_admitted_total{store=e} 3
@@ -140,7 +145,10 @@ fn the_counters_of_stores_are_published_field_by_field() {
         tollgate_leases_left_units{store=e} 23
         tollgate_leases_expired_units_total{store=e} 29
         tollgate_leases_returned_units_total{store=e} 31
-        tollgate_leases_lost_units_total{store=e} 37",
+        tollgate_leases_lost_units_total{store=e} 37
+        tollgate_leases_nodes{store=e} 41
+        tollgate_leases_undershoot_bound_units{store=e} 43
+        tollgate_leases_overshoot_bound_units{store=e} 0",
     );
     assert_eq!(published(|| leases.publish("e")), expected);
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
+#[path = "../common/nodes.rs"]
+mod counted_nodes;
 #[path = "../common/crowd.rs"]
 mod crowd;
 
@@ -18,6 +20,7 @@ mod groups;
 mod kinds;
 mod layout;
 mod lazy;
+mod nodes;
 mod policies;
 mod settlements;
 mod slow;

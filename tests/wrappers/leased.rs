@@ -177,3 +177,37 @@ async fn a_rule_that_cannot_be_leased_is_an_error_of_the_layer() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+/// Of a limit of 100 units, the hold of three seconds costs a bucket five.
+#[test]
+fn a_call_lacks_what_the_hold_costs_and_what_other_nodes_hold() {
+    let bound = |rule: &str, config: LeaseConfig| {
+        let store = Transactional::new(MapStore::<AnyRule>::default());
+        let leased = store.leased(config);
+        let rule: AnyRule = rule.parse().unwrap();
+        leased.undershoot_bound(&rule).unwrap()
+    };
+    let nodes = |number| {
+        let config = LeaseConfig::new().hold(Duration::from_secs(3));
+        config.nodes(number)
+    };
+    for (rule, price, held) in [
+        ("token-bucket 100/1m", 5, 23),
+        ("fixed-window 100/1m", 0, 25),
+        ("sliding-window 100/1m slices=4", 0, 25),
+        ("sliding-log 100/1m", 0, 25),
+        ("token-bucket 100/1m & sliding-log 500/1h", 5, 23),
+    ] {
+        assert_eq!(bound(rule, nodes(1)), price, "{rule}");
+        assert_eq!(bound(rule, nodes(0)), price, "{rule}");
+        assert_eq!(bound(rule, nodes(2)), price + held, "{rule}");
+        assert_eq!(bound(rule, nodes(3)), price + 2 * held, "{rule}");
+        assert_eq!(bound(rule, nodes(6)), 100, "{rule}");
+        assert_eq!(bound(rule, nodes(u64::MAX)), 100, "{rule}");
+        // While it is not known how many there are, they may be any number.
+        let unknown = LeaseConfig::new().hold(Duration::from_secs(3));
+        assert_eq!(bound(rule, unknown), 100, "{rule}");
+        let off = LeaseConfig::new().hold(Duration::ZERO).nodes(3);
+        assert_eq!(bound(rule, off), 0, "{rule}");
+    }
+}

@@ -122,6 +122,12 @@ families! {
         "Granted units that may still be spent";
     LEASES_KEYS = "tollgate_leases_keys" Gauge Count ["`store`"]
         "Keys with leases";
+    LEASES_NODES = "tollgate_leases_nodes" Gauge Count ["`store`"]
+        "Nodes that share the limits; 0 while their number is not known";
+    LEASES_UNDERSHOOT = "tollgate_leases_undershoot_bound_units" Gauge Count ["`store`"]
+        "Units that all nodes together may admit less than the rule, at an instant";
+    LEASES_OVERSHOOT = "tollgate_leases_overshoot_bound_units" Gauge Count ["`store`"]
+        "Units that all nodes together may admit more than the rule: 0";
 
     // Published for `Local`.
     LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]

@@ -56,8 +56,8 @@ mod leased {
         algorithm::Leasable,
         observe::metrics::families::{
             LEASES_ADMITTED, LEASES_ASKED, LEASES_CROWDED, LEASES_EXPIRED, LEASES_FAILED,
-            LEASES_GRANTED, LEASES_KEYS, LEASES_LEFT, LEASES_LOST, LEASES_REFUSED, LEASES_RETURNED,
-            LEASES_SPENT,
+            LEASES_GRANTED, LEASES_KEYS, LEASES_LEFT, LEASES_LOST, LEASES_NODES, LEASES_OVERSHOOT,
+            LEASES_REFUSED, LEASES_RETURNED, LEASES_SPENT, LEASES_UNDERSHOOT,
         },
         store::{LeaseStats, Leased},
     };
@@ -76,6 +76,9 @@ mod leased {
             LEASES_LOST.set(store(name), self.lost);
             LEASES_LEFT.set(store(name), self.left);
             LEASES_KEYS.set(store(name), self.keys);
+            LEASES_NODES.set(store(name), self.nodes);
+            LEASES_UNDERSHOOT.set(store(name), self.undershoot_bound);
+            LEASES_OVERSHOOT.set(store(name), self.overshoot_bound);
         }
     }
 

@@ -11,10 +11,12 @@
 //! | `draft` | the states under a key while a batch of work is done on them |
 //! | `frame` | the bytes of a value: a state of each kind of rule |
 //! | `cached` | the value that the last load or swap left under a key |
+//! | `count_node` | the number of nodes that use a policy |
 //! | `stats` | counters |
 
 mod builder;
 mod cached;
+mod count_node;
 mod draft;
 mod frame;
 mod queue;

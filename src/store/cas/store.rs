@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     CasStats, CompareAndSwap, OptimisticBuilder,
+    count_node::count_node,
     queue::{Answer, Queue},
     several::{Group, all_or_none},
     work::Work,
@@ -13,10 +14,10 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
+        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
         ask::policies,
         engine::{Answers, runtime_gone, spawn_detached},
-        name::key_name,
+        name::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
 };
@@ -121,6 +122,8 @@ use crate::{
 /// The last is no damage: while two versions share a store, each of them would begin afresh where the other one had
 /// written, and mint a limit each time. So roll out the version that can read the new form first. What two releases with different rules
 /// admit together, [the operators' page](crate::operations#roll-outs) says.
+///
+/// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of nodes](crate::store::NodeCounts) as text, for half a minute.
 ///
 /// # Cancellation
 ///
@@ -283,5 +286,17 @@ where
             Ok(answer) => Check::Pending(Box::pin(async { told(answer).await.map(drop) })),
             Err(error) => Check::Ready(Err(error)),
         }
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let queue = Arc::clone(&self.queue);
+        let key = nodes_name(&self.prefix, policy);
+        Some(Box::pin(
+            async move { count_node(&queue, &key, period).await },
+        ))
     }
 }

@@ -110,6 +110,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 ///
 /// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
 /// `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
+/// With [leases](crate::store::Leased), `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::NodeCounts) in a period.
 ///
 /// `reset` has no rule to derive windows from. It removes the counters of all windows that this store or a clone has used or
 /// [learned](Counters::learn); without any it is an error. While two releases run, let the store learn the windows of both.

@@ -8,8 +8,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Error, Settlement, Store, ask::policies,
-        engine::spawn_detached,
+        Ask, Backend, BoxFuture, Check, Error, NodeCounts, Settlement, Store, ask::policies,
+        engine::spawn_detached, name::nodes_name, node_counts::CountedPeriod,
     },
     time::Clock,
 };
@@ -97,5 +97,30 @@ where
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         slicing_for_keys(rule).map(drop)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let inner = Arc::clone(&self.inner);
+        let name = |period: u64| {
+            let mut name = nodes_name(&inner.prefix, policy).into_vec();
+            name.extend_from_slice(format!(":{period}").as_bytes());
+            name.into_boxed_slice()
+        };
+        let (key, before) = (name(period), name(period.saturating_sub(1)));
+        Some(Box::pin(async move {
+            // A value for each period: each is only added to.
+            let increment = &inner.increment;
+            let totals = increment
+                .add(&key, 1, CountedPeriod::KEEP, &[before])
+                .await?;
+            Ok(NodeCounts {
+                current: totals.total,
+                previous: totals.beside.first().copied().unwrap_or(0),
+            })
+        }))
     }
 }

@@ -75,6 +75,8 @@ use crate::{
 /// [`ScriptStats::healed`](crate::store::ScriptStats::healed) counts it. Each algorithm, and each combination of algorithms, has a
 /// state of its own under the key; [`reset`](crate::store::Store::reset) removes all of them.
 ///
+/// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of nodes](crate::store::NodeCounts) as text, for half a minute.
+///
 /// # Permissions
 ///
 /// With access lists (`ACL SETUSER`), the user needs the keys `~tollgate:*` (or another prefix) and the commands

@@ -25,6 +25,7 @@
 mod answer;
 #[cfg(feature = "test-util")]
 mod at;
+mod count_node;
 mod evaluate;
 mod key;
 mod pack;

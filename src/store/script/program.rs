@@ -46,6 +46,7 @@ enum Which {
     Buckets,
     OneBucket,
     Reset,
+    CountNode,
 }
 
 impl Program {
@@ -66,14 +67,18 @@ impl Program {
     /// Forgets a key.
     pub(super) const RESET: Self = Self(Which::Reset);
 
+    /// Counts a node.
+    pub(super) const COUNT_NODE: Self = Self(Which::CountNode);
+
     /// All programs.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::DECIDE,
         Self::SETTLE,
         Self::GRANT,
         Self::BUCKETS,
         Self::ONE_BUCKET,
         Self::RESET,
+        Self::COUNT_NODE,
     ];
 
     /// Returns the source text.
@@ -92,6 +97,7 @@ impl Program {
             Which::Buckets => &BUCKETS,
             Which::OneBucket => &ONE_BUCKET,
             Which::Reset => include_str!("lua/reset.lua"),
+            Which::CountNode => include_str!("lua/count_node.lua"),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use super::{
     Evaluate, ScriptStats,
     answer::state_of,
+    count_node::count_node,
     key::{found, reset},
     queue::Queue,
     request::{Call, Question, Rules, fits},
@@ -15,10 +16,10 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store,
+        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
         ask::policies,
         engine::{runtime, spawn_detached},
-        name::key_name,
+        name::{key_name, nodes_name},
     },
 };
 
@@ -180,5 +181,17 @@ where
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let data = Arc::clone(&self.data);
+        let key = nodes_name(&self.prefix, policy);
+        Some(Box::pin(
+            async move { count_node(&*data, key, period).await },
+        ))
     }
 }

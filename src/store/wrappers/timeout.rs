@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep};
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Error, Settlement, Store},
+    store::{Ask, Backend, BoxFuture, Check, Error, NodeCounts, Settlement, Store},
 };
 
 /// A store with a deadline for each answer, after which a call fails with an error that [`is_timeout`](Error::is_timeout).
@@ -94,14 +94,18 @@ impl<S> Timeout<S> {
     {
         match check {
             Check::Ready(result) => Check::Ready(result),
-            Check::Pending(answer) => Check::Pending(TimeoutFuture {
-                state: TimeoutState::Waiting {
-                    answer,
-                    deadline: None,
-                },
-                after: self.after,
-                timeouts: Arc::clone(&self.timeouts),
-            }),
+            Check::Pending(answer) => Check::Pending(self.deadline_of(answer)),
+        }
+    }
+
+    fn deadline_of<F>(&self, answer: F) -> TimeoutFuture<F> {
+        TimeoutFuture {
+            state: TimeoutState::Waiting {
+                answer,
+                deadline: None,
+            },
+            after: self.after,
+            timeouts: Arc::clone(&self.timeouts),
         }
     }
 }
@@ -220,5 +224,14 @@ impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         self.store.fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let counting = Store::<Rule>::count_node(&self.store, policy, period)?;
+        Some(Box::pin(self.deadline_of(counting)))
     }
 }

@@ -45,13 +45,15 @@ pub enum Law {
     /// A fault is reported, costs at most one charge, and has no lasting effect. Checked only if the suite
     /// can [cause one](super::Suite::fault).
     Fault,
+    /// Each node is counted once, in its period and policy. Nothing is checked of a store that [cannot count](crate::store::Store::count_node).
+    Nodes,
     /// The store decides as its rule does, in random sequences of calls.
     Timeline,
 }
 
 impl Law {
     /// All laws, in the order in which they are checked.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Limit,
         Self::Refusal,
         Self::Never,
@@ -66,6 +68,7 @@ impl Law {
         Self::Race,
         Self::Cancel,
         Self::Fault,
+        Self::Nodes,
         Self::Timeline,
     ];
 
@@ -86,6 +89,7 @@ impl Law {
             Self::Race => "race",
             Self::Cancel => "cancel",
             Self::Fault => "fault",
+            Self::Nodes => "nodes",
             Self::Timeline => "timeline",
         }
     }
@@ -115,6 +119,7 @@ impl Law {
             Self::Fault => {
                 "a fault is reported, costs at most one charge, and has no lasting effect"
             }
+            Self::Nodes => "each node is counted once, in its period and policy",
             Self::Timeline => "the store decides as its rule does, in any sequence of calls",
         }
     }
@@ -130,6 +135,7 @@ impl Law {
                 | Self::Race
                 | Self::Cancel
                 | Self::Fault
+                | Self::Nodes
         )
     }
 }

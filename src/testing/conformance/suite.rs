@@ -235,6 +235,7 @@ where
                 Law::Race => checker.race().await,
                 Law::Cancel => checker.cancel().await,
                 Law::Fault => checker.faults().await,
+                Law::Nodes => checker.nodes().await,
                 Law::Timeline => checker.timelines().await,
             };
             report.calls += checker.calls;

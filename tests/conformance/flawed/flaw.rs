@@ -57,5 +57,6 @@ pub(crate) enum Flaw {
     ChargesFaultsTwice,
     StaysFaulty,
     InventsNumbers,
+    LosesNodes,
     Panics,
 }

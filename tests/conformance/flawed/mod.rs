@@ -16,7 +16,7 @@ use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
     algorithm::{Algorithm, StateKind},
     key::Key,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store},
+    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store},
     time::{Clock, ManualClock},
 };
 
@@ -44,6 +44,8 @@ pub(super) struct Flawed {
     clock: ManualClock,
     calls: Arc<AtomicU64>,
     blocked: Arc<AtomicBool>,
+    /// The nodes of each policy and period.
+    counted: Arc<Mutex<HashMap<(String, u64), u64>>>,
     /// The keys that were admitted once too often.
     favoured: Arc<Mutex<HashSet<Entry>>>,
     pub(super) is_faulty: Arc<AtomicBool>,
@@ -66,6 +68,7 @@ impl Flawed {
             clock: clock.clone(),
             calls: Arc::default(),
             blocked: Arc::default(),
+            counted: Arc::default(),
             favoured: Arc::default(),
             is_faulty: Arc::default(),
             was_faulty: Arc::default(),
@@ -280,6 +283,30 @@ impl Store<AnyRule> for Flawed {
                 }
             }
             Ok(())
+        }))
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let store = self.clone();
+        let under = |period| (policy.name().to_owned(), period);
+        let (current, previous) = (under(period), under(period - 1));
+        Some(Box::pin(async move {
+            let read =
+                |counted: &HashMap<_, u64>, under: &_| counted.get(under).copied().unwrap_or(0);
+            let found = read(&store.counted.lock().unwrap(), &current);
+            if store.has(Flaw::LosesNodes) {
+                yield_now().await;
+            }
+            let mut counted = store.counted.lock().unwrap();
+            counted.insert(current.clone(), found + 1);
+            Ok(NodeCounts {
+                current: found + 1,
+                previous: read(&counted, &previous),
+            })
         }))
     }
 

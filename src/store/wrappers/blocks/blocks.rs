@@ -18,7 +18,10 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, OwnedAsks, Progress, Settlement, StepsFuture, Store, run},
+    store::{
+        Ask, Backend, BoxFuture, Check, NodeCounts, OwnedAsks, Progress, Settlement, StepsFuture,
+        Store, run,
+    },
     time::{Clock, SystemClock},
 };
 
@@ -393,5 +396,13 @@ where
     fn fits(&self, rule: &Rule) -> Result<(), Error> {
         self.store.fits(rule)?;
         self.store.fits(&Rule::looking_at_blocks())
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        Store::<Rule>::count_node(&self.store, policy, period)
     }
 }

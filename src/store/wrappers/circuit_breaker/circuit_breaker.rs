@@ -9,7 +9,9 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Error, Settlement, Store, engine::Unsettled},
+    store::{
+        Ask, Backend, BoxFuture, Check, Error, NodeCounts, Settlement, Store, engine::Unsettled,
+    },
     time::{Clock, SystemClock},
 };
 
@@ -216,5 +218,13 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for CircuitBreak
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         self.store.fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        Store::<Rule>::count_node(&self.store, policy, period)
     }
 }

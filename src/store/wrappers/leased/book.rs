@@ -307,12 +307,25 @@ impl<Rule: Leasable> Book<Rule> {
         counts.lost = counts.lost.wrapping_sub(units);
     }
 
-    pub(super) fn stats(&self) -> LeaseStats {
+    /// Notes that this node could not be counted.
+    pub(super) fn failed_to_count(&self) {
+        self.failed.add(1);
+    }
+
+    /// Returns the counters, and the bound with so many nodes if that is known.
+    pub(super) fn stats(&self, nodes: Option<u64>) -> LeaseStats {
         let (mut counts, mut left, mut keys) = (Counts::default(), 0, 0);
+        let mut undershoot_bound = 0;
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             counts.add(&shard.counts);
             keys += shard.keys.of_key.len() as u64;
+            let bound = shard
+                .keys
+                .last_rule
+                .as_deref()
+                .map(|rule| rule.undershoot_bound(nodes));
+            undershoot_bound = undershoot_bound.max(bound.unwrap_or(0));
             let leases = shard.keys.of_key.values().flatten();
             left += leases.map(|lease| lease.holder.left()).sum::<u64>();
         }
@@ -329,6 +342,8 @@ impl<Rule: Leasable> Book<Rule> {
             lost: counts.lost,
             failed: self.failed.get(),
             keys,
+            undershoot_bound,
+            ..LeaseStats::default()
         }
     }
 

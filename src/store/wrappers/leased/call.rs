@@ -9,11 +9,13 @@ use super::{
     LeaseConfig,
     book::Book,
     lease::{Asked, Tried, limit_as_written},
+    nodes::Nodes,
 };
 use crate::{
     algorithm::Leasable,
     decision::{Decision, Decisions},
     lease::Request,
+    policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
         ask::policies,
@@ -26,6 +28,7 @@ use crate::{
 pub(super) struct Inner<S, Rule, C> {
     pub(super) store: S,
     pub(super) book: Book<Rule>,
+    pub(super) nodes: Nodes,
     pub(super) config: LeaseConfig<C>,
 }
 
@@ -111,6 +114,24 @@ where
                 Check::Pending(Box::pin(async move { looked.await.map(as_written) }))
             }
         }
+    }
+
+    /// Counts this node in the store if that is due, beside a call to the store.
+    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
+        let Some(period) = self.nodes.due(policy) else {
+            return;
+        };
+        let (Some(counting), Ok(runtime)) = (self.store.count_node(policy, period), runtime())
+        else {
+            return;
+        };
+        let (inner, policy) = (Arc::clone(self), policy.clone());
+        runtime.spawn(async move {
+            match counting.await {
+                Ok(counts) => inner.nodes.counted(&policy, counts),
+                Err(_) => inner.book.failed_to_count(),
+            }
+        });
     }
 
     /// Asks the store for units that later calls will need.

@@ -14,6 +14,7 @@ use crate::{algorithm::Leasable, error::Error, quota::Written, time::LeaseClock}
 /// | [`hold`](Self::hold) | a tenth of the time in which the limit is refilled | how long granted units may be spent |
 /// | [`max_cost`](Self::max_cost) | 1 | the greatest cost that the stricter rule in the store must leave room for |
 /// | [`keys`](Self::keys) | 100,000 | the most keys with leases |
+/// | [`nodes`](Self::nodes) | counted | the nodes that share the limits, for [`undershoot_bound`](crate::store::Leased::undershoot_bound) |
 /// | [`seed`](Self::seed) | random | seed of the random part of pauses and of the hash of keys |
 /// | [`clock`](Self::clock) | the machine's, with the time that it was suspended | clock of the leases |
 ///
@@ -30,6 +31,7 @@ pub struct LeaseConfig<C = LeaseClock> {
     hold: Option<Duration>,
     max_cost: u64,
     pub(super) keys: usize,
+    pub(super) nodes: Option<u64>,
     pub(super) seed: Option<u64>,
     pub(super) clock: C,
 }
@@ -41,6 +43,7 @@ impl LeaseConfig {
             hold: None,
             max_cost: 1,
             keys: 100_000,
+            nodes: None,
             seed: None,
             clock: LeaseClock::default(),
         }
@@ -104,6 +107,17 @@ impl<C> LeaseConfig<C> {
         Self { keys: most, ..self }
     }
 
+    /// Sets the number of nodes that share the limits, at least 1, so that they are not counted.
+    ///
+    /// Otherwise each node counts itself in the store, once in [some seconds](crate::store::NodeCounts::PERIOD), beside a call that it makes anyway. Nothing is
+    /// admitted or refused by this number: it determines what [`undershoot_bound`](crate::store::Leased::undershoot_bound) says.
+    pub fn nodes(self, number: u64) -> Self {
+        Self {
+            nodes: Some(number.max(1)),
+            ..self
+        }
+    }
+
     /// Sets the seed of the random part of pauses, and of the hash of keys, for tests and simulations: two runs of one schedule are equal.
     ///
     /// Clients who know the seed can choose keys that count as one. So leave it out where clients choose their keys.
@@ -120,6 +134,7 @@ impl<C> LeaseConfig<C> {
             hold: self.hold,
             max_cost: self.max_cost,
             keys: self.keys,
+            nodes: self.nodes,
             seed: self.seed,
             clock,
         }

@@ -26,7 +26,7 @@ const SEARCH_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Keys<Rule> {
     pub(super) of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
     /// That of the last new key, because most keys come under few rules.
-    last_rule: Option<Arc<LeasedRule<Rule>>>,
+    pub(super) last_rule: Option<Arc<LeasedRule<Rule>>>,
     /// With so many keys, idle ones are searched for.
     search_at: usize,
     searched_at: Timestamp,

@@ -9,7 +9,7 @@ use crate::{
     algorithm::Leasable,
     decision::Decision,
     key::Key,
-    lease::{Counts, Holder, Plan, Request, Step},
+    lease::{Counts, Holder, Plan, Request, Step, most_held},
     policy::Policy,
     quota::Quota,
     store::{Ask, Error},
@@ -66,6 +66,15 @@ impl<Rule: Leasable> LeasedRule<Rule> {
             held: config.held(rule)?,
             hold: config.hold_of(rule),
         })
+    }
+
+    /// Returns how many units may be lacking although the rule as it is written has them, with so many nodes if that is known.
+    pub(super) fn undershoot_bound(&self, nodes: Option<u64>) -> u64 {
+        let units = |rule| limit_as_written(rule).map_or(0, |(units, _)| units.get());
+        let (written, held) = (units(&self.written), units(&self.held));
+        let others = nodes.map_or(u64::MAX, |nodes| nodes.saturating_sub(1));
+        let on_others = others.saturating_mul(most_held(held)).min(held);
+        (written - held.min(written)).saturating_add(on_others)
     }
 }
 

@@ -6,14 +6,15 @@ use super::{
     LeaseConfig, LeaseStats,
     book::{Book, Leftover},
     call::{Call, Inner},
-    lease::Tried,
+    lease::{LeasedRule, Tried},
+    nodes::Nodes,
 };
 use crate::{
     algorithm::Leasable,
     decision::Charge,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Settlement, Store},
+    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store},
     time::{Clock, LeaseClock},
 };
 
@@ -116,6 +117,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
         let inner = Inner {
             store,
             book: Book::new(config.keys, config.seed),
+            nodes: Nodes::new(config.nodes),
             config,
         };
         Self {
@@ -125,7 +127,50 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
 
     /// Returns counters of these leases and their clones.
     pub fn stats(&self) -> LeaseStats {
-        self.inner.book.stats()
+        let nodes = self.inner.nodes.number();
+        LeaseStats {
+            nodes: nodes.unwrap_or(0),
+            overshoot_bound: self.overshoot_bound(),
+            ..self.inner.book.stats(nodes)
+        }
+    }
+
+    /// Returns how many units all nodes together may admit above a rule: 0.
+    ///
+    /// A [reset](Store::reset) and a loss of the store's data begin afresh: see [what happens when](#what-happens-when).
+    pub fn overshoot_bound(&self) -> u64 {
+        0
+    }
+
+    /// Returns how many units a call may lack although the rule has them: how much less than the rule as it is written all nodes together may
+    /// admit at an instant.
+    ///
+    /// That is what the [hold costs](#what-it-costs), and what other nodes hold: each a quarter of the stricter limit at most, beside what calls gave back.
+    /// Their number is [counted](LeaseConfig::nodes). While it is not known, it is the whole limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{TokenBucket, prelude::*, store::LeaseConfig};
+    ///
+    /// # #[cfg(feature = "test-util")] {
+    /// # use tollgate::testing::Faulty;
+    /// # let store = Faulty::new(Local::<TokenBucket>::new());
+    /// // Two nodes; of 1000 units, the store runs 900.
+    /// let leased = store.leased(LeaseConfig::new().hold(Duration::from_millis(100)).nodes(2));
+    /// assert_eq!(leased.undershoot_bound(&TokenBucket::per_second(1000))?, 100 + 225);
+    /// # }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    pub fn undershoot_bound(&self, rule: &Rule) -> Result<u64, crate::Error> {
+        let Inner { config, nodes, .. } = &*self.inner;
+        if config.is_off() {
+            return Ok(0);
+        }
+        Ok(LeasedRule::new(rule, config)?.undershoot_bound(nodes.number()))
     }
 }
 
@@ -239,6 +284,7 @@ where
             [ask] => match inner.try_one(ask, false) {
                 Ok(Tried::Decided(decision, ahead)) => {
                     if let Some(ahead) = ahead {
+                        inner.count_node(ask.policy());
                         inner.prefetch(ask, ahead);
                     }
                     return Check::Ready(Ok(ask.charged(decision).into()));
@@ -250,7 +296,12 @@ where
         };
         match call {
             Ok(call) if call.is_decided() => Check::Ready(Ok(call.finish())),
-            Ok(call) => Check::Pending(Box::pin(call.decide())),
+            Ok(call) => {
+                if let Some(ask) = asks.first() {
+                    inner.count_node(ask.policy());
+                }
+                Check::Pending(Box::pin(call.decide()))
+            }
             Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }
@@ -311,6 +362,14 @@ where
             return self.inner.store.fits(rule);
         }
         self.inner.store.fits(&self.inner.config.held(rule)?)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        self.inner.store.count_node(policy, period)
     }
 }
 

@@ -7,6 +7,7 @@ mod keys;
 mod lease;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod leased;
+mod nodes;
 mod stats;
 
 pub use self::{config::LeaseConfig, leased::Leased, stats::LeaseStats};

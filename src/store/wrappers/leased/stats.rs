@@ -49,4 +49,10 @@ pub struct LeaseStats {
     pub failed: u64,
     /// Keys with leases.
     pub keys: u64,
+    /// Nodes that share the limits, this one included: as they were [counted](super::LeaseConfig::nodes) or set; 0 while it is not known.
+    pub nodes: u64,
+    /// The [bound](super::Leased::undershoot_bound) of the rules that were used last, the greatest of them.
+    pub undershoot_bound: u64,
+    /// The [bound](super::Leased::overshoot_bound), which is 0.
+    pub overshoot_bound: u64,
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Settlement, Store},
+    store::{Ask, Backend, BoxFuture, Check, NodeCounts, Settlement, Store},
     time::{Clock, SystemClock},
 };
 
@@ -239,6 +239,14 @@ where
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         self.store.fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        self.store.count_node(policy, period)
     }
 }
 

@@ -6,6 +6,7 @@ mod fault;
 mod keys;
 mod kinds;
 mod limit;
+mod nodes;
 mod race;
 mod reset;
 mod settle;

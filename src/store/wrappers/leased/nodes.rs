@@ -1,0 +1,122 @@
+//! The number of nodes with leases.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::{
+    policy::Policy,
+    store::NodeCounts,
+    time::{Clock, SystemClock, Timestamp},
+};
+
+/// The most policies whose nodes are counted. All nodes of a service ask under the same ones.
+const MOST_POLICIES: usize = 8;
+
+/// The nodes that share the limits of each policy, as far as they are known.
+#[derive(Default)]
+pub(super) struct Nodes {
+    /// The number that was set, instead of counting.
+    set: Option<u64>,
+    of_policies: Mutex<Vec<OfPolicy>>,
+}
+
+struct OfPolicy {
+    policy: Policy,
+    /// The period in which this node was counted last.
+    period: u64,
+    /// 0 while it is not known.
+    nodes: u64,
+}
+
+impl Nodes {
+    pub(super) fn new(set: Option<u64>) -> Self {
+        Self {
+            set,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the period in which this node has to count itself, if it has not done so.
+    pub(super) fn due(&self, policy: &Policy) -> Option<u64> {
+        if self.set.is_some() {
+            return None;
+        }
+        self.due_at(policy, SystemClock::default().now())
+    }
+
+    fn due_at(&self, policy: &Policy, now: Timestamp) -> Option<u64> {
+        let period = now.as_nanos() / NodeCounts::PERIOD.as_nanos() as u64;
+        let mut all = self.of_policies();
+        if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
+            let last = std::mem::replace(&mut known.period, period);
+            return (last != period).then_some(period);
+        }
+        if all.len() >= MOST_POLICIES {
+            return None;
+        }
+        all.push(OfPolicy {
+            policy: policy.clone(),
+            period,
+            nodes: 0,
+        });
+        Some(period)
+    }
+
+    pub(super) fn counted(&self, policy: &Policy, counts: NodeCounts) {
+        let mut known = self.of_policies();
+        if let Some(known) = known.iter_mut().find(|known| known.policy == *policy) {
+            known.nodes = counts.nodes();
+        }
+    }
+
+    /// Returns the greatest number of all policies; `None` while it is not known.
+    pub(super) fn number(&self) -> Option<u64> {
+        let counted = || self.of_policies().iter().map(|known| known.nodes).max();
+        self.set.or_else(counted).filter(|nodes| *nodes > 0)
+    }
+
+    fn of_policies(&self) -> std::sync::MutexGuard<'_, Vec<OfPolicy>> {
+        self.of_policies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_counts_itself_once_in_a_period_and_policy() {
+        let nodes = Nodes::default();
+        let (a, b) = (Policy::new("a"), Policy::new("b"));
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+        assert_eq!(nodes.number(), None);
+        assert_eq!(nodes.due_at(&a, at(25)), Some(2));
+        assert_eq!(nodes.due_at(&a, at(29)), None);
+        assert_eq!(nodes.due_at(&b, at(29)), Some(2));
+        assert_eq!(nodes.due_at(&a, at(30)), Some(3));
+        let counts = |current, previous| NodeCounts { current, previous };
+        nodes.counted(&a, counts(1, 8));
+        nodes.counted(&b, counts(3, 2));
+        assert_eq!(nodes.number(), Some(8));
+        nodes.counted(&a, counts(2, 1));
+        assert_eq!(nodes.number(), Some(3));
+    }
+
+    #[test]
+    fn a_number_that_is_set_needs_no_counting() {
+        let nodes = Nodes::new(Some(5));
+        assert_eq!(nodes.due(&Policy::new("a")), None);
+        assert_eq!(nodes.number(), Some(5));
+    }
+
+    #[test]
+    fn policies_that_come_and_go_fill_no_memory() {
+        let nodes = Nodes::default();
+        for n in 0..100 {
+            let policy = Policy::new(&format!("p{n}"));
+            let is_due = nodes.due_at(&policy, Timestamp::from_nanos(n)).is_some();
+            assert_eq!(is_due, n < MOST_POLICIES as u64);
+        }
+    }
+}
