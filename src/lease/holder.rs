@@ -2,43 +2,48 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use super::{Answer, Counts, known::Known, offered::Offered, portion::Portion};
+use super::{
+    Answer, Counts, Terms,
+    decision_parts::DecisionParts,
+    grants::{Grants, charges},
+    known::Known,
+    offered::Offered,
+    portion::Portion,
+};
 use crate::{
     decision::{Charge, Cost, Decision, Position, Verdict},
-    quota::Quota,
-    random::Random,
     time::Timestamp,
 };
 
-/// The most grants and refunds of a key that are held apart.
-const MOST_PORTIONS: usize = 8;
-
-/// How far ahead units are asked for.
+/// The numbers that determine when units are asked for, and how many.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    /// What is asked for at once is what was offered during this time.
-    pub(crate) hold: Duration,
-    /// How long the store took to answer lately.
-    pub(crate) round_trip: Duration,
+pub(crate) struct Plan<'a> {
+    pub(crate) terms: &'a Terms,
+    /// A mean of the last round trips to the store, in nanoseconds.
+    pub(crate) round_trip: u64,
+}
+
+/// The circumstances of an answer, and the sums that it changes.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) plan: Plan<'a>,
+    /// Draws a number from 0 to a greatest one, for the random part of a pause.
+    pub(crate) draw: &'a mut dyn FnMut(u64) -> u64,
+    pub(crate) counts: &'a mut Counts,
 }
 
 /// The leases of one key under one rule.
 #[derive(Debug, Default)]
 pub(crate) struct Holder {
-    /// The one that ends first is the first.
-    portions: SmallVec<[Portion; 1]>,
+    grants: Grants,
     offered: Offered,
-    /// `true` while a request to the store has no answer.
-    is_asking: bool,
     known: Option<Known>,
-    /// The rate at which units end, if they end one by one.
-    rate: Option<Quota>,
-    /// `true` if the rate is known.
-    has_granted: bool,
     /// Until then the store is not asked for more: it had less than was asked for.
     pause: Timestamp,
+    /// `true` while a request to the store has no answer.
+    is_asking: bool,
+    /// A cost that was refused, and until when, if what is known otherwise does not tell.
+    refused: Option<Box<(u64, Timestamp)>>,
 }
 
 /// A request to the store: at least `cost` units, and up to `up_to`.
@@ -47,6 +52,8 @@ pub(crate) struct Request {
     pub(crate) cost: Cost,
     pub(crate) up_to: u64,
     pub(crate) sent_at: Timestamp,
+    /// `true` if no call waits for the answer: all units are for later ones.
+    pub(crate) is_ahead: bool,
 }
 
 impl Request {
@@ -56,20 +63,22 @@ impl Request {
             cost,
             up_to: cost.get(),
             sent_at,
+            is_ahead: false,
         }
     }
 
     /// Returns `true` if it asks for no more than a call without leases would.
     pub(crate) fn is_exact(&self) -> bool {
-        self.up_to == self.cost.get()
+        self.up_to == self.cost.get() && !self.is_ahead
     }
 }
 
-/// What to do with a call.
+/// The next step of a call.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// It is decided. A request, if there is one, is for later calls, so that they need not wait.
-    Decided(Decision, Option<Request>),
+    /// Units that are here pay. A request, if there is one, is for later calls, so that they need not wait.
+    Admitted(DecisionParts, Option<Request>),
+    Refused(Decision),
     /// The store decides.
     Ask(Request),
     /// Another call has asked the store: call again after its answer.
@@ -84,54 +93,72 @@ impl Holder {
         now: Timestamp,
         cost: Cost,
         is_again: bool,
-        plan: &Plan,
+        plan: Plan<'_>,
         counts: &mut Counts,
     ) -> Step {
-        if !is_again {
-            // A call that no state admits says nothing about what is needed.
-            let is_above = |known: &Known| known.is_above_limit(cost.get());
-            if !self.known.as_ref().is_some_and(is_above) {
-                self.offered.add(now, cost.get(), plan.hold);
-            }
+        let (terms, units) = (plan.terms, cost.get());
+        // A call that no state admits does not change what is needed.
+        if !is_again && units <= terms.capacity {
+            self.offered.add(now, units, terms.hold);
         }
-        let left = self.expire(now, counts);
-        if let Some(left) = left.checked_sub(cost.get()) {
-            counts.spent += cost.get();
+        let left = self.grants.expire(now, &mut counts.expired);
+        if let Some(left) = left.checked_sub(units) {
+            counts.spent += units;
             counts.from_leases += 1;
-            let decision = self.spend(now, cost.get());
-            return Step::Decided(decision, self.prefetch(now, left, plan));
+            let position = self.grants.take(units);
+            let parts = self.parts(now, left, position, terms);
+            return Step::Admitted(parts, self.prefetch(now, left, plan));
         }
-        if let Some(refusal) = self.refusal(now, cost.get()) {
+        self.lacking(now, cost, left, terms, counts)
+    }
+
+    /// Decides a call for which there are too few units.
+    #[inline(never)]
+    fn lacking(
+        &mut self,
+        now: Timestamp,
+        cost: Cost,
+        left: u64,
+        terms: &Terms,
+        counts: &mut Counts,
+    ) -> Step {
+        if let Some(refusal) = self.refusal(now, cost, terms) {
             counts.refused_here += 1;
-            return Step::Decided(refusal, None);
+            return Step::Refused(refusal);
         }
         if self.is_asking {
             return Step::Wait;
         }
         self.is_asking = true;
-        let wanted = self.offered.during(now, plan.hold).saturating_sub(left);
-        let up_to = if now < self.pause { 0 } else { wanted };
+        let up_to = match now < self.pause {
+            true => 0,
+            false => self.wanted(now, terms).saturating_sub(left),
+        };
         Step::Ask(Request {
-            cost,
             up_to: up_to.max(cost.get()),
-            sent_at: now,
+            ..Request::exactly(cost, now)
         })
     }
 
-    /// Takes in the answer of the store to the request of a call, and returns the decision of the call. Units above its cost stay here.
+    /// Takes in the answer of the store to a request, and returns the decision of the call that waits for it. Units above its cost stay here, or
+    /// all units if no call waits.
     pub(crate) fn answered(
         &mut self,
-        now: Timestamp,
         request: &Request,
         answer: &Answer,
-        (plan, random): (&Plan, &mut Random),
-        counts: &mut Counts,
+        with: &mut Surroundings<'_>,
     ) -> Decision {
-        let cost = request.cost.get();
-        let granted = self.received(now, request, answer, (plan, random), counts);
+        let cost = if request.is_ahead {
+            0
+        } else {
+            request.cost.get()
+        };
+        let granted = self.note(request, &answer.decision, with);
+        let (now, counts) = (with.now, &mut *with.counts);
+        counts.granted += granted;
         counts.spent += granted.min(cost);
         if granted <= cost {
-            let decision = answer.decision;
+            let decision = answer.decision.shown_as(with.plan.terms.limit);
             // The pause that a refusal begins is one for its caller, too.
             let wait = decision.retry_after().filter(|_| granted == 0);
             return match wait.map(|wait| wait.max(self.pause.saturating_since(now))) {
@@ -141,64 +168,51 @@ impl Holder {
         }
         // The first units of the grant pay, and none from before: those may have ended while the store was asked. The store has admitted
         // the call itself, also if the answer comes late.
-        let mut portion = self.portion(granted, request, answer);
+        let portion = Portion::new(granted, request.sent_at, answer.validity.shortened());
+        let mut portion = portion.charged(answer.decision.charge());
         let position = portion.take(cost);
-        self.keep(portion, counts);
-        self.admission(now, cost, Some(position))
+        let rate = answer.validity.rate();
+        self.grants.keep(portion, rate, &mut counts.expired);
+        let parts = self.parts(now, self.grants.left(), Some(position), with.plan.terms);
+        parts.decision(Verdict::Allow, request.cost)
     }
 
-    /// Takes in the answer to a request that no call waits for. All units stay here.
-    pub(crate) fn prefetched(
-        &mut self,
-        now: Timestamp,
-        request: &Request,
-        answer: &Answer,
-        (plan, random): (&Plan, &mut Random),
-        counts: &mut Counts,
-    ) {
-        let granted = self.received(now, request, answer, (plan, random), counts);
-        let portion = self.portion(granted, request, answer);
-        self.keep(portion, counts);
-    }
-
-    fn portion(&mut self, units: u64, request: &Request, answer: &Answer) -> Portion {
-        self.rate = answer.validity.rate();
-        self.has_granted = true;
-        let portion = Portion::new(units, request.sent_at, answer.validity.shortened());
-        portion.charged(answer.decision.charge())
-    }
-
-    /// Notes what the store said. Returns the units that it granted.
-    fn received(
-        &mut self,
-        now: Timestamp,
-        request: &Request,
-        answer: &Answer,
-        (plan, random): (&Plan, &mut Random),
-        counts: &mut Counts,
-    ) -> u64 {
-        let cost = request.cost.get();
-        let known = Known::new(answer, cost, now);
-        let charge = answer.decision.charge();
-        let granted = charge.map_or(0, |charge| charge.cost);
+    /// Notes the answer of the store. Returns the units that it granted.
+    fn note(&mut self, request: &Request, answer: &Decision, with: &mut Surroundings<'_>) -> u64 {
+        let (now, terms, cost) = (with.now, with.plan.terms, request.cost.get());
+        let known = Known::new(answer, now);
+        let granted = answer.charge().map_or(0, |charge| charge.cost);
         self.is_asking = false;
         self.known = Some(known);
-        counts.granted += granted;
+        let wait = answer.retry_after().filter(|_| !answer.is_admitted());
+        let refused = wait.map(|wait| (cost, now.saturating_add(wait)));
+        self.refused = refused
+            .filter(|(cost, until)| known.admits_at(*cost) != Some(*until))
+            .map(Box::new);
         // Units of a bucket come back all the time, so little is lost by asking for more of them later. Those of a window end with it.
-        let (times, part) = if self.rate.is_some() { (2, 2) } else { (1, 4) };
-        let offered = self.offered.during(now, plan.hold);
+        let (times, part) = if self.grants.rate().is_some() {
+            (2, 2)
+        } else {
+            (1, 4)
+        };
+        let offered = self.offered.during(now, terms.hold);
         let needed = request.up_to.max(offered).saturating_mul(times);
         // While all nodes together ask for more than is refilled, the store has little, and each would fetch it in crumbs. A burst that the
         // limit allows is no reason for a pause, and neither is a grant that is small because others need some, too.
-        let enough = needed.min(known.refilled(plan.hold));
+        let enough = needed.min(terms.refilled);
         let is_scarce = known.remaining().saturating_add(granted) < enough;
         // A key that is asked for once in a while is answered as if there were no leases.
         if is_scarce && offered > cost {
-            let least = u64::try_from(plan.hold.as_nanos() / part).unwrap_or(u64::MAX);
-            let pause = Duration::from_nanos(least.saturating_add(random.up_to(least)));
+            let least = terms.hold / part;
+            let pause = Duration::from_nanos(least.saturating_add((with.draw)(least)));
             self.pause = now.saturating_add(pause);
         }
         granted
+    }
+
+    /// Returns how many units this node would hold: as many as were offered during the last hold, and no more than others can spare.
+    fn wanted(&mut self, now: Timestamp, terms: &Terms) -> u64 {
+        self.offered.during(now, terms.hold).min(terms.most_held())
     }
 
     /// Notes that a request has failed, or that nobody waits for its answer.
@@ -215,175 +229,123 @@ impl Holder {
         counts: &mut Counts,
     ) {
         counts.spent = counts.spent.wrapping_sub(units);
-        if !self.has_granted {
-            // The key was forgotten since, and with it how its units end.
-            counts.expired += units;
-            return;
+        let expired = &mut counts.expired;
+        if !self.grants.give_back(units, now, charge, expired) {
+            // The key was forgotten since.
+            *expired += units;
         }
-        let portion = Portion::given_back(units, now, charge, self.rate);
-        self.keep(portion, counts);
     }
 
     /// Spends more units by force, as far as there are any. Returns how many are lacking.
     pub(crate) fn take_by_force(&mut self, now: Timestamp, units: u64, counts: &mut Counts) -> u64 {
-        let left = self.expire(now, counts).min(units);
+        let left = self.grants.expire(now, &mut counts.expired).min(units);
         if left > 0 {
             counts.spent += left;
-            self.take(left);
+            self.grants.take(left);
         }
         units - left
     }
 
-    /// Forgets what the store said: the state of the key has changed otherwise.
+    /// Forgets the answers of the store: the state of the key has changed otherwise.
     pub(crate) fn forget_answers(&mut self) {
         self.known = None;
+        self.refused = None;
         self.pause = Timestamp::default();
     }
 
     /// Drops all units. Returns how many these were.
     pub(crate) fn clear(&mut self, now: Timestamp, counts: &mut Counts) -> u64 {
-        let left = self.expire(now, counts);
-        self.portions.clear();
+        let left = self.grants.expire(now, &mut counts.expired);
+        self.grants.take_out();
         left
     }
 
     /// Takes out the charges of all grants, and what is left of each. The last one is the first, as they can be given back. The units
     /// count as lost until they are.
     pub(crate) fn take_out(&mut self, now: Timestamp, counts: &mut Counts) -> Vec<(Charge, u64)> {
-        counts.lost += self.expire(now, counts);
-        let charged = |portion: Portion| {
-            let units = portion.units();
-            Some((portion.into_charge()?.if_last(), units))
-        };
-        self.portions.drain(..).rev().filter_map(charged).collect()
+        counts.lost += self.grants.expire(now, &mut counts.expired);
+        charges(self.grants.take_out())
     }
 
-    /// Returns the units that are left, without those that have expired unnoticed.
+    /// Returns the units that are left, with those that have expired unnoticed.
     pub(crate) fn left(&self) -> u64 {
-        self.portions.iter().map(Portion::units).sum()
+        self.grants.left()
     }
 
     /// Returns the units that may still be spent.
     #[cfg(test)]
     pub(crate) fn left_at(&self, now: Timestamp) -> u64 {
-        let left = |portion: &Portion| portion.valid_at(now);
-        self.portions.iter().map(left).sum()
+        self.grants.left_at(now)
     }
 
     /// Returns `true` if nothing is lost by forgetting the key.
-    pub(crate) fn is_idle(&self, now: Timestamp, hold: Duration) -> bool {
+    pub(crate) fn is_idle(&self, now: Timestamp, hold: u64) -> bool {
         !self.is_asking
             && self.pause <= now
             && self.offered.ends_at(hold) <= now
-            && self.portions.iter().all(|portion| portion.ends_at() <= now)
+            && self.grants.have_ended(now)
     }
 
-    /// Drops units that are not valid any more. Returns how many are left.
+    /// Returns the parts of an admission by units that are here, of which some are left.
     #[inline]
-    fn expire(&mut self, now: Timestamp, counts: &mut Counts) -> u64 {
-        let (mut left, mut is_one_empty) = (0, false);
-        for portion in &mut self.portions {
-            counts.expired += portion.expire(now);
-            is_one_empty |= portion.units() == 0;
-            left += portion.units();
-        }
-        if is_one_empty {
-            self.portions.retain(|portion| portion.units() > 0);
-        }
-        left
-    }
-
-    /// Spends units, which are there, from what ends first. Returns the position of those.
-    #[inline]
-    fn take(&mut self, units: u64) -> Option<Position> {
-        let (mut rest, mut position, mut is_one_empty) = (units, None, false);
-        for portion in &mut self.portions {
-            let part = rest.min(portion.units());
-            let taken = portion.take(part);
-            // Units of several grants are given back as if they ended with the first of them.
-            position = position.or(Some(taken));
-            is_one_empty |= portion.units() == 0;
-            rest -= part;
-            if rest == 0 {
-                break;
-            }
-        }
-        if is_one_empty {
-            self.portions.retain(|portion| portion.units() > 0);
-        }
-        position
-    }
-
-    /// Admits a call with units that are here.
-    #[inline]
-    fn spend(&mut self, now: Timestamp, cost: u64) -> Decision {
-        let position = self.take(cost);
-        self.admission(now, cost, position)
-    }
-
-    #[inline]
-    fn admission(&self, now: Timestamp, cost: u64, position: Option<Position>) -> Decision {
-        match (&self.known, position) {
-            (Some(known), _) => known.decision(Verdict::Allow, now, cost, (self.left(), position)),
-            (None, Some(position)) => {
-                Decision::new(Verdict::Allow, now, cost).with_position(position)
-            }
-            (None, None) => Decision::new(Verdict::Allow, now, cost),
+    fn parts(
+        &self,
+        now: Timestamp,
+        left: u64,
+        position: Option<Position>,
+        terms: &Terms,
+    ) -> DecisionParts {
+        match &self.known {
+            Some(known) => DecisionParts {
+                position,
+                ..known.parts(now, left, terms)
+            },
+            None => DecisionParts::unknown(now, position),
         }
     }
 
     /// Returns a request for later calls, if what is left lasts for less than two round trips.
     #[inline]
-    fn prefetch(&mut self, now: Timestamp, left: u64, plan: &Plan) -> Option<Request> {
+    fn prefetch(&mut self, now: Timestamp, left: u64, plan: Plan<'_>) -> Option<Request> {
         if self.is_asking || now < self.pause {
             return None;
         }
         // As a product, and first of what is at least offered: most calls need no division.
+        let hold = plan.terms.hold;
         let lasts = |offered| {
-            let soon = u128::from(offered).saturating_mul(2 * plan.round_trip.as_nanos());
-            (u128::from(left) + 1).saturating_mul(plan.hold.as_nanos()) > soon
+            let soon = u128::from(offered) * u128::from(plan.round_trip.saturating_mul(2));
+            (u128::from(left) + 1) * u128::from(hold) > soon
         };
         if lasts(self.offered.at_most()) {
             return None;
         }
-        let offered = self.offered.during(now, plan.hold);
-        if lasts(offered) {
+        if lasts(self.offered.during(now, hold)) {
             return None;
         }
-        let up_to = offered.saturating_sub(left);
+        let up_to = self.wanted(now, plan.terms).saturating_sub(left);
         if up_to < 2 {
             return None;
         }
         self.is_asking = true;
         Some(Request {
-            cost: Cost::ONE,
             up_to,
-            sent_at: now,
+            is_ahead: true,
+            ..Request::exactly(Cost::ONE, now)
         })
     }
 
     /// Returns the refusal of a call, if that is known.
-    fn refusal(&self, now: Timestamp, cost: u64) -> Option<Decision> {
-        let known = self.known.as_ref()?;
-        let refusal = || known.decision(Verdict::Refuse, now, cost, (0, None));
-        if known.is_above_limit(cost) {
+    fn refusal(&self, now: Timestamp, cost: Cost, terms: &Terms) -> Option<Decision> {
+        let (known, units) = (self.known.as_ref()?, cost.get());
+        let refusal = || known.parts(now, 0, terms).decision(Verdict::Refuse, cost);
+        if units > terms.capacity {
             return Some(refusal().with_retry_after(None));
         }
-        let until = known.admits_at(cost)?.max(self.pause);
-        let wait = until.saturating_since(now);
+        let until = match self.refused.as_deref() {
+            Some((refused, until)) if *refused == units => *until,
+            _ => known.admits_at(units)?,
+        };
+        let wait = until.max(self.pause).saturating_since(now);
         (!wait.is_zero()).then(|| refusal().with_retry_after(Some(wait)))
-    }
-
-    /// Keeps units, sorted by their ends.
-    fn keep(&mut self, portion: Portion, counts: &mut Counts) {
-        if portion.units() == 0 {
-            return;
-        }
-        if self.portions.len() >= MOST_PORTIONS {
-            counts.expired += self.portions.remove(0).units();
-        }
-        let ends_before = |other: &Portion| other.ends_at() <= portion.ends_at();
-        let at = self.portions.partition_point(ends_before);
-        self.portions.insert(at, portion);
     }
 }

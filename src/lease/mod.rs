@@ -5,18 +5,21 @@
 
 mod answer;
 mod counts;
+mod decision_parts;
+mod grants;
 mod holder;
 mod known;
-mod most_held;
 mod offered;
 mod portion;
 #[cfg(test)]
 #[path = "../../tests/leases/proof/mod.rs"]
 mod proof;
+mod terms;
 
 pub(crate) use self::{
     answer::Answer,
     counts::Counts,
-    holder::{Holder, Plan, Request, Step},
-    most_held::most_held,
+    decision_parts::DecisionParts,
+    holder::{Holder, Plan, Request, Step, Surroundings},
+    terms::{Terms, limit_as_written},
 };

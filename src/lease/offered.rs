@@ -1,4 +1,4 @@
-//! How much a key was asked for lately.
+//! The recent demand for a key.
 
 use std::time::Duration;
 
@@ -16,16 +16,18 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    pub(super) fn add(&mut self, now: Timestamp, units: u64, span: Duration) {
+    /// Counts units. The span is in nanoseconds, here and below.
+    #[inline]
+    pub(super) fn add(&mut self, now: Timestamp, units: u64, span: u64) {
         self.advance(now, span);
         self.current = self.current.saturating_add(units);
     }
 
     /// Returns the units of the last span. Those of the span before the current one count in part.
-    pub(super) fn during(&mut self, now: Timestamp, span: Duration) -> u64 {
+    pub(super) fn during(&mut self, now: Timestamp, span: u64) -> u64 {
         self.advance(now, span);
-        let rest = span.saturating_sub(now.saturating_since(self.since));
-        let before = u128::from(self.before) * rest.as_nanos() / span.as_nanos().max(1);
+        let rest = span.saturating_sub(now.nanos_since(self.since));
+        let before = u128::from(self.before) * u128::from(rest) / u128::from(span.max(1));
         self.current.saturating_add(before as u64)
     }
 
@@ -36,17 +38,19 @@ impl Offered {
     }
 
     /// Returns the last instant of which something is counted.
-    pub(super) fn ends_at(&self, span: Duration) -> Timestamp {
-        self.since.saturating_add(span.saturating_mul(2))
+    pub(super) fn ends_at(&self, span: u64) -> Timestamp {
+        let spans = Duration::from_nanos(span.saturating_mul(2));
+        self.since.saturating_add(spans)
     }
 
-    fn advance(&mut self, now: Timestamp, span: Duration) {
-        let elapsed = now.saturating_since(self.since);
+    #[inline]
+    fn advance(&mut self, now: Timestamp, span: u64) {
+        let elapsed = now.nanos_since(self.since);
         if elapsed < span {
             return;
         }
         if elapsed < span.saturating_mul(2) {
-            self.since = self.since.saturating_add(span);
+            self.since = self.since.saturating_add(Duration::from_nanos(span));
             self.before = self.current;
         } else {
             self.since = now;

@@ -18,8 +18,8 @@ pub(super) struct Portion {
     validity: Validity,
     /// Until then all units are valid. So most calls need no division.
     all_until: Timestamp,
-    /// What the store charged for the whole grant; `None` for units that a call gave back.
-    charge: Option<Box<Charge>>,
+    /// The charge of the whole grant in the store; `None` for units that a call gave back.
+    charge: Option<Charge>,
 }
 
 impl Portion {
@@ -34,12 +34,11 @@ impl Portion {
     }
 
     pub(super) fn charged(self, charge: Option<Charge>) -> Self {
-        let charge = charge.map(Box::new);
         Self { charge, ..self }
     }
 
     pub(super) fn into_charge(self) -> Option<Charge> {
-        self.charge.map(|charge| *charge)
+        self.charge
     }
 
     /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is not of a lease.
@@ -61,6 +60,16 @@ impl Portion {
     #[inline]
     pub(super) fn units(&self) -> u64 {
         self.units
+    }
+
+    pub(super) fn set_units(&mut self, units: u64) {
+        self.units = units;
+    }
+
+    /// Returns an instant until which all units are valid.
+    #[inline]
+    pub(super) fn all_until(&self) -> Timestamp {
+        self.all_until
     }
 
     /// Returns the end of the last unit.

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::meter::Admission;
 use crate::{
     algorithm::{Leasable, Step as Decided},
-    decision::{Charge, Cost, Decision, Position},
-    lease::{Answer, Counts, Holder, Plan, Request, Step},
+    decision::{Charge, Cost, Decision, Position, Verdict},
+    lease::{Answer, Counts, Holder, Plan, Request, Step, Surroundings, Terms},
     random::Random,
     store::Spend,
     time::Timestamp,
@@ -90,6 +90,7 @@ pub(super) struct Fleet<'r, R: Leasable> {
     rule: &'r R,
     held: R,
     hold: Duration,
+    terms: Terms,
     weather: Weather,
     random: Random,
     state: Option<R::State>,
@@ -185,6 +186,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             Broken::NotStricter => rule.clone(),
             _ => held,
         };
+        let terms = Terms::new(rule, &held, hold);
         let drift = weather.drift;
         let node = |random: &mut Random| Node {
             holder: Holder::default(),
@@ -206,6 +208,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             rule,
             held,
             hold,
+            terms,
             state: None,
             // Windows of the calendar are those of the store.
             store_offset: 1_699_999_980_000_000_000,
@@ -383,11 +386,25 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         Timestamp::from_nanos(node.offset + drifted as u64)
     }
 
-    fn plan(&self) -> Plan {
-        Plan {
-            hold: self.hold,
-            round_trip: Duration::from_nanos(self.weather.delay),
-        }
+    /// Hands the answer of the store to the leases of a node.
+    fn take_in(&mut self, index: usize, request: &Request, answer: &Answer) -> Decision {
+        let (now, round_trip) = (self.node_now(index), self.weather.delay);
+        let Node {
+            holder,
+            counts,
+            random,
+            ..
+        } = &mut self.nodes[index];
+        let mut surroundings = Surroundings {
+            now,
+            plan: Plan {
+                terms: &self.terms,
+                round_trip,
+            },
+            draw: &mut |most| random.up_to(most),
+            counts,
+        };
+        holder.answered(request, answer, &mut surroundings)
     }
 
     fn call(&mut self, index: usize, cost: u64, tries: u64) {
@@ -395,18 +412,25 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             let until = self.nodes[index].frozen_until;
             return self.at(until, Event::Call(index, cost));
         }
-        let (now, plan) = (self.node_now(index), self.plan());
+        let now = self.node_now(index);
         let units = Cost::new(cost).unwrap();
+        let plan = Plan {
+            terms: &self.terms,
+            round_trip: self.weather.delay,
+        };
         let Node { holder, counts, .. } = &mut self.nodes[index];
-        match holder.acquire(now, units, tries > 0, &plan, counts) {
-            Step::Decided(decision, ahead) => {
+        match holder.acquire(now, units, tries > 0, plan, counts) {
+            Step::Admitted(parts, ahead) => {
                 self.decisions += 1;
-                if let Some(charge) = decision.charge() {
-                    self.admit(index, self.now, charge);
-                }
+                let decision = parts.decision(Verdict::Allow, units);
+                self.admit(index, self.now, decision.charge().unwrap());
                 if let Some(request) = ahead {
                     self.send(index, request, Purpose::Ahead);
                 }
+            }
+            Step::Refused(decision) => {
+                self.decisions += 1;
+                assert!(decision.charge().is_none());
             }
             Step::Ask(request) => self.send(index, request, Purpose::Call),
             Step::Wait if tries > 4 => {
@@ -464,52 +488,43 @@ impl<'r, R: Leasable> Fleet<'r, R> {
 
     fn answer(&mut self, id: usize, answer: Decision) {
         let index = self.sent[id].node;
-        let (now, plan) = (self.node_now(index), self.plan());
+        let now = self.node_now(index);
         let sent = &mut self.sent[id];
-        let node = &mut self.nodes[index];
-        if sent.life != node.life || sent.answered {
+        if sent.life != self.nodes[index].life || sent.answered {
             return;
         }
         sent.answered = true;
-        let mut request = sent.request;
+        let was_done = std::mem::replace(&mut sent.is_done, true);
+        let (purpose, mut request) = (sent.purpose, sent.request);
         if self.weather.broken == Broken::LifeFromAnswer {
             request.sent_at = now;
         }
+        // If the call has failed, all units of a late answer can be used.
+        request.is_ahead |= was_done;
+        // The store admitted this call itself, when it said so.
+        let at = answer.at().as_nanos() - self.store_offset;
         let validity = self.held.validity(&answer, self.hold);
-        let Node {
-            holder,
-            counts,
-            random,
-            ..
-        } = node;
-        let answered = &Answer::new(answer, validity);
-        if sent.is_done && sent.purpose == Purpose::Crowded {
-            return;
-        }
-        if sent.is_done {
-            // The call has failed, so all units of a late answer can be used.
-            if self.weather.late_answers {
-                holder.prefetched(now, &request, answered, (&plan, random), counts);
+        let answered = Answer::new(answer, validity);
+        match purpose {
+            Purpose::Crowded => {
+                if let Some(charge) = answer.charge().filter(|_| !was_done) {
+                    self.admit(index, at, charge);
+                }
+                return;
             }
-        } else if sent.purpose == Purpose::Crowded {
-            sent.is_done = true;
-            if let Some(charge) = answer.charge() {
-                let at = answer.at().as_nanos() - self.store_offset;
-                self.admit(index, at, charge);
+            _ if was_done && !self.weather.late_answers => {}
+            Purpose::Ahead => {
+                self.take_in(index, &request, &answered);
             }
-            return;
-        } else if sent.purpose == Purpose::Call {
-            let decision = holder.answered(now, &request, answered, (&plan, random), counts);
-            sent.is_done = true;
-            self.decisions += 1;
-            if let Some(charge) = decision.charge() {
-                // The store admitted this call itself, when it said so.
-                let at = answer.at().as_nanos() - self.store_offset;
-                self.admit(index, at, charge);
+            Purpose::Call => {
+                let decision = self.take_in(index, &request, &answered);
+                if !was_done {
+                    self.decisions += 1;
+                    if let Some(charge) = decision.charge() {
+                        self.admit(index, at, charge);
+                    }
+                }
             }
-        } else {
-            sent.is_done = true;
-            holder.prefetched(now, &request, answered, (&plan, random), counts);
         }
         self.wake(index);
     }
@@ -523,22 +538,16 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         if self.sent[id].purpose == Purpose::Crowded {
             return;
         }
-        let (now, plan, request) = (self.node_now(index), self.plan(), self.sent[id].request);
-        let Node {
-            holder,
-            counts,
-            random,
-            ..
-        } = &mut self.nodes[index];
-        holder.failed();
+        let mut request = self.sent[id].request;
+        self.nodes[index].holder.failed();
         if self.weather.broken == Broken::TimeoutGrants {
             let units = Cost::new(request.up_to.min(self.capacity)).unwrap_or(request.cost);
             let store_now = Timestamp::from_nanos(self.store_offset + self.now);
             let step = self.held.step(&mut None, store_now, units);
             let (Decided::Wrote(granted) | Decided::Kept(granted)) = step;
             let validity = self.held.validity(&granted, self.hold);
-            let granted = Answer::new(granted, validity);
-            holder.prefetched(now, &request, &granted, (&plan, random), counts);
+            request.is_ahead = true;
+            self.take_in(index, &request, &Answer::new(granted, validity));
         }
         self.wake(index);
     }

@@ -11,13 +11,13 @@ use std::{
 use super::{
     LeaseConfig, LeaseStats,
     keys::Keys,
-    lease::{Asked, Tried, limit_as_written},
+    lease::{Asked, Tried},
 };
 use crate::{
-    algorithm::{Leasable, StateKind},
+    algorithm::{Leasable, StateKind, Validity},
     decision::{Charge, Decision, Position},
     key::Key,
-    lease::{Answer, Counts, Holder, Plan, Request},
+    lease::{Answer, Counts, Holder, Plan, Request, Surroundings},
     policy::Policy,
     random::{self, Random},
     store::{Ask, Error, Settlement, engine::Counter, local::Fingerprinter},
@@ -98,19 +98,12 @@ impl<Rule: Leasable> Book<Rule> {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self, hold: Duration) -> Plan {
-        let round_trip = self.round_trip.load(Ordering::Relaxed);
-        Plan {
-            hold,
-            round_trip: Duration::from_nanos(round_trip),
-        }
-    }
-
     /// Decides a call as far as that is possible without the store.
     ///
     /// # Errors
     ///
     /// When the rule cannot be leased.
+    #[inline]
     pub(super) fn acquire<C>(
         &self,
         ask: &Ask<'_, Rule>,
@@ -119,104 +112,105 @@ impl<Rule: Leasable> Book<Rule> {
         config: &LeaseConfig<C>,
     ) -> Result<Tried<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        let (call, round_trip) = ((now, is_again), self.round_trip.load(Ordering::Relaxed));
+        let wanted = (fingerprint, ask.cost());
         let mut shard = self.shard(fingerprint);
         let Shard { keys, counts } = &mut *shard;
         let is_open = !self.is_closed.load(Ordering::Acquire);
-        let call = (now, is_again);
         // Known keys are looked up once.
         if is_open && let Some(lease) = keys.find(fingerprint, ask.rule()) {
-            return Ok(lease.decide(ask, call, self.plan(lease.rule.hold), counts));
+            return Ok(lease.decide(wanted, call, round_trip, counts));
         }
+        let rule = keys.rule(ask.rule(), config)?;
         let new = match is_open {
-            true => keys.lease(fingerprint, ask, (now, self.most), config, counts)?,
+            true => keys.lease(fingerprint, &rule, (now, self.most), counts),
             false => None,
         };
-        let Some(lease) = new else {
-            self.crowded.add(1);
-            return Ok(Tried::Ask(Box::new(Asked {
-                held: config.held(ask.rule())?,
-                request: Request::exactly(ask.cost(), now),
-            })));
-        };
-        Ok(lease.decide(ask, call, self.plan(lease.rule.hold), counts))
+        if let Some(lease) = new {
+            return Ok(lease.decide(wanted, call, round_trip, counts));
+        }
+        self.crowded.add(1);
+        Ok(Tried::Ask(Asked {
+            fingerprint,
+            rule,
+            request: Request::exactly(ask.cost(), now),
+        }))
     }
 
-    /// Takes in the answer of the store to a call. Returns its decision.
-    pub(super) fn answered(
+    /// Returns the request of a call for its own cost.
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    pub(super) fn exactly<C>(
         &self,
         ask: &Ask<'_, Rule>,
+        now: Timestamp,
+        config: &LeaseConfig<C>,
+    ) -> Result<Asked<Rule>, crate::Error> {
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        Ok(Asked {
+            fingerprint,
+            rule: self.shard(fingerprint).keys.rule(ask.rule(), config)?,
+            request: Request::exactly(ask.cost(), now),
+        })
+    }
+
+    /// Takes in the answer of the store to a request. Returns the decision of the call that waits for it.
+    ///
+    /// Units above the cost of the call are kept for the key if it is given. A request for no more than the cost needs no key.
+    pub(super) fn answered(
+        &self,
         asked: &Asked<Rule>,
+        place: Option<(&Policy, &Key)>,
         answer: Decision,
         now: Timestamp,
     ) -> Decision {
-        self.take_in(
-            ask,
-            asked,
-            (answer, now),
-            |holder, answer, plan, random, counts| {
-                holder.answered(now, &asked.request, answer, (plan, random), counts)
-            },
-        )
-    }
-
-    /// Takes in the answer of the store to a request that no call waits for.
-    pub(super) fn prefetched(
-        &self,
-        ask: &Ask<'_, Rule>,
-        asked: &Asked<Rule>,
-        answer: Decision,
-        now: Timestamp,
-    ) {
-        self.take_in(
-            ask,
-            asked,
-            (answer, now),
-            |holder, answer, plan, random, counts| {
-                holder.prefetched(now, &asked.request, answer, (plan, random), counts);
-            },
-        );
-    }
-
-    fn take_in<T>(
-        &self,
-        ask: &Ask<'_, Rule>,
-        asked: &Asked<Rule>,
-        (answer, now): (Decision, Timestamp),
-        take: impl FnOnce(&mut Holder, &Answer, &Plan, &mut Random, &mut Counts) -> T,
-    ) -> T {
         self.note_round_trip(asked, now);
-        let own = asked.held.for_key(&|| ask.key().digest());
-        let held = own.as_ref().unwrap_or(&asked.held);
-        let fingerprint = self.fingerprint(ask.policy(), ask.key());
-        let mut shard = self.shard(fingerprint);
+        let Asked { rule, request, .. } = asked;
+        // Units that nobody can keep end at once.
+        let validity = place.map_or(Validity::together(Duration::ZERO), |(_, key)| {
+            let own = rule.held.for_key(&|| key.digest());
+            let held = own.as_ref().unwrap_or(&rule.held);
+            held.validity(&answer, rule.hold)
+        });
+        let answer = Answer::new(answer, validity);
+        let mut shard = self.shard(asked.fingerprint);
         let Shard { keys, counts } = &mut *shard;
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        let random = &mut *random;
         counts.asked += 1;
-        let Some(lease) = keys.find(fingerprint, ask.rule()) else {
-            // The leases of the key are gone, so the units above the cost are lost.
-            let (mut holder, plan) = (Holder::default(), self.plan(Duration::ZERO));
-            let validity = held.validity(&answer, plan.hold);
-            let limit = limit_as_written(ask.rule());
-            let answer = Answer::new(answer, validity).shown_as(limit);
-            let taken = take(&mut holder, &answer, &plan, random, counts);
-            counts.lost += holder.left();
-            return taken;
+        let mut surroundings = Surroundings {
+            now,
+            plan: Plan {
+                terms: &rule.terms,
+                round_trip: self.round_trip.load(Ordering::Relaxed),
+            },
+            draw: &mut |most| {
+                let random = self.random.lock();
+                random.unwrap_or_else(PoisonError::into_inner).up_to(most)
+            },
+            counts,
         };
-        let validity = held.validity(&answer, lease.rule.hold);
-        let answer = Answer::new(answer, validity).shown_as(lease.rule.limit);
-        let plan = self.plan(lease.rule.hold);
-        let holder = &mut lease.holder;
-        let taken = take(holder, &answer, &plan, random, counts);
+        let Some(lease) = keys.find_asked(asked) else {
+            // The leases of the key are gone, so the units above the cost are lost.
+            let mut holder = Holder::default();
+            let decision = holder.answered(request, &answer, &mut surroundings);
+            counts.lost += holder.left();
+            return decision;
+        };
+        let decision = lease.holder.answered(request, &answer, &mut surroundings);
+        if let Some((policy, key)) = place
+            && lease.holder.left() > 0
+        {
+            lease.set_place(policy, key);
+        }
         lease.wake(&Ok(()));
-        taken
+        decision
     }
 
     /// Notes that a request has failed, or that it was not sent.
-    pub(super) fn failed(&self, ask: &Ask<'_, Rule>, result: &Result<(), Error>) {
+    pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), Error>) {
         self.failed.add(u64::from(result.is_err()));
-        let fingerprint = self.fingerprint(ask.policy(), ask.key());
-        if let Some(lease) = self.shard(fingerprint).keys.find(fingerprint, ask.rule()) {
+        if let Some(lease) = self.shard(asked.fingerprint).keys.find_asked(asked) {
             lease.holder.failed();
             lease.wake(result);
         }
@@ -289,8 +283,9 @@ impl<Rule: Leasable> Book<Rule> {
             let Shard { keys, counts } = &mut *shard;
             for mut lease in keys.of_key.drain().flat_map(|(_, leases)| leases) {
                 let left = lease.holder.take_out(now, counts);
+                let Some(place) = lease.place() else { continue };
                 all.extend(left.into_iter().map(|(charge, units)| Leftover {
-                    place: lease.rest.place.clone(),
+                    place: place.clone(),
                     held: lease.rule.held.clone(),
                     charge,
                     units,
@@ -324,7 +319,7 @@ impl<Rule: Leasable> Book<Rule> {
                 .keys
                 .last_rule
                 .as_deref()
-                .map(|rule| rule.undershoot_bound(nodes));
+                .map(|rule| rule.terms.undershoot_bound(nodes));
             undershoot_bound = undershoot_bound.max(bound.unwrap_or(0));
             let leases = shard.keys.of_key.values().flatten();
             left += leases.map(|lease| lease.holder.left()).sum::<u64>();

@@ -8,13 +8,13 @@ use tokio::sync::oneshot;
 use super::{
     LeaseConfig,
     book::Book,
-    lease::{Asked, Tried, limit_as_written},
+    lease::{Asked, Tried},
     nodes::Nodes,
 };
 use crate::{
     algorithm::Leasable,
-    decision::{Decision, Decisions},
-    lease::Request,
+    decision::{Decision, Decisions, Verdict},
+    lease::limit_as_written,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
@@ -32,13 +32,13 @@ pub(super) struct Inner<S, Rule, C> {
     pub(super) config: LeaseConfig<C>,
 }
 
-/// How often a call waits for the answer of another one, before it asks the store by itself.
+/// The most times that a call waits for the answer of another one, before it asks the store by itself.
 const MOST_WAITS: usize = 4;
 
 /// One ask of a call.
 enum Part<Rule> {
     Decided(Decision),
-    Ask(Box<Asked<Rule>>),
+    Ask(Asked<Rule>),
     Wait(oneshot::Receiver<Result<(), Error>>),
 }
 
@@ -59,10 +59,8 @@ struct Ahead<S, Rule: Leasable, C> {
 
 impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
     fn drop(&mut self) {
-        if self.asked.is_some() {
-            for ask in self.asks.iter() {
-                self.inner.book.failed(&ask, &Ok(()));
-            }
+        if let Some(asked) = &self.asked {
+            self.inner.book.failed(asked, &Ok(()));
         }
     }
 }
@@ -139,7 +137,7 @@ where
         let asks = OwnedAsks::new(&[*ask]);
         let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units asks.
-            self.book.failed(ask, &Ok(()));
+            self.book.failed(&ahead, &Ok(()));
             return;
         };
         // If the task ends without an answer, with its runtime or by a panic of the store, others can ask.
@@ -154,23 +152,21 @@ where
                 let Some(request) = asked.as_ref() else {
                     return;
                 };
-                let answer = inner.store.acquire(&[inner.request(&ask, request)]);
+                let answer = inner.store.acquire(&[request.ask(&ask)]);
                 let answer = answer.await;
                 let now = inner.config.clock.now();
                 let answer = answer.map(|decisions| decisions.as_slice().first().copied());
                 let Some(asked) = asked.take() else { return };
+                let place = Some((ask.policy(), ask.key()));
                 match answer {
-                    Ok(Some(answer)) => inner.book.prefetched(&ask, &asked, answer, now),
-                    Ok(None) => inner.book.failed(&ask, &Ok(())),
-                    Err(error) => inner.book.failed(&ask, &Err(error)),
+                    Ok(Some(answer)) => {
+                        inner.book.answered(&asked, place, answer, now);
+                    }
+                    Ok(None) => inner.book.failed(&asked, &Ok(())),
+                    Err(error) => inner.book.failed(&asked, &Err(error)),
                 }
             }
         });
-    }
-
-    fn request<'a>(&self, ask: &Ask<'a, Rule>, asked: &'a Asked<Rule>) -> Ask<'a, Rule> {
-        Ask::new(ask.policy(), &asked.held, *ask.key(), asked.request.cost)
-            .up_to(asked.request.up_to)
     }
 }
 
@@ -289,12 +285,9 @@ where
         let part = self.inner.part(&ask, tried);
         let part = match part {
             Part::Wait(_) if is_last => {
-                let held = self.inner.config.held(ask.rule());
-                let now = self.inner.config.clock.now();
-                Part::Ask(Box::new(Asked {
-                    held: held.map_err(Error::unsupported)?,
-                    request: Request::exactly(ask.cost(), now),
-                }))
+                let Inner { book, config, .. } = &*self.inner;
+                let asked = book.exactly(&ask, config.clock.now(), config);
+                Part::Ask(asked.map_err(Error::unsupported)?)
             }
             part => part,
         };
@@ -307,7 +300,7 @@ where
         let answer = {
             let asks = self.asks.iter().zip(&self.parts);
             let lacking = asks.filter_map(|(ask, part)| match part {
-                Part::Ask(asked) => Some(self.inner.request(&ask, asked)),
+                Part::Ask(asked) => Some(asked.ask(&ask)),
                 Part::Decided(_) | Part::Wait(_) => None,
             });
             let lacking: SmallVec<[_; 1]> = lacking.collect();
@@ -323,9 +316,9 @@ where
             Ok(decisions) => decisions,
             Err(error) => {
                 let inner = Arc::clone(&self.inner);
-                for (ask, part) in self.asks.iter().zip(&mut self.parts) {
-                    if matches!(part, Part::Ask(_)) {
-                        inner.book.failed(&ask, &Err(error.duplicate()));
+                for part in &mut self.parts {
+                    if let Part::Ask(asked) = part {
+                        inner.book.failed(asked, &Err(error.duplicate()));
                         *part = Part::Decided(Decision::undecided(false, now, None));
                     }
                 }
@@ -341,10 +334,11 @@ where
                 continue;
             };
             *part = Part::Decided(if is_admitted || !answer.is_admitted() {
-                inner.book.answered(&ask, asked, *answer, now)
+                let place = Some((ask.policy(), ask.key()));
+                inner.book.answered(asked, place, *answer, now)
             } else {
-                inner.book.failed(&ask, &Ok(()));
-                answer.shown_as(limit_as_written(ask.rule()))
+                inner.book.failed(asked, &Ok(()));
+                answer.shown_as(asked.rule.terms.limit)
             });
         }
         if is_admitted {
@@ -391,12 +385,13 @@ where
 {
     fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: Tried<Rule>) -> Part<Rule> {
         match tried {
-            Tried::Decided(decision, ahead) => {
+            Tried::Admitted(parts, ahead) => {
                 if let Some(ahead) = ahead {
                     self.prefetch(ask, ahead);
                 }
-                Part::Decided(decision)
+                Part::Decided(parts.decision(Verdict::Allow, ask.cost()))
             }
+            Tried::Refused(decision) => Part::Decided(decision),
             Tried::Ask(asked) => Part::Ask(asked),
             Tried::Wait(receiver) => Part::Wait(receiver),
         }
@@ -416,7 +411,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
                         .give_back(place, charge.cost, charge.position, now);
                 }
             }
-            Part::Ask(_) => self.book.failed(ask, &Ok(())),
+            Part::Ask(asked) => self.book.failed(asked, &Ok(())),
             Part::Wait(_) => {}
         }
     }

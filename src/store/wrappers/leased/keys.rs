@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 
 use super::{
     LeaseConfig,
-    lease::{Lease, LeasedRule},
+    lease::{Asked, Lease, LeasedRule},
 };
-use crate::{algorithm::Leasable, lease::Counts, store::Ask, time::Timestamp};
+use crate::{algorithm::Leasable, lease::Counts, time::Timestamp};
 
 /// The most rules of a key that have leases beside each other.
 const MOST_RULES: usize = 4;
@@ -69,32 +69,51 @@ impl<Rule: Leasable> Keys<Rule> {
         leases.iter_mut().find(|lease| lease.rule.written == *rule)
     }
 
-    /// Returns new leases of a key under a rule; `None` if there is no room for the key.
-    pub(super) fn lease<C>(
+    /// Finds the leases for which a request was made.
+    pub(super) fn find_asked(&mut self, asked: &Asked<Rule>) -> Option<&mut Lease<Rule>> {
+        let is_asked = |lease: &&mut Lease<Rule>| {
+            Arc::ptr_eq(&lease.rule, &asked.rule) || lease.rule.written == asked.rule.written
+        };
+        let leases = self.of_key.get_mut(&asked.fingerprint)?;
+        leases.iter_mut().find(is_asked)
+    }
+
+    /// Returns a rule with all that its leases share.
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    pub(super) fn rule<C>(
         &mut self,
-        fingerprint: u64,
-        ask: &Ask<'_, Rule>,
-        (now, most): (Timestamp, usize),
+        rule: &Rule,
         config: &LeaseConfig<C>,
-        counts: &mut Counts,
-    ) -> Result<Option<&mut Lease<Rule>>, crate::Error> {
-        let rule = ask.rule();
-        let leased = match &self.last_rule {
+    ) -> Result<Arc<LeasedRule<Rule>>, crate::Error> {
+        Ok(match &self.last_rule {
             Some(last) if last.written == *rule => Arc::clone(last),
             _ => {
                 let leased = Arc::new(LeasedRule::new(rule, config)?);
                 self.last_rule.insert(leased).clone()
             }
-        };
+        })
+    }
+
+    /// Returns new leases of a key under a rule; `None` if there is no room for the key.
+    pub(super) fn lease(
+        &mut self,
+        fingerprint: u64,
+        rule: &Arc<LeasedRule<Rule>>,
+        (now, most): (Timestamp, usize),
+        counts: &mut Counts,
+    ) -> Option<&mut Lease<Rule>> {
         if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
-            return Ok(None);
+            return None;
         }
         let leases = self.of_key.entry(fingerprint).or_default();
         if leases.len() >= MOST_RULES {
             counts.lost += leases.remove(0).holder.left();
         }
-        leases.push(Lease::new(leased, ask));
-        Ok(leases.last_mut())
+        leases.push(Lease::new(Arc::clone(rule)));
+        leases.last_mut()
     }
 
     /// Makes room for a key by forgetting idle ones.
@@ -109,7 +128,7 @@ impl<Rule: Leasable> Keys<Rule> {
         self.searched_at = now;
         self.of_key.retain(|_, leases| {
             leases.retain(|lease| {
-                let is_idle = lease.holder.is_idle(now, lease.rule.hold);
+                let is_idle = lease.holder.is_idle(now, lease.rule.terms.hold);
                 if is_idle {
                     counts.expired += lease.holder.left();
                 }

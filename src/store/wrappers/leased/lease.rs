@@ -1,17 +1,16 @@
 //! The leases of a key under one rule.
 
-use std::{num::NonZeroU64, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
 use super::LeaseConfig;
 use crate::{
     algorithm::Leasable,
-    decision::Decision,
+    decision::{Cost, Decision},
     key::Key,
-    lease::{Counts, Holder, Plan, Request, Step, most_held},
+    lease::{Counts, DecisionParts, Holder, Plan, Request, Step, Terms},
     policy::Policy,
-    quota::Quota,
     store::{Ask, Error},
     time::Timestamp,
 };
@@ -21,36 +20,38 @@ pub(super) struct Lease<Rule> {
     /// Keys with the same rule share it, so that it stays in the cache.
     pub(super) rule: Arc<LeasedRule<Rule>>,
     pub(super) holder: Holder,
-    pub(super) rest: Box<Rest>,
+    rest: Option<Box<Rest>>,
 }
 
 /// A rule, how long its units are held, and the stricter rule that the store runs.
 pub(super) struct LeasedRule<Rule> {
     pub(super) written: Rule,
-    /// What clients see.
-    pub(super) limit: Option<(NonZeroU64, Quota)>,
     pub(super) held: Rule,
     pub(super) hold: Duration,
+    pub(super) terms: Terms,
 }
 
-/// What a call does not need that leases decide, apart from what it needs.
-pub(super) struct Rest {
-    /// Where the leases are given back.
-    pub(super) place: (Policy, Key),
-    pub(super) waiting: Vec<oneshot::Sender<Result<(), Error>>>,
+/// The parts of leases that no call reads which they decide. A key without leases and without calls that wait has none.
+#[derive(Default)]
+struct Rest {
+    /// The limit and the key to which leases are given back.
+    place: Option<(Policy, Key)>,
+    waiting: Vec<oneshot::Sender<Result<(), Error>>>,
 }
 
-/// A request to the store, and the rule that the store runs for it.
+/// A request to the store for a key under a rule.
 pub(super) struct Asked<Rule> {
-    pub(super) held: Rule,
+    pub(super) fingerprint: u64,
+    pub(super) rule: Arc<LeasedRule<Rule>>,
     pub(super) request: Request,
 }
 
-/// What became of a call.
+/// The result of a call, as far as that is possible without the store.
 pub(super) enum Tried<Rule> {
     /// With a request for later calls, if there is one.
-    Decided(Decision, Option<Box<Asked<Rule>>>),
-    Ask(Box<Asked<Rule>>),
+    Admitted(DecisionParts, Option<Box<Asked<Rule>>>),
+    Refused(Decision),
+    Ask(Asked<Rule>),
     /// To be tried again when another call has its answer.
     Wait(oneshot::Receiver<Result<(), Error>>),
 }
@@ -60,33 +61,30 @@ impl<Rule: Leasable> LeasedRule<Rule> {
     ///
     /// When the rule cannot be leased.
     pub(super) fn new<C>(rule: &Rule, config: &LeaseConfig<C>) -> Result<Self, crate::Error> {
+        let (held, hold) = (config.held(rule)?, config.hold_of(rule));
         Ok(Self {
+            terms: Terms::new(rule, &held, hold),
             written: rule.clone(),
-            limit: limit_as_written(rule),
-            held: config.held(rule)?,
-            hold: config.hold_of(rule),
+            held,
+            hold,
         })
-    }
-
-    /// Returns how many units may be lacking although the rule as it is written has them, with so many nodes if that is known.
-    pub(super) fn undershoot_bound(&self, nodes: Option<u64>) -> u64 {
-        let units = |rule| limit_as_written(rule).map_or(0, |(units, _)| units.get());
-        let (written, held) = (units(&self.written), units(&self.held));
-        let others = nodes.map_or(u64::MAX, |nodes| nodes.saturating_sub(1));
-        let on_others = others.saturating_mul(most_held(held)).min(held);
-        (written - held.min(written)).saturating_add(on_others)
     }
 }
 
-impl<Rule: Leasable> Lease<Rule> {
-    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, ask: &Ask<'_, Rule>) -> Self {
+impl<Rule> Asked<Rule> {
+    /// Returns the request as an ask of the store.
+    pub(super) fn ask<'a>(&'a self, ask: &Ask<'a, Rule>) -> Ask<'a, Rule> {
+        let Request { cost, up_to, .. } = self.request;
+        Ask::new(ask.policy(), &self.rule.held, *ask.key(), cost).up_to(up_to)
+    }
+}
+
+impl<Rule> Lease<Rule> {
+    pub(super) fn new(rule: Arc<LeasedRule<Rule>>) -> Self {
         Self {
             rule,
             holder: Holder::default(),
-            rest: Box::new(Rest {
-                place: (ask.policy().clone(), *ask.key()),
-                waiting: Vec::new(),
-            }),
+            rest: None,
         }
     }
 
@@ -94,40 +92,46 @@ impl<Rule: Leasable> Lease<Rule> {
     #[inline]
     pub(super) fn decide(
         &mut self,
-        ask: &Ask<'_, Rule>,
+        (fingerprint, cost): (u64, Cost),
         (now, is_again): (Timestamp, bool),
-        plan: Plan,
+        round_trip: u64,
         counts: &mut Counts,
     ) -> Tried<Rule> {
-        let cost = ask.cost();
-        let step = self.holder.acquire(now, cost, is_again, &plan, counts);
-        let asked = |request| {
-            Box::new(Asked {
-                held: self.rule.held.clone(),
-                request,
-            })
+        let plan = Plan {
+            terms: &self.rule.terms,
+            round_trip,
         };
-        match step {
-            Step::Decided(decision, ahead) => Tried::Decided(decision, ahead.map(asked)),
-            Step::Ask(request) => Tried::Ask(asked(request)),
-            Step::Wait => {
-                let (sender, receiver) = oneshot::channel();
-                // Callers that hung up must not fill memory while one answer takes long.
-                let rest = &mut self.rest;
-                if rest.waiting.len() == rest.waiting.capacity() {
-                    rest.waiting.retain(|waiting| !waiting.is_closed());
-                }
-                rest.waiting.push(sender);
-                Tried::Wait(receiver)
+        let asked = |request| Asked {
+            fingerprint,
+            rule: Arc::clone(&self.rule),
+            request,
+        };
+        match self.holder.acquire(now, cost, is_again, plan, counts) {
+            Step::Admitted(parts, None) => Tried::Admitted(parts, None),
+            Step::Admitted(parts, Some(ahead)) => {
+                Tried::Admitted(parts, Some(Box::new(asked(ahead))))
             }
+            Step::Refused(decision) => Tried::Refused(decision),
+            Step::Ask(request) => Tried::Ask(asked(request)),
+            Step::Wait => Tried::Wait(self.wait()),
         }
     }
-}
 
-impl<Rule> Lease<Rule> {
+    /// Returns the end of the request in flight.
+    fn wait(&mut self) -> oneshot::Receiver<Result<(), Error>> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = &mut self.rest.get_or_insert_default().waiting;
+        // Callers that hung up must not fill memory while one answer takes long.
+        if waiting.len() == waiting.capacity() {
+            waiting.retain(|waiting| !waiting.is_closed());
+        }
+        waiting.push(sender);
+        receiver
+    }
+
     /// Lets the calls go on that wait for an answer.
     pub(super) fn wake(&mut self, result: &Result<(), Error>) {
-        for waiting in self.rest.waiting.drain(..) {
+        for waiting in self.rest.iter_mut().flat_map(|rest| rest.waiting.drain(..)) {
             // A caller that no longer waits needs nothing.
             let _ = waiting.send(match result {
                 Ok(()) => Ok(()),
@@ -135,11 +139,15 @@ impl<Rule> Lease<Rule> {
             });
         }
     }
-}
 
-/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
-pub(super) fn limit_as_written(rule: &impl Leasable) -> Option<(NonZeroU64, Quota)> {
-    let unused = rule.look(None, Timestamp::default());
-    let limit = unused.limit().and_then(NonZeroU64::new);
-    limit.zip(unused.quota())
+    /// Notes the limit and the key to which leases are given back.
+    pub(super) fn set_place(&mut self, policy: &Policy, key: &Key) {
+        let rest = self.rest.get_or_insert_default();
+        rest.place.get_or_insert_with(|| (policy.clone(), *key));
+    }
+
+    /// Returns the limit and the key to which leases are given back; `None` if nothing was granted.
+    pub(super) fn place(&self) -> Option<&(Policy, Key)> {
+        self.rest.as_ref()?.place.as_ref()
+    }
 }

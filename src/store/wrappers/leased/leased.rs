@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     algorithm::Leasable,
-    decision::Charge,
+    decision::{Charge, Verdict},
     key::Key,
     policy::Policy,
     store::{Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store},
@@ -170,7 +170,9 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
         if config.is_off() {
             return Ok(0);
         }
-        Ok(LeasedRule::new(rule, config)?.undershoot_bound(nodes.number()))
+        Ok(LeasedRule::new(rule, config)?
+            .terms
+            .undershoot_bound(nodes.number()))
     }
 }
 
@@ -219,7 +221,7 @@ where
                 }
             }
         };
-        // What was given back in time stays so.
+        // Units that were offered in time stay counted.
         let _ = tokio::time::timeout(within, give_back).await;
         returned
     }
@@ -282,12 +284,19 @@ where
         }
         let call = match asks {
             [ask] => match inner.try_one(ask, false) {
-                Ok(Tried::Decided(decision, ahead)) => {
+                Ok(Tried::Admitted(parts, ahead)) => {
                     if let Some(ahead) = ahead {
                         inner.count_node(ask.policy());
                         inner.prefetch(ask, ahead);
                     }
+                    let decision = parts.decision(Verdict::Allow, ask.cost());
                     return Check::Ready(Ok(ask.charged(decision).into()));
+                }
+                Ok(Tried::Refused(decision)) => {
+                    return Check::Ready(Ok(ask.charged(decision).into()));
+                }
+                Ok(Tried::Ask(asked)) if asked.request.is_exact() => {
+                    return inner.ask_exactly(ask, asked);
                 }
                 Ok(tried) => Ok(Call::of_one(inner, ask, tried)),
                 Err(error) => Err(error),
@@ -399,7 +408,7 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             book.give_back(place, less, charge.position, now);
             return None;
         }
-        // What the leases do not hold is taken from the store by force: other nodes see the debt at once.
+        // The lacking units are taken from the store by force: other nodes see the debt at once.
         let lacking = book.take_by_force(place, actual - charge.cost, now);
         let forced = Charge::new(charge.at, charge.cost);
         let actual = charge.cost.saturating_add(lacking);

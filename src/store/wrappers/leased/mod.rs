@@ -3,6 +3,7 @@
 mod book;
 mod call;
 mod config;
+mod exact;
 mod keys;
 mod lease;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]

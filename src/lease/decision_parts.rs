@@ -1,0 +1,69 @@
+//! The parts of a decision that leases made.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use crate::{
+    decision::{Compute, Cost, Decision, Deferred, Position, Verdict},
+    quota::Quota,
+    time::Timestamp,
+};
+
+/// The parts of a decision that leases made. A decision is several times as large, so it is put together after the lock of the key was released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecisionParts {
+    /// By the clock of the store.
+    pub(super) at: Timestamp,
+    /// The limit that clients see.
+    pub(super) limit: Option<(NonZeroU64, Quota)>,
+    pub(super) remaining: u64,
+    /// In nanoseconds, as all waits here.
+    pub(super) more_after: u64,
+    pub(super) reset_after: u64,
+    /// That of the charge.
+    pub(super) position: Option<Position>,
+}
+
+impl DecisionParts {
+    /// The parts of an admission while the state of the key in the store is not known.
+    pub(super) fn unknown(now: Timestamp, position: Option<Position>) -> Self {
+        Self {
+            at: now,
+            limit: None,
+            remaining: 0,
+            more_after: 0,
+            reset_after: 0,
+            position,
+        }
+    }
+
+    /// Returns the decision about a call.
+    #[inline]
+    pub(crate) fn decision(&self, verdict: Verdict, cost: Cost) -> Decision {
+        let [end, behind] = self.position.map_or([0; 2], Position::to_words);
+        let deferred = Deferred {
+            state: [
+                self.remaining,
+                self.more_after,
+                self.reset_after,
+                end,
+                behind,
+                0,
+            ],
+            compute: &NUMBERS,
+        };
+        let decision = Decision::new(verdict, self.at, cost.get());
+        match self.limit {
+            Some((limit, quota)) => decision.with_limit(limit, quota).with_deferred(deferred),
+            None => decision.with_deferred(deferred),
+        }
+    }
+}
+
+/// The numbers of a decision from a lease: the remaining units, the waits in nanoseconds, and the two words of a position, which are 0 if there
+/// is none.
+const NUMBERS: Compute = Compute {
+    remaining: |&[remaining, ..]| remaining,
+    more_after: |&[_, more_after, ..], _| Duration::from_nanos(more_after),
+    reset_after: |&[_, _, reset_after, ..]| Duration::from_nanos(reset_after),
+    position: |&[_, _, _, end, behind, _], _| Position::of_words([end, behind]),
+};

@@ -1,0 +1,201 @@
+//! The units that one node holds of a key.
+
+use smallvec::SmallVec;
+
+use super::portion::Portion;
+use crate::{
+    decision::{Charge, Position},
+    quota::Quota,
+    time::Timestamp,
+};
+
+/// The most grants and refunds of a key that are held apart.
+const MOST_PORTIONS: usize = 8;
+
+/// The units that one node holds of a key.
+///
+/// Most keys hold one grant, and most calls find all of its units valid. Three words are enough for those.
+#[derive(Debug)]
+pub(super) struct Grants {
+    /// The units of the portion that ends first. The list has its other numbers.
+    units: u64,
+    end: Timestamp,
+    /// Until then there is one portion at most, and all of its units are valid.
+    plain_until: Timestamp,
+    /// Nothing before the first grant, so that a key without leases takes no memory for them.
+    list: Option<Box<List>>,
+}
+
+#[derive(Debug)]
+struct List {
+    /// The one that ends first is the first.
+    portions: SmallVec<[Portion; 1]>,
+    /// The rate at which units of the last grant end, if they end one by one.
+    rate: Option<Quota>,
+}
+
+impl Default for Grants {
+    fn default() -> Self {
+        Self {
+            units: 0,
+            end: Timestamp::default(),
+            // Where there was no grant, there is nothing to look for.
+            plain_until: Timestamp::MAX,
+            list: None,
+        }
+    }
+}
+
+impl Grants {
+    /// Drops units that are not valid any more, and adds them to the expired ones. Returns the number of the others.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Timestamp, expired: &mut u64) -> u64 {
+        if now < self.plain_until {
+            return self.units;
+        }
+        self.change(|portions| {
+            let mut left = 0;
+            for portion in portions {
+                *expired += portion.expire(now);
+                left += portion.units();
+            }
+            left
+        })
+        .unwrap_or(0)
+    }
+
+    /// Spends units, which are there, from what ends first. Returns the position of the first of them.
+    #[inline]
+    pub(super) fn take(&mut self, units: u64) -> Option<Position> {
+        if let Some(left) = self.units.checked_sub(units)
+            && left > 0
+        {
+            self.units = left;
+            return Some(Position::of_lease(self.end, left));
+        }
+        self.change(|portions| {
+            let (mut rest, mut position) = (units, None);
+            for portion in portions {
+                let part = rest.min(portion.units());
+                let taken = portion.take(part);
+                // Units of several grants are given back as if they ended with the first of them.
+                position = position.or(Some(taken));
+                rest -= part;
+                if rest == 0 {
+                    break;
+                }
+            }
+            position
+        })
+        .flatten()
+    }
+
+    /// Keeps units of a grant.
+    pub(super) fn keep(&mut self, portion: Portion, rate: Option<Quota>, expired: &mut u64) {
+        let list = self.list.get_or_insert_with(|| {
+            let portions = SmallVec::new();
+            Box::new(List { portions, rate })
+        });
+        list.rate = rate;
+        self.insert(portion, expired);
+    }
+
+    /// Keeps the last `units` of a charge, which are given back. Returns `false` if no grant of the key is known, so that nobody knows how
+    /// the units end.
+    pub(super) fn give_back(
+        &mut self,
+        units: u64,
+        now: Timestamp,
+        charge: Option<Position>,
+        expired: &mut u64,
+    ) -> bool {
+        let Some(list) = &self.list else {
+            return false;
+        };
+        let portion = Portion::given_back(units, now, charge, list.rate);
+        self.insert(portion, expired);
+        true
+    }
+
+    fn insert(&mut self, portion: Portion, expired: &mut u64) {
+        if portion.units() == 0 {
+            return;
+        }
+        self.change(|portions| {
+            if portions.len() >= MOST_PORTIONS {
+                *expired += portions.remove(0).units();
+            }
+            let ends_before = |other: &Portion| other.ends_at() <= portion.ends_at();
+            let at = portions.partition_point(ends_before);
+            portions.insert(at, portion);
+        });
+    }
+
+    /// Takes all portions out.
+    pub(super) fn take_out(&mut self) -> Vec<Portion> {
+        self.change(|portions| portions.drain(..).collect())
+            .unwrap_or_default()
+    }
+
+    /// Returns the rate at which units of the last grant end, if they end one by one.
+    pub(super) fn rate(&self) -> Option<Quota> {
+        self.list.as_ref()?.rate
+    }
+
+    /// Returns the number of units, with those that have expired unnoticed.
+    #[inline]
+    pub(super) fn left(&self) -> u64 {
+        let others = self.list.as_ref().filter(|list| list.portions.len() > 1);
+        let others = others.map_or(0, |list| {
+            list.portions.iter().skip(1).map(Portion::units).sum()
+        });
+        self.units + others
+    }
+
+    /// Returns the units that may still be spent.
+    #[cfg(test)]
+    pub(super) fn left_at(&self, now: Timestamp) -> u64 {
+        let Some(list) = &self.list else {
+            return 0;
+        };
+        let mut valid = list.portions.iter().map(|portion| portion.valid_at(now));
+        let first = valid.next().unwrap_or(0).min(self.units);
+        first + valid.sum::<u64>()
+    }
+
+    /// Returns `true` if no unit is valid any more.
+    pub(super) fn have_ended(&self, now: Timestamp) -> bool {
+        let Some(list) = &self.list else {
+            return true;
+        };
+        list.portions.iter().all(|portion| portion.ends_at() <= now)
+    }
+
+    /// Changes the list, if there is one. The first portion has its units there meanwhile. Empty portions are dropped afterwards.
+    fn change<T>(&mut self, work: impl FnOnce(&mut SmallVec<[Portion; 1]>) -> T) -> Option<T> {
+        let List { portions, .. } = self.list.as_deref_mut()?;
+        if let Some(first) = portions.first_mut() {
+            first.set_units(self.units);
+        }
+        let result = work(portions);
+        portions.retain(|portion| portion.units() > 0);
+        (self.units, self.end) = portions
+            .first()
+            .map_or_else(Default::default, |first| (first.units(), first.ends_at()));
+        self.plain_until = match portions.as_slice() {
+            [] => Timestamp::MAX,
+            [only] => only.all_until(),
+            _ => Timestamp::default(),
+        };
+        Some(result)
+    }
+}
+
+/// Charges of portions, and the units of each that are left.
+pub(super) fn charges(portions: Vec<Portion>) -> Vec<(Charge, u64)> {
+    let charged = |portion: Portion| {
+        let units = portion.units();
+        Some((portion.into_charge()?.if_last(), units))
+    };
+    portions.into_iter().rev().filter_map(charged).collect()
+}

@@ -1,0 +1,58 @@
+//! The numbers that all leases of a rule share.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use crate::{algorithm::Leasable, quota::Quota, time::Timestamp};
+
+/// The numbers that all leases of a rule share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The hold, in nanoseconds. The units that were offered during it are asked for at once.
+    pub(crate) hold: u64,
+    /// The limit that clients see: that of the rule as it is written, not of the stricter one in the store.
+    pub(crate) limit: Option<(NonZeroU64, Quota)>,
+    /// The greatest cost that the stricter rule ever admits.
+    pub(super) capacity: u64,
+    /// The units that are refilled during the hold, at least 1.
+    pub(super) refilled: u64,
+}
+
+impl Terms {
+    /// Returns the numbers of a rule as it is written, and of the stricter one that the store runs.
+    pub(crate) fn new<Rule: Leasable>(rule: &Rule, held: &Rule, hold: Duration) -> Self {
+        let hold = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
+        let (limit, held) = (limit_as_written(rule), limit_as_written(held));
+        let refilled = limit.map_or(0, |(_, quota)| {
+            u128::from(hold) * u128::from(quota.amount()) / u128::from(quota.period_nanos())
+        });
+        Self {
+            hold,
+            limit,
+            capacity: held.map_or(u64::MAX, |(capacity, _)| capacity.get()),
+            refilled: u64::try_from(refilled).unwrap_or(u64::MAX).max(1),
+        }
+    }
+
+    /// Returns the most units of a key that a node asks to hold, as a grant is at most a quarter of what the store has left.
+    ///
+    /// So a node that was busy and is not any more keeps the others from that much at most.
+    pub(super) fn most_held(&self) -> u64 {
+        (self.capacity / 4).max(1)
+    }
+
+    /// Returns how many units may be lacking although the rule as it is written has them, with so many nodes if that is known.
+    pub(crate) fn undershoot_bound(&self, nodes: Option<u64>) -> u64 {
+        let limit = self.limit.map_or(0, |(limit, _)| limit.get());
+        let held = self.capacity.min(limit);
+        let others = nodes.map_or(u64::MAX, |nodes| nodes.saturating_sub(1));
+        let on_others = others.saturating_mul(self.most_held()).min(held);
+        limit - held + on_others
+    }
+}
+
+/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
+pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<(NonZeroU64, Quota)> {
+    let unused = rule.look(None, Timestamp::default());
+    let limit = unused.limit().and_then(NonZeroU64::new);
+    limit.zip(unused.quota())
+}
