@@ -35,7 +35,7 @@ struct OwnedAsk<Rule> {
     rule: Rule,
     key: Key,
     cost: Cost,
-    /// What may be granted beside the cost, see [`Ask::up_to`].
+    /// The most units that may be granted in place of the cost, see [`Ask::up_to`].
     up_to: u64,
 }
 

@@ -1,8 +1,8 @@
-//! How much an ask spends.
+//! The units that an ask spends.
 
 use crate::{algorithm::Algorithm, decision::Cost, time::Timestamp};
 
-/// What an ask spends: its cost, or up to so many units that the caller spends later.
+/// The units that an ask spends: its cost, or more, which the caller spends later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spend {
     cost: Cost,

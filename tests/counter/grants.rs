@@ -160,7 +160,7 @@ async fn concurrent_grants_never_exceed_the_limit_and_lose_nothing() {
     assert!(cut > 50, "{cut}");
 }
 
-/// What cannot be taken back counts until the window ends: less is granted then, never more.
+/// Units that cannot be taken back count until the window ends: less is granted until then, never more.
 #[tokio::test]
 async fn an_excess_that_cannot_be_taken_back_is_left_behind() {
     let clock = ManualClock::default();

@@ -46,7 +46,7 @@ async fn the_leases_of_a_dead_node_count_as_spent() {
             let _ = dies.acquire(&[ask]).await.unwrap();
             // A request ahead is answered before time goes on.
             tokio::task::yield_now().await;
-            // What was granted until now is spent on the other server at the same instant.
+            // All units that were granted since are spent on the other server at the same instant.
             let more = dies.stats().granted - granted;
             granted += more;
             if let Some(cost) = Cost::new(more) {

@@ -30,7 +30,7 @@ fn two_servers_share_one_limit(store: &str, lease: &str, left: u64) {
     assert!(refused.header("retry-after").is_some(), "{}", refused.head);
 }
 
-/// What cannot be leased is told before the server listens.
+/// A rule that cannot be leased is an error before the server listens.
 fn wrong_leases_are_errors_of_one_sentence(store: &str) {
     for (rule, lease, parts) in [
         (

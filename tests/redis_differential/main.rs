@@ -29,7 +29,7 @@ struct Pace {
     /// In microseconds.
     unit: u64,
     compares: bool,
-    /// Whether asks are for more units than they cost.
+    /// Some asks are for more units than they cost.
     grants: bool,
 }
 

@@ -23,7 +23,7 @@ steps[KIND] = function(rule, state, now, cost)
   if cost <= limit - count then
     return true, { KIND, start, stop, count + cost }
   end
-  -- What another rule counted is carried over also by a refusal.
+  -- A refusal, too, carries over the count of another rule.
   if cost <= limit and (start ~= state[2] or stop ~= state[3]) then
     return false, { KIND, start, stop, count }
   end

@@ -1,4 +1,4 @@
-//! What each rule does so that its units can be granted ahead of their use.
+//! Each rule's held rule, and the validity of its granted units.
 
 use std::time::Duration;
 
@@ -27,7 +27,6 @@ fn affords(quota: Quota, max_cost: u64) -> Result<(), Error> {
     )))
 }
 
-/// The decision's position on the time axis of one bucket, or that of a bucket that was full.
 impl Leasable for TokenBucket {
     fn usual_hold(&self) -> Duration {
         tenth(self.quota(), self.capacity())

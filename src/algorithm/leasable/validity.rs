@@ -1,4 +1,4 @@
-//! How long granted units are valid.
+//! The validity of granted units.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::quota::Quota;
 #[cfg(feature = "tokio")]
 use crate::time::Timestamp;
 
-/// How long the units of a grant may be spent, from the instant of the grant on.
+/// The time for which the units of a grant may be spent, from the instant of the grant on.
 ///
 /// ```
 /// use std::time::Duration;

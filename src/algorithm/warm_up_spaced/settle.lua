@@ -32,7 +32,7 @@ local function behind(rule, state, now, charge)
   if backlog < 0 or departs ~= charge.departs or nanos % 1000 ~= charge.departs_nanos then
     return nil
   end
-  -- What has departed keeps its distance to the next one.
+  -- A call that has departed keeps its distance to the next one.
   local at, actual = math.max(now, state[2]), charge.actual
   if departs < at or departs == at and charge.departs_nanos == 0 then
     actual = math.max(actual, 1)

@@ -11,7 +11,7 @@ shapes[KIND] = function(state)
     and is_natural(bits) and bits <= FINEST
 end
 
--- What of a state is left: whole microseconds of its backlog and ticks beyond them, rounded up, and its warmth,
+-- Returns what is left of a state: whole microseconds of its backlog and ticks beyond them, rounded up, and its warmth,
 -- rounded down; in ticks of this rule.
 local function left(rule, state)
   local micro, scale = 1000 * 2 ^ state[5], 2 ^ (rule[2] - state[5])

@@ -1,4 +1,4 @@
--- How long later calls wait for a call at this `warmth` that takes `high` at the full rate.
+-- The time that later calls wait for a call at this `warmth` that takes `high` at the full rate.
 local wait = high
 if warmth < rule[11] then
   -- From here the call goes down to there, above the threshold: the area under the line.

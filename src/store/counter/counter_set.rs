@@ -29,7 +29,7 @@ pub(super) struct CounterAsk<Rule> {
     /// The rule as the key meets it.
     pub(super) rule: Rule,
     pub(super) cost: Cost,
-    /// What is added at first: the cost, or more if so much may be granted.
+    /// The units that are added at first: the cost, or more if more may be granted.
     pub(super) added: u64,
     /// The hash of the stem, for the [hints](super::hints).
     pub(super) hash: u64,

@@ -13,7 +13,7 @@ struct Spent {
     counter: Box<[u8]>,
     found: SliceTotals,
     decision: Decision,
-    /// What it has left in the counter: the cost, or what was granted.
+    /// The units of the addition that stay in the counter: the cost, or all that were granted.
     units: u64,
 }
 

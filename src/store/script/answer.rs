@@ -18,7 +18,7 @@ pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
     /// For each key, the number of admitted calls whose first ask is about it.
     pub(super) admitted: Vec<u64>,
-    /// Whether the units of those calls are added to their number, because the program grants units.
+    /// `admitted` is the number of those calls plus the units that they spent, because the program grants units.
     pub(super) counts_units: bool,
     /// The number of values that could not be read and count as none.
     pub(super) healed: u64,

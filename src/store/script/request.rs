@@ -110,7 +110,7 @@ pub(super) struct Numbers {
     kind: Part,
     /// Gain, price and burst, if it is one token bucket that starts full.
     bucket: Option<[i64; 3]>,
-    /// Whether units can be granted ahead of their use.
+    /// Units can be granted ahead of their use.
     grants: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What nodes write down, and what the test reads: a line for each call.
+//! The journal of a node: it writes a line for each call, and the test reads them.
 
 use std::{
     fs::{self, File},
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// What became of a call.
+/// The end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Admitted,

@@ -14,12 +14,12 @@ pub struct Loss {
     pub to: u64,
 }
 
-/// What a bucket may admit in a span: the burst, the refill, and a burst more for each loss that the span meets.
+/// The most that a bucket may admit in a span: the burst, the refill, and another burst for each loss that the span meets.
 #[derive(Clone, Debug)]
 pub struct Meter<'a> {
     pub rate: u64,
     pub burst: u64,
-    /// How far the clocks of two nodes are apart, if the store has none of its own, in nanoseconds.
+    /// The difference between the clocks of two nodes in nanoseconds; zero if the store has a clock of its own.
     pub offset: u64,
     pub losses: &'a [Loss],
 }

@@ -29,7 +29,7 @@ const MOST_WAITING: u64 = 200;
 /// Calls that a node was too late for, because it was frozen or had no processor, are left out.
 const LATE: u64 = 50_000_000;
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orders {
     pub store: String,

@@ -20,7 +20,7 @@ use super::{
 
 const NODES: u64 = 8;
 
-/// What a run is like.
+/// The settings of a run.
 pub struct Run<'a> {
     /// As the node's own program understands it.
     pub store: &'a str,
@@ -30,11 +30,11 @@ pub struct Run<'a> {
     /// The calls a second for all of the many keys.
     pub demand: u64,
     pub time: Duration,
-    /// How far the clocks of nodes are apart by which the store decides; zero if it has one of its own.
+    /// The difference between the clocks of two nodes by which the store decides; zero if the store has a clock of its own.
     pub offset: Duration,
     /// Restarts the server, once.
     pub restart: &'a dyn Fn(),
-    /// Whether the server forgets everything then.
+    /// The restart loses all data.
     pub forgets: bool,
 }
 

@@ -32,7 +32,7 @@ pub(super) enum Broken {
     NotStricter,
 }
 
-/// What may happen in a schedule, as chances in a thousand.
+/// The events of a schedule, most of them as chances in a thousand.
 #[derive(Clone, Debug)]
 pub(super) struct Weather {
     pub(super) nodes: u64,
@@ -137,7 +137,7 @@ struct Sent {
     answered: bool,
 }
 
-/// Why a request is sent.
+/// The reason for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Call,
@@ -313,7 +313,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         self.call(node, cost, 0);
     }
 
-    /// What happens to nodes, apart from calls.
+    /// Kills or freezes the node, or settles one of its charges, by chance.
     fn mischief(&mut self, node: usize) {
         let now = self.now;
         if self.happens(self.weather.death) {

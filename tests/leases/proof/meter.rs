@@ -35,7 +35,7 @@ pub(super) enum Meter {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
     pub(super) at: u64,
-    /// What it cost in the end.
+    /// Its cost after all settlements.
     pub(super) cost: u64,
 }
 

@@ -8,7 +8,7 @@ use crate::algorithm::Leasable;
 
 const RATE: u64 = 1000;
 const SECOND: u64 = 1_000_000_000;
-/// How long a fleet is under load, in seconds.
+/// The time for which a fleet is under load, in seconds.
 const SPAN: u64 = 10;
 
 /// Offers a part of the rate in a thousand, in turn to all nodes. Returns admitted units and calls to the store.
@@ -81,7 +81,7 @@ fn above(broken: Broken) -> u64 {
 
 #[test]
 fn debts_are_repaid() {
-    // What is forced onto the store while answers are on their way.
+    // The units that are forced onto the store while answers are on their way.
     let in_flight = RATE / 10;
     assert!(
         above(Broken::Nothing) <= in_flight,

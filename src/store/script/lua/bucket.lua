@@ -13,7 +13,7 @@ local function rescaled(level, from, to)
   return math.max(-LIMIT, math.min(level, LIMIT))
 end
 
--- What is in a bucket `elapsed` microseconds after it was left at `level`.
+-- Returns the level of a bucket `elapsed` microseconds after it was left at `level`.
 local function filled(rule, n, level, from, elapsed)
   local gain, price = rule[n], rule[n + 1]
   local full = rule[n + 2] * price
@@ -27,7 +27,7 @@ local function filled(rule, n, level, from, elapsed)
   return level + elapsed * gain
 end
 
--- Whether a new bucket is like one that has been left alone.
+-- Returns true if a new bucket is like one that has been left alone.
 local function starts_full(rule, n)
   return rule[n + 3] == rule[n + 2]
 end
@@ -39,7 +39,7 @@ local function rests_at(rule, n, at, level, from)
   return starts_full(rule, n) and full or full + rule[n + 4]
 end
 
--- What `cost` leaves of a level; nil if that does not hold it.
+-- Returns the level after `cost` is paid; nil if the level is too low.
 local function paid(rule, n, level, cost)
   if cost <= rule[n + 2] and level >= cost * rule[n + 1] then
     return level - cost * rule[n + 1]

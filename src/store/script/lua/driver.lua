@@ -44,7 +44,7 @@ for n, rule in ipairs(rules) do
   kinds[n] = kind_of(rule, 1)
 end
 
--- What is known under a key of the kind of a rule.
+-- Returns the state of a rule's kind under a key, made if there is none.
 local function known_to(rule, key)
   local kind, states = kinds[rule], known[key]
   for n = 1, #states do
@@ -57,7 +57,7 @@ local function known_to(rule, key)
   return state
 end
 
--- What is remembered for a part of a rule: that of another algorithm says nothing to it.
+-- Returns the state of a part of a rule; nil if that is of another algorithm.
 local function own(part, before)
   return type(before) == 'table' and before[1] == part[1] and before or nil
 end
@@ -131,7 +131,7 @@ while calls[at] do
       state.parts, state.rule = new[1], new[2]
     end
   elseif refused then
-    -- What a refusal writes stays. It is made anew, without the charges of the other asks.
+    -- The states that a refusal writes stay. They are made anew, without the charges of the other asks.
     for _, n in ipairs(refused) do
       local rule, state = calls[n], known_to(calls[n], calls[n + 1])
       local passes, new = step(rules[rule], state.parts, calls[n + 2])

@@ -9,7 +9,7 @@ remainders[ALL] = function()
   return LIMIT
 end
 
--- What an ask spends in a state, if that has the cost.
+-- Returns the units that an ask spends in a state that has the cost.
 local function granted(rule, state, cost, up_to)
   if up_to <= cost then
     return cost

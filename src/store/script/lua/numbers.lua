@@ -52,7 +52,7 @@ local function mul_div(x, y, z)
   return quotient, rest > 0 and 1 or 0
 end
 
--- Whether a / b is at most c / d, for numbers from zero on, and b and d above it: as Euclid did.
+-- Returns true if a / b is at most c / d, for a and c from zero on, and b and d above zero: by Euclid's algorithm.
 local function at_most(a, b, c, d)
   while true do
     local left, right = div_floor(a, b), div_floor(c, d)

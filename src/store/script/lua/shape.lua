@@ -1,24 +1,24 @@
--- What a state looks like: this side of it, and `state_of_parts` of each rule on the other, have the same bounds.
+-- The form of a state: this side of it, and `state_of_parts` of each rule on the other, have the same bounds.
 
--- Whether it is a whole number from zero on, that stays exact. A text is none, even if it reads like one.
+-- Returns true for a whole number from zero on that stays exact. A text is none, even if it reads like one.
 local function is_natural(x)
   return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < LIMIT
 end
 
--- Whether a level and its gain lie in a state from place `n` on.
+-- Returns true if a level and its gain are in a state from place `n` on.
 local function has_level(state, n)
   local level, gain = state[n], state[n + 1]
   return type(level) == 'number' and is_natural(math.abs(level)) and is_natural(gain)
     and gain > 0 and gain <= MOST_GAIN
 end
 
--- Whether it is the state of a token bucket.
+-- Returns true for the state of a token bucket.
 local function is_bucket(state)
   return (#state == 4 or #state == 6 and is_natural(state[5]) and is_natural(state[6]))
     and is_natural(state[2]) and has_level(state, 3)
 end
 
--- Whether these are parts from place 2 on: lists of whole numbers, or false, the first one a list that begins with its kind.
+-- Returns true if these are parts from place 2 on: lists of whole numbers, or false, the first one a list that begins with its kind.
 local function has_parts(state)
   if type(state) ~= 'table' or type(state[2]) ~= 'table' or not is_natural(state[2][1]) then
     return false
@@ -37,7 +37,7 @@ local function has_parts(state)
   return true
 end
 
--- Whether it is a value that these programs write, as far as can be told without its algorithms; what it is was unpacked
+-- Returns true for a value that these programs write, as far as its algorithms are not needed to know; it was unpacked
 -- from `bytes`.
 --
 -- These say what cannot be told from a table: whether it was a list, and one without gaps.

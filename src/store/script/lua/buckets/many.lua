@@ -20,7 +20,7 @@ local second, micros, run = plan[1], plan[2], plan[3]
 -- include buckets/clock
 
 local healed, counts, texts, moved, failure = 0, {}, {}, '', ''
--- What is of another type is missing here, and found out when it is written.
+-- A value of another type is missing here; the write finds it.
 local values = call('MGET', unpack(KEYS))
 local key = plan[run]
 while key do

@@ -2,8 +2,8 @@
 -- `at` is nil where there is no bucket. Also the second at which it expires, whether all that lies at its width, and what
 -- is told of it.
 local at, level, from, expires, is_wide, found, full_at, span, before
--- What was given back to the key, where something was, and when the last charge that was moved by it has passed; and the states
--- of other kinds, where there are any.
+-- The units that were given back to the key, if any, and the end of the last charge that was moved by it; and the states
+-- of other kinds, if there are any.
 local given_back, last, beside
 if bytes and #bytes == 32 then
   local head, mark
@@ -16,7 +16,7 @@ end
 if not is_wide then
   at, expires = nil, 0
   if bytes then
-    -- What a settlement, another rule or another program has written.
+    -- A state that a settlement, another rule or another program has written.
     -- include token_bucket/kind
     -- include kinds
     -- include shape
