@@ -2,14 +2,15 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "items of a test module")]
 
+mod map_store;
+
 use std::{
-    collections::HashMap,
     convert::Infallible,
     future::Future,
     num::NonZeroU64,
     pin::Pin,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -21,11 +22,12 @@ use tollgate::{
     key::Key,
     respond::{Cause, Refusal, Respond},
     store::{
-        self, Ask, Backend, Check, Decisions, OwnedAsks, Settlement, StateKey, Store, Transact,
-        Transaction,
+        self, Ask, Backend, Check, Decisions, OwnedAsks, Settlement, Store, Transact, Transaction,
     },
     time::Clock,
 };
+
+pub(crate) use map_store::MapStore;
 
 /// Admits this many units in each second of the calendar. More may wait for the next second.
 #[derive(Clone, Debug)]
@@ -127,42 +129,9 @@ impl Algorithm for PerSecond {
     }
 }
 
-/// States in a map.
-pub struct MapStore<R: Algorithm>(Mutex<HashMap<StateKey, R::State>>);
-
-impl<R: Algorithm> Default for MapStore<R> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<R: Algorithm> Backend for MapStore<R> {
-    type Error = store::Error;
-}
-
-impl<R: Algorithm> Transact<R> for MapStore<R> {
-    fn transact(&self, transaction: Transaction<'_, R>) -> Result<Decisions, store::Error> {
-        let mut states = self.0.lock().unwrap();
-        let (decisions, changes) = transaction.decide(|key| states.get(key).cloned());
-        for change in changes {
-            match change.state {
-                Some(state) => states.insert(change.key, state),
-                None => states.remove(&change.key),
-            };
-        }
-        Ok(decisions)
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), store::Error> {
-        let mut states = self.0.lock().unwrap();
-        states.retain(|state, _| !state.is_of(policy, key));
-        Ok(())
-    }
-}
-
 /// A store like one on a network: it answers when its gate is open, and can fail.
 pub struct Remote<A: Algorithm> {
-    states: Arc<MapStore<A>>,
+    states: MapStore<A>,
     pub now: Arc<AtomicU64>,
     pub failing: Arc<AtomicBool>,
     pub settled: Arc<AtomicU64>,
@@ -194,7 +163,7 @@ impl<A: Algorithm> Remote<A> {
 
     fn with_permits(permits: usize) -> Self {
         Self {
-            states: Arc::default(),
+            states: MapStore::default(),
             now: Arc::new(AtomicU64::new(1_800_000_000 * SECOND)),
             failing: Arc::default(),
             settled: Arc::default(),

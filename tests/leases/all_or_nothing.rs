@@ -10,7 +10,7 @@ use tollgate::{
 };
 
 use crate::{
-    shared::States,
+    map_store::MapStore,
     slow::{MOST_TURNS, Slow},
 };
 
@@ -39,7 +39,7 @@ impl Limits {
 }
 
 fn leased(clock: &ManualClock, seed: u64) -> Node {
-    let server = Transactional::with_clock(States::default(), clock.clone());
+    let server = Transactional::with_clock(MapStore::default(), clock.clone());
     let config = LeaseConfig::new().hold(Duration::from_secs(60)).seed(seed);
     Slow::new(server, seed).leased(config.clock(clock.clone()))
 }

@@ -10,7 +10,7 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::shared::{States, node};
+use crate::{map_store::MapStore, shared::node};
 
 const RULES: [&str; 5] = [
     "token-bucket 100/1s burst=150",
@@ -31,7 +31,7 @@ async fn the_leases_of_a_dead_node_count_as_spent() {
         let rule: AnyRule = rule.parse().unwrap();
         let (clock, policy) = (ManualClock::default(), Policy::new("api"));
         clock.advance(Duration::from_secs(1_000_000));
-        let [with_leases, spent] = [States::default(), States::default()];
+        let [with_leases, spent] = [MapStore::default(), MapStore::default()];
         let dies = node(
             &with_leases,
             &clock,

@@ -18,12 +18,12 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::shared::States;
+use crate::map_store::MapStore;
 
 /// Panics in every third call while it is told to.
 #[derive(Clone, Default)]
 struct Panics {
-    states: States<TokenBucket>,
+    states: MapStore<TokenBucket>,
     is_on: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
 }

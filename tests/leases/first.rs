@@ -8,13 +8,13 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::shared::{States, node};
+use crate::{map_store::MapStore, shared::node};
 
 #[tokio::test]
 async fn most_calls_of_a_hot_key_need_no_round_trip() {
     let clock = ManualClock::default();
     let config = LeaseConfig::new().hold(Duration::from_millis(100));
-    let (states, policy) = (States::default(), Policy::new("api"));
+    let (states, policy) = (MapStore::default(), Policy::new("api"));
     let store = node(&states, &clock, config);
     let rule = TokenBucket::per_second(1000);
     let mut admitted = 0;

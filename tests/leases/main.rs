@@ -6,6 +6,8 @@ mod all_or_nothing;
 mod death;
 mod faults;
 mod first;
+#[path = "../common/map_store.rs"]
+mod map_store;
 mod release;
 mod rules;
 mod shared;

@@ -9,7 +9,10 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::shared::{Node, States, node};
+use crate::{
+    map_store::MapStore,
+    shared::{Node, node},
+};
 
 async fn calls<R>(store: &Node<R>, rule: &R, count: u64) -> u64
 where
@@ -43,7 +46,7 @@ where
     R::State: Send,
 {
     for others in [0, 1] {
-        let (clock, states) = (ManualClock::default(), States::default());
+        let (clock, states) = (ManualClock::default(), MapStore::default());
         clock.advance(Duration::from_secs(1_000_000));
         let [a, b] = [(); 2].map(|()| {
             let config = LeaseConfig::new().hold(Duration::from_millis(100));

@@ -9,7 +9,10 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::shared::{Node, States, node};
+use crate::{
+    map_store::MapStore,
+    shared::{Node, node},
+};
 
 /// A bucket that is equal to every other one if `is_alike`: leases cannot tell it from its successor.
 #[derive(Clone)]
@@ -84,7 +87,7 @@ async fn admitted(node: &Node<Bucket>, rule: &Bucket, calls: u64) -> u64 {
 async fn admitted_after_a_change(is_alike: bool) -> (u64, u64) {
     let [generous, strict] = [TokenBucket::per_second(10_000), TokenBucket::per_second(10)]
         .map(|rule| Bucket { rule, is_alike });
-    let (clock, states) = (ManualClock::default(), States::default());
+    let (clock, states) = (ManualClock::default(), MapStore::default());
     clock.advance(Duration::from_secs(1_000_000));
     let config = LeaseConfig::new().hold(Duration::from_millis(100));
     let node = node(&states, &clock, config);
@@ -111,7 +114,7 @@ async fn rules_that_alternate_keep_a_lease_each() {
         rule: TokenBucket::per_second(rate),
         is_alike: false,
     });
-    let (clock, states) = (ManualClock::default(), States::default());
+    let (clock, states) = (ManualClock::default(), MapStore::default());
     clock.advance(Duration::from_secs(1_000_000));
     let config = LeaseConfig::new().hold(Duration::from_millis(100));
     let node = node(&states, &clock, config);
