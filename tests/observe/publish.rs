@@ -51,106 +51,70 @@ fn published(publish: impl FnOnce()) -> Values {
     values(&recorder.snapshotter())
 }
 
-/// Every field has a metric of its own.
+/// Sets the fields of a store's counters, and expects that each has a metric of its own: `field: value, metric;`.
+macro_rules! assert_published {
+    ($stats:ident { $($field:ident: $value:literal, $metric:literal;)+ }) => {{
+        let mut stats = $stats::default();
+        $(stats.$field = $value;)+
+        let expected = [$((concat!("tollgate_", $metric, "{store=a}"), stringify!($value))),+];
+        let expected = expected.map(|(metric, value)| (metric.to_owned(), value.to_owned()));
+        assert_eq!(published(|| stats.publish("a")), Values::from(expected));
+    }};
+}
+
 #[test]
 fn the_counters_of_stores_are_published_field_by_field() {
-    let mut local = Stats::default();
-    (local.keys, local.capacity) = (2, 3);
-    (
-        local.inserted,
-        local.forgotten,
-        local.returned,
-        local.evicted,
-    ) = (5, 7, 11, 13);
-    (local.held_back, local.turned_away, local.let_through) = (17, 19, 23);
-    let expected = lines(
-        "tollgate_local_keys{store=a} 2
-        tollgate_local_capacity{store=a} 3
-        tollgate_local_inserted_total{store=a} 5
-        tollgate_local_forgotten_total{store=a} 7
-        tollgate_local_returned_total{store=a} 11
-        tollgate_local_evicted_total{store=a} 13
-        tollgate_local_held_back_total{store=a} 17
-        tollgate_local_turned_away_total{store=a} 19
-        tollgate_local_let_through_total{store=a} 23",
-    );
-    assert_eq!(published(|| local.publish("a")), expected);
-
-    let mut script = ScriptStats::default();
-    (
-        script.requests,
-        script.calls,
-        script.healed,
-        script.unsettled,
-    ) = (2, 3, 5, 7);
-    let expected = lines(
-        "tollgate_script_requests_total{store=b} 2
-        tollgate_script_calls_total{store=b} 3
-        tollgate_script_healed_total{store=b} 5
-        tollgate_store_unsettled_total{store=b} 7",
-    );
-    assert_eq!(published(|| script.publish("b")), expected);
-
-    let mut cas = CasStats::default();
-    (cas.loads, cas.swaps, cas.lost, cas.contended) = (2, 3, 5, 7);
-    (cas.healed, cas.newer, cas.unsettled) = (11, 13, 17);
-    let expected = lines(
-        "tollgate_cas_loads_total{store=c} 2
-        tollgate_cas_swaps_total{store=c} 3
-        tollgate_cas_lost_total{store=c} 5
-        tollgate_cas_contended_total{store=c} 7
-        tollgate_cas_healed_total{store=c} 11
-        tollgate_cas_newer_total{store=c} 13
-        tollgate_store_unsettled_total{store=c} 17",
-    );
-    assert_eq!(published(|| cas.publish("c")), expected);
-
-    let mut counters = CounterStats::default();
-    (counters.additions, counters.readings) = (2, 3);
-    (
-        counters.taken_back,
-        counters.cut,
-        counters.left_behind,
-        counters.unsettled,
-    ) = (5, 13, 7, 11);
-    let expected = lines(
-        "tollgate_counters_additions_total{store=d} 2
-        tollgate_counters_readings_total{store=d} 3
-        tollgate_counters_taken_back_total{store=d} 5
-        tollgate_counters_cut_total{store=d} 13
-        tollgate_counters_left_behind_total{store=d} 7
-        tollgate_store_unsettled_total{store=d} 11",
-    );
-    assert_eq!(published(|| counters.publish("d")), expected);
-
-    let mut leases = LeaseStats::default();
-    (leases.asked, leases.from_leases, leases.refused_here) = (2, 3, 5);
-    (leases.crowded, leases.failed, leases.keys) = (7, 11, 13);
-    (leases.granted, leases.spent, leases.left) = (17, 19, 23);
-    (leases.expired, leases.returned, leases.lost) = (29, 31, 37);
-    (
-        leases.nodes,
-        leases.undershoot_bound,
-        leases.overshoot_bound,
-    ) = (41, 43, 0);
-    let expected = lines(
-        "tollgate_leases_asked_total{store=e} 2
-        tollgate_leases_admitted_total{store=e} 3
-        tollgate_leases_refused_total{store=e} 5
-        tollgate_leases_crowded_total{store=e} 7
-        tollgate_leases_failed_total{store=e} 11
-        tollgate_leases_keys{store=e} 13
-        tollgate_leases_granted_units_total{store=e} 17
-        tollgate_leases_spent_units_total{store=e} 19
-        tollgate_leases_left_units{store=e} 23
-        tollgate_leases_expired_units_total{store=e} 29
-        tollgate_leases_returned_units_total{store=e} 31
-        tollgate_leases_lost_units_total{store=e} 37
-        tollgate_leases_nodes{store=e} 41
-        tollgate_leases_undershoot_bound_units{store=e} 43
-        tollgate_leases_overshoot_bound_units{store=e} 0",
-    );
-    assert_eq!(published(|| leases.publish("e")), expected);
+    assert_published!(Stats {
+        keys: 2, "local_keys";
+        capacity: 3, "local_capacity";
+        inserted: 5, "local_inserted_total";
+        forgotten: 7, "local_forgotten_total";
+        returned: 11, "local_returned_total";
+        evicted: 13, "local_evicted_total";
+        held_back: 17, "local_held_back_total";
+        turned_away: 19, "local_turned_away_total";
+        let_through: 23, "local_let_through_total";
+    });
+    assert_published!(ScriptStats {
+        requests: 2, "script_requests_total";
+        calls: 3, "script_calls_total";
+        healed: 5, "script_healed_total";
+        unsettled: 7, "store_unsettled_total";
+    });
+    assert_published!(CasStats {
+        loads: 2, "cas_loads_total";
+        swaps: 3, "cas_swaps_total";
+        lost: 5, "cas_lost_total";
+        contended: 7, "cas_contended_total";
+        healed: 11, "cas_healed_total";
+        newer: 13, "cas_newer_total";
+        unsettled: 17, "store_unsettled_total";
+    });
+    assert_published!(CounterStats {
+        additions: 2, "counters_additions_total";
+        readings: 3, "counters_readings_total";
+        taken_back: 5, "counters_taken_back_total";
+        left_behind: 7, "counters_left_behind_total";
+        unsettled: 11, "store_unsettled_total";
+        cut: 13, "counters_cut_total";
+    });
+    assert_published!(LeaseStats {
+        asked: 2, "leases_asked_total";
+        from_leases: 3, "leases_admitted_total";
+        refused_here: 5, "leases_refused_total";
+        crowded: 7, "leases_crowded_total";
+        failed: 11, "leases_failed_total";
+        keys: 13, "leases_keys";
+        granted: 17, "leases_granted_units_total";
+        spent: 19, "leases_spent_units_total";
+        left: 23, "leases_left_units";
+        expired: 29, "leases_expired_units_total";
+        returned: 31, "leases_returned_units_total";
+        lost: 37, "leases_lost_units_total";
+        nodes: 41, "leases_nodes";
+        undershoot_bound: 43, "leases_undershoot_bound_units";
+        overshoot_bound: 47, "leases_overshoot_bound_units";
+    });
 }
 
 /// A store that is published shows its own counters, whatever its server.
