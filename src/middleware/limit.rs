@@ -76,15 +76,9 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     #[doc(alias("per ip", "identifier"))]
     pub fn key<L>(self, key: L) -> Limit<Rule, P, L, C, E, B> {
-        Limit {
-            policy: self.policy,
-            rule: self.rule,
-            per_request: self.per_request,
-            key,
-            cost: self.cost,
-            enforcement: self.enforcement,
-            charging: self.charging,
-        }
+        self.with_parts(|(per_request, _, cost, enforcement, charging)| {
+            (per_request, key, cost, enforcement, charging)
+        })
     }
 
     /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any [`SelectRule`](crate::SelectRule). `None` is
@@ -99,54 +93,54 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     #[doc(alias = "plan")]
     #[doc(alias = "tier")]
     pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C, E, B> {
-        Limit {
-            policy: self.policy,
-            rule: self.rule,
-            per_request,
-            key: self.key,
-            cost: self.cost,
-            enforcement: self.enforcement,
-            charging: self.charging,
-        }
+        self.with_parts(|(_, key, cost, enforcement, charging)| {
+            (per_request, key, cost, enforcement, charging)
+        })
     }
 
     /// Changes the cost of a request, 1 unless set: a [`Cost`], a closure `Fn(&Req) -> Cost`, or any
     /// [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
     pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D, E, B> {
+        self.with_parts(|(per_request, key, _, enforcement, charging)| {
+            (per_request, key, cost, enforcement, charging)
+        })
+    }
+
+    /// Changes the parts that may get another type.
+    fn with_parts<Q, L, D, F, G>(
+        self,
+        change: impl FnOnce((P, K, C, E, B)) -> (Q, L, D, F, G),
+    ) -> Limit<Rule, Q, L, D, F, G> {
+        let parts = (
+            self.per_request,
+            self.key,
+            self.cost,
+            self.enforcement,
+            self.charging,
+        );
+        let (per_request, key, cost, enforcement, charging) = change(parts);
         Limit {
             policy: self.policy,
             rule: self.rule,
-            per_request: self.per_request,
-            key: self.key,
+            per_request,
+            key,
             cost,
-            enforcement: self.enforcement,
-            charging: self.charging,
+            enforcement,
+            charging,
         }
     }
 
-    fn with_charging<D>(self, charging: impl FnOnce(B) -> D) -> Limit<Rule, P, K, C, E, D> {
-        Limit {
-            policy: self.policy,
-            rule: self.rule,
-            per_request: self.per_request,
-            key: self.key,
-            cost: self.cost,
-            enforcement: self.enforcement,
-            charging: charging(self.charging),
-        }
+    fn with_charging<D>(self, change: impl FnOnce(B) -> D) -> Limit<Rule, P, K, C, E, D> {
+        self.with_parts(|(per_request, key, cost, enforcement, charging)| {
+            (per_request, key, cost, enforcement, change(charging))
+        })
     }
 
-    fn with_enforcement<D>(self, enforcement: impl FnOnce(E) -> D) -> Limit<Rule, P, K, C, D, B> {
-        Limit {
-            policy: self.policy,
-            rule: self.rule,
-            per_request: self.per_request,
-            key: self.key,
-            cost: self.cost,
-            enforcement: enforcement(self.enforcement),
-            charging: self.charging,
-        }
+    fn with_enforcement<D>(self, change: impl FnOnce(E) -> D) -> Limit<Rule, P, K, C, D, B> {
+        self.with_parts(|(per_request, key, cost, enforcement, charging)| {
+            (per_request, key, cost, change(enforcement), charging)
+        })
     }
 
     /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is charged, so that its handler can correct the

@@ -13,7 +13,7 @@ use super::{
     config::Config,
     disposition::Disposition,
     future::ResponseFuture,
-    kept::Keep,
+    kept::{Keep, Kept},
     limits::Limits,
     pending::PendingCall,
 };
@@ -138,13 +138,7 @@ where
             config.observer.exempt();
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, Outcome::new));
-            let kept = L::Keeps::keep(
-                config,
-                &mut req,
-                asks.iter().copied(),
-                &Decisions::default(),
-                true,
-            );
+            let kept = Self::keep(config, &mut req, &asks, &Decisions::default());
             return Self::calling(inner.call(req), None, kept);
         }
         Self::ask(inner, config, req, asks)
@@ -161,13 +155,7 @@ where
                     Disposition::Pass => {
                         if !respond.wants_outcome() {
                             let mut req = req;
-                            let kept = L::Keeps::keep(
-                                config,
-                                &mut req,
-                                asks.iter().copied(),
-                                &decisions,
-                                true,
-                            );
+                            let kept = Self::keep(config, &mut req, &asks, &decisions);
                             return Self::calling(inner.call(req), None, kept);
                         }
                         if L::APART || L::SETTLES {
@@ -181,13 +169,7 @@ where
                         // Bound again: a parameter that is borrowed would be copied on the other paths, too.
                         let mut req = req;
                         let annotation = respond.admit(&mut req, outcome);
-                        let kept = L::Keeps::keep(
-                            config,
-                            &mut req,
-                            asks.iter().copied(),
-                            &decisions,
-                            true,
-                        );
+                        let kept = Self::keep(config, &mut req, &asks, &decisions);
                         Self::calling(inner.call(req), Some(annotation), kept)
                     }
                     Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
@@ -201,6 +183,17 @@ where
         }
     }
 
+    /// Keeps what the response may settle of a request that is decided at once.
+    #[inline(always)]
+    fn keep(
+        config: &Arc<Config<L, S, R, O>>,
+        req: &mut Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> Kept<Req, Svc::Response, Svc::Error, L, S, R, O> {
+        L::Keeps::keep(config, req, asks.iter().copied(), decisions, true)
+    }
+
     /// Calls the inner service with the outcome of several limits.
     #[inline(never)]
     fn admit(
@@ -212,7 +205,7 @@ where
     ) -> Self {
         let outcome = config.outcome(asked(&asks), &decisions);
         let annotation = config.respond.admit(&mut req, outcome);
-        let kept = L::Keeps::keep(config, &mut req, asks.iter().copied(), &decisions, true);
+        let kept = Self::keep(config, &mut req, &asks, &decisions);
         Self::calling(inner.call(req), Some(annotation), kept)
     }
 
