@@ -1,5 +1,6 @@
 //! A count for each window of the calendar.
 
+mod packed;
 mod rule;
 mod step;
 mod wire;

@@ -1,5 +1,6 @@
 //! A queue that calls leave at a constant rate.
 
+mod freed;
 mod rule;
 mod step;
 mod wire;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::{
     rule::LeakyBucket,
-    step::{Freed, LeakyBucketState, Place},
+    freed::{Freed, Place},
+    step::LeakyBucketState,
 };
 use crate::{
     algorithm::{

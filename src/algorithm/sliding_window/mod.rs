@@ -1,6 +1,7 @@
 //! A window that slides over the counters of its slices.
 
 mod packed;
+mod packed_counters;
 mod rule;
 mod slices;
 mod step;

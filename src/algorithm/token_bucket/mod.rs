@@ -1,5 +1,6 @@
 //! Tokens at a constant rate, spent as requests come.
 
+mod given_back;
 mod rule;
 mod step;
 mod wire;

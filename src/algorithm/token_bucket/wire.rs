@@ -4,7 +4,8 @@ use std::fmt::{self, Display};
 
 use super::{
     rule::{DAY, TokenBucket},
-    step::{GivenBack, TokenBucketState},
+    given_back::GivenBack,
+    step::TokenBucketState,
 };
 use crate::{
     algorithm::{
