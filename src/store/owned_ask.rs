@@ -76,3 +76,30 @@ impl<Rule> OwnedAsks<Rule> {
         self.iter().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::OwnedAsks;
+    use crate::{Cost, Policy, TokenBucket, store::Ask};
+
+    #[test]
+    fn all_parts_of_an_ask_are_kept() {
+        let policies = ["api", "tokens"].map(Policy::new);
+        let rules = [TokenBucket::per_second(10), TokenBucket::per_hour(20)];
+        let cost = |units| Cost::new(units).unwrap();
+        let asks = [
+            Ask::new(&policies[0], &rules[0], "alice".into(), cost(3)).up_to(40),
+            Ask::new(&policies[1], &rules[1], "bob".into(), cost(5)),
+        ];
+        let owned = OwnedAsks::new(&asks);
+        for kept in [
+            owned.to_vec(),
+            owned.to_list().to_vec(),
+            owned.clone().to_vec(),
+        ] {
+            assert_eq!(format!("{kept:?}"), format!("{asks:?}"));
+            let most = kept.iter().map(|ask| ask.spend().most());
+            assert_eq!(most.collect::<Vec<_>>(), [40, 5]);
+        }
+    }
+}

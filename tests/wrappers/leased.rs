@@ -30,10 +30,12 @@ type Service = BoxCloneService<Request<()>, Response<String>, Infallible>;
 
 /// Returns a node with leases of three seconds, and its store.
 macro_rules! leased {
-    ($clock:expr) => {{
-        let states = MapStore::<AnyRule>::default();
-        let config = LeaseConfig::new().hold(Duration::from_secs(3)).seed(1);
-        Transactional::with_clock(states, $clock.clone()).leased(config.clock($clock.clone()))
+    ($clock:expr) => {
+        leased!($clock, MapStore::<AnyRule>::default(), 1)
+    };
+    ($clock:expr, $states:expr, $seed:expr) => {{
+        let config = LeaseConfig::new().hold(Duration::from_secs(3)).seed($seed);
+        Transactional::with_clock($states, $clock.clone()).leased(config.clock($clock.clone()))
     }};
 }
 
@@ -130,6 +132,46 @@ async fn a_client_that_waits_as_told_is_admitted() {
         }
         let stats = store.stats();
         assert!(stats.from_leases > 20, "{rule}: {stats:?}");
+    }
+}
+
+/// Until the end of a wait, the node that returned it refuses, whatever other nodes do. A nanosecond before the end, one is left. At the end a
+/// single node admits; if there are others, they may have spent units since the store's last answer to this one.
+#[tokio::test]
+async fn a_client_that_comes_a_nanosecond_early_is_refused() {
+    const NANOSECOND: Duration = Duration::from_nanos(1);
+    for (rule, others) in RULES.into_iter().flat_map(|rule| [(rule, 0), (rule, 1)]) {
+        let (clock, states) = (ManualClock::default(), MapStore::default());
+        let nodes: Vec<_> = (0..=others)
+            .map(|seed| leased!(clock, states.clone(), seed))
+            .collect();
+        let (policy, parsed) = (Policy::new("api"), rule.parse::<AnyRule>().unwrap());
+        let mut random = Random::new(2);
+        for _ in 0..300 {
+            let cost = Cost::new(random.below(4) + 1).unwrap();
+            let ask = Ask::new(&policy, &parsed, "alice".into(), cost);
+            let (node, wait) = loop {
+                let node = random.choose(&nodes);
+                let decision = node.acquire(&[ask]).await.unwrap().as_slice()[0];
+                if !decision.is_admitted() {
+                    break (node, decision.retry_after().unwrap());
+                }
+                clock.advance(Duration::from_millis(random.below(400)));
+            };
+            clock.advance(wait - NANOSECOND);
+            let early = node.acquire(&[ask]).await.unwrap().as_slice()[0];
+            assert!(!early.is_admitted(), "{rule}, {others}: {wait:?}");
+            assert_eq!(early.retry_after(), Some(NANOSECOND), "{rule}, {others}");
+            clock.advance(NANOSECOND);
+            let decisions = node.acquire(&[ask]).await.unwrap();
+            assert!(decisions.is_admitted() || others > 0, "{rule}: {wait:?}");
+        }
+        for stats in nodes.iter().map(|node| node.stats()) {
+            assert!(
+                stats.from_leases > 0 && stats.refused_here > 100,
+                "{rule}: {stats:?}"
+            );
+        }
     }
 }
 
