@@ -6,8 +6,12 @@ mod all_or_nothing;
 mod death;
 mod faults;
 mod first;
+mod loss;
 #[path = "../common/map_store.rs"]
 mod map_store;
+#[path = "../common/fleet/meter.rs"]
+#[allow(unreachable_pub, reason = "shared with another test")]
+mod meter;
 mod release;
 mod rules;
 mod shared;
