@@ -36,9 +36,20 @@ impl DecisionParts {
         }
     }
 
-    /// Returns the decision about a call.
+    /// Returns the admission of a call.
     #[inline]
-    pub(crate) fn decision(&self, verdict: Verdict, cost: Cost) -> Decision {
+    pub(crate) fn admission(&self, cost: Cost) -> Decision {
+        self.decision(Verdict::Allow, cost)
+    }
+
+    /// Returns the refusal of a call, with the wait before a retry.
+    pub(crate) fn refusal(&self, cost: Cost, wait: Option<Duration>) -> Decision {
+        let refusal = self.decision(Verdict::Refuse, cost);
+        refusal.with_retry_after(wait)
+    }
+
+    #[inline]
+    fn decision(&self, verdict: Verdict, cost: Cost) -> Decision {
         let [end, behind] = self.position.map_or([0; 2], Position::to_words);
         let deferred = Deferred {
             state: [

@@ -11,7 +11,7 @@ use super::{
     portion::Portion,
 };
 use crate::{
-    decision::{Charge, Cost, Decision, Position, Verdict},
+    decision::{Charge, Cost, Decision, Position},
     time::Timestamp,
 };
 
@@ -78,7 +78,8 @@ impl Request {
 pub(crate) enum Step {
     /// Units that are here pay. A request, if there is one, is for later calls, so that they need not wait.
     Admitted(DecisionParts, Option<Request>),
-    Refused(Decision),
+    /// With the wait before a retry; `None` if the call can never pass.
+    Refused(DecisionParts, Option<Duration>),
     /// The store decides.
     Ask(Request),
     /// Another call has asked the store: call again after its answer.
@@ -122,9 +123,9 @@ impl Holder {
         terms: &Terms,
         counts: &mut Counts,
     ) -> Step {
-        if let Some(refusal) = self.refusal(now, cost, terms) {
+        if let Some((known, wait)) = self.refusal(now, cost.get(), terms) {
             counts.refused_here += 1;
-            return Step::Refused(refusal);
+            return Step::Refused(known.parts(now, 0, terms), wait);
         }
         if self.is_asking {
             return Step::Wait;
@@ -174,7 +175,7 @@ impl Holder {
         let rate = answer.validity.rate();
         self.grants.keep(portion, rate, &mut counts.expired);
         let parts = self.parts(now, self.grants.left(), Some(position), with.plan.terms);
-        parts.decision(Verdict::Allow, request.cost)
+        parts.admission(request.cost)
     }
 
     /// Notes the answer of the store. Returns the units that it granted.
@@ -334,18 +335,22 @@ impl Holder {
         })
     }
 
-    /// Returns the refusal of a call, if that is known.
-    fn refusal(&self, now: Timestamp, cost: Cost, terms: &Terms) -> Option<Decision> {
-        let (known, units) = (self.known.as_ref()?, cost.get());
-        let refusal = || known.parts(now, 0, terms).decision(Verdict::Refuse, cost);
-        if units > terms.capacity {
-            return Some(refusal().with_retry_after(None));
+    /// Returns what is known about a key, and the wait of a call, if it is known that the call is refused.
+    fn refusal(
+        &self,
+        now: Timestamp,
+        cost: u64,
+        terms: &Terms,
+    ) -> Option<(&Known, Option<Duration>)> {
+        let known = self.known.as_ref()?;
+        if cost > terms.capacity {
+            return Some((known, None));
         }
         let until = match self.refused.as_deref() {
-            Some((refused, until)) if *refused == units => *until,
-            _ => known.admits_at(units)?,
+            Some((refused, until)) if *refused == cost => *until,
+            _ => known.admits_at(cost)?,
         };
         let wait = until.max(self.pause).saturating_since(now);
-        (!wait.is_zero()).then(|| refusal().with_retry_after(Some(wait)))
+        (!wait.is_zero()).then_some((known, Some(wait)))
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::meter::Admission;
 use crate::{
     algorithm::{Leasable, Step as Decided},
-    decision::{Charge, Cost, Decision, Position, Verdict},
+    decision::{Charge, Cost, Decision, Position},
     lease::{Answer, Counts, Holder, Plan, Request, Step, Surroundings, Terms},
     random::Random,
     store::Spend,
@@ -422,16 +422,13 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         match holder.acquire(now, units, tries > 0, plan, counts) {
             Step::Admitted(parts, ahead) => {
                 self.decisions += 1;
-                let decision = parts.decision(Verdict::Allow, units);
+                let decision = parts.admission(units);
                 self.admit(index, self.now, decision.charge().unwrap());
                 if let Some(request) = ahead {
                     self.send(index, request, Purpose::Ahead);
                 }
             }
-            Step::Refused(decision) => {
-                self.decisions += 1;
-                assert!(decision.charge().is_none());
-            }
+            Step::Refused(..) => self.decisions += 1,
             Step::Ask(request) => self.send(index, request, Purpose::Call),
             Step::Wait if tries > 4 => {
                 self.send(index, Request::exactly(units, now), Purpose::Call)

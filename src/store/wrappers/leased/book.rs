@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     LeaseConfig, LeaseStats,
-    keys::Keys,
+    keys::{Keys, LastRule},
     lease::{Asked, Tried},
 };
 use crate::{
@@ -31,6 +31,7 @@ pub(super) struct Book<Rule> {
     /// The most keys of a shard.
     most: usize,
     fingerprinter: Fingerprinter,
+    last_rule: Mutex<LastRule<Rule>>,
     /// For pauses. One for all keys, so that a seed determines all of them.
     random: Mutex<Random>,
     /// A mean of the last round trips in nanoseconds. It only determines how early units are asked for.
@@ -79,6 +80,7 @@ impl<Rule: Leasable> Book<Rule> {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             most: keys.div_ceil(SHARDS),
             fingerprinter: seed.map_or_else(Fingerprinter::random, Fingerprinter::seeded),
+            last_rule: Mutex::new(None),
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
             is_closed: AtomicBool::new(false),
@@ -121,7 +123,7 @@ impl<Rule: Leasable> Book<Rule> {
         if is_open && let Some(lease) = keys.find(fingerprint, ask.rule()) {
             return Ok(lease.decide(wanted, call, round_trip, counts));
         }
-        let rule = keys.rule(ask.rule(), config)?;
+        let rule = keys.rule(ask.rule(), &self.last_rule, config)?;
         let new = match is_open {
             true => keys.lease(fingerprint, &rule, (now, self.most), counts),
             false => None,
@@ -149,9 +151,10 @@ impl<Rule: Leasable> Book<Rule> {
         config: &LeaseConfig<C>,
     ) -> Result<Asked<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        let mut shard = self.shard(fingerprint);
         Ok(Asked {
             fingerprint,
-            rule: self.shard(fingerprint).keys.rule(ask.rule(), config)?,
+            rule: shard.keys.rule(ask.rule(), &self.last_rule, config)?,
             request: Request::exactly(ask.cost(), now),
         })
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     algorithm::Leasable,
-    decision::{Decision, Decisions, Verdict},
+    decision::{Decision, Decisions},
     lease::limit_as_written,
     policy::Policy,
     store::{
@@ -67,6 +67,7 @@ impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
 
 impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
     /// Decides an ask as far as that is possible without the store.
+    #[inline]
     pub(super) fn try_one(
         &self,
         ask: &Ask<'_, Rule>,
@@ -389,9 +390,9 @@ where
                 if let Some(ahead) = ahead {
                     self.prefetch(ask, ahead);
                 }
-                Part::Decided(parts.decision(Verdict::Allow, ask.cost()))
+                Part::Decided(parts.admission(ask.cost()))
             }
-            Tried::Refused(decision) => Part::Decided(decision),
+            Tried::Refused(parts, wait) => Part::Decided(parts.refusal(ask.cost(), wait)),
             Tried::Ask(asked) => Part::Ask(asked),
             Tried::Wait(receiver) => Part::Wait(receiver),
         }

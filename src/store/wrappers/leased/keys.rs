@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -26,11 +26,14 @@ const SEARCH_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Keys<Rule> {
     pub(super) of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
     /// That of the last new key, because most keys come under few rules.
-    pub(super) last_rule: Option<Arc<LeasedRule<Rule>>>,
+    pub(super) last_rule: LastRule<Rule>,
     /// With so many keys, idle ones are searched for.
     search_at: usize,
     searched_at: Timestamp,
 }
+
+/// The last rule of a new key.
+pub(super) type LastRule<Rule> = Option<Arc<LeasedRule<Rule>>>;
 
 /// Takes a fingerprint as its own hash.
 #[derive(Default)]
@@ -64,6 +67,7 @@ impl<Rule> Default for Keys<Rule> {
 }
 
 impl<Rule: Leasable> Keys<Rule> {
+    #[inline]
     pub(super) fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
         let leases = self.of_key.get_mut(&fingerprint)?;
         leases.iter_mut().find(|lease| lease.rule.written == *rule)
@@ -78,7 +82,7 @@ impl<Rule: Leasable> Keys<Rule> {
         leases.iter_mut().find(is_asked)
     }
 
-    /// Returns a rule with all that its leases share.
+    /// Returns a rule with all that its leases share. All shards take it from `last`, so that it takes one place in the cache.
     ///
     /// # Errors
     ///
@@ -86,15 +90,19 @@ impl<Rule: Leasable> Keys<Rule> {
     pub(super) fn rule<C>(
         &mut self,
         rule: &Rule,
+        last: &Mutex<LastRule<Rule>>,
         config: &LeaseConfig<C>,
     ) -> Result<Arc<LeasedRule<Rule>>, crate::Error> {
-        Ok(match &self.last_rule {
-            Some(last) if last.written == *rule => Arc::clone(last),
-            _ => {
-                let leased = Arc::new(LeasedRule::new(rule, config)?);
-                self.last_rule.insert(leased).clone()
-            }
-        })
+        let is_same = |last: &&Arc<LeasedRule<Rule>>| last.written == *rule;
+        if let Some(own) = self.last_rule.as_ref().filter(is_same) {
+            return Ok(Arc::clone(own));
+        }
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let leased = match last.as_ref().filter(is_same) {
+            Some(leased) => Arc::clone(leased),
+            None => Arc::clone(last.insert(Arc::new(LeasedRule::new(rule, config)?))),
+        };
+        Ok(Arc::clone(self.last_rule.insert(leased)))
     }
 
     /// Returns new leases of a key under a rule; `None` if there is no room for the key.

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::LeaseConfig;
 use crate::{
     algorithm::Leasable,
-    decision::{Cost, Decision},
+    decision::Cost,
     key::Key,
     lease::{Counts, DecisionParts, Holder, Plan, Request, Step, Terms},
     policy::Policy,
@@ -50,7 +50,8 @@ pub(super) struct Asked<Rule> {
 pub(super) enum Tried<Rule> {
     /// With a request for later calls, if there is one.
     Admitted(DecisionParts, Option<Box<Asked<Rule>>>),
-    Refused(Decision),
+    /// With the wait before a retry.
+    Refused(DecisionParts, Option<Duration>),
     Ask(Asked<Rule>),
     /// To be tried again when another call has its answer.
     Wait(oneshot::Receiver<Result<(), Error>>),
@@ -111,7 +112,7 @@ impl<Rule> Lease<Rule> {
             Step::Admitted(parts, Some(ahead)) => {
                 Tried::Admitted(parts, Some(Box::new(asked(ahead))))
             }
-            Step::Refused(decision) => Tried::Refused(decision),
+            Step::Refused(parts, wait) => Tried::Refused(parts, wait),
             Step::Ask(request) => Tried::Ask(asked(request)),
             Step::Wait => Tried::Wait(self.wait()),
         }

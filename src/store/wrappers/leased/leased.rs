@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     algorithm::Leasable,
-    decision::{Charge, Verdict},
+    decision::Charge,
     key::Key,
     policy::Policy,
     store::{Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store},
@@ -277,6 +277,7 @@ where
     type Answer = BoxFuture<Result<Decisions, Error>>;
     type Done = BoxFuture<Result<(), Error>>;
 
+    #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
         if inner.config.is_off() {
@@ -289,10 +290,11 @@ where
                         inner.count_node(ask.policy());
                         inner.prefetch(ask, ahead);
                     }
-                    let decision = parts.decision(Verdict::Allow, ask.cost());
+                    let decision = parts.admission(ask.cost());
                     return Check::Ready(Ok(ask.charged(decision).into()));
                 }
-                Ok(Tried::Refused(decision)) => {
+                Ok(Tried::Refused(parts, wait)) => {
+                    let decision = parts.refusal(ask.cost(), wait);
                     return Check::Ready(Ok(ask.charged(decision).into()));
                 }
                 Ok(Tried::Ask(asked)) if asked.request.is_exact() => {
