@@ -47,6 +47,7 @@ pub(super) struct Weather {
     pub(super) death: u64,
     pub(super) freeze: u64,
     pub(super) settle: u64,
+    pub(super) release: u64,
     /// Clocks run fast or slow by up to so many millionths.
     pub(super) drift: u64,
     pub(super) late_answers: bool,
@@ -64,7 +65,8 @@ impl Weather {
                 0
             }
         };
-        let [loss, repeat, death, freeze, settle] = [300, 200, 60, 60, 600].map(&mut rarely);
+        let chances = [300, 200, 60, 60, 600, 20].map(&mut rarely);
+        let [loss, repeat, death, freeze, settle, release] = chances;
         Self {
             nodes: 1 + random.up_to(4),
             calls: 20 + random.up_to(80),
@@ -77,6 +79,7 @@ impl Weather {
             death,
             freeze,
             settle,
+            release,
             drift: random.up_to(1000),
             refunds: random.up_to(1) == 0,
             is_trap: random.up_to(3) == 0,
@@ -169,12 +172,23 @@ impl Weather {
             death: 0,
             freeze: 0,
             settle: 0,
+            release: 0,
             drift: 0,
             late_answers: false,
             is_trap: false,
             refunds: false,
             broken: Broken::Nothing,
         }
+    }
+}
+
+impl Node {
+    /// Ends, and starts anew without what it knew.
+    fn stop(&mut self) {
+        self.life += 1;
+        (self.holder, self.counts) = <_>::default();
+        self.waiting.clear();
+        self.open.clear();
     }
 }
 
@@ -317,14 +331,13 @@ impl<'r, R: Leasable> Fleet<'r, R> {
     fn mischief(&mut self, node: usize) {
         let now = self.now;
         if self.happens(self.weather.death) {
-            let node = &mut self.nodes[node];
-            node.life += 1;
-            (node.holder, node.counts) = <_>::default();
-            node.waiting.clear();
-            node.open.clear();
+            self.nodes[node].stop();
         }
         if self.happens(self.weather.freeze) {
             self.nodes[node].frozen_until = now + self.random.up_to(2 * self.weather.gap);
+        }
+        if self.happens(self.weather.release) {
+            self.release(node);
         }
         if self.happens(self.weather.settle) {
             self.settle(node);
@@ -565,6 +578,27 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         let Open { admission, charge } = self.nodes[index].open.swap_remove(open);
         let actual = self.random.up_to(2 * charge.cost);
         self.correct(index, now, admission, charge, actual);
+    }
+
+    /// Shuts the node down: it gives back what is left, and another one starts in its place.
+    fn release(&mut self, index: usize) {
+        if self.now < self.nodes[index].frozen_until {
+            return;
+        }
+        let now = self.node_now(index);
+        let Node { holder, counts, .. } = &mut self.nodes[index];
+        for (mut charge, units) in holder.take_out(now, counts) {
+            if self.weather.broken == Broken::ReturnAnyway {
+                let anyway =
+                    |position: Position| Position::new(position.end(), position.given_back());
+                charge.position = charge.position.map(anyway);
+            }
+            if !self.happens(self.weather.loss) {
+                let (at, actual) = (self.random.up_to(self.weather.delay), charge.cost - units);
+                self.at(self.now + at, Event::Correct(charge, actual));
+            }
+        }
+        self.nodes[index].stop();
     }
 
     /// Corrects the last charge of a node to an actual cost.

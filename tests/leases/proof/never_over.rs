@@ -34,6 +34,9 @@ pub(super) fn play<R: Leasable>(
     if broken != Broken::Nothing {
         weather.refunds = true;
         (weather.is_trap, weather.loss) = (true, 0);
+        if broken != Broken::ReturnAnyway {
+            weather.release = 0;
+        }
     }
     if broken == Broken::Drift {
         weather.drift = 20_000;
