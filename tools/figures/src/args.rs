@@ -1,4 +1,4 @@
-//! Parses the command line by hand.
+//! The command `simulate`: parses its flags by hand.
 
 use std::{ffi::OsString, fmt::Display, str::FromStr, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 const HELP: &str = "\
 Simulates a fleet of nodes that share a limit by leases, in simulated time.
 
-Usage: figures [--scenario NAME | --all | --list] [FLAG]...
+Usage: figures simulate [--scenario NAME | --all | --list] [FLAG]...
 
   --scenario NAME   where the settings below begin       [hot-8]
   --all             all scenarios with names, one after the other
@@ -71,7 +71,7 @@ pub(crate) enum Command {
 pub(crate) struct PrintAs(Format);
 
 impl Command {
-    /// Parses the arguments after the program's name, or returns a sentence that says what is wrong with them.
+    /// Parses the arguments after the command's name, or returns a sentence that says what is wrong with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let texts = args.into_iter().map(|arg| {
             arg.into_string()
@@ -194,7 +194,7 @@ fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 }
 
 /// Reads a time as quotas are written: `100ms` is the period of `1/100ms`.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s" | "0ms") {
         return Ok(Duration::ZERO);
     }

@@ -1,12 +1,21 @@
-//! Simulates a fleet of nodes that share limits: the real rules and the real leases, in simulated time.
+//! Draws the figures of the literature with the real rules, and simulates fleets of nodes that share limits by the real leases. Time is simulated.
 //!
 //! ```text
 //! cd tools/figures
-//! cargo run --release -- --scenario hot-8
-//! cargo run --release -- --scenario hot-8 --nodes 100 --delay 5ms --loss 0.01 --csv
+//! cargo run --release -- all --out DIR
+//! cargo run --release -- accuracy --limit 100/60s --out DIR
+//! cargo run --release -- simulate --scenario hot-8
+//! cargo run --release -- simulate --scenario hot-8 --nodes 100 --delay 5ms --loss 0.01 --csv
 //! ```
 //!
 //! | module | contents |
+//! |---|---|
+//! | `cli` | the commands |
+//! | `figure` | the trait of figures, their tables and files, and the list of all |
+//! | `chart` | draws lines over axes, as SVG |
+//! | `accuracy`, `pacing`, `warm_up` | a figure each |
+//!
+//! | module of the simulation of fleets | contents |
 //! |---|---|
 //! | `scenario`, `standard` | what is simulated; scenarios with names |
 //! | `timeline`, `node_clock` | simulated time; the clock of a node, with offset and drift |
@@ -18,18 +27,23 @@
 //! | `record`, `meter`, `exact`, `report` | what happened, the exact limit, an exact limiter, and the numbers |
 //! | `args`, `text`, `csv` | the command line and the outputs |
 
+mod accuracy;
 mod args;
 mod balancer;
+mod chart;
+mod cli;
 mod clients;
 mod csv;
 pub mod exact;
 pub mod faults;
+mod figure;
 mod fleet;
 mod keys;
 pub mod meter;
 mod network;
 mod node;
 mod node_clock;
+mod pacing;
 mod random;
 mod record;
 mod remote_store;
@@ -39,10 +53,11 @@ mod server;
 mod standard;
 mod text;
 mod timeline;
+mod warm_up;
 
 use std::{
     env,
-    io::{self, ErrorKind, Write},
+    io::{self, Write},
     process::ExitCode,
 };
 
@@ -61,18 +76,10 @@ pub use self::{
 
 /// Runs the program with the arguments of this process.
 pub fn run() -> ExitCode {
-    let arguments = env::args_os().skip(1);
-    let result = args::Command::parse(arguments).and_then(|command| command.output());
-    let output = match result {
-        Ok(output) => output,
-        Err(sentence) => {
-            // There is nobody to tell that standard error is closed.
-            let _ = writeln!(io::stderr(), "figures: {sentence}");
-            return ExitCode::from(2);
-        }
+    let Err(sentence) = cli::run(env::args_os()) else {
+        return ExitCode::SUCCESS;
     };
-    match io::stdout().write_all(output.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
+    // Nobody can be told that standard error is closed.
+    let _ = writeln!(io::stderr(), "figures: {sentence}");
+    ExitCode::from(2)
 }

@@ -1,10 +1,14 @@
-//! The program as a child process.
+//! The command `simulate`, in a child process.
 
 use std::process::{Command, Output};
 
 fn figures(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_figures"));
-    command.args(args).output().expect("the program starts")
+    command
+        .arg("simulate")
+        .args(args)
+        .output()
+        .expect("the program starts")
 }
 
 #[track_caller]

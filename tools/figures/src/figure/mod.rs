@@ -1,0 +1,27 @@
+//! The seams of figures: what a figure is, what it makes, and how that is written.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `figure` | the trait of figures |
+//! | `products` | the files that a figure makes |
+//! | `table` | rows, which become CSV |
+//! | `folder` | writes files whole or not at all |
+//! | `progress` | the progress bar |
+//! | `list` | all figures |
+
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod figure;
+mod folder;
+mod list;
+mod products;
+mod progress;
+mod table;
+
+pub(crate) use self::{
+    figure::Figure,
+    folder::Folder,
+    list::{Common, Drawn},
+    products::Products,
+    progress::{Bar, Progress},
+    table::{Table, decimal, parts},
+};
