@@ -14,6 +14,7 @@
 //! | `figure` | the trait of figures, their tables and files, and the list of all |
 //! | `chart` | draws lines over axes, as SVG |
 //! | `accuracy`, `pacing`, `warm_up` | a figure each |
+//! | `window_count` | the exact count of the last window |
 //!
 //! | module of the simulation of fleets | contents |
 //! |---|---|
@@ -54,6 +55,7 @@ mod standard;
 mod text;
 mod timeline;
 mod warm_up;
+mod window_count;
 
 use std::{
     env,

@@ -46,6 +46,6 @@ impl Random {
 
     /// Returns an exponentially distributed time, in nanoseconds, at least 1.
     pub(crate) fn exponential(&mut self, mean: f64) -> u64 {
-        (-self.fraction().ln() * mean) as u64 + 1
+        (-libm::log(self.fraction()) * mean) as u64 + 1
     }
 }

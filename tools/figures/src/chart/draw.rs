@@ -66,8 +66,8 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, left: i32) -> Result<(), Box<dyn E
     let mut chart = ChartBuilder::on(&area)
         .margin_right(MARGIN + 24)
         .margin_left(8)
-        .margin_bottom(MARGIN)
-        .x_label_area_size(48)
+        .margin_bottom(MARGIN - 8)
+        .x_label_area_size(if x_axis.label.is_empty() { 22 } else { 48 })
         .y_label_area_size(left)
         .build_cartesian_2d(x_axis.range(), range)?;
     chart
