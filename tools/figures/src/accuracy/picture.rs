@@ -49,7 +49,7 @@ fn curves(limit: Quota, traffic: &Traffic, estimates: &Estimates) -> Panel {
     let most = all.fold(limit.amount() as f64, f64::max);
     let windows = |millis: u64| millis as f64 / window as f64;
     let mut panel = Panel::new(
-        &format!("{} calls", traffic.name),
+        traffic.title(),
         Axis::linear(
             &format!(
                 "windows of the calendar, of {} s each",

@@ -24,6 +24,20 @@ struct Clumps {
 }
 
 impl Traffic {
+    /// Returns the title of the traffic in pictures.
+    pub(super) fn title(&self) -> &'static str {
+        match self.name {
+            "poisson" => "Poisson calls at the rate of the limit",
+            "modulated" => {
+                "Poisson calls at 0.2 to 1.8 of the rate of the limit, which changes several times in a window"
+            }
+            "bursty" => {
+                "Poisson calls at 0.6 of the rate of the limit, and clumps of 0.2 to 0.6 of the limit"
+            }
+            _ => "Recorded calls",
+        }
+    }
+
     /// Reads a JSON list of milliseconds.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let file = path.display();

@@ -75,7 +75,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, left: i32) -> Result<(), Box<dyn E
         .light_line_style(TRANSPARENT)
         .bold_line_style(GREY)
         .x_labels(x_axis.ticks(12))
-        .y_labels(y_axis.ticks(6))
+        .y_labels(y_axis.ticks(panel.height as usize / 50))
         .x_label_formatter(&|position| x_axis.text(*position))
         .y_label_formatter(&|position| y_axis.text(*position))
         .label_style(("sans-serif", 15))

@@ -4,7 +4,7 @@ use super::{Pacing, scenario::Scenario, worker::Run};
 use crate::chart::{Axis, Line, Panel, Picture, Series};
 
 pub(super) fn draw(of: &Pacing, scenario: &Scenario, runs: &[(&str, Run)]) -> Picture {
-    let title = format!("{} items at {}: {}", of.items, of.rate, scenario.name());
+    let title = format!("{} items at {}, {}", of.items, of.rate, scenario.title());
     let mut picture = Picture::new(&title);
     let all = || runs.iter().map(|(_, run)| run);
     let most = all()
@@ -28,7 +28,7 @@ pub(super) fn draw(of: &Pacing, scenario: &Scenario, runs: &[(&str, Run)]) -> Pi
                 run.finish.as_secs_f64()
             ),
             Axis::linear(x, 0.0, end as f64 / 10.0),
-            Axis::linear("items per 0.1 s", 0.0, most as f64 * 1.05),
+            Axis::linear("items in 0.1 s", 0.0, most as f64 * 1.05),
         )
         .height(if is_last { 186 } else { 160 });
         let items = |tenth: usize| run.tenths.get(tenth).copied().unwrap_or(0) as f64;

@@ -45,6 +45,21 @@ impl Scenario {
         }
     }
 
+    /// Returns a title, as in `pauses of 1 s from 4 s and from 6 s; launched 0.3 s into a second of the clock`.
+    pub(super) fn title(&self) -> String {
+        let seconds = |tenths: u64| tenths as f64 / 10.0;
+        let [first, second] = self.pauses.map(seconds);
+        let pauses = match self.pause {
+            0 => "without pauses".to_owned(),
+            pause => format!(
+                "with pauses of {} s from {first} s and from {second} s",
+                seconds(pause)
+            ),
+        };
+        let phase = seconds(self.phase);
+        format!("{pauses}, launched {phase} s into a second of the clock")
+    }
+
     /// Returns the instant of the launch.
     pub(super) fn launch(&self) -> Timestamp {
         let noon = Timestamp::from_nanos(43_200_000_000_000);
