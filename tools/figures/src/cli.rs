@@ -11,8 +11,8 @@ use std::{
 use clap::{Parser, Subcommand, error::ErrorKind as Wrong};
 
 use crate::{
-    args,
     figure::{Bar, Common, Drawn, Figure, Folder},
+    simulate::Simulate,
 };
 
 /// Draws the figures of the literature with the rules of tollgate, and simulates fleets of nodes.
@@ -31,12 +31,10 @@ enum Command {
     All(Common),
     #[command(flatten)]
     Figure(Drawn),
-    /// Simulates a fleet of nodes that share a limit by leases; has its own --help
-    #[command(disable_help_flag = true)]
-    Simulate {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        flags: Vec<OsString>,
-    },
+    /// Simulates a fleet of nodes that share a limit by leases
+    ///
+    /// TIME is as in 100ms, SPAN as in 2s..5s, PART as in 0.05.
+    Simulate(Box<Simulate>),
 }
 
 /// Runs a command. Returns one line that says what was wrong, if something was.
@@ -59,10 +57,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), S
             let (common, figure) = drawn.open();
             draw(common, vec![figure])
         }
-        Command::Simulate { flags } => {
-            let command = args::Command::parse(flags)?;
-            print(&command.output()?)
-        }
+        Command::Simulate(simulate) => print(&simulate.output()?),
     }
 }
 

@@ -26,7 +26,7 @@
 //! | `faults` | outages, partitions, freezes and deaths |
 //! | `fleet` | runs a scenario |
 //! | `record`, `meter`, `exact`, `report` | what happened, the exact limit, an exact limiter, and the numbers |
-//! | `args`, `text`, `csv` | the command line and the outputs |
+//! | `simulate`, `args`, `text`, `csv` | the command `simulate`, values of flags, and the outputs |
 
 mod accuracy;
 mod args;
@@ -51,6 +51,7 @@ mod remote_store;
 mod report;
 mod scenario;
 mod server;
+mod simulate;
 mod standard;
 mod text;
 mod timeline;
