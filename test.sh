@@ -160,7 +160,7 @@ cargo clippy "${replay[@]}" --all-targets -- "${deny[@]}"
 cargo test "${replay[@]}"
 cargo bench "${replay[@]}" -- --test
 
-say "simulation of fleets, a tool"
+say "figures, and simulation of fleets, a tool"
 figures=(--locked --manifest-path tools/figures/Cargo.toml --target-dir target/figures)
 cargo clippy "${figures[@]}" --all-targets -- "${deny[@]}"
 cargo test "${figures[@]}"

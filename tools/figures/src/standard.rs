@@ -170,7 +170,9 @@ pub fn scenario(name: &str) -> Result<Scenario, String> {
         },
         _ => {
             let names = NAMES.map(|(name, _)| name).join(", ");
-            return Err(format!("--scenario \"{name}\": expected one of {names}"));
+            return Err(format!(
+                "there is no scenario \"{name}\": expected one of {names}"
+            ));
         }
     })
 }

@@ -35,7 +35,10 @@ pub(crate) struct Accuracy {
 }
 
 /// The most calls that a figure counts; each takes about 200 bytes.
-const MOST_CALLS: u64 = 10_000_000;
+const MOST_CALLS: u64 = 3_000_000;
+
+/// The highest limit.
+const MOST_IN_WINDOW: u64 = 100_000;
 
 impl Figure for Accuracy {
     fn name(&self) -> &'static str {
@@ -43,6 +46,12 @@ impl Figure for Accuracy {
     }
 
     fn make(&self, seed: u64, progress: &Progress<'_>) -> Result<Products, String> {
+        if self.limit.amount() > MOST_IN_WINDOW {
+            return Err(format!(
+                "--limit \"{}\": the greedy client makes each call; expected at most {MOST_IN_WINDOW} calls in a window",
+                self.limit
+            ));
+        }
         let estimators = Estimator::all(self.limit)?;
         let traffics = match &self.arrivals {
             Some(path) => vec![Traffic::read(path)?],

@@ -80,6 +80,11 @@ impl Traffic {
         }
         let window = limit.period().as_secs_f64() * 1000.0;
         let end = window * windows as f64;
+        if end > LATEST as f64 {
+            return Err(format!(
+                "--limit \"{limit}\" and --windows {windows}: expected at most 31 years in all; choose fewer windows"
+            ));
+        }
         let rate = limit.amount() as f64 / window;
         let poisson = steady(rate, end, &mut Random::new(seed, "poisson"));
         let modulated = modulated(rate, window, end, &mut Random::new(seed, "modulated"));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `figure` | the trait of figures |
 //! | `products` | the files that a figure makes |
-//! | `table` | rows, which become CSV |
+//! | `table` | rows as CSV |
 //! | `folder` | writes files whole or not at all |
 //! | `progress` | the progress bar |
 //! | `list` | all figures |

@@ -35,7 +35,9 @@ pub(crate) struct Pacing {
 }
 
 /// The worker looks at most so many times.
-const MOST_POLLS: u128 = 100_000_000;
+const MOST_POLLS: u128 = 10_000_000;
+/// The worker works at most so long.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Figure for Pacing {
     fn name(&self) -> &'static str {
@@ -68,16 +70,18 @@ impl Figure for Pacing {
 }
 
 impl Pacing {
-    /// Checks that the figure is made in bounded time.
+    /// Checks that the figure is made in bounded time and memory.
     fn check(&self) -> Result<(), String> {
-        if self.work.is_zero() || self.poll.is_zero() {
-            return Err("--work and --poll: expected times above 0, as in 10us".to_owned());
+        if self.work.min(self.poll) < Duration::from_micros(1) {
+            return Err("--work and --poll: expected at least 1us each, as in 10us".to_owned());
         }
-        let time =
-            self.rate.period().as_nanos() * u128::from(self.items) / u128::from(self.rate.amount());
-        if time / self.poll.as_nanos() > MOST_POLLS {
+        let (items, rate) = (u128::from(self.items), u128::from(self.rate.amount()));
+        // The rate allows them in this time, and each item is late by a look at most.
+        let time = self.rate.period().as_nanos() * items / rate
+            + (self.work + self.poll).as_nanos() * items;
+        if time > LONGEST.as_nanos() || time / self.poll.as_nanos() > MOST_POLLS {
             return Err(format!(
-                "--items {} at --rate \"{}\" take more than {MOST_POLLS} polls; choose fewer items, or a longer --poll",
+                "--items {} at --rate \"{}\" take more than a day, or {MOST_POLLS} polls; choose fewer items, or another --poll",
                 self.items, self.rate
             ));
         }

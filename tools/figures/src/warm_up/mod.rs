@@ -38,6 +38,9 @@ pub(crate) struct WarmUp {
     pauses: u64,
 }
 
+/// The most calls of the figure.
+const MOST_CALLS: u64 = 100_000_000;
+
 /// What the first second after a pause lets pass.
 struct Pause {
     length: u64,
@@ -61,10 +64,13 @@ impl Figure for WarmUp {
             .try_over(self.over)
             .and_then(|rule| rule.try_cold(self.cold));
         let spaced = spaced.map_err(wrong)?;
-        if rule.capacity() > 100_000 {
+        let pauses = (2 * self.pauses).saturating_mul(warm_seconds(&rule));
+        let seconds = pauses.saturating_add(self.seconds);
+        if seconds.saturating_mul(rule.capacity()) > MOST_CALLS {
             return Err(format!(
-                "--rate \"{}\": the figure makes each call; choose at most 100000/s",
-                self.rate
+                "--rate \"{}\" over {} s: the figure makes each call, at most {MOST_CALLS}; choose a lower rate, a shorter time, or fewer --pauses",
+                self.rate,
+                self.over.as_secs_f64()
             ));
         }
         let seconds = seconds::under_load(&rule, self.seconds);
@@ -81,9 +87,14 @@ impl Figure for WarmUp {
     }
 }
 
+/// Returns a number of seconds of full load after which a key is warm.
+fn warm_seconds(rule: &Rule) -> u64 {
+    rule.warms_over().as_secs().saturating_mul(4) + 4
+}
+
 /// Warms a key of each form, lets it rest, and puts it under load again.
 fn pause(rule: &Rule, spaced: WarmUpSpaced, length: u64) -> Pause {
-    let warm = 4 * rule.warms_over().as_secs() + 4;
+    let warm = warm_seconds(rule);
     let after = seconds::after_pause(rule, warm, length);
     let full = after
         .iter()

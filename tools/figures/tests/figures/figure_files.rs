@@ -51,6 +51,31 @@ fn files_can_be_read_by_others_and_are_replaced() {
     assert_eq!(mode.mode() & 0o444, 0o444);
 }
 
+#[test]
+fn extreme_parameters_are_drawn() {
+    for words in [
+        "accuracy --limit 1/1s --windows 1",
+        "accuracy --limit 7/61s --windows 3",
+        "accuracy --limit 1000/1s --windows 1",
+        "accuracy --limit 3/1d --windows 300",
+        "pacing --items 1 --rate 1/1s",
+        "pacing --items 5 --rate 3/7s",
+        "pacing --items 1000 --rate 100000/s",
+        "warm-up --rate 3/s --seconds 1 --pauses 1",
+        "warm-up --rate 1000/1m --over 1500ms --cold 2",
+        "warm-up --rate 5000/s --cold 1000 --pauses 2",
+    ] {
+        let files = draw(words).files();
+        let of_kind = |kind| {
+            files
+                .iter()
+                .filter(|(name, _)| name.ends_with(kind))
+                .count()
+        };
+        assert!(of_kind(".csv") > 0 && of_kind(".svg") > 0, "{words}");
+    }
+}
+
 /// Asserts that a command fails with one line that contains a part, and writes no file.
 #[track_caller]
 fn fails(words: &str, part: &str) {
@@ -75,20 +100,26 @@ fn wrong_parameters_are_one_line() {
         "invalid value '100' for '--limit <QUOTA>'",
     );
     fails("accuracy --limit 0/60s", "--limit <QUOTA>");
+    fails("accuracy --limit 1000000/60s", "at most 100000 calls");
+    fails("pacing --items 1 --rate 1/1h", "choose fewer items");
     fails("accuracy --limit 100/1ms", "a period below 1s");
     fails(
-        "accuracy --limit 1000000/60s --windows 1000",
+        "accuracy --limit 100000/60s --windows 1000",
         "choose fewer windows",
     );
+    fails("accuracy --limit 1/365d", "choose fewer windows");
     fails("accuracy --windows 0", "--windows <N>");
     fails("accuracy --wrong 1", "unexpected argument '--wrong'");
     fails("accuracy --seed x", "--seed <N>");
-    fails("pacing --work 0s", "expected times above 0");
-    fails("pacing --poll 1ns --items 1000000", "choose fewer items");
+    fails("pacing --work 0s", "at least 1us");
+    fails("pacing --poll 1ns", "at least 1us");
+    fails("pacing --poll 1us --items 1000000", "choose fewer items");
+    fails("pacing --poll 1h", "choose fewer items");
     fails("pacing --rate x", "--rate <QUOTA>");
     fails("warm-up --cold 1", "expected more than 1");
     fails("warm-up --over 10", "expected a time");
-    fails("warm-up --rate 1000000/s", "choose at most");
+    fails("warm-up --rate 1000000/s", "choose a lower rate");
+    fails("warm-up --over 20000d", "choose a lower rate");
 }
 
 #[test]
