@@ -33,7 +33,7 @@ impl Keys {
         if let KeyChoice::Zipf { keys, exponent } = choice {
             let (mut sum, exponent) = (0.0, f64::from(*exponent) / 1e6);
             for key in 0..*keys {
-                sum += ((key + 1) as f64).powf(-exponent);
+                sum += libm::pow((key + 1) as f64, -exponent);
                 sums.push(sum);
             }
         }

@@ -34,6 +34,7 @@ mod balancer;
 mod chart;
 mod cli;
 mod clients;
+pub mod contention;
 mod csv;
 pub mod exact;
 pub mod faults;

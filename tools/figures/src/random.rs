@@ -48,4 +48,10 @@ impl Random {
     pub(crate) fn exponential(&mut self, mean: f64) -> u64 {
         (-libm::log(self.fraction()) * mean) as u64 + 1
     }
+
+    /// Returns a number of the standard normal distribution, by the method of Box and Muller.
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = libm::sqrt(-2.0 * libm::log(self.fraction()));
+        radius * libm::cos(std::f64::consts::TAU * self.fraction())
+    }
 }

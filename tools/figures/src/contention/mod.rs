@@ -1,0 +1,13 @@
+//! Contention: clients that race to write one row, and back off after each failure.
+
+mod cell;
+mod exponent;
+mod settings;
+mod trial;
+
+pub use self::{
+    cell::{Cell, Contention, simulate},
+    exponent::Exponent,
+    settings::{BackoffKind, Contenders},
+    trial::{Trial, trial},
+};
