@@ -14,6 +14,7 @@
 //! | `figure` | the trait of figures, their tables and files, and the list of all |
 //! | `chart` | draws lines over axes, as SVG |
 //! | `accuracy`, `pacing`, `warm_up` | a figure each |
+//! | `contention` | a figure of simulated clients |
 //! | `window_count` | the exact count of the last window |
 //!
 //! | module of the simulation of fleets | contents |

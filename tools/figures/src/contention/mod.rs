@@ -2,9 +2,11 @@
 
 mod cell;
 mod exponent;
+mod figure;
 mod settings;
 mod trial;
 
+pub(crate) use self::figure::ContentionFigure;
 pub use self::{
     cell::{Cell, Contention, simulate},
     exponent::Exponent,

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::figure::Figure;
-use crate::{accuracy::Accuracy, pacing::Pacing, warm_up::WarmUp};
+use crate::{accuracy::Accuracy, contention::ContentionFigure, pacing::Pacing, warm_up::WarmUp};
 
 /// A figure by its command. To add a figure, add a variant and two lines below.
 #[derive(Subcommand)]
 pub(crate) enum Drawn {
     /// Draws how well windows count the calls of the last minute
     Accuracy(With<Accuracy>),
+    /// Draws the work of clients that race to write one row, and back off
+    Contention(With<ContentionFigure>),
     /// Draws how evenly each rule paces a worker
     Pacing(With<Pacing>),
     /// Draws how a cold key warms up, and how it cools
@@ -43,6 +45,7 @@ impl Drawn {
     pub(crate) fn open(self) -> (Common, Box<dyn Figure>) {
         match self {
             Self::Accuracy(with) => with.open(),
+            Self::Contention(with) => with.open(),
             Self::Pacing(with) => with.open(),
             Self::WarmUp(with) => with.open(),
         }
@@ -52,6 +55,7 @@ impl Drawn {
     pub(crate) fn all() -> Vec<Box<dyn Figure>> {
         vec![
             default::<Accuracy>(),
+            default::<ContentionFigure>(),
             default::<Pacing>(),
             default::<WarmUp>(),
         ]
