@@ -14,7 +14,7 @@
 //! | `figure` | the trait of figures, their tables and files, and the list of all |
 //! | `chart` | draws lines over axes, as SVG |
 //! | `accuracy`, `pacing`, `warm_up` | a figure each |
-//! | `contention` | a figure of simulated clients |
+//! | `contention`, `architectures` | figures of simulated clients and fleets |
 //! | `window_count` | the exact count of the last window |
 //!
 //! | module of the simulation of fleets | contents |
@@ -24,12 +24,14 @@
 //! | `clients`, `keys`, `balancer` | when calls come, for which key, and to which node |
 //! | `node` | a node with the real leases |
 //! | `network`, `remote_store`, `server` | the way to the store, the node's end of it, and the store |
+//! | `queue` | a server that does one thing after the other |
 //! | `faults` | outages, partitions, freezes and deaths |
 //! | `fleet` | runs a scenario |
 //! | `record`, `meter`, `exact`, `report` | what happened, the exact limit, an exact limiter, and the numbers |
 //! | `simulate`, `args`, `text`, `csv` | the command `simulate`, values of flags, and the outputs |
 
 mod accuracy;
+pub mod architectures;
 mod args;
 mod balancer;
 mod chart;
@@ -47,6 +49,7 @@ mod network;
 mod node;
 mod node_clock;
 mod pacing;
+mod queue;
 mod random;
 mod record;
 mod remote_store;

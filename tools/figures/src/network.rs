@@ -4,6 +4,7 @@ use std::{sync::Mutex, time::Duration};
 
 use crate::{
     faults::{Faults, nanos},
+    queue::Queue,
     random::{Millionths, Random},
     timeline::{Instant, Timeline, lock},
 };
@@ -21,6 +22,8 @@ pub struct Link {
     pub duplicated: Millionths,
     /// How long a node waits for an answer.
     pub deadline: Duration,
+    /// How long the store works for a request. Requests wait for each other.
+    pub service: Duration,
 }
 
 impl Default for Link {
@@ -32,6 +35,7 @@ impl Default for Link {
             lost_answers: 0,
             duplicated: 0,
             deadline: Duration::from_millis(50),
+            service: Duration::ZERO,
         }
     }
 }
@@ -42,6 +46,7 @@ pub(crate) struct Network {
     pub(crate) link: Link,
     pub(crate) faults: Faults,
     random: Mutex<Random>,
+    store: Queue,
     /// The instants at which each node called the store.
     calls: Mutex<Vec<Vec<Instant>>>,
 }
@@ -59,6 +64,7 @@ impl Network {
             link: link.clone(),
             faults: faults.clone(),
             random: Mutex::new(Random::new(seed, "network")),
+            store: Queue::default(),
             calls: Mutex::new(vec![Vec::new(); nodes]),
         }
     }
@@ -77,6 +83,12 @@ impl Network {
     /// Returns how long an answer travels; `None` if it is lost.
     pub(crate) fn way_back(&self, node: usize) -> Option<u64> {
         self.way(node, self.link.lost_answers)
+    }
+
+    /// Waits until the store has worked for a request that has arrived.
+    pub(crate) async fn served(&self) {
+        let done = self.store.add(self.time.now(), nanos(self.link.service));
+        self.time.until(done).await;
     }
 
     fn way(&self, node: usize, lost: Millionths) -> Option<u64> {

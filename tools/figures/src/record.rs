@@ -42,6 +42,10 @@ impl Record {
         lock(&self.calls).push(call);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.calls).len()
+    }
+
     /// Returns the calls in the order in which they came.
     pub(crate) fn take(&self) -> Vec<Call> {
         let mut calls = std::mem::take(&mut *lock(&self.calls));

@@ -65,6 +65,7 @@ impl RemoteStore {
         if network.faults.is_out(network.time.now()) {
             return;
         }
+        network.served().await;
         let decisions = self.server.run(operation);
         let Some(delay) = network.way_back(self.node) else {
             return;

@@ -74,8 +74,8 @@ impl Scenario {
     }
 }
 
-/// Returns the quota of the rule, or the slowest of several.
-fn refill_of(rule: &AnyRule) -> Option<(u64, u64)> {
+/// Returns the quota of the rule, or the slowest of several: an amount per nanoseconds.
+pub(crate) fn refill_of(rule: &AnyRule) -> Option<(u64, u64)> {
     let quota = match rule {
         AnyRule::TokenBucket(rule) => rule.quota(),
         AnyRule::FixedWindow(rule) => rule.quota(),

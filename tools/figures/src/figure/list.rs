@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::figure::Figure;
-use crate::{accuracy::Accuracy, contention::ContentionFigure, pacing::Pacing, warm_up::WarmUp};
+use crate::{
+    accuracy::Accuracy, architectures::FleetFigure, contention::ContentionFigure, pacing::Pacing,
+    warm_up::WarmUp,
+};
 
 /// A figure by its command. To add a figure, add a variant and two lines below.
 #[derive(Subcommand)]
@@ -14,6 +17,8 @@ pub(crate) enum Drawn {
     Accuracy(With<Accuracy>),
     /// Draws the work of clients that race to write one row, and back off
     Contention(With<ContentionFigure>),
+    /// Draws how architectures keep a limit on 1 to 200 nodes
+    Fleet(With<FleetFigure>),
     /// Draws how evenly each rule paces a worker
     Pacing(With<Pacing>),
     /// Draws how a cold key warms up, and how it cools
@@ -46,6 +51,7 @@ impl Drawn {
         match self {
             Self::Accuracy(with) => with.open(),
             Self::Contention(with) => with.open(),
+            Self::Fleet(with) => with.open(),
             Self::Pacing(with) => with.open(),
             Self::WarmUp(with) => with.open(),
         }
@@ -54,6 +60,7 @@ impl Drawn {
     /// Returns all figures with the defaults of their flags, those that take longest first.
     pub(crate) fn all() -> Vec<Box<dyn Figure>> {
         vec![
+            default::<FleetFigure>(),
             default::<Accuracy>(),
             default::<ContentionFigure>(),
             default::<Pacing>(),

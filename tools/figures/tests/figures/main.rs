@@ -1,6 +1,7 @@
 //! The figures against slow models, and the simulation: what leases keep, and what they cost.
 
 mod accuracy;
+mod architectures;
 mod contention;
 mod drawn;
 mod faults;

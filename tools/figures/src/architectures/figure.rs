@@ -1,0 +1,160 @@
+//! The figure `fleet`: ten architectures, as nodes and load grow.
+
+use std::time::Duration;
+
+use tollgate::AnyRule;
+
+use super::{kind::Kind, pictures, run::run, score::Score, settings::FleetSettings};
+use crate::{
+    args,
+    figure::{Figure, Products, Progress, Table, parts},
+};
+
+/// The parameters of the figure.
+#[derive(clap::Args)]
+pub(crate) struct FleetFigure {
+    /// The limit of each key
+    #[arg(long, value_name = "RULE", default_value = "token-bucket 10/s")]
+    rule: AnyRule,
+    /// Another limit, in `fleet_windows.csv`
+    #[arg(long, value_name = "RULE", default_value = "sliding-window 10/s")]
+    windows: AnyRule,
+    /// The most nodes; the figure has 1, 2, 5, 10, 20, 50, 100, 200 up to this number
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    nodes: u64,
+    /// The nodes of the fleet whose load grows
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    loaded: u64,
+    /// How long calls come
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::time)]
+    time: Duration,
+    /// The least time of one way
+    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = args::time)]
+    delay: Duration,
+    /// The time that the store works for a request
+    #[arg(long, value_name = "TIME", default_value = "40us", value_parser = args::time)]
+    service: Duration,
+    /// How long a node waits for an answer
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = args::time)]
+    deadline: Duration,
+}
+
+/// Calls for one node of a fleet that grows with its load, in millionths of the limit of each greedy key.
+const LOAD_OF_NODE: u64 = 1_200_000;
+
+const NODES: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
+
+/// In thousandths of the limit of each greedy key.
+const LOADS: [u64; 10] = [
+    500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
+];
+
+impl Figure for FleetFigure {
+    fn name(&self) -> &'static str {
+        "fleet"
+    }
+
+    fn make(&self, seed: u64, progress: &Progress<'_>) -> Result<Products, String> {
+        let nodes = NODES.into_iter().filter(|nodes| *nodes <= self.nodes);
+        let by_nodes: Vec<_> = nodes.map(|nodes| (nodes, LOAD_OF_NODE * nodes)).collect();
+        let by_load: Vec<_> = LOADS
+            .iter()
+            .map(|load| (self.loaded, 1000 * load))
+            .collect();
+        let sweeps = [
+            (&self.rule, by_nodes.clone()),
+            (&self.rule, by_load),
+            (&self.windows, by_nodes),
+        ];
+        let fleets = sweeps.iter().flat_map(|(_, fleets)| fleets);
+        let (whole, mut done) = (fleets.map(|(_, load)| load).sum(), 0);
+        let mut scores = Vec::new();
+        for (rule, fleets) in &sweeps {
+            let mut of_sweep = Vec::new();
+            for (nodes, load) in fleets {
+                let settings = FleetSettings {
+                    seed,
+                    time: self.time,
+                    delay: self.delay,
+                    service: self.service,
+                    deadline: self.deadline,
+                    ..FleetSettings::new((*rule).clone(), *nodes as usize, *load)
+                };
+                for (number, kind) in (1..).zip(Kind::ALL) {
+                    of_sweep.push(run(kind, &settings)?);
+                    progress.step(done + load * number / Kind::ALL.len() as u64, whole);
+                }
+                done += load;
+            }
+            scores.push(of_sweep);
+        }
+        let [by_nodes, by_load, windows] = &scores[..] else {
+            return Err("a sweep is missing; this is a fault of the figure".to_owned());
+        };
+        let mut products = Products::default();
+        products.table("fleet", &table(&[("nodes", by_nodes), ("load", by_load)]))?;
+        products.table("fleet_windows", &table(&[("nodes", windows)]))?;
+        let title = format!(
+            "Ten architectures for `{}` per key: 1 to {} nodes, each with 1.2 of the limit of 10 greedy keys",
+            self.rule, self.nodes
+        );
+        products.picture("fleet_nodes", &pictures::by_nodes(&title, by_nodes))?;
+        let title = format!(
+            "Ten architectures for `{}` per key: {} nodes, and the load of 10 greedy keys grows",
+            self.rule, self.loaded
+        );
+        products.picture("fleet_load", &pictures::by_load(&title, by_load))?;
+        Ok(products)
+    }
+}
+
+fn table(sweeps: &[(&str, &Vec<Score>)]) -> Table {
+    let mut table = Table::new([
+        "sweep",
+        "architecture",
+        "nodes",
+        "load",
+        "offered",
+        "admitted",
+        "exact",
+        "over_admitted",
+        "over_admission",
+        "wrongly_refused",
+        "wrong_refusals",
+        "withheld",
+        "under_admission",
+        "failed",
+        "greedy_times_the_limit",
+        "store_calls_per_decision",
+        "messages_per_decision",
+        "p50_us",
+        "p99_us",
+    ]);
+    for (sweep, scores) in sweeps {
+        for score in *scores {
+            let (greedy, of_greedy) = score.of_greedy;
+            table.row([
+                (*sweep).to_owned(),
+                score.kind.name().to_owned(),
+                score.nodes.to_string(),
+                parts(score.load, 1_000_000),
+                score.offered.to_string(),
+                score.admitted.to_string(),
+                score.exact.to_string(),
+                score.over_admitted.to_string(),
+                parts(score.over_admitted, score.exact),
+                score.wrongly_refused.to_string(),
+                parts(score.wrongly_refused, score.exact),
+                score.withheld.to_string(),
+                parts(score.withheld, score.exact),
+                score.failed.to_string(),
+                parts(greedy, of_greedy),
+                parts(score.store_calls, score.offered),
+                parts(score.messages, score.offered),
+                (score.p50 / 1000).to_string(),
+                (score.p99 / 1000).to_string(),
+            ]);
+        }
+    }
+    table
+}

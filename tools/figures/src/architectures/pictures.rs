@@ -1,0 +1,99 @@
+//! The pictures of the fleet.
+
+use super::{kind::Kind, score::Score};
+use crate::chart::{Axis, Line, Panel, Picture, Series};
+
+/// Draws numbers over nodes.
+pub(super) fn by_nodes(title: &str, scores: &[Score]) -> Picture {
+    let most = scores
+        .iter()
+        .map(|score| score.nodes as f64)
+        .fold(1.0, f64::max);
+    let axis = Axis::log("nodes", 1.0, decade(most));
+    picture(title, scores, &axis, &|score| score.nodes as f64)
+}
+
+/// Draws numbers over the load.
+pub(super) fn by_load(title: &str, scores: &[Score]) -> Picture {
+    let load = |score: &Score| score.load as f64 / 1e6;
+    let most = scores.iter().map(load).fold(1.0, f64::max);
+    let axis = Axis::log(
+        "load of a greedy key, as a multiple of its limit",
+        0.1,
+        decade(most),
+    );
+    picture(title, scores, &axis, &load)
+}
+
+/// Returns the next power of ten.
+fn decade(number: f64) -> f64 {
+    libm::pow(10.0, libm::ceil(libm::log10(number)))
+}
+
+/// Architectures of one colour differ by their lines.
+fn style(kind: Kind) -> (usize, Line) {
+    match kind {
+        Kind::Central => (0, Line::Solid),
+        Kind::Leases => (3, Line::Solid),
+        Kind::Lock => (2, Line::Solid),
+        Kind::GetThenSet => (2, Line::Dashed),
+        Kind::StickyModulo => (5, Line::Solid),
+        Kind::StickyRendezvous => (5, Line::Dashed),
+        Kind::Balancers => (7, Line::Solid),
+        Kind::Broadcast => (4, Line::Solid),
+        Kind::Aggregates => (6, Line::Solid),
+        Kind::NoSync => (1, Line::Solid),
+    }
+}
+
+fn picture(title: &str, scores: &[Score], axis: &Axis, at: &dyn Fn(&Score) -> f64) -> Picture {
+    let mut picture = Picture::new(title);
+    let mut panel = |title: &str, y: Axis, of: &dyn Fn(&Score) -> f64| {
+        let mut panel = Panel::new(title, axis.clone(), y);
+        for kind in Kind::ALL {
+            let of_kind = scores.iter().filter(|score| score.kind == kind);
+            let points = of_kind.map(|score| (at(score), of(score)));
+            let (colour, line) = style(kind);
+            panel.series(Series::new(kind.name(), colour, line, points.collect()));
+        }
+        picture.panel(panel);
+    };
+    let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    panel(
+        "Over-admission: calls above what the limit allows, for each call that one exact limiter admits",
+        Axis::log("calls", 0.001, 1000.0),
+        &|score| ratio(score.over_admitted, score.exact),
+    );
+    panel(
+        "Under-admission: units of the limit that no call got",
+        Axis::linear("part of the limit", 0.0, 1.0),
+        &|score| ratio(score.withheld, score.exact),
+    );
+    panel(
+        "Wrong refusals: calls that one exact limiter admits, and that were refused or not answered in time",
+        Axis::linear("part of the limit", 0.0, 1.0),
+        &|score| ratio(score.wrongly_refused, score.exact),
+    );
+    panel(
+        "Calls to the store for each decision",
+        Axis::linear("calls", 0.0, 2.5),
+        &|score| ratio(score.store_calls, score.offered),
+    );
+    panel(
+        "Messages for each decision",
+        Axis::log("messages", 0.001, 1000.0),
+        &|score| ratio(score.messages, score.offered),
+    );
+    let milliseconds = |nanos: u64| nanos as f64 / 1e6;
+    panel(
+        "Latency: half of the calls wait at most",
+        Axis::log("milliseconds", 0.001, 100.0),
+        &|score| milliseconds(score.p50),
+    );
+    panel(
+        "Latency: 99 of 100 calls wait at most",
+        Axis::log("milliseconds", 0.001, 100.0),
+        &|score| milliseconds(score.p99),
+    );
+    picture
+}
