@@ -55,42 +55,22 @@ impl Figure for FleetFigure {
     }
 
     fn make(&self, seed: u64, progress: &Progress<'_>) -> Result<Products, String> {
-        let nodes = NODES.into_iter().filter(|nodes| *nodes <= self.nodes);
-        let by_nodes: Vec<_> = nodes.map(|nodes| (nodes, LOAD_OF_NODE * nodes)).collect();
-        let by_load: Vec<_> = LOADS
-            .iter()
-            .map(|load| (self.loaded, 1000 * load))
-            .collect();
-        let sweeps = [
-            (&self.rule, by_nodes.clone()),
-            (&self.rule, by_load),
-            (&self.windows, by_nodes),
-        ];
-        let fleets = sweeps.iter().flat_map(|(_, fleets)| fleets);
-        let (whole, mut done) = (fleets.map(|(_, load)| load).sum(), 0);
-        let mut scores = Vec::new();
-        for (rule, fleets) in &sweeps {
-            let mut of_sweep = Vec::new();
-            for (nodes, load) in fleets {
-                let settings = FleetSettings {
-                    seed,
-                    time: self.time,
-                    delay: self.delay,
-                    service: self.service,
-                    deadline: self.deadline,
-                    ..FleetSettings::new((*rule).clone(), *nodes as usize, *load)
-                };
+        let sweeps = self.sweeps(seed);
+        // Before the first one, because they take long.
+        let all = || sweeps.iter().flatten();
+        all().try_for_each(FleetSettings::check)?;
+        let (whole, mut done) = (all().map(|fleet| fleet.load).sum(), 0);
+        let mut scores = [const { Vec::new() }; 3];
+        for (fleets, scores) in sweeps.iter().zip(&mut scores) {
+            for fleet in fleets {
                 for (number, kind) in (1..).zip(Kind::ALL) {
-                    of_sweep.push(run(kind, &settings)?);
-                    progress.step(done + load * number / Kind::ALL.len() as u64, whole);
+                    scores.push(run(kind, fleet)?);
+                    progress.step(done + fleet.load * number / Kind::ALL.len() as u64, whole);
                 }
-                done += load;
+                done += fleet.load;
             }
-            scores.push(of_sweep);
         }
-        let [by_nodes, by_load, windows] = &scores[..] else {
-            return Err("a sweep is missing; this is a fault of the figure".to_owned());
-        };
+        let [by_nodes, by_load, windows] = &scores;
         let mut products = Products::default();
         products.table("fleet", &table(&[("nodes", by_nodes), ("load", by_load)]))?;
         products.table("fleet_windows", &table(&[("nodes", windows)]))?;
@@ -105,6 +85,34 @@ impl Figure for FleetFigure {
         );
         products.picture("fleet_load", &pictures::by_load(&title, by_load))?;
         Ok(products)
+    }
+}
+
+impl FleetFigure {
+    /// Returns the fleets by nodes, by load, and by nodes under the other limit.
+    fn sweeps(&self, seed: u64) -> [Vec<FleetSettings>; 3] {
+        let fleet = |rule: &AnyRule, nodes: u64, load| FleetSettings {
+            seed,
+            time: self.time,
+            delay: self.delay,
+            service: self.service,
+            deadline: self.deadline,
+            ..FleetSettings::new(rule.clone(), nodes as usize, load)
+        };
+        let by_nodes = |rule| {
+            let nodes = NODES.iter().filter(|nodes| **nodes <= self.nodes);
+            nodes
+                .map(|nodes| fleet(rule, *nodes, LOAD_OF_NODE * nodes))
+                .collect()
+        };
+        let by_load = LOADS
+            .iter()
+            .map(|load| fleet(&self.rule, self.loaded, 1000 * load));
+        [
+            by_nodes(&self.rule),
+            by_load.collect(),
+            by_nodes(&self.windows),
+        ]
     }
 }
 

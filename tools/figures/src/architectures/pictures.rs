@@ -9,7 +9,7 @@ pub(super) fn by_nodes(title: &str, scores: &[Score]) -> Picture {
         .iter()
         .map(|score| score.nodes as f64)
         .fold(1.0, f64::max);
-    let axis = Axis::log("nodes", 1.0, decade(most));
+    let axis = Axis::log("nodes", 1.0, most.max(10.0));
     picture(title, scores, &axis, &|score| score.nodes as f64)
 }
 
@@ -17,17 +17,13 @@ pub(super) fn by_nodes(title: &str, scores: &[Score]) -> Picture {
 pub(super) fn by_load(title: &str, scores: &[Score]) -> Picture {
     let load = |score: &Score| score.load as f64 / 1e6;
     let most = scores.iter().map(load).fold(1.0, f64::max);
+    let least = scores.iter().map(load).fold(1.0, f64::min);
     let axis = Axis::log(
         "load of a greedy key, as a multiple of its limit",
-        0.1,
-        decade(most),
+        least,
+        most.max(10.0),
     );
     picture(title, scores, &axis, &load)
-}
-
-/// Returns the next power of ten.
-fn decade(number: f64) -> f64 {
-    libm::pow(10.0, libm::ceil(libm::log10(number)))
 }
 
 /// Architectures of one colour differ by their lines.

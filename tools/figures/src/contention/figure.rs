@@ -199,7 +199,10 @@ fn over_time(contention: &Contention) -> Table {
     let names = BackoffKind::ALL.map(BackoffKind::name);
     let mut table = Table::new(["from_ms"].into_iter().chain(names));
     for (interval, calls) in contention.calls_over_time.iter().enumerate() {
-        let calls = calls.map(|calls| decimal(calls, 3));
+        let calls = calls.map(|calls| match calls {
+            0.0 => "0".to_owned(),
+            calls => decimal(calls, 2),
+        });
         table.row([(10 * interval).to_string()].into_iter().chain(calls));
     }
     table

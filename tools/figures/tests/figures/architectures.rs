@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use figures::architectures::{FleetSettings, Kind, Score, run};
 
+use crate::drawn;
+
 fn settings(rule: &str, nodes: usize, load: u64) -> FleetSettings {
     FleetSettings {
         time: Duration::from_secs(4),
@@ -246,5 +248,32 @@ fn settings_out_of_range_are_errors() {
     ] {
         let error = run(Kind::Central, &wrong).expect_err("a wrong setting");
         assert!(error.contains(part), "{error}");
+    }
+}
+
+/// The program draws the figure, and names wrong flags.
+#[test]
+fn the_figure_is_drawn_from_its_flags() {
+    let words = "fleet --nodes 2 --loaded 2 --time 300ms --seed 3";
+    let (first, second) = (drawn::draw(words), drawn::draw(words));
+    assert!(first.files() == second.files());
+    for (file, fleets) in [("fleet.csv", 2 + 10), ("fleet_windows.csv", 2)] {
+        assert_eq!(first.table(file).rows().count(), fleets * Kind::ALL.len());
+    }
+    for (words, part) in [
+        ("fleet --rule x", "--rule <RULE>"),
+        ("fleet --nodes 0", "--nodes <N>"),
+        ("fleet --time 0s", "a longer time"),
+        ("fleet --time 10000s", "at most 20 million"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = drawn::run(words, folder.path());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.lines().count() == 1,
+            "{errors}"
+        );
+        assert!(errors.contains(part), "{errors}");
+        assert!(drawn::files(folder.path()).is_empty());
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use figures::contention::{BackoffKind, Contenders, Exponent, simulate, trial};
 
+use crate::drawn::{draw, files, run};
+
 const MS: Duration = Duration::from_millis(1);
 
 fn contenders(clients: &[usize]) -> Contenders {
@@ -141,6 +143,40 @@ fn settings_out_of_range_are_errors() {
         ),
     ] {
         assert!(simulate(&wrong, |_| {}).is_err_and(|error| error.contains(part)));
+    }
+}
+
+/// The program draws the figure, and names wrong flags.
+#[test]
+fn the_figure_is_drawn_from_its_flags() {
+    let words = "contention --clients 20 --trials 5 --over-time 4 --seed 3";
+    let (first, second) = (draw(words), draw(words));
+    assert!(first.files() == second.files());
+    let rows = first.table("contention.csv");
+    assert_eq!(
+        rows.columns,
+        ["kind", "clients", "calls_mean", "time_ms_mean"]
+    );
+    // Clients 1, 2, 5, 10 and 20, for five kinds.
+    assert_eq!(rows.rows().count(), 25);
+    for row in rows.rows() {
+        assert!(row.number("calls_mean") >= row.number("clients"));
+    }
+    for (words, part) in [
+        ("contention --trials 1", "--trials <N>"),
+        ("contention --clients 0", "--clients <N>"),
+        ("contention --delay 10", "--delay <TIME>"),
+        ("contention --cap 2h", "at most 3600 s"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = run(words, folder.path());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.lines().count() == 1,
+            "{errors}"
+        );
+        assert!(errors.contains(part), "{errors}");
+        assert!(files(folder.path()).is_empty());
     }
 }
 
