@@ -20,17 +20,17 @@ impl GetThenSet {
 
     async fn decide(self: Arc<Self>, node: usize, arrival: Arrival) {
         let (world, key) = (&self.world, arrival.key);
-        world.to_store().await;
+        world.ask_store().await;
         let state = lock(&self.stored).get(key);
-        world.from_store().await;
+        world.answered_by_store().await;
         let decided = world.now();
         let mut own = States::new(&world.settings.rule, 1);
         own.set(0, state);
         let is_admitted = own.decide(0, decided);
         if is_admitted && decided <= world.deadline(arrival) {
-            world.to_store().await;
+            world.ask_store().await;
             lock(&self.stored).set(key, own.get(0));
-            world.from_store().await;
+            world.answered_by_store().await;
         }
         world.answered(node, arrival, is_admitted, decided, world.now());
     }

@@ -72,22 +72,22 @@ impl Locked {
 
     async fn decide(self: Arc<Self>, node: usize, arrival: Arrival) {
         let (world, key, deadline) = (&self.world, arrival.key, self.world.deadline(arrival));
-        world.to_store().await;
+        world.ask_store().await;
         if !self.take(key, deadline).await {
             world.answered(node, arrival, false, world.now(), deadline + 1);
             return;
         }
         let state = lock(&self.stored).get(key);
-        world.from_store().await;
+        world.answered_by_store().await;
         let decided = world.now();
         let mut own = States::new(&world.settings.rule, 1);
         own.set(0, state);
         // A call that has failed already spends nothing.
         let is_admitted = decided <= deadline && own.decide(0, decided);
-        world.to_store().await;
+        world.ask_store().await;
         lock(&self.stored).set(key, own.get(0));
         self.give_back(key);
-        world.from_store().await;
+        world.answered_by_store().await;
         world.answered(node, arrival, is_admitted, decided, world.now());
     }
 }

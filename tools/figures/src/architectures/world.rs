@@ -73,7 +73,7 @@ impl World {
     }
 
     /// Sends a request to the store, and waits until the store has worked for it.
-    pub(super) async fn to_store(&self) {
+    pub(super) async fn ask_store(&self) {
         self.sent(1);
         self.way().await;
         if self.is_measured(self.now()) {
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Sends an answer of the store, and waits until it arrives.
-    pub(super) async fn from_store(&self) {
+    pub(super) async fn answered_by_store(&self) {
         self.sent(1);
         self.way().await;
     }

@@ -18,7 +18,7 @@ pub(crate) enum Drawn {
     /// Draws the work of clients that race to write one row, and back off
     Contention(With<ContentionFigure>),
     /// Draws how architectures keep a limit on 1 to 200 nodes
-    Fleet(With<FleetFigure>),
+    Fleet(Box<With<FleetFigure>>),
     /// Draws how evenly each rule paces a worker
     Pacing(With<Pacing>),
     /// Draws how a cold key warms up, and how it cools
