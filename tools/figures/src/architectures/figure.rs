@@ -39,6 +39,9 @@ pub(crate) struct FleetFigure {
     deadline: Duration,
 }
 
+/// The most calls of all fleets: some minutes.
+const MOST_CALLS: f64 = 20e6;
+
 /// Calls for one node of a fleet that grows with its load, in millionths of the limit of each greedy key.
 const LOAD_OF_NODE: u64 = 1_200_000;
 
@@ -59,6 +62,12 @@ impl Figure for FleetFigure {
         // Before the first one, because they take long.
         let all = || sweeps.iter().flatten();
         all().try_for_each(FleetSettings::check)?;
+        let calls: f64 = all().map(FleetSettings::calls).sum();
+        if calls > MOST_CALLS {
+            return Err(format!(
+                "{calls:.0} calls of all fleets: expected at most {MOST_CALLS}; choose less --time or a smaller --rule"
+            ));
+        }
         let (whole, mut done) = (all().map(|fleet| fleet.load).sum(), 0);
         let mut scores = [const { Vec::new() }; 3];
         for (fleets, scores) in sweeps.iter().zip(&mut scores) {

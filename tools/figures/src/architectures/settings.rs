@@ -96,9 +96,9 @@ impl FleetSettings {
                 "no time between broadcasts or aggregates: expected some, as in 10ms".to_owned(),
             );
         }
-        if self.calls() > 20_000_000.0 {
+        if self.calls() > MOST_CALLS {
             return Err(format!(
-                "{:.0} calls: expected at most 20 million; choose fewer nodes, less load or less time",
+                "{:.0} calls: expected at most 5 million; choose fewer nodes, less load or less time",
                 self.calls()
             ));
         }
@@ -121,7 +121,7 @@ impl FleetSettings {
         of_greedy / self.calls_per_second()
     }
 
-    fn calls(&self) -> f64 {
+    pub(super) fn calls(&self) -> f64 {
         self.calls_per_second() * self.time.as_secs_f64()
     }
 
@@ -131,6 +131,9 @@ impl FleetSettings {
         amount as f64 * 1e9 / nanos as f64
     }
 }
+
+/// The most calls of a fleet: each is recorded.
+const MOST_CALLS: f64 = 5e6;
 
 /// The calls of a polite key, as a part of its limit.
 const POLITE: f64 = 0.8;

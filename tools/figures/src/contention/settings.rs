@@ -74,6 +74,9 @@ pub struct Contenders {
     pub over_time: usize,
 }
 
+/// The most calls of all races with one kind of back-off, about: some minutes.
+const MOST_CALLS: u64 = 1_000_000_000;
+
 impl Default for Contenders {
     fn default() -> Self {
         let tens = (1..=20).map(|tens| 10 * tens);
@@ -103,6 +106,19 @@ impl Contenders {
         }
         if self.clients.is_empty() || self.clients.contains(&0) {
             return Err("0 clients: expected at least 1".to_owned());
+        }
+        let squares = self
+            .clients
+            .iter()
+            .map(|clients| (clients * clients) as u64);
+        let calls = squares.sum::<u64>().saturating_mul(self.trials as u64);
+        if calls > MOST_CALLS {
+            return Err(format!(
+                "{} trials of up to {} clients: expected at most {MOST_CALLS} calls for each kind, by the square of the clients; choose \
+                 fewer clients or trials",
+                self.trials,
+                self.clients.iter().max().unwrap_or(&0)
+            ));
         }
         let longest = Duration::from_secs(3600);
         for (name, time) in [

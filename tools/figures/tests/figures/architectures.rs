@@ -241,7 +241,7 @@ fn settings_out_of_range_are_errors() {
                 time: Duration::from_secs(1_000_000),
                 ..good.clone()
             },
-            "at most 20 million",
+            "at most 5 million",
         ),
         (settings("leaky-bucket 10/s", 2, 1), "has no meter"),
         (settings("token-bucket 10/s burst=1", 2, 1), "burst"),
@@ -264,7 +264,7 @@ fn the_figure_is_drawn_from_its_flags() {
         ("fleet --rule x", "--rule <RULE>"),
         ("fleet --nodes 0", "--nodes <N>"),
         ("fleet --time 0s", "a longer time"),
-        ("fleet --time 10000s", "at most 20 million"),
+        ("fleet --time 10000s", "at most 5 million"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let output = drawn::run(words, folder.path());

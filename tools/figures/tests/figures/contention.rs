@@ -165,6 +165,10 @@ fn the_figure_is_drawn_from_its_flags() {
     for (words, part) in [
         ("contention --trials 1", "--trials <N>"),
         ("contention --clients 0", "--clients <N>"),
+        (
+            "contention --clients 1000 --trials 10000",
+            "fewer clients or trials",
+        ),
         ("contention --delay 10", "--delay <TIME>"),
         ("contention --cap 2h", "at most 3600 s"),
     ] {
