@@ -1,4 +1,4 @@
-//! What became of the units that a store granted.
+//! Sums of granted, spent, expired, returned and lost units.
 
 /// Sums of units, and of calls.
 ///

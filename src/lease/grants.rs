@@ -39,7 +39,7 @@ impl Default for Grants {
         Self {
             units: 0,
             end: Timestamp::default(),
-            // Where there was no grant, there is nothing to look for.
+            // Without a grant there is nothing to look for.
             plain_until: Timestamp::MAX,
             list: None,
         }

@@ -42,7 +42,7 @@ pub(crate) struct Holder {
     pause: Timestamp,
     /// `true` while a request to the store has no answer.
     is_asking: bool,
-    /// A cost that was refused, and until when, if what is known otherwise does not tell.
+    /// A cost that was refused, and until when, if that does not follow from the last answer.
     refused: Option<Box<(u64, Timestamp)>>,
 }
 

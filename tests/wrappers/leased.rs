@@ -3,10 +3,10 @@
 use std::{convert::Infallible, time::Duration};
 
 use http::{Request, Response, StatusCode};
-use support::Random;
+use support::{Random, counting::bytes_kept};
 use tollgate::{
-    AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer,
-    key::Global,
+    AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer, TokenBucket,
+    key::{Global, Key},
     store::{Ask, LeaseConfig, Local, LocalBuilder, Store, StoreExt, Transactional},
     time::ManualClock,
 };
@@ -252,4 +252,44 @@ fn a_call_lacks_what_the_hold_costs_and_what_other_nodes_hold() {
         let off = LeaseConfig::new().hold(Duration::ZERO).nodes(3);
         assert_eq!(bound(rule, off), 0, "{rule}");
     }
+}
+
+/// Returns the bytes that a node keeps for each key because of leases, when each was called so often.
+fn bytes_of_a_key(calls: u64) -> i64 {
+    const KEYS: u64 = 20_000;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));
+    // Without leases the node has only the store.
+    let [store, both] = [0, 100].map(|hold| {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1000));
+        let store = Transactional::with_clock(MapStore::<TokenBucket>::default(), clock.clone());
+        let config = LeaseConfig::new().hold(Duration::from_millis(hold));
+        let node = store.leased(config.clock(clock).seed(1));
+        let call = async |key| {
+            let ask = Ask::new(&policy, &rule, Key::from(key), Cost::ONE);
+            assert!(node.acquire(&[ask]).await.unwrap().is_admitted());
+        };
+        let (bytes, ()) = bytes_kept(|| {
+            for key in 0..KEYS {
+                runtime.block_on(async {
+                    for _ in 0..calls {
+                        call(key).await;
+                    }
+                });
+            }
+        });
+        bytes
+    });
+    (both - store) / KEYS as i64
+}
+
+/// The documentation of `LeaseConfig::keys` states these numbers.
+#[test]
+fn keys_take_as_much_memory_as_is_documented() {
+    let [rare, leased] = [1, 3].map(bytes_of_a_key);
+    assert!(rare <= 260, "{rare} bytes for a key without leases");
+    assert!(leased <= 560, "{leased} bytes for a key with a lease");
 }

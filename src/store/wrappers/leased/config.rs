@@ -102,7 +102,7 @@ impl<C> LeaseConfig<C> {
 
     /// Sets the most keys with leases. Calls of further keys are decided by the store.
     ///
-    /// A key takes about 500 bytes with a token bucket, for as long as it is in use.
+    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 550 if it holds leases.
     pub fn keys(self, most: usize) -> Self {
         Self { keys: most, ..self }
     }

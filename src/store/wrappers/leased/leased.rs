@@ -182,11 +182,14 @@ where
     Rule: Leasable,
     C: Clock,
 {
-    /// Stops leasing, and gives back to the store what is left, for at most this time; for a clean shutdown. Returns the units.
+    /// Stops leasing, and offers the units that are left to the store, for at most this time; for a clean shutdown. Returns the units
+    /// that the store was offered and answered without an error.
     ///
-    /// Later calls are decided by the store. Units of windows and logs are given back as if they had not been granted. A token bucket
+    /// Later calls are decided by the store. Windows and logs take all units back, as if they had not been granted. A token bucket
     /// takes back a grant only if no other call was charged since, because other nodes hold leases behind it; otherwise its units are refilled
-    /// when their time has come. Nothing is repeated: what fails, or takes too long, counts as [`lost`](LeaseStats::lost).
+    /// when their time has come. The answer of a store does not contain which of them it took back, so both kinds are in the returned number and
+    /// count as [`returned`](LeaseStats::returned). Nothing is repeated: units whose settlement fails or takes too long count as
+    /// [`lost`](LeaseStats::lost).
     ///
     /// Needs a runtime of tokio with time enabled.
     ///
@@ -196,7 +199,7 @@ where
     ///
     /// # async fn example<S: Store<TokenBucket>>(leased: tollgate::store::Leased<S, TokenBucket>) {
     /// let returned = leased.release(Duration::from_secs(2)).await;
-    /// println!("{returned} units were left");
+    /// println!("{returned} units were offered to the store");
     /// # }
     /// ```
     pub async fn release(&self, within: Duration) -> u64 {

@@ -41,7 +41,8 @@ pub struct LeaseStats {
     pub left: u64,
     /// Units that were not spent in time. The key gets them back by the rule alone.
     pub expired: u64,
-    /// Units that were given back to the store.
+    /// Units that were offered to the store at a [release](super::Leased::release). The store's answer does not contain which of them it
+    /// took back: a token bucket refills the others in time.
     pub returned: u64,
     /// Units that nobody can spend any more, because the key was reset.
     pub lost: u64,
