@@ -39,7 +39,7 @@ pub(super) fn play<R: Leasable>(
         }
     }
     if broken == Broken::Drift {
-        weather.drift = 20_000;
+        weather.drift = 50_000;
     }
     let hold = if rule.held(hold, weather.max_cost).is_ok() {
         hold
