@@ -3,7 +3,7 @@
 -- A value is { VERSION, part, ... } where there is one state, and { SEVERAL, { stop, part, ... }, ... } where there are
 -- several, each with the microsecond from which on it says no more.
 
--- What the parts of a rule or a state are, from place `first` on: those of one kind read each other's states.
+-- Returns the kinds of the parts of a rule or a state, from place `first` on: those of one kind read each other's states.
 local function kind_of(parts, first)
   local head = parts[first]
   return head[2] and head[1] == 0 and table.concat(head, ' ') or head[1]
