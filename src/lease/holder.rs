@@ -54,6 +54,8 @@ pub(crate) struct Request {
     pub(crate) sent_at: Timestamp,
     /// `true` if no call waits for the answer: all units are for later ones.
     pub(crate) is_ahead: bool,
+    /// `true` if it is made beside another one, by a call that has waited too often.
+    is_beside: bool,
 }
 
 impl Request {
@@ -64,6 +66,15 @@ impl Request {
             up_to: cost.get(),
             sent_at,
             is_ahead: false,
+            is_beside: false,
+        }
+    }
+
+    /// A request for the cost alone, beside one that may be under way.
+    pub(crate) fn beside(cost: Cost, sent_at: Timestamp) -> Self {
+        Self {
+            is_beside: true,
+            ..Self::exactly(cost, sent_at)
         }
     }
 
@@ -183,7 +194,7 @@ impl Holder {
         let (now, terms, cost) = (with.now, with.plan.terms, request.cost.get());
         let known = Known::new(answer, now);
         let granted = answer.charge().map_or(0, |charge| charge.cost);
-        self.is_asking = false;
+        self.ended(request);
         self.known = Some(known);
         let wait = answer.retry_after().filter(|_| !answer.is_admitted());
         let refused = wait.map(|wait| (cost, now.saturating_add(wait)));
@@ -216,9 +227,9 @@ impl Holder {
         self.offered.during(now, terms.hold).min(terms.most_held())
     }
 
-    /// Notes that a request has failed, or that nobody waits for its answer.
-    pub(crate) fn failed(&mut self) {
-        self.is_asking = false;
+    /// Notes that a request is not under way any more: it was answered or failed, or was not sent.
+    pub(crate) fn ended(&mut self, request: &Request) {
+        self.is_asking &= request.is_beside;
     }
 
     /// Takes back the last units of a charge that a lease paid for, as far as they are valid.

@@ -443,9 +443,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             }
             Step::Refused(..) => self.decisions += 1,
             Step::Ask(request) => self.send(index, request, Purpose::Call),
-            Step::Wait if tries > 4 => {
-                self.send(index, Request::exactly(units, now), Purpose::Call)
-            }
+            Step::Wait if tries > 4 => self.send(index, Request::beside(units, now), Purpose::Call),
             Step::Wait => self.nodes[index].waiting.push((cost, tries + 1)),
         }
     }
@@ -549,7 +547,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             return;
         }
         let mut request = self.sent[id].request;
-        self.nodes[index].holder.failed();
+        self.nodes[index].holder.ended(&request);
         if self.weather.broken == Broken::TimeoutGrants {
             let units = Cost::new(request.up_to.min(self.capacity)).unwrap_or(request.cost);
             let store_now = Timestamp::from_nanos(self.store_offset + self.now);
@@ -681,7 +679,16 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             );
             assert!(spent <= granted, "{:?}", node.counts);
             if self.now >= node.frozen_until {
-                all_left += node.holder.left_at(self.node_now(index));
+                let left = node.holder.left_at(self.node_now(index));
+                assert!(
+                    self.weather.refunds
+                        || self.weather.settle > 0
+                        || self.weather.late_answers
+                        || left <= self.terms.most_held(),
+                    "{left} on a node, of {}",
+                    self.capacity
+                );
+                all_left += left;
             }
         }
         let now = self.store_now();

@@ -135,16 +135,16 @@ impl<Rule: Leasable> Book<Rule> {
         Ok(Tried::Ask(Asked {
             fingerprint,
             rule,
-            request: Request::exactly(ask.cost(), now),
+            request: Request::beside(ask.cost(), now),
         }))
     }
 
-    /// Returns the request of a call for its own cost.
+    /// Returns the request of a call for its own cost, beside one that may be under way.
     ///
     /// # Errors
     ///
     /// When the rule cannot be leased.
-    pub(super) fn exactly<C>(
+    pub(super) fn beside<C>(
         &self,
         ask: &Ask<'_, Rule>,
         now: Timestamp,
@@ -155,7 +155,7 @@ impl<Rule: Leasable> Book<Rule> {
         Ok(Asked {
             fingerprint,
             rule: shard.keys.rule(ask.rule(), &self.last_rule, config)?,
-            request: Request::exactly(ask.cost(), now),
+            request: Request::beside(ask.cost(), now),
         })
     }
 
@@ -214,7 +214,7 @@ impl<Rule: Leasable> Book<Rule> {
     pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), Error>) {
         self.failed.add(u64::from(result.is_err()));
         if let Some(lease) = self.shard(asked.fingerprint).keys.find_asked(asked) {
-            lease.holder.failed();
+            lease.holder.ended(&asked.request);
             lease.wake(result);
         }
     }

@@ -287,7 +287,7 @@ where
         let part = match part {
             Part::Wait(_) if is_last => {
                 let Inner { book, config, .. } = &*self.inner;
-                let asked = book.exactly(&ask, config.clock.now(), config);
+                let asked = book.beside(&ask, config.clock.now(), config);
                 Part::Ask(asked.map_err(Error::unsupported)?)
             }
             part => part,
