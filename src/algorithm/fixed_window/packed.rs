@@ -116,7 +116,11 @@ impl FixedWindow {
     }
 
     /// Returns the packed state of a window, if there is an exact one.
-    pub(super) fn pack_window(self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
+    pub(super) fn pack_window(
+        self,
+        state: &FixedWindowState,
+        now: StoreTime,
+    ) -> Option<PackedState> {
         // A count that was carried over begins within its window.
         let FixedWindowState { start, end, .. } = self.fresh(state.start);
         let is_whole = self.has_meter() && (start, end) == (state.start, state.end);

@@ -26,7 +26,13 @@ pub struct FixedWindowState {
 impl FixedWindow {
     /// Adds `cost` to a count if it passes, in a window that ends in `left` nanoseconds; returns the new count, and the decision.
     #[inline(always)]
-    pub(super) fn decide(&self, count: u64, left: u64, now: Timestamp, cost: Cost) -> (Option<u64>, Decision) {
+    pub(super) fn decide(
+        &self,
+        count: u64,
+        left: u64,
+        now: Timestamp,
+        cost: Cost,
+    ) -> (Option<u64>, Decision) {
         let cost = cost.get();
         if cost > self.limit().get().saturating_sub(count) {
             return (None, self.refuse(now, cost, cost, count, left));

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    rule::LeakyBucket,
     freed::{Freed, Place},
+    rule::LeakyBucket,
     step::LeakyBucketState,
 };
 use crate::{

@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use super::slices::{Slices, empty_in, until_free};
 use crate::{
-    algorithm::{
-        packed_kind::PackedSlices,
-        packed_state::PackedState,
-        ticks::PER_NANO,
-    },
+    algorithm::{packed_kind::PackedSlices, packed_state::PackedState, ticks::PER_NANO},
     decision::{Compute, Deferred},
 };
 
@@ -131,4 +127,3 @@ const DEFERRED: Compute = Compute {
     },
     position: |_, _| None,
 };
-

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display};
 
 use super::{
-    rule::{DAY, TokenBucket},
     given_back::GivenBack,
+    rule::{DAY, TokenBucket},
     step::TokenBucketState,
 };
 use crate::{
