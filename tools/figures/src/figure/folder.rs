@@ -7,13 +7,20 @@ use tempfile::{Builder, NamedTempFile};
 use super::products::Products;
 
 /// The folder of the output.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// `true` if it did not exist before.
+    is_new: bool,
+}
 
 impl Folder {
     /// Creates the folder if it does not exist, and checks that it can be written.
     pub(crate) fn open(path: PathBuf) -> Result<Self, String> {
-        let folder = Self(path);
-        fs::create_dir_all(&folder.0).map_err(|error| folder.cannot("be made", &error))?;
+        let folder = Self {
+            is_new: !path.exists(),
+            path,
+        };
+        fs::create_dir_all(&folder.path).map_err(|error| folder.cannot("be made", &error))?;
         folder.temporary()?;
         Ok(folder)
     }
@@ -28,7 +35,7 @@ impl Folder {
             Ok((name, file))
         });
         for (name, file) in files.collect::<Result<Vec<_>, String>>()? {
-            file.persist(self.0.join(name))
+            file.persist(self.path.join(name))
                 .map_err(|error| self.cannot(&format!("take {name}"), &error.error))?;
         }
         Ok(())
@@ -43,12 +50,22 @@ impl Folder {
         #[cfg(unix)]
         builder.permissions(readable);
         builder
-            .tempfile_in(&self.0)
+            .tempfile_in(&self.path)
             .map_err(|error| self.cannot("be written", &error))
     }
 
     fn cannot(&self, what: &str, error: &dyn Display) -> String {
-        let path = self.0.display();
+        let path = self.path.display();
         format!("the folder {path} cannot {what}: {error}; choose another one with --out")
+    }
+}
+
+impl Drop for Folder {
+    /// Leaves no empty folder behind where nothing was drawn.
+    fn drop(&mut self) {
+        if self.is_new {
+            // Fails if the folder has files.
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }

@@ -76,11 +76,11 @@ fn extreme_parameters_are_drawn() {
     }
 }
 
-/// Asserts that a command fails with one line that contains a part, and writes no file.
+/// Asserts that a command fails with one line that contains a part, and leaves no file and no folder behind.
 #[track_caller]
 fn fails(words: &str, part: &str) {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = run(words, folder.path());
+    let output = run(words, &folder.path().join("new"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{words}: {errors}");
     assert_eq!(errors.lines().count(), 1, "{words}: {errors}");
