@@ -301,6 +301,7 @@ where
                     return Check::Ready(Ok(ask.charged(decision).into()));
                 }
                 Ok(Tried::Ask(asked)) if asked.request.is_exact() => {
+                    inner.count_node(ask.policy());
                     return inner.ask_exactly(ask, asked);
                 }
                 Ok(tried) => Ok(Call::of_one(inner, ask, tried)),
