@@ -105,7 +105,7 @@ fn main() {
             let name: &'static str = name.leak();
             let metered =
                 course.contender::<TokenBucket>(METERED, &format!("token-bucket {LARGE}"), true);
-            // What does not start at rest has no meter.
+            // A rule that does not start at rest has no meter.
             let mapped = course.contender::<TokenBucket>(
                 MAPPED,
                 &format!("token-bucket {LARGE} initial=29999999"),

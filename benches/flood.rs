@@ -217,7 +217,7 @@ struct Crowd {
     from: u64,
 }
 
-/// What share of what a store without a cap admits a capped one admits: attackers, clients that were
+/// The share that a capped store admits of what one without a cap admits: attackers, clients that were
 /// there before, and clients that come in the middle.
 fn served(mode: &Mode) {
     let capacity = mode.pick(2_000, 200);

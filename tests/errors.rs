@@ -12,7 +12,7 @@ use tollgate::{
     store::{CircuitBreakerConfig, Error},
 };
 
-/// What was wrong, what was expected, and what to do.
+/// Each error says what was wrong, what was expected, and what to do.
 type Parts = [&'static str; 3];
 
 /// The errors of settings and of texts.

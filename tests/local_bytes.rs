@@ -32,7 +32,7 @@ fn bytes_of_a_key<A: Algorithm + FromStr<Err: std::fmt::Debug>>(rule: &str) -> (
             assert_eq!(store.len() as u64, keys);
             store
         });
-        // What is there without any key.
+        // The bytes without any key.
         let (empty, _store) = bytes_kept(|| LocalBuilder::new().capacity(0).build::<A>());
         (bytes - empty) / keys as i64
     };
@@ -40,7 +40,7 @@ fn bytes_of_a_key<A: Algorithm + FromStr<Err: std::fmt::Debug>>(rule: &str) -> (
     (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap())
 }
 
-/// What the page says of a rule: the least and the most.
+/// The numbers of the page for a rule: the least and the most.
 fn stated(rule: &str) -> (i64, i64) {
     let page = include_str!("../src/store/local/local.rs");
     let row = page
@@ -159,7 +159,7 @@ fn a_key_takes_what_the_page_says() {
     }
 }
 
-/// What is bounded by the capacity is the number of keys; a log's calls come on top, up to twice 16 bytes for each.
+/// The capacity bounds the number of keys; a log's calls come on top, up to twice 16 bytes for each.
 #[test]
 fn the_calls_of_a_log_take_up_to_32_bytes_each() {
     let (policy, clock) = (Policy::default(), ManualClock::default());

@@ -75,7 +75,7 @@ fn a_store_full_of_forgettable_keys_has_room_for_as_many_newcomers() {
             assert!(first.is_admitted() && store.len() <= capacity);
             match first.remaining() {
                 Some(9) => {}
-                // What the other newcomer had spent, and what it had inherited: in one store of a hundred, two from others.
+                // The units that the other newcomer had spent, and those that it had inherited: in one store of a hundred, two from others.
                 Some(4..=8) => inherited += 1,
                 other => panic!("{other:?} of ten are left after the first"),
             }
@@ -197,7 +197,7 @@ fn a_newcomer_is_held_back_by_a_debt_as_large_as_its_burst() {
     assert_eq!(spend(&store, &rule, 100).remaining(), Some(0));
 }
 
-/// What was pushed out earlier can be less than what is inherited now: the longer wait is told.
+/// A debt that was pushed out earlier can be less than what is inherited now: the longer wait is told.
 #[test]
 fn the_wait_of_a_newcomer_is_kept() {
     let clock = ManualClock::default();
@@ -305,7 +305,7 @@ fn rules_with_marks_are_never_turned_away_where_debts_are_inherited() {
             let first = spend(&store, &rule, key);
             assert!(!first.is_undecided(), "{first:?}");
             passed += usize::from(first.is_admitted());
-            // What it has spent is known when it comes again.
+            // The units that it has spent are known when it comes again.
             let again = spend_cost(&store, &rule, key, 10);
             assert_eq!(again.verdict(), Verdict::Refuse);
         }
@@ -416,7 +416,7 @@ fn several_asks_find_room_in_other_shards() {
     assert!(admitted.count() > 20);
 }
 
-/// What a call really cost is taken also of a key that was pushed out meanwhile.
+/// The actual cost of a call is taken also of a key that was pushed out meanwhile.
 #[test]
 fn what_is_settled_at_the_cap_is_not_lost() {
     let store = store(
@@ -476,7 +476,7 @@ fn a_flood_of_new_keys_stays_within_the_cap() {
     }
 }
 
-/// What lives in the map because the table's scale has ended, or for want of a mark, is forgotten
+/// A state that lives in the map because the table's scale has ended, or for want of a mark, is forgotten
 /// for centuries on.
 #[test]
 fn after_decades_newcomers_still_find_room() {
@@ -529,7 +529,7 @@ fn store_that_key_0_left(clock: &ManualClock, debt: u64) -> Buckets {
         let charge = spend(&store, &rule, key).take_charge().unwrap();
         settle(&store, &rule, key, charge, debt + key);
     }
-    // What is taken by force of a key that is not known takes the place of the smallest debt.
+    // A debt that is forced onto a key that is not known takes the place of the smallest debt.
     settle(&store, &rule, 100, early, debt + 20);
     assert_eq!(store.stats().evicted, 1, "key 0 owed least");
     store.reset(&Policy::default(), &1.into());
@@ -568,7 +568,7 @@ fn who_owes_more_than_it_had_waits_longer_than_who_starts_with_nothing() {
     assert_eq!(spend(&store, &rule, 0).remaining(), Some(0));
 }
 
-/// What was charged before a reset, and is given back after it, is nothing that a newcomer has.
+/// A charge from before a reset that is given back after it is nothing that a newcomer has.
 #[test]
 fn what_is_given_back_to_a_newcomer_does_not_lessen_its_debt() {
     let slow = TokenBucket::per_minute(1).burst(4).initial(1);

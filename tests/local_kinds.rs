@@ -61,7 +61,7 @@ impl Shop {
     }
 }
 
-/// What a rule lets a fresh key have at one instant.
+/// The units that a rule lets a fresh key have at one instant.
 fn alone(rule: &AnyRule) -> u64 {
     let admitted = Shop::new(10).drain(rule, 1);
     assert!((1..100).contains(&admitted), "{rule}: {admitted}");

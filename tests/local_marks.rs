@@ -268,7 +268,7 @@ fn a_flood_of_new_keys_lets_nobody_above_its_limit() {
     }
 }
 
-/// What was pushed out is a number of unknown kind: newcomers of other kinds may owe by it, but only so long.
+/// A pushed-out debt is a number of unknown kind: newcomers of other kinds may owe by it, but only so long.
 #[test]
 fn a_debt_of_another_kind_is_owed_until_it_is_past() {
     let rules = [

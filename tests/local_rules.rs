@@ -165,7 +165,7 @@ fn nobody_gains_by_choosing_the_rule() {
     }
 }
 
-/// What one rule's exact meter says of all that the key was charged for since that rule charged it first, by this and all
+/// The verdict of one rule's exact meter on all that the key was charged for since that rule charged it first, by this and all
 /// shorter rules. (A longer one may spend what this one's bucket has no room for.)
 ///
 /// Credit carries over as time, so a charge takes the time of the rule that made it. Counted in sevenths of a nanosecond, in
@@ -264,7 +264,7 @@ fn rules() -> Vec<Rule> {
     rules
 }
 
-/// What a key was charged for.
+/// A charge of a key.
 #[derive(Default)]
 struct Account {
     kind: &'static str,
@@ -404,7 +404,7 @@ impl Run {
         let cost = charge.cost;
         self.shop.settle(rule, key, charge, actual);
         if let Some(more) = actual.checked_sub(cost) {
-            // Where there is no room for it, it is lost.
+            // Without room for it, it is lost.
             if self.shop.store.stats().turned_away == 0 {
                 account.charge(buckets, now, more);
             }

@@ -51,7 +51,7 @@ fn rules() -> [Rule; 6] {
     })
 }
 
-/// What happened to one key, in nanoseconds of the rules, all threads together.
+/// The history of one key, in nanoseconds of the rules, all threads together.
 #[derive(Default)]
 struct Account {
     /// Admitted by each rule.
@@ -64,7 +64,7 @@ struct Shop {
     store: Local<TokenBucket, ManualClock>,
     clock: ManualClock,
     choice: AtCapacity,
-    /// Whether time stands still, and nothing is given back: then all that was ever charged is owed.
+    /// `true` if time stands still, and nothing is given back: then all that was ever charged is owed.
     is_still: bool,
     policy: Policy,
     rules: [Rule; 6],
@@ -257,7 +257,7 @@ fn stress(operations: u64) {
             shop.run(share, seed);
             shop.check(shop.clock.now().saturating_since(begin).as_nanos() as u64);
 
-            // What all keys together may have, and as much again that is refused.
+            // All that the keys together may have, and as much again that is refused.
             let calls = 40 * shop.accounts.len() as u64;
             for round in 0..share.div_ceil(calls) {
                 let shop = Shop::new(capacity, choice, true);

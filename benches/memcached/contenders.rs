@@ -16,7 +16,7 @@ use super::{
 
 const NODES: [usize; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
 
-/// What a node's only decision took, on average of all: operations of the server, and time until the last one was answered.
+/// The price of a node's only decision, on average of all: operations of the server, and time until the last one was answered.
 async fn meet(nodes: &[Memcached<TokenBucket>], key: u64) -> (f64, Duration) {
     let before: u64 = nodes.iter().map(|node| operations(&node.stats())).sum();
     let together = Arc::new(Barrier::new(nodes.len() + 1));

@@ -43,7 +43,7 @@ fn spend(rule: &WarmUpSpaced, state: &mut State, now: u64, cost: u64) -> Decisio
         .decision()
 }
 
-/// What an admitted call was told to wait, in nanoseconds.
+/// The wait that an admitted call was told, in nanoseconds.
 fn wait(decision: &Decision) -> u64 {
     let charge = { *decision }.take_charge().expect("admitted");
     charge.delay.unwrap().as_nanos() as u64
@@ -99,7 +99,7 @@ struct Numbers {
     /// From the threshold to the maximum.
     above: BigRational,
     slope: BigRational,
-    /// What an idle key takes for a permit.
+    /// The time that an idle key takes for a permit.
     per_permit: BigRational,
     max_wait: BigRational,
     factor: BigRational,
@@ -129,7 +129,7 @@ struct Oracle {
     written: Option<u64>,
     free: BigRational,
     stored: BigRational,
-    /// How far the implementation's may be from these.
+    /// The greatest distance of the implementation's from these.
     free_off: BigRational,
     stored_off: BigRational,
 }
@@ -461,7 +461,7 @@ struct Promised {
     /// `None` if it was settled.
     charge: Option<Charge>,
     departs: u64,
-    /// How many units keep their distance behind it.
+    /// The number of units that keep their distance behind it.
     keeps: u64,
 }
 
@@ -720,7 +720,7 @@ fn a_call_is_paid_by_those_behind_it() {
     let refused = spend(&rule, &mut state, BEGIN, 2);
     assert_eq!(refused.retry_after(), Some(Duration::from_millis(500)));
     assert_eq!(refused.more_after(), Duration::from_millis(500));
-    // What is stored is all spent, and the next departure is in 10.5 s.
+    // All that was stored is spent, and the next departure is in 10.5 s.
     assert_eq!(refused.reset_after(), Duration::from_millis(14_500));
     assert_eq!(spend(&rule, &mut state, BEGIN, 9).retry_after(), None);
     assert_eq!(
@@ -1026,14 +1026,14 @@ fn an_idle_key_becomes_cold_again_in_its_period() {
     ] {
         let rule = rule(text);
         let (mut state, mut now) = (None, BEGIN);
-        // What is stored, and more.
+        // All that is stored, and more.
         for _ in 0..rule.capacity() + 10 {
             now += wait(&spend(&rule, &mut state, now, 1));
         }
         let reset = rule.look(state.as_ref(), at(now)).reset_after();
         let interval =
             Duration::from_nanos(rule.quota().period_nanos().div_ceil(rule.quota().amount()));
-        // Where no fraction is rounded, exactly; else up to a nanosecond less.
+        // Exactly, if no fraction is rounded; else up to a nanosecond less.
         let exact = interval + rule.warms_over();
         let whole = rule.cold_thousandths() == 3000;
         let less = exact - reset;
@@ -1074,7 +1074,7 @@ fn the_extremes_neither_overflow_nor_panic() {
             assert!(!spend(&rule, &mut state, u64::MAX, u64::MAX).is_admitted());
             let second = spend(&rule, &mut state, begin, 1);
             let waits = second.retry_after().unwrap() + rule.longest_wait();
-            // What it cost at the full rate, and up to the period more; that is longer by up to (cold + 1) / 2 ns,
+            // The cost at the full rate, and up to the period more; that is longer by up to (cold + 1) / 2 ns,
             // as the climb is rounded up.
             let quota = rule.quota();
             let full = u128::from(capacity) * u128::from(quota.period_nanos());

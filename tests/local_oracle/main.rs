@@ -28,7 +28,7 @@ const YEAR: u64 = 365 * DAY;
 /// A call that can be settled.
 struct Charged<A> {
     charge: Charge,
-    /// What the plain map charged for it: who inherits waits longer, and is known by its departure.
+    /// The units that the plain map charged for it: who inherits waits longer, and is known by its departure.
     plain: Vec<Charge>,
     by: A,
 }
@@ -185,7 +185,7 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
         };
         self.clock.set(self.plain.now.saturating_add(wait));
         let again = self.spend(call)?;
-        // What is no mark can push nobody out, nor be pushed out; and its first sight may find no room.
+        // An entry that is no mark can push nobody out, nor be pushed out; and its first sight may find no room.
         let is_mark = |rule: &A| rule.meter().is_some();
         let all_are_marks = self.rules.iter().all(is_mark);
         let in_vain = !all_are_marks && (again.is_undecided() || !is_mark(&self.rule(call)));
@@ -280,7 +280,7 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
         let done = matches!(self.store.settle(vec![settlement]), Check::Ready(Ok(())));
         prop_assert!(done);
         let lost = self.store.stats().turned_away > before.turned_away;
-        // What finds no room is lost, and counted. The plain map loses only what is to the good of
+        // An entry that finds no room is lost, and counted. The plain map loses only what is to the good of
         // the limit.
         if !lost || actual < cost {
             let may_be_gone = !self.has_room_for_all();
@@ -288,7 +288,7 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
                 .settle(call.who, &rule, &plain, actual, may_be_gone);
         }
         if !self.has_room_for_all() && actual < cost {
-            // What is full by this rule can be forgotten, and what the store has inherited may
+            // A state that is full by this rule can be forgotten, and what the store has inherited may
             // lie below its full, where the plain map's lies above.
             self.plain.may_be_forgotten_if_full(call.who, &rule);
         }

@@ -1,4 +1,4 @@
-//! What the two classes ask of the connection, one by one.
+//! The operations of the connection that the two classes use, one by one.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn a_swap_takes_place_where_nobody_has_written_since() {
         Swapped::Done(None)
     ));
     assert_eq!(bytes(&connection, KEY).await, None);
-    // What is gone is no place for a swap: and that is told.
+    // A value that is gone is no place for a swap, and that is told.
     let gone = put(&connection, KEY, Some(&second), Some(b"e")).await;
     let nothing = |swapped: &Swapped<Version>| {
         matches!(swapped, Swapped::Lost(Some(Loaded { value: None, .. })))
@@ -257,7 +257,7 @@ async fn counters_neither_wrap_nor_fall_below_zero() {
         assert_eq!(connection.read(&keys).await.unwrap(), [u64::MAX]);
         assert!(left(&server) > 0);
     }
-    // What somebody else left there.
+    // A value that somebody else left there.
     server.command("ms tollgate:2:{a}:api 20 T60\r\n18446744073709551615");
     assert_eq!(add(3).await, u64::MAX);
     assert_eq!(add(3).await, u64::MAX);

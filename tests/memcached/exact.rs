@@ -13,7 +13,7 @@ const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 const CALLS: usize = 5;
 
-/// How many of the calls of all tasks are admitted. One that is given up as contended is asked again, for it was not
+/// The number of admitted calls of all tasks. One that is given up as contended is asked again, for it was not
 /// answered.
 async fn admitted_by_tasks<Rule, S>(store: S, rule: Rule) -> u64
 where

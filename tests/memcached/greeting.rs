@@ -1,4 +1,4 @@
-//! What a server must be, and what is told of one that is not.
+//! The demands on a server, and the messages about one that does not meet them.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ async fn answering(answer: &'static str) -> SocketAddr {
     address
 }
 
-/// Why nobody can connect there; what is not told by the URL is told in the same words by each call of a store that was
+/// The reason why nobody can connect there; what is not told by the URL is told in the same words by each call of a store that was
 /// made before anybody was asked.
 async fn refused(url: String) -> Error {
     let error = Memcached::<TokenBucket>::connect(&url).await.unwrap_err();

@@ -32,7 +32,7 @@ impl<R, S> Release<S, R>
 where
     S: Store<R, Error = Error>,
 {
-    /// Whether a call is admitted. One that is given up as contended is asked again, for it was not charged.
+    /// Returns `true` if a call is admitted. One that is given up as contended is asked again, for it was not charged.
     async fn call(&self) -> bool {
         for _ in 0..1_000 {
             match acquire(&self.store, &self.rule, key()).await {
@@ -69,7 +69,7 @@ where
     admitted
 }
 
-/// What a rule lets a fresh key have at one instant.
+/// The units that a rule lets a fresh key have at one instant.
 fn alone(rule: &AnyRule) -> u64 {
     let (mut state, now) = (None, Timestamp::from_nanos(1_767_268_800_000_000_000));
     let passes = |_: &u64| {
@@ -143,7 +143,7 @@ async fn three_releases_admit_the_limit_of_each_with_many_callers() {
 async fn rules_of_every_kind_admit_the_limit_of_each_and_a_reset_clears_all_of_them() {
     let server = servers::Memcached::start();
     let connection = connect(&server).await;
-    // What comes back within the test is no count.
+    // Units that come back within the test are no count.
     let texts = RULES
         .into_iter()
         .filter(|text| !text.starts_with("warm-up"));

@@ -1,4 +1,4 @@
-//! What lies in the server: names, expiries, and what others left there.
+//! The contents of the server: names, expiries, and what others left there.
 
 use std::time::Duration;
 

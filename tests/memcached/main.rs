@@ -93,7 +93,7 @@ fn only(decisions: Decisions) -> Decision {
     *decision
 }
 
-/// How many of `calls` acquisitions in a row are admitted.
+/// The number of admitted ones of `calls` acquisitions in a row.
 async fn admitted<Rule, S>(store: &S, rule: &Rule, key: Key, calls: u64) -> u64
 where
     S: Store<Rule, Error = Error>,

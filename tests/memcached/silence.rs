@@ -68,7 +68,7 @@ async fn a_silent_server_keeps_nobody_longer_than_it_may() {
         assert!(errors < 20, "{error:?}");
         sleep(Duration::from_millis(10)).await;
     }
-    // What was sent before may be charged, and nothing else happens to the limit.
+    // A call that was sent before may be charged, and nothing else happens to the limit.
     assert!(admitted(&swaps, &at_once(5), key(), 10).await <= 4);
     assert!(admitted(&counters, &window(5), key(), 10).await <= 4);
     assert_eq!(

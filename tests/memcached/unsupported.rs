@@ -25,7 +25,7 @@ fn name(server: &servers::Memcached) -> String {
     name
 }
 
-/// What lies there, with other bytes of its only state.
+/// The value there, with other bytes of its only state.
 async fn with_state(
     data: &impl CompareAndSwap,
     name: &str,
@@ -131,7 +131,7 @@ async fn a_client_whose_log_is_too_large_for_an_item_spoils_no_other_call() {
     let name = name(&server);
     let mut state = 0;
     let value = with_state(store.data(), &name, |bytes| state = bytes.len()).await;
-    // What a value has beside its state, whose length takes two bytes more.
+    // The bytes beside the state of a value, whose length takes two bytes more.
     let frame = value.len() - state + 2;
     // 512 kB, but for what an item has beside its value.
     let full = log_of(512 * 1024 - 512 - frame, &rule, first.at());

@@ -19,7 +19,7 @@ const PER_HOUR: u32 = 1000;
 const INTERVAL_MICROS: u64 = 3_600_000;
 const BURST: u32 = 1_000_000;
 
-/// How long an answer may take; on a machine with other work a few take long.
+/// The longest that an answer may take; on a machine with other work a few take long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Somebody who decides about clients by their numbers.

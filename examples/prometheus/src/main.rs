@@ -56,7 +56,7 @@ fn app(client: AnyRule, total: AnyRule) -> Result<Router, Box<dyn Error>> {
     let metrics = {
         let layer = layer.clone();
         async move || {
-            // What the store and the layer have counted, as of now.
+            // The counts of the store and the layer, as of now.
             store.publish("memory");
             layer.publish("api");
             let text = "text/plain; version=0.0.4";

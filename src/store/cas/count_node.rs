@@ -34,7 +34,7 @@ pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
         }
         if let Some(delay) = delays.next() {
             sleep(delay).await;
-            // What was found has changed meanwhile.
+            // The value that was found has changed meanwhile.
             found = None;
         }
     }

@@ -1,4 +1,4 @@
-//! What the cases have in common.
+//! Parts that the cases share.
 #![allow(dead_code)]
 
 use std::{
@@ -54,7 +54,7 @@ where
 /// Takes what serves requests, as a server does.
 pub fn serve(_: impl Service<Request<String>>) {}
 
-/// What can add, and always fails.
+/// A store that can add, and always fails.
 pub struct Cache;
 
 impl Increment for Cache {

@@ -1,4 +1,4 @@
-//! What `src/sync.rs` offers, of loom.
+//! The items of `src/sync.rs`, by loom.
 
 use std::hash::{Hash, Hasher};
 

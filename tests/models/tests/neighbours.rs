@@ -51,7 +51,7 @@ fn comes(store: &Store) {
     store.spend(&bucket(3), X);
 }
 
-/// How many tokens K may spend yet, under the longest rule that it meets.
+/// The number of tokens that K may spend yet, under the longest rule that it meets.
 fn left(store: &Store) -> u64 {
     store.remaining(&bucket(30), K).unwrap()
 }

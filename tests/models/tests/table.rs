@@ -18,7 +18,7 @@ fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_second(1).burst(burst)
 }
 
-/// How many of so many calls of cost 1 were admitted; `None` where a lock is needed.
+/// The number of admitted calls, of so many of cost 1; `None` where a lock is needed.
 fn spend(table: &Table, burst: u64, calls: usize) -> Option<usize> {
     let admitted = |_| Some(table.spend(&bucket(burst), K, 1, 0)?.is_admitted());
     let admitted: Option<Vec<bool>> = (0..calls).map(admitted).collect();

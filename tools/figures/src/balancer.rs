@@ -2,7 +2,7 @@
 
 use crate::random::{Millionths, Random};
 
-/// How a load balancer chooses the node of a call. Dead nodes get none.
+/// A load balancer's choice of the node of a call. Dead nodes get none.
 #[derive(Clone, Copy, Debug)]
 pub enum Balancing {
     RoundRobin,

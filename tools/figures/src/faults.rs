@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! The faults of a run, and their times.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Span {
     }
 }
 
-/// What goes wrong. Nodes are numbers from 0 on.
+/// A fault. Nodes are numbers from 0 on.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// The store answers nothing that arrives within.

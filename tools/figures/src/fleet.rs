@@ -22,7 +22,7 @@ use crate::{
     timeline::Timeline,
 };
 
-/// How long answers are waited for after the last call.
+/// The time that answers are waited for after the last call.
 const AFTER: Duration = Duration::from_secs(5);
 
 /// Runs a scenario to its end.

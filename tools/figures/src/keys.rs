@@ -2,7 +2,7 @@
 
 use crate::random::{Millionths, Random};
 
-/// How calls choose their keys, which are numbers from 0 on.
+/// The choice of the keys of calls, which are numbers from 0 on.
 #[derive(Clone, Debug)]
 pub enum KeyChoice {
     One,

@@ -9,7 +9,7 @@ use crate::{
     timeline::{Instant, Timeline, lock},
 };
 
-/// How messages travel between a node and the store.
+/// The way of messages between a node and the store.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// The least time of one way.
@@ -20,9 +20,9 @@ pub struct Link {
     pub lost_answers: Millionths,
     /// Requests that arrive twice.
     pub duplicated: Millionths,
-    /// How long a node waits for an answer.
+    /// The time that a node waits for an answer.
     pub deadline: Duration,
-    /// How long the store works for a request. Requests wait for each other.
+    /// The time that the store works for a request. Requests wait for each other.
     pub service: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What became of the calls.
+//! The outcomes of the calls.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use tollgate::Timestamp;
 
 use crate::timeline::{Instant, lock};
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Admitted,

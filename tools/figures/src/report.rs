@@ -10,19 +10,19 @@ use crate::{
     timeline::{Instant, Timeline},
 };
 
-/// What a run has shown. Calls and their numbers are those of the measured time, after the warm-up.
+/// The result of a run. Calls and their numbers are those of the measured time, after the warm-up.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub name: String,
     pub seed: u64,
-    /// What the rule refills for one key in the measured time, in units.
+    /// The units that the rule refills for one key in the measured time, in units.
     pub refilled: u64,
     pub offered: u64,
     pub admitted: u64,
     pub refused: u64,
     /// The store did not answer.
     pub failed: u64,
-    /// What an exact limiter would have admitted of these calls.
+    /// The calls that an exact limiter would have admitted of these.
     pub exact: u64,
     /// By how many units the limit was exceeded at most, of any key at any time.
     pub overshoot: u64,
@@ -34,13 +34,13 @@ pub struct Report {
     pub calls: Vec<Vec<Instant>>,
     /// All calls that were answered, from the beginning.
     pub record: Vec<Call>,
-    /// How long calls waited for their answers, in nanoseconds, sorted.
+    /// The waits of calls for their answers, in nanoseconds, sorted.
     pub waits: Vec<u64>,
-    /// What became of the units that each node was granted, from the beginning.
+    /// The fate of the units that each node was granted, from the beginning.
     pub stats: Vec<LeaseStats>,
 }
 
-/// What came to a node, and what was admitted.
+/// The calls that came to a node, and those that were admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
     pub offered: u64,

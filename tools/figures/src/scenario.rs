@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The subject of a simulation.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ pub struct Scenario {
     pub nodes: usize,
     /// The rule of each key.
     pub rule: AnyRule,
-    /// How long units are held; `None` for the default of the rule, zero for no leases.
+    /// The time for which units are held; `None` for the default of the rule, zero for no leases.
     pub hold: Option<Duration>,
     /// All calls together, in millionths of what the rule refills for one key.
     pub demand: u64,
     pub keys: KeyChoice,
     pub arrivals: Arrivals,
-    /// How many clients share the demand.
+    /// The number of clients that share the demand.
     pub clients: usize,
     pub balancing: Balancing,
     pub link: Link,
@@ -33,7 +33,7 @@ pub struct Scenario {
     pub offset: Duration,
     /// The clocks of the nodes are fast and slow by so much, in turns.
     pub drift: Millionths,
-    /// How long calls come.
+    /// The time for which calls come.
     pub time: Duration,
     /// Calls before this time are not counted in the numbers, except in those of the meter and the units.
     pub warm_up: Duration,

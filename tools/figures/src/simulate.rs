@@ -21,7 +21,7 @@ use crate::{
 /// The flags of the command.
 #[derive(clap::Args)]
 pub(crate) struct Simulate {
-    /// Where the settings below begin
+    /// The scenario from which the settings below begin
     #[arg(long, value_name = "NAME", default_value = "hot-8", value_parser = scenario)]
     scenario: Scenario,
     /// All scenarios with names, one after the other
@@ -52,7 +52,7 @@ struct Settings {
     /// The limit of a key, as in "token-bucket 1000/s burst=500"
     #[arg(long, value_name = "RULE")]
     rule: Option<AnyRule>,
-    /// How long units are held; 0s for no leases; without it, the default of the rule
+    /// The time for which units are held; 0s for no leases; without it, the default of the rule
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     hold: Option<Duration>,
     /// All calls together, as a multiple of the rate of the rule
@@ -64,7 +64,7 @@ struct Settings {
     /// poisson, or on-off:TIME:TIME, the mean times of being on and off
     #[arg(long, value_name = "HOW", value_parser = args::arrivals)]
     arrivals: Option<Arrivals>,
-    /// How many clients share the demand
+    /// The number of clients that share the demand
     #[arg(long, value_name = "N")]
     clients: Option<usize>,
     /// round-robin, random, by-key, or hot:PART, the part of node 0
@@ -82,7 +82,7 @@ struct Settings {
     /// Requests that arrive twice
     #[arg(long, value_name = "PART", value_parser = args::part)]
     duplicate: Option<Millionths>,
-    /// How long a node waits for the store
+    /// The time that a node waits for the store
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     deadline: Option<Duration>,
     /// The store is out
@@ -103,10 +103,10 @@ struct Settings {
     /// Most that the clocks of the nodes differ from the store's
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     offset: Option<Duration>,
-    /// How fast and slow the clocks of the nodes are, in turns
+    /// The rates of the clocks of the nodes, in turns
     #[arg(long, value_name = "PART", value_parser = args::part)]
     drift: Option<Millionths>,
-    /// How long calls come
+    /// The time for which calls come
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     time: Option<Duration>,
     /// Calls before are not measured

@@ -7,7 +7,7 @@ use tollgate::{AnyRule, Cost, Quota, algorithm::Algorithm};
 use super::estimator::NOON;
 use crate::window_count::WindowCount;
 
-/// What a rule admits of some calls.
+/// The calls that a rule admits of some.
 #[derive(Default)]
 pub(super) struct ClosedLoop {
     pub(super) admitted: u64,

@@ -16,7 +16,7 @@ pub(super) struct Estimates {
     pub(super) counts: Vec<Vec<u64>>,
 }
 
-/// How one estimator compares with the perfect one.
+/// One estimator, compared with the perfect one.
 #[derive(Default)]
 pub(super) struct Summary {
     pub(super) calls: u64,

@@ -26,7 +26,7 @@ pub(crate) struct Accuracy {
     /// The limit of each window
     #[arg(long, value_name = "QUOTA", default_value = "100/60s")]
     limit: Quota,
-    /// How many windows random calls come
+    /// The number of windows for which random calls come
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     windows: u64,
     /// The calls, instead of random ones: a JSON list of milliseconds

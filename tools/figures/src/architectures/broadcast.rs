@@ -15,7 +15,7 @@ use crate::{faults::nanos, node::Arrival, timeline::lock};
 pub(super) struct Broadcast {
     world: Arc<World>,
     nodes: Vec<Mutex<States>>,
-    /// What each node has admitted since its last message, by key.
+    /// The units that each node has admitted since its last message, by key.
     unsent: Vec<Mutex<BTreeMap<u64, u64>>>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct FleetFigure {
     /// The nodes of the fleet whose load grows
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     loaded: u64,
-    /// How long calls come
+    /// The time for which calls come
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::time)]
     time: Duration,
     /// The least time of one way
@@ -34,7 +34,7 @@ pub(crate) struct FleetFigure {
     /// The time that the store works for a request
     #[arg(long, value_name = "TIME", default_value = "40us", value_parser = args::time)]
     service: Duration,
-    /// How long a node waits for an answer
+    /// The time that a node waits for an answer
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = args::time)]
     deadline: Duration,
 }

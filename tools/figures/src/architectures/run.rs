@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{faults::nanos, node::Arrival, random::Random, timeline::Instant};
 
-/// How often it is looked whether all answers have come, and how often at most.
+/// The time between two looks whether all answers have come, and the number of looks at most.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: usize = 100_000;
 

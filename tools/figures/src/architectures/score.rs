@@ -3,7 +3,7 @@
 use super::{kind::Kind, world::World};
 use crate::{exact::Meters, record::Outcome};
 
-/// What a run has shown, of the calls after the warm-up.
+/// The result of a run, of the calls after the warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Score {
     pub kind: Kind,
@@ -14,7 +14,7 @@ pub struct Score {
     pub admitted: u64,
     /// Calls that were not answered by their deadline; they were refused.
     pub failed: u64,
-    /// What one exact limiter admits of the same calls, each at the instant at which the fleet decided it.
+    /// The calls that one exact limiter admits of the same calls, each at the instant at which the fleet decided it.
     pub exact: u64,
     /// Admitted calls above what the limit allows: an exact limiter that sees only what the fleet has admitted refuses so many.
     pub over_admitted: u64,
@@ -26,7 +26,7 @@ pub struct Score {
     pub of_greedy: (u64, u64),
     pub store_calls: u64,
     pub messages: u64,
-    /// How long half and 99 of 100 calls waited at most, in nanoseconds.
+    /// The longest that half and 99 of 100 calls waited, in nanoseconds.
     pub p50: u64,
     pub p99: u64,
 }

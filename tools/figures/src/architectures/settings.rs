@@ -20,7 +20,7 @@ pub struct FleetSettings {
     pub load: u64,
     /// Keys whose clients keep their limit: they call at 0.8 of it.
     pub polite: u64,
-    /// How long calls come.
+    /// The time for which calls come.
     pub time: Duration,
     /// Calls before this time are not counted.
     pub warm_up: Duration,
@@ -29,9 +29,9 @@ pub struct FleetSettings {
     pub jitter: Duration,
     /// A call that is not answered by then has failed, and is refused.
     pub deadline: Duration,
-    /// How long the store works for one request, and the aggregator for one event.
+    /// The time that the store works for one request, and the aggregator for one event.
     pub service: Duration,
-    /// How long a node works for a decision of its own, and for a message that it receives.
+    /// The time that a node works for a decision of its own, and for a message that it receives.
     pub decision: Duration,
     pub message: Duration,
     /// The time between two broadcasts of a node.

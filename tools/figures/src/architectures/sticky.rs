@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::{architecture::Architecture, states::States, world::World};
 use crate::{faults::nanos, node::Arrival, random::Random, timeline::lock};
 
-/// How the balancer chooses the node of a key.
+/// The balancer's choice of the node of a key.
 #[derive(Clone, Copy)]
 pub(super) enum Placement {
     /// The hash of the key modulo the number of nodes.

@@ -1,4 +1,4 @@
-//! What is drawn: panels, one below the other.
+//! A picture: panels, one below the other.
 
 use super::{axis::Axis, draw};
 
@@ -29,7 +29,7 @@ pub(crate) struct Series {
     pub(super) line: Line,
 }
 
-/// How points are connected.
+/// The connection of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Solid,

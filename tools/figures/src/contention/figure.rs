@@ -18,7 +18,7 @@ pub(crate) struct ContentionFigure {
     /// The most clients in a race; the figure has 1, 2, 5, each ten, and this number
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1000))]
     clients: u64,
-    /// How often each race is run
+    /// The number of times that each race is run
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(2..=10_000))]
     trials: u64,
     /// The mean time of one way

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::backoff::{Backoff, Delays};
 
-/// How a client waits after a failure.
+/// The waits of a client after its failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackoffKind {
     None,
@@ -61,7 +61,7 @@ pub struct Contenders {
     pub seed: u64,
     /// The numbers of clients to simulate, each at least 1.
     pub clients: Vec<usize>,
-    /// How often each race is run, at least 2.
+    /// The number of times that each race is run, at least 2.
     pub trials: usize,
     /// The mean of the normal distribution whose absolute value is the time of one way.
     pub delay: Duration,

@@ -7,7 +7,7 @@ use tollgate::backoff::Delays;
 use super::settings::{BackoffKind, Contenders};
 use crate::{faults::nanos, random::Random, timeline::Instant};
 
-/// What a race has shown.
+/// The result of a race.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
     /// When each write reached the row, in nanoseconds.

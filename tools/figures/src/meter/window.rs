@@ -11,7 +11,7 @@ pub(super) struct WindowMeter {
     limit: u128,
     /// In nanoseconds.
     slice: u64,
-    /// How many slices before the current one count, the last of them in part.
+    /// The number of slices before the current one that count, the last of them in part.
     older: u64,
     units: BTreeMap<u64, u128>,
 }

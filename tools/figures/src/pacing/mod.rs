@@ -23,13 +23,13 @@ pub(crate) struct Pacing {
     /// The rate of each rule
     #[arg(long, value_name = "QUOTA", default_value = "1000/s")]
     rate: Quota,
-    /// How many items the worker does
+    /// The number of items that the worker does
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     items: u64,
-    /// How long an item takes
+    /// The time that an item takes
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = args::time)]
     work: Duration,
-    /// How long a refused worker waits before it tries again
+    /// The time that a refused worker waits before it tries again
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = args::time)]
     poll: Duration,
 }

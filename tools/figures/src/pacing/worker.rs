@@ -7,7 +7,7 @@ use tollgate::{AnyRule, pace::Pacer};
 use super::{Pacing, scenario::Scenario};
 use crate::window_count::WindowCount;
 
-/// What a worker did.
+/// The work of a worker.
 pub(super) struct Run {
     /// Items by the tenth of a second in which they began.
     pub(super) tenths: Vec<u64>,

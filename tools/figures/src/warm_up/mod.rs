@@ -27,10 +27,10 @@ pub(crate) struct WarmUp {
     /// The time from cold to warm
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::time)]
     over: Duration,
-    /// How many times slower a cold key is
+    /// The factor by which a cold key is slower
     #[arg(long, value_name = "FACTOR", default_value_t = 3)]
     cold: u32,
-    /// How many seconds the load lasts
+    /// The seconds for which the load lasts
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// The longest pause, in seconds
@@ -41,7 +41,7 @@ pub(crate) struct WarmUp {
 /// The most calls of the figure.
 const MOST_CALLS: u64 = 100_000_000;
 
-/// What the first second after a pause lets pass.
+/// The calls that the first second after a pause lets pass.
 struct Pause {
     length: u64,
     first: Second,

@@ -1,4 +1,4 @@
-//! What each architecture keeps, exactly where that is known.
+//! The promises of each architecture, exactly where they are known.
 
 use std::time::Duration;
 

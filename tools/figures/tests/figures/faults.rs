@@ -1,4 +1,4 @@
-//! What each fault costs. Each run asserts that nothing is admitted above the limit.
+//! The cost of each fault. Each run asserts that nothing is admitted above the limit.
 
 use std::time::Duration;
 

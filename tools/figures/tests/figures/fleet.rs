@@ -1,4 +1,4 @@
-//! What is admitted, and how often the store is called.
+//! Admitted calls, and calls to the store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Parts that several tests need.
 
 use figures::{Report, Scenario, scenario, simulate};
 

@@ -23,7 +23,7 @@ pub(crate) struct Limit {
     pub(crate) window: u64,
 }
 
-/// What is counted or limited.
+/// A count, or a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// The last window, without its first instant.
