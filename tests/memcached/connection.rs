@@ -69,7 +69,7 @@ async fn a_swap_takes_place_where_nobody_has_written_since() {
         Swapped::Done(None)
     ));
     assert_eq!(bytes(&connection, KEY).await, None);
-    // A value that is gone is no place for a swap, and that is told.
+    // A swap of a value that is gone fails, and says so.
     let gone = put(&connection, KEY, Some(&second), Some(b"e")).await;
     let nothing = |swapped: &Swapped<Version>| {
         matches!(swapped, Swapped::Lost(Some(Loaded { value: None, .. })))

@@ -87,7 +87,7 @@ pub fn run() -> ExitCode {
     let Err(sentence) = cli::run(env::args_os()) else {
         return ExitCode::SUCCESS;
     };
-    // Nobody can be told that standard error is closed.
+    // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "figures: {sentence}");
     ExitCode::from(2)
 }

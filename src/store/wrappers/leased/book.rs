@@ -25,6 +25,7 @@ use crate::{
 };
 
 const SHARDS: usize = 64;
+
 /// The leases of all keys, each found by its fingerprint.
 pub(super) struct Book<Rule> {
     shards: Box<[Mutex<Shard<Rule>>]>,
@@ -303,11 +304,6 @@ impl<Rule: Leasable> Book<Rule> {
         let counts = &mut self.shard(0).counts;
         counts.returned += units;
         counts.lost = counts.lost.wrapping_sub(units);
-    }
-
-    /// Notes that this node could not be counted.
-    pub(super) fn failed_to_count(&self) {
-        self.failed.add(1);
     }
 
     /// Returns the counters, and the bound with so many nodes if that is known.

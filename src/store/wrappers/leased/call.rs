@@ -128,7 +128,7 @@ where
         runtime.spawn(async move {
             match counting.await {
                 Ok(counts) => inner.nodes.counted(&policy, counts),
-                Err(_) => inner.book.failed_to_count(),
+                Err(_) => inner.book.failed.add(1),
             }
         });
     }

@@ -1,6 +1,6 @@
 //! The number of nodes with leases.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{
     policy::Policy,
@@ -74,7 +74,7 @@ impl Nodes {
         self.set.or_else(counted).filter(|nodes| *nodes > 0)
     }
 
-    fn of_policies(&self) -> std::sync::MutexGuard<'_, Vec<OfPolicy>> {
+    fn of_policies(&self) -> MutexGuard<'_, Vec<OfPolicy>> {
         self.of_policies
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -72,7 +72,7 @@ impl Progress<'_> {
     pub(crate) fn finish(&self) {
         self.step(1, 1);
         if self.bar.0.is_none() {
-            // Nobody can be told that standard error is closed.
+            // If standard error is closed, there is nowhere to report it.
             let _ = writeln!(stderr(), "figures: {} is written", self.name);
         }
     }
