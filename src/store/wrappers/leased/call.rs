@@ -141,6 +141,7 @@ where
             self.book.failed(&ahead, &Ok(()));
             return;
         };
+        self.count_node(ask.policy());
         // If the task ends without an answer, with its runtime or by a panic of the store, others can ask.
         let mut ahead = Ahead {
             inner: Arc::clone(self),
@@ -308,6 +309,9 @@ where
             if lacking.is_empty() {
                 drop(lacking);
                 return Ok(self);
+            }
+            for ask in &lacking {
+                self.inner.count_node(ask.policy());
             }
             self.inner.store.acquire(&lacking)
         };

@@ -290,7 +290,6 @@ where
             [ask] => match inner.try_one(ask, false) {
                 Ok(Tried::Admitted(parts, ahead)) => {
                     if let Some(ahead) = ahead {
-                        inner.count_node(ask.policy());
                         inner.prefetch(ask, ahead);
                     }
                     let decision = parts.admission(ask.cost());
@@ -301,7 +300,6 @@ where
                     return Check::Ready(Ok(ask.charged(decision).into()));
                 }
                 Ok(Tried::Ask(asked)) if asked.request.is_exact() => {
-                    inner.count_node(ask.policy());
                     return inner.ask_exactly(ask, asked);
                 }
                 Ok(tried) => Ok(Call::of_one(inner, ask, tried)),
@@ -311,12 +309,7 @@ where
         };
         match call {
             Ok(call) if call.is_decided() => Check::Ready(Ok(call.finish())),
-            Ok(call) => {
-                if let Some(ask) = asks.first() {
-                    inner.count_node(ask.policy());
-                }
-                Check::Pending(Box::pin(call.decide()))
-            }
+            Ok(call) => Check::Pending(Box::pin(call.decide())),
             Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }
