@@ -71,15 +71,16 @@ impl<Rule> Leftover<Rule> {
 
 impl<Rule: Leasable> Book<Rule> {
     pub(super) fn new(keys: usize, seed: Option<u64>) -> Self {
+        let most = keys.div_ceil(SHARDS);
         let shard = || {
             Mutex::new(Shard {
-                keys: Keys::default(),
+                keys: Keys::new(most),
                 counts: Counts::default(),
             })
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            most: keys.div_ceil(SHARDS),
+            most,
             fingerprinter: seed.map_or_else(Fingerprinter::random, Fingerprinter::seeded),
             last_rule: Mutex::new(None),
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
@@ -125,14 +126,13 @@ impl<Rule: Leasable> Book<Rule> {
             return Ok(lease.decide(wanted, call, round_trip, counts));
         }
         let rule = keys.rule(ask.rule(), &self.last_rule, config)?;
-        let new = match is_open {
-            true => keys.lease(fingerprint, &rule, (now, self.most), counts),
-            false => None,
-        };
-        if let Some(lease) = new {
-            return Ok(lease.decide(wanted, call, round_trip, counts));
+        let is_rare = !is_again && keys.is_rare(fingerprint, now, rule.terms.hold);
+        if is_open && !is_rare {
+            if let Some(lease) = keys.lease(fingerprint, &rule, (now, self.most), counts) {
+                return Ok(lease.decide(wanted, call, round_trip, counts));
+            }
+            self.crowded.add(1);
         }
-        self.crowded.add(1);
         Ok(Tried::Ask(Asked {
             fingerprint,
             rule,

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::{
     LeaseConfig,
     lease::{Asked, Lease, LeasedRule},
+    recent_calls::RecentCalls,
 };
 use crate::{algorithm::Leasable, lease::Counts, time::Timestamp};
 
@@ -27,6 +28,7 @@ pub(super) struct Keys<Rule> {
     pub(super) of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
     /// That of the last new key, because most keys come under few rules.
     pub(super) last_rule: LastRule<Rule>,
+    recent_calls: RecentCalls,
     /// With so many keys, idle ones are searched for.
     search_at: usize,
     searched_at: Timestamp,
@@ -55,18 +57,18 @@ impl Hasher for OfFingerprint {
     }
 }
 
-impl<Rule> Default for Keys<Rule> {
-    fn default() -> Self {
+impl<Rule: Leasable> Keys<Rule> {
+    /// Leaves room for so many keys.
+    pub(super) fn new(most: usize) -> Self {
         Self {
             of_key: HashMap::default(),
             last_rule: None,
+            recent_calls: RecentCalls::new(most),
             search_at: FIRST_SEARCH,
             searched_at: Timestamp::default(),
         }
     }
-}
 
-impl<Rule: Leasable> Keys<Rule> {
     #[inline]
     pub(super) fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
         let leases = self.of_key.get_mut(&fingerprint)?;
@@ -103,6 +105,11 @@ impl<Rule: Leasable> Keys<Rule> {
             None => Arc::clone(last.insert(Arc::new(LeasedRule::new(rule, config)?))),
         };
         Ok(Arc::clone(self.last_rule.insert(leased)))
+    }
+
+    /// Notes a call of a key without leases. Returns `true` if it is the first one within a hold: then leases would not pay.
+    pub(super) fn is_rare(&mut self, fingerprint: u64, now: Timestamp, hold: u64) -> bool {
+        !self.recent_calls.note(fingerprint, now, hold)
     }
 
     /// Returns new leases of a key under a rule; `None` if there is no room for the key.

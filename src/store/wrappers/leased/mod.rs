@@ -9,6 +9,7 @@ mod lease;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod leased;
 mod nodes;
+mod recent_calls;
 mod stats;
 
 pub use self::{config::LeaseConfig, leased::Leased, stats::LeaseStats};
