@@ -40,8 +40,8 @@ pub(crate) struct Holder {
     known: Option<Known>,
     /// Until then the store is not asked for more: it had less than was asked for.
     pause: Timestamp,
-    /// `true` while a request to the store has no answer.
-    is_asking: bool,
+    /// The request to the store that has no answer, for which other calls wait.
+    asking: Option<Asking>,
     /// A cost that was refused, and until when, if that does not follow from the last answer.
     refused: Option<Box<(u64, Timestamp)>>,
 }
@@ -54,28 +54,47 @@ pub(crate) struct Request {
     pub(crate) sent_at: Timestamp,
     /// `true` if no call waits for the answer: all units are for later ones.
     pub(crate) is_ahead: bool,
-    /// `true` if it is made beside another one, by a call that has waited too often.
-    is_beside: bool,
+    asking: Option<Asking>,
+}
+
+/// The requests for whose answer other calls wait: one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    /// That of a call that came before the key had leases.
+    First,
+    Later,
 }
 
 impl Request {
-    /// A request for the cost alone.
-    pub(crate) fn exactly(cost: Cost, sent_at: Timestamp) -> Self {
+    /// A request for the cost alone, for which no other call waits.
+    pub(crate) fn beside(cost: Cost, sent_at: Timestamp) -> Self {
         Self {
             cost,
             up_to: cost.get(),
             sent_at,
             is_ahead: false,
-            is_beside: false,
+            asking: None,
         }
     }
 
-    /// A request for the cost alone, beside one that may be under way.
-    pub(crate) fn beside(cost: Cost, sent_at: Timestamp) -> Self {
+    /// A request of a key without leases, for the cost alone.
+    pub(crate) fn first(cost: Cost, sent_at: Timestamp) -> Self {
         Self {
-            is_beside: true,
-            ..Self::exactly(cost, sent_at)
+            asking: Some(Asking::First),
+            ..Self::beside(cost, sent_at)
         }
+    }
+
+    fn later(cost: Cost, sent_at: Timestamp) -> Self {
+        Self {
+            asking: Some(Asking::Later),
+            ..Self::beside(cost, sent_at)
+        }
+    }
+
+    /// Returns `true` if the key had no leases when it was made.
+    pub(crate) fn is_first(&self) -> bool {
+        self.asking == Some(Asking::First)
     }
 
     /// Returns `true` if it asks for no more than a call without leases would.
@@ -98,6 +117,14 @@ pub(crate) enum Step {
 }
 
 impl Holder {
+    /// Begins while the first request of the key is under way.
+    pub(crate) fn during_the_first() -> Self {
+        Self {
+            asking: Some(Asking::First),
+            ..Self::default()
+        }
+    }
+
     /// Decides a call, if that is possible without the store. `is_again` if it has waited for the answer of another call.
     #[inline]
     pub(crate) fn acquire(
@@ -138,17 +165,17 @@ impl Holder {
             counts.refused_here += 1;
             return Step::Refused(known.parts(now, 0, terms), wait);
         }
-        if self.is_asking {
+        if self.asking.is_some() {
             return Step::Wait;
         }
-        self.is_asking = true;
+        self.asking = Some(Asking::Later);
         let up_to = match now < self.pause {
             true => 0,
             false => self.wanted(now, terms).saturating_sub(left),
         };
         Step::Ask(Request {
             up_to: up_to.max(cost.get()),
-            ..Request::exactly(cost, now)
+            ..Request::later(cost, now)
         })
     }
 
@@ -229,7 +256,7 @@ impl Holder {
 
     /// Notes that a request is not under way any more: it was answered or failed, or was not sent.
     pub(crate) fn ended(&mut self, request: &Request) {
-        self.is_asking &= request.is_beside;
+        self.asking = self.asking.filter(|asking| request.asking != Some(*asking));
     }
 
     /// Takes back the last units of a charge that a lease paid for, as far as they are valid.
@@ -292,7 +319,7 @@ impl Holder {
 
     /// Returns `true` if nothing is lost by forgetting the key.
     pub(crate) fn is_idle(&self, now: Timestamp, hold: u64) -> bool {
-        !self.is_asking
+        self.asking.is_none()
             && self.pause <= now
             && self.offered.ends_at(hold) <= now
             && self.grants.have_ended(now)
@@ -319,7 +346,7 @@ impl Holder {
     /// Returns a request for later calls, if what is left lasts for less than two round trips.
     #[inline]
     fn prefetch(&mut self, now: Timestamp, left: u64, plan: Plan<'_>) -> Option<Request> {
-        if self.is_asking || now < self.pause {
+        if self.asking.is_some() || now < self.pause {
             return None;
         }
         // As a product, and first of what is at least offered: most calls need no division.
@@ -338,11 +365,11 @@ impl Holder {
         if up_to < 2 {
             return None;
         }
-        self.is_asking = true;
+        self.asking = Some(Asking::Later);
         Some(Request {
             up_to,
             is_ahead: true,
-            ..Request::exactly(Cost::ONE, now)
+            ..Request::later(Cost::ONE, now)
         })
     }
 

@@ -6,6 +6,7 @@ mod all_or_nothing;
 mod death;
 mod faults;
 mod first;
+mod first_call;
 mod loss;
 #[path = "../common/map_store.rs"]
 mod map_store;

@@ -310,7 +310,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             let cost = 1 + self.random.up_to(self.weather.max_cost - 1);
             self.mischief(node);
             if crowded && (self.weather.is_trap || self.random.up_to(3) > 0) {
-                let request = Request::exactly(Cost::new(cost).unwrap(), self.node_now(node));
+                let request = Request::beside(Cost::new(cost).unwrap(), self.node_now(node));
                 self.send(node, request, Purpose::Crowded);
             } else {
                 self.call(node, cost, 0);

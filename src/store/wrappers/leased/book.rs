@@ -12,6 +12,7 @@ use super::{
     LeaseConfig, LeaseStats,
     keys::{Keys, LastRule},
     lease::{Asked, Tried},
+    recent_calls::Former,
 };
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
@@ -126,17 +127,31 @@ impl<Rule: Leasable> Book<Rule> {
             return Ok(lease.decide(wanted, call, round_trip, counts));
         }
         let rule = keys.rule(ask.rule(), &self.last_rule, config)?;
-        let is_rare = !is_again && keys.is_rare(fingerprint, now, rule.terms.hold);
-        if is_open && !is_rare {
-            if let Some(lease) = keys.lease(fingerprint, &rule, (now, self.most), counts) {
-                return Ok(lease.decide(wanted, call, round_trip, counts));
+        let request = if is_open {
+            // A key that is called once in a hold takes no memory for leases.
+            let holder = match keys.recent_calls.note(fingerprint, now, rule.hold) {
+                Former::None => None,
+                Former::Answered => Some(Holder::default()),
+                Former::UnderWay => Some(Holder::during_the_first()),
+            };
+            match holder {
+                None => Request::first(ask.cost(), now),
+                Some(holder) => {
+                    let room = (now, self.most);
+                    if let Some(lease) = keys.lease(fingerprint, &rule, holder, room, counts) {
+                        return Ok(lease.decide(wanted, call, round_trip, counts));
+                    }
+                    self.crowded.add(1);
+                    Request::beside(ask.cost(), now)
+                }
             }
-            self.crowded.add(1);
-        }
+        } else {
+            Request::beside(ask.cost(), now)
+        };
         Ok(Tried::Ask(Asked {
             fingerprint,
             rule,
-            request: Request::beside(ask.cost(), now),
+            request,
         }))
     }
 
@@ -194,6 +209,9 @@ impl<Rule: Leasable> Book<Rule> {
             },
             counts,
         };
+        if request.is_first() {
+            keys.first_ended(asked, &Ok(()));
+        }
         let Some(lease) = keys.find_asked(asked) else {
             // The leases of the key are gone, so the units above the cost are lost.
             let mut holder = Holder::default();
@@ -214,7 +232,10 @@ impl<Rule: Leasable> Book<Rule> {
     /// Notes that a request has failed, or that it was not sent.
     pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), Error>) {
         self.failed.add(u64::from(result.is_err()));
-        if let Some(lease) = self.shard(asked.fingerprint).keys.find_asked(asked) {
+        let keys = &mut self.shard(asked.fingerprint).keys;
+        if asked.request.is_first() {
+            keys.first_ended(asked, result);
+        } else if let Some(lease) = keys.find_asked(asked) {
             lease.holder.ended(&asked.request);
             lease.wake(result);
         }

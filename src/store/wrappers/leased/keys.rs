@@ -14,7 +14,12 @@ use super::{
     lease::{Asked, Lease, LeasedRule},
     recent_calls::RecentCalls,
 };
-use crate::{algorithm::Leasable, lease::Counts, time::Timestamp};
+use crate::{
+    algorithm::Leasable,
+    lease::{Counts, Holder},
+    store::Error,
+    time::Timestamp,
+};
 
 /// The most rules of a key that have leases beside each other.
 const MOST_RULES: usize = 4;
@@ -28,7 +33,7 @@ pub(super) struct Keys<Rule> {
     pub(super) of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
     /// That of the last new key, because most keys come under few rules.
     pub(super) last_rule: LastRule<Rule>,
-    recent_calls: RecentCalls,
+    pub(super) recent_calls: RecentCalls,
     /// With so many keys, idle ones are searched for.
     search_at: usize,
     searched_at: Timestamp,
@@ -107,16 +112,12 @@ impl<Rule: Leasable> Keys<Rule> {
         Ok(Arc::clone(self.last_rule.insert(leased)))
     }
 
-    /// Notes a call of a key without leases. Returns `true` if it is the first one within a hold: then leases would not pay.
-    pub(super) fn is_rare(&mut self, fingerprint: u64, now: Timestamp, hold: u64) -> bool {
-        !self.recent_calls.note(fingerprint, now, hold)
-    }
-
     /// Returns new leases of a key under a rule; `None` if there is no room for the key.
     pub(super) fn lease(
         &mut self,
         fingerprint: u64,
         rule: &Arc<LeasedRule<Rule>>,
+        holder: Holder,
         (now, most): (Timestamp, usize),
         counts: &mut Counts,
     ) -> Option<&mut Lease<Rule>> {
@@ -127,8 +128,23 @@ impl<Rule: Leasable> Keys<Rule> {
         if leases.len() >= MOST_RULES {
             counts.lost += leases.remove(0).holder.left();
         }
-        leases.push(Lease::new(Arc::clone(rule)));
+        leases.push(Lease::new(Arc::clone(rule), holder));
         leases.last_mut()
+    }
+
+    /// Notes that the first request of a key is not under way any more.
+    pub(super) fn first_ended(&mut self, asked: &Asked<Rule>, result: &Result<(), Error>) {
+        self.recent_calls.ended(asked.fingerprint);
+        // Leases of any rule may have begun meanwhile.
+        for lease in self
+            .of_key
+            .get_mut(&asked.fingerprint)
+            .into_iter()
+            .flatten()
+        {
+            lease.holder.ended(&asked.request);
+            lease.wake(result);
+        }
     }
 
     /// Makes room for a key by forgetting idle ones.

@@ -81,10 +81,10 @@ impl<Rule> Asked<Rule> {
 }
 
 impl<Rule> Lease<Rule> {
-    pub(super) fn new(rule: Arc<LeasedRule<Rule>>) -> Self {
+    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, holder: Holder) -> Self {
         Self {
             rule,
-            holder: Holder::default(),
+            holder,
             rest: None,
         }
     }

@@ -1,76 +1,121 @@
-//! The keys that were called a short while ago.
+//! The keys without leases that were called a short while ago.
+
+use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The most places: the bits of a fingerprint that are not compared.
-const MOST: usize = 1 << 31;
-
 /// The last call of keys without leases, so that a key takes memory for leases with its second call only.
 ///
-/// A key that is forgotten too early is answered once more as if there were no leases, and one that is taken for another gets its leases a call too early.
+/// Each key has one place, which others may take from it. A key that was forgotten is answered once more as if there were no leases.
 pub(super) struct RecentCalls {
-    /// Of each key a part of its fingerprint, and the millisecond of its call: 32 bits each. A new key takes the place of another.
-    calls: Box<[u64]>,
+    calls: Box<[RecentCall]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct RecentCall {
+    /// No key has the fingerprint 0.
+    fingerprint: u64,
+    /// In milliseconds, of which the upper bits are left out.
+    at: u32,
+    is_under_way: bool,
+}
+
+/// What is known about the former call of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Former {
+    /// There was none within the hold.
+    None,
+    Answered,
+    UnderWay,
 }
 
 impl RecentCalls {
     /// Makes places for at least so many keys.
     pub(super) fn new(keys: usize) -> Self {
-        // The system provides the memory when it is used.
         Self {
-            calls: vec![0; keys.clamp(1, MOST).next_power_of_two()].into(),
+            calls: vec![RecentCall::default(); keys.max(1).next_power_of_two()].into(),
         }
     }
 
-    /// Notes a call. Returns `true` if the key had another one within the last `hold`, in nanoseconds.
-    pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, hold: u64) -> bool {
-        // The shard was chosen by other bits.
-        let place = fingerprint as usize & (self.calls.len() - 1);
-        let now = now.as_nanos() / NANOS_PER_MILLI;
-        let (key, at) = (fingerprint & !u64::from(u32::MAX), now as u32);
-        let last = std::mem::replace(&mut self.calls[place], key | u64::from(at));
-        let elapsed = u64::from(at.wrapping_sub(last as u32));
-        last & !u64::from(u32::MAX) == key && elapsed <= hold / NANOS_PER_MILLI
+    /// Notes a call, and returns what is known about the former one. The first one within the hold is under way from now on.
+    pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, hold: Duration) -> Former {
+        let now = Duration::from_nanos(now.as_nanos()).as_millis() as u32;
+        let call = self.place(fingerprint);
+        let is_known = call.fingerprint == fingerprint
+            && (call.is_under_way || u128::from(now.wrapping_sub(call.at)) <= hold.as_millis());
+        if is_known {
+            call.at = now;
+            return match call.is_under_way {
+                true => Former::UnderWay,
+                false => Former::Answered,
+            };
+        }
+        *call = RecentCall {
+            fingerprint,
+            at: now,
+            is_under_way: true,
+        };
+        Former::None
+    }
+
+    /// Notes that the first call of a key has its answer, or will have none.
+    pub(super) fn ended(&mut self, fingerprint: u64) {
+        let call = self.place(fingerprint);
+        call.is_under_way &= call.fingerprint != fingerprint;
+    }
+
+    fn place(&mut self, fingerprint: u64) -> &mut RecentCall {
+        let last = self.calls.len() - 1;
+        &mut self.calls[fingerprint as usize & last]
     }
 }
-
-const NANOS_PER_MILLI: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HOLD: u64 = 100 * NANOS_PER_MILLI;
+    const HOLD: Duration = Duration::from_millis(100);
 
     fn at(millis: u64) -> Timestamp {
-        Timestamp::from_nanos(millis * NANOS_PER_MILLI)
+        Timestamp::from_nanos(millis * 1_000_000)
     }
 
     #[test]
     fn the_second_call_within_a_hold_is_recognized() {
-        let mut calls = RecentCalls::new(1000);
-        let key = 7 << 32 | 5;
-        assert!(!calls.note(key, at(1000), HOLD));
-        assert!(calls.note(key, at(1100), HOLD));
-        assert!(!calls.note(key, at(1201), HOLD));
-        assert!(calls.note(key, at(1201), HOLD));
+        let mut calls = RecentCalls::new(100);
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(1100), HOLD), Former::Answered);
+        assert_eq!(calls.note(5, at(1201), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(1201), HOLD), Former::Answered);
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_under_way_for_long() {
+        let mut calls = RecentCalls::new(100);
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        assert_eq!(calls.note(5, at(9000), HOLD), Former::UnderWay);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(9100), HOLD), Former::Answered);
     }
 
     #[test]
     fn keys_of_one_place_are_told_apart() {
-        let mut calls = RecentCalls::new(1000);
-        let (one, other) = (7 << 32 | 5, 8 << 32 | 5);
-        assert!(!calls.note(one, at(1000), HOLD));
-        assert!(!calls.note(other, at(1000), HOLD));
-        assert!(!calls.note(one, at(1000), HOLD), "its place was taken");
-        assert!(calls.note(one, at(1000), HOLD));
+        let mut calls = RecentCalls::new(100);
+        let other = 5 + 128;
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        assert_eq!(calls.note(other, at(1000), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(other, at(1000), HOLD), Former::UnderWay);
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None, "forgotten");
     }
 
     #[test]
     fn the_count_of_milliseconds_may_overflow() {
-        let mut calls = RecentCalls::new(1000);
-        let (key, last) = (7 << 32 | 5, u64::from(u32::MAX));
-        assert!(!calls.note(key, at(last), HOLD));
-        assert!(calls.note(key, at(last + 2), HOLD));
+        let (mut calls, last) = (RecentCalls::new(100), u64::from(u32::MAX));
+        assert_eq!(calls.note(5, at(last), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(last + 2), HOLD), Former::Answered);
     }
 }
