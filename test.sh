@@ -33,6 +33,7 @@ command -v etcd >/dev/null || packages+=(etcd-server)
 protoc --descriptor_set_out=/dev/null google/protobuf/struct.proto 2>/dev/null ||
   packages+=(protobuf-compiler libprotobuf-dev)
 command -v wrk >/dev/null || packages+=(wrk)
+command -v haproxy >/dev/null || packages+=(haproxy)
 has_valkey || python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 if [ "${1:-}" = needs ]; then
   echo "${packages[*]}"

@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "redis")]
+mod haproxy;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 mod leased;
 #[cfg(feature = "memcached")]
@@ -204,10 +206,17 @@ impl Server {
 
 /// Sends a request with additional header lines, each ending in a line break.
 fn get(host: SocketAddr, path: &str, lines: &str) -> Answer {
+    exchange(host, &format!("GET {path}"), lines, "")
+}
+
+/// Sends a request: its method and path, additional header lines, and its body.
+fn exchange(host: SocketAddr, what: &str, lines: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect_timeout(&host, SOON).expect("it listens");
     stream.set_read_timeout(Some(SOON)).expect("a bounded wait");
-    let request =
-        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
+    let length = body.len();
+    let request = format!(
+        "{what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n{lines}\r\n{body}"
+    );
     stream
         .write_all(request.as_bytes())
         .expect("it takes a request");

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use axum::http::{HeaderName, HeaderValue, Request};
 use tollgate::{
     Error,
-    key::{Extracted, ForwardedFor, Global, Header, KeyExtractor, MissingKey, PeerIp},
+    key::{Extracted, Forwarded, ForwardedFor, Global, Header, KeyExtractor, MissingKey, PeerIp},
 };
 
 /// A key chosen at run time. An application with a fixed key writes `.key(PeerIp::new())`.
@@ -21,6 +21,7 @@ enum By {
     Global,
     Header(Header, HeaderName),
     ForwardedFor(ForwardedFor),
+    Forwarded(Forwarded),
 }
 
 impl<B> KeyExtractor<Request<B>> for ClientKey {
@@ -30,6 +31,7 @@ impl<B> KeyExtractor<Request<B>> for ClientKey {
             By::Global => Global.extract(req),
             By::Header(key, _) => key.extract(req),
             By::ForwardedFor(key) => key.extract(req),
+            By::Forwarded(key) => key.extract(req),
         }
     }
 }
@@ -43,6 +45,10 @@ impl ClientKey {
             By::ForwardedFor(_) => Some((
                 HeaderName::from_static("x-forwarded-for"),
                 HeaderValue::from_static("192.0.2.7"),
+            )),
+            By::Forwarded(_) => Some((
+                HeaderName::from_static("forwarded"),
+                HeaderValue::from_static("for=192.0.2.7"),
             )),
         }
     }
@@ -62,13 +68,17 @@ impl FromStr for ClientKey {
                     .map_err(|_| Error::new(format!("`{name}` is no header")))?;
                 By::Header(header, name)
             }
-            Some(("forwarded-for", networks)) => By::ForwardedFor(ForwardedFor::try_trusting(
-                networks.split(',').map(str::trim),
-            )?),
+            Some(("forwarded-for", networks)) => {
+                By::ForwardedFor(ForwardedFor::try_trusting(each_of(networks))?)
+            }
+            Some(("forwarded", networks)) => {
+                By::Forwarded(Forwarded::try_trusting(each_of(networks))?)
+            }
             _ => {
                 return Err(Error::new(format!(
                     "`{text}` is no key: expected `peer`, `global`, `header:NAME` as in \
-                     `header:x-api-key`, or `forwarded-for:CIDR[,CIDR]` as in `forwarded-for:10.0.0.0/8`"
+                     `header:x-api-key`, or `forwarded-for:CIDR[,CIDR]` or `forwarded:CIDR[,CIDR]` as in \
+                     `forwarded-for:10.0.0.0/8`"
                 )));
             }
         };
@@ -77,6 +87,10 @@ impl FromStr for ClientKey {
             by,
         })
     }
+}
+
+fn each_of(networks: &str) -> impl Iterator<Item = &str> {
+    networks.split(',').map(str::trim)
 }
 
 impl fmt::Display for ClientKey {

@@ -10,6 +10,7 @@
 
 mod cluster;
 mod etcd;
+mod haproxy;
 mod memcached;
 mod place;
 mod process;
@@ -22,6 +23,7 @@ mod wait;
 
 pub use cluster::{Cluster, Migration};
 pub use etcd::Etcd;
+pub use haproxy::Haproxy;
 pub use memcached::{Memcached, MemcachedOptions};
 pub use place::{free_port, required};
 pub use process::Server;

@@ -217,7 +217,7 @@ impl Server {
     }
 
     /// Uses the `kill` of a shell, because the standard library sends only `SIGKILL`.
-    fn signal(&self, name: &str) {
+    pub(super) fn signal(&self, name: &str) {
         let script = r#"kill -s "$1" "$2""#;
         let id = self.process_id().to_string();
         let status = Command::new("sh")
