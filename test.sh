@@ -121,7 +121,7 @@ fi
 say "clippy, warnings denied by all but the oldest compiler"
 cargo clippy --locked --workspace --all-features --all-targets -- "${deny[@]}"
 cargo clippy --locked --no-default-features -- "${deny[@]}"
-for feature in metrics redis memcached tracing; do
+for feature in introspect metrics redis memcached tracing; do
   cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
 done
 # As the README's first command builds it.

@@ -39,11 +39,22 @@ impl<B> KeyExtractor<Request<B>> for BearerToken {
     }
 }
 
-fn token(credentials: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = credentials.split_at_checked("bearer".len())?;
+/// Returns the token of `Bearer` credentials.
+pub(super) fn token(credentials: &[u8]) -> Option<&[u8]> {
+    let rest = after_scheme(credentials)?;
     let token = rest.trim_ascii_start();
-    let good = scheme.eq_ignore_ascii_case(b"bearer")
-        && token.len() < rest.len()
-        && !token.iter().any(u8::is_ascii_whitespace);
+    let good = token.len() < rest.len() && !token.iter().any(u8::is_ascii_whitespace);
     good.then_some(token)
+}
+
+/// Returns `true` if the scheme is `Bearer`, also without a valid token.
+#[cfg(feature = "introspect")]
+pub(super) fn is_bearer(credentials: &[u8]) -> bool {
+    let is_end = |rest: &[u8]| rest.first().is_none_or(u8::is_ascii_whitespace);
+    after_scheme(credentials).is_some_and(is_end)
+}
+
+fn after_scheme(credentials: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = credentials.split_at_checked("bearer".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(rest)
 }

@@ -11,6 +11,10 @@
 //! | clients behind proxies that write another header | [`ForwardedFor::in_header`] |
 //! | holders of an API key or a token | [`Header`], [`BearerToken`] |
 //! | users, tenants or plans, after a look-up | [`Extension`], filled by an outer layer |
+#![cfg_attr(
+    feature = "introspect",
+    doc = "| users or plans, by a token that the authorization server looks up | [`Introspect`], an outer layer |"
+)]
 //! | a path or a method | [`Path`], [`Method`] |
 #![cfg_attr(feature = "axum", doc = "| a route of axum | [`MatchedPath`] |")]
 //! | several of these at once: each user on each route | a tuple, as in `(PeerIp::new(), Method)` |
@@ -46,6 +50,9 @@ mod from_fn;
 mod global;
 mod header;
 mod into_key;
+#[cfg(feature = "introspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "introspect")))]
+pub mod introspect;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod key;
 mod key_kind;
@@ -57,6 +64,9 @@ mod target;
 #[doc(no_inline)]
 pub use ipnet::IpNet;
 
+#[cfg(feature = "introspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "introspect")))]
+pub use self::introspect::Introspect;
 #[cfg(feature = "axum")]
 pub use self::target::MatchedPath;
 pub use self::{

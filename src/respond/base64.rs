@@ -1,7 +1,7 @@
 //! Base64, for fields that carry bytes.
 
 /// Returns the Base64 (RFC 4648 §4) of `bytes` without padding, as gRPC expects it in `-bin` fields.
-pub(super) fn encode(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(bytes: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

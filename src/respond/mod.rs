@@ -31,7 +31,7 @@
 //! as an argument. [`Http::outcome`] turns outcomes off.
 
 mod as_error;
-mod base64;
+pub(crate) mod base64;
 mod body;
 mod carry_handle;
 #[cfg(feature = "axum")]

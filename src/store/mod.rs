@@ -61,6 +61,10 @@ mod store_ext;
 mod transactional;
 mod wrappers;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::engine::Counter;
+#[cfg(feature = "introspect")]
+pub(crate) use self::engine::stats;
 pub use self::{
     ask::{Ask, Settlement},
     backend::Backend,

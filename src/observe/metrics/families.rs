@@ -57,6 +57,33 @@ families! {
     LAYER_UNSETTLED = "tollgate_layer_unsettled_total" Counter Count ["`layer`"]
         "Charges that may not have been corrected, in the layer's store";
 
+    // Published for a layer of introspection.
+    INTROSPECT_HITS = "tollgate_introspect_hits_total" Counter Count ["`layer`"]
+        "Requests whose token was answered from the cache";
+    INTROSPECT_LOOKUPS = "tollgate_introspect_lookups_total" Counter Count ["`layer`"]
+        "Look-ups of tokens that were started";
+    INTROSPECT_SHARED = "tollgate_introspect_shared_total" Counter Count ["`layer`"]
+        "Requests that waited for the look-up of another request";
+    INTROSPECT_FAILED = "tollgate_introspect_failed_total" Counter Count ["`layer`"]
+        "Look-ups that failed, including the next three";
+    INTROSPECT_TIMEOUTS = "tollgate_introspect_timeouts_total" Counter Count ["`layer`"]
+        "Look-ups without an answer within the deadline";
+    INTROSPECT_INVALID = "tollgate_introspect_invalid_answers_total" Counter Count ["`layer`"]
+        "Look-ups with an answer that could not be read";
+    INTROSPECT_ABORTED = "tollgate_introspect_aborted_total" Counter Count ["`layer`"]
+        "Look-ups that ended by a panic, or with their runtime";
+    INTROSPECT_EXPIRED = "tollgate_introspect_expired_total" Counter Count ["`layer`"]
+        "Look-ups of active tokens that had expired by this node's clock";
+    INTROSPECT_CROWDED = "tollgate_introspect_crowded_total" Counter Count ["`layer`"]
+        "Requests whose token was not looked up, because too many others were";
+    INTROSPECT_REQUESTS = "tollgate_introspect_requests_total" Counter Count
+        ["`layer`; `outcome`: `anonymous`, `inactive`, `malformed`, `stale`, `unavailable`, `unchecked`"]
+        "Requests without a token, with one that is not valid, or with one that could not be checked";
+    INTROSPECT_TOKENS = "tollgate_introspect_tokens" Gauge Count ["`layer`; `state`: `active`, `inactive`"]
+        "Tokens in the cache, including those whose lifetime has ended";
+    INTROSPECT_IN_FLIGHT = "tollgate_introspect_in_flight" Gauge Count ["`layer`"]
+        "Look-ups in flight";
+
     // Published for any store.
     STORE_FAILURES = "tollgate_store_failures_total" Counter Count ["`store`"]
         "Calls that the store failed";

@@ -26,6 +26,7 @@ use metrics::Label;
 /// | [`Fallback`](crate::store::Fallback) | `tollgate_fallback_…`, and those of `OnFailure`. Its local store is published as `<name>-local` |
 /// | [`BoxStore`](crate::store::BoxStore), [`Transactional`](crate::store::Transactional) | `tollgate_store_unsettled_total`, if the store counts |
 /// | [`RateLimitLayer`](crate::RateLimitLayer) | `tollgate_layer_…`, without those of its store |
+/// | `Introspect` | `tollgate_introspect_…` |
 ///
 /// ```
 /// use tollgate::{TokenBucket, observe::Publish, prelude::*, store::{BoxStore, Error}};

@@ -36,12 +36,13 @@ mod unsettled;
 pub(super) use self::queue::Bypass;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::single_flight::SingleFlight;
+#[cfg(feature = "tokio")]
+pub(crate) use self::stats::{Counter, stats};
 pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
     queue::{CombiningQueue, Turn},
-    stats::{Counter, stats},
     task::{runtime, runtime_gone, spawn_detached},
 };
 pub(super) use self::{

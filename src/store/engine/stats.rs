@@ -2,25 +2,25 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that the clones of a store share.
+/// A counter that the clones of a store or a layer share.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     // Relaxed throughout: a count is read for a report and orders nothing.
     #[inline]
-    pub(in crate::store) fn add(&self, count: u64) {
+    pub(crate) fn add(&self, count: u64) {
         if count > 0 {
             self.0.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    pub(in crate::store) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Declares the public statistics of a store and its counters, so that a count is one line.
+/// Declares the public statistics of a store or a layer, and its counters, so that a count is one line.
 ///
 /// Fields under `counted` have a [`Counter`] of their own; those under `given` are parameters of `read`.
 macro_rules! stats {
@@ -44,7 +44,7 @@ macro_rules! stats {
         $(#[$counters_attr])*
         #[derive(Debug, Default)]
         pub(super) struct $Counters {
-            $(pub(super) $counted: $crate::store::engine::Counter,)*
+            $(pub(super) $counted: $crate::store::Counter,)*
         }
 
         impl $Counters {
@@ -58,4 +58,4 @@ macro_rules! stats {
     };
 }
 
-pub(in crate::store) use stats;
+pub(crate) use stats;

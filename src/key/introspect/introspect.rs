@@ -1,0 +1,259 @@
+//! The layer, and its builder.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tower_layer::Layer;
+
+use super::{IntrospectService, IntrospectStats, LookUp, lookups::Lookups, settings::Settings};
+use crate::{
+    TokenBucket,
+    error::Error,
+    respond::Http,
+    time::{Clock, SystemClock},
+};
+
+/// Looks the bearer token of each request up, and puts the result into the request's extensions as
+/// [`Introspected`](super::Introspected). Key and rule of a limit inside come from it.
+///
+/// Clones share one cache. The page of the [module](super) describes the answers, and the bounds on memory and look-ups.
+///
+/// # Examples
+///
+/// Two plans with two quotas; anonymous requests are limited by address:
+///
+/// ```
+/// use axum::{Router, extract::Request, routing::get};
+/// use tollgate::{key::{Extension, introspect::{BoxError, Claims, Introspect, Introspected, Token}}, prelude::*};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Or `Endpoint::new("http://localhost:8080/introspect")?.basic("client", "secret")`.
+/// let look_up = async |token: Token| -> Result<Option<Claims>, BoxError> {
+///     Ok(match token.expose() {
+///         "ann's" => Some(Claims::new().with_subject("ann").with_plan("gold")),
+///         "bob's" => Some(Claims::new().with_subject("bob")),
+///         _ => None,
+///     })
+/// };
+/// let introspect = Introspect::builder(move |token| look_up(token)).allow_anonymous().build()?;
+/// let limit = RateLimitLayer::new(TokenBucket::per_hour(2))
+///     .key(Extension::new(Introspected::key).or(PeerIp::new()))
+///     .rule(|request: &Request| {
+///         let plan = request.extensions().get::<Introspected>()?.claims()?.plan()?;
+///         (plan == "gold").then(|| TokenBucket::per_hour(5))
+///     });
+/// let app: Router = Router::new()
+///     .route("/", get(async || "hello"))
+///     .layer(limit)
+///     .layer(introspect); // added last: the outermost
+///
+/// # use tower::ServiceExt;
+/// # let admitted = async |token: &str| {
+/// #     let mut admitted = 0;
+/// #     for _ in 0..10 {
+/// #         let request = Request::get("/").header("authorization", format!("Bearer {token}"));
+/// #         let response = app.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap();
+/// #         admitted += usize::from(response.status().is_success());
+/// #     }
+/// #     admitted
+/// # };
+/// // Of ten requests at once:
+/// assert_eq!(admitted("ann's").await, 5);
+/// assert_eq!(admitted("bob's").await, 2);
+/// assert_eq!(admitted("guessed").await, 0); // 401
+/// # Ok(()) }
+/// ```
+#[doc(alias("oauth", "rfc7662"))]
+#[must_use = "a layer does nothing until it is added to a service"]
+pub struct Introspect<R = Http> {
+    pub(super) shared: Arc<Lookups>,
+    respond: R,
+}
+
+impl Introspect {
+    /// Creates a layer with the defaults of each setting of the builder.
+    pub fn new(look_up: impl LookUp) -> Self {
+        let builder = Self::builder(look_up);
+        Self {
+            shared: Arc::new(Lookups::new(builder.look_up, builder.settings)),
+            respond: builder.respond,
+        }
+    }
+
+    /// Sets up a layer that looks tokens up by an [`Endpoint`](super::Endpoint) or an async function.
+    pub fn builder<L: LookUp>(look_up: L) -> IntrospectBuilder<L> {
+        IntrospectBuilder {
+            look_up,
+            settings: Settings {
+                max_age: Duration::from_secs(60),
+                inactive_age: Duration::from_secs(10),
+                serve_stale: Duration::ZERO,
+                deadline: Duration::from_secs(1),
+                retry_after: Duration::from_secs(1),
+                capacity: 10_000,
+                max_lookups: 64,
+                max_rate: TokenBucket::per_second(500),
+                allows_anonymous: false,
+                fails_open: false,
+                clock: Arc::new(SystemClock::new()),
+            },
+            respond: Http::new(),
+        }
+    }
+}
+
+impl<R> Introspect<R> {
+    /// Returns the counters of this layer and its clones.
+    pub fn stats(&self) -> IntrospectStats {
+        self.shared.stats()
+    }
+}
+
+impl<S, R: Clone> Layer<S> for Introspect<R> {
+    type Service = IntrospectService<S, R>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IntrospectService::new(inner, Arc::clone(&self.shared), self.respond.clone())
+    }
+}
+
+impl<R: Clone> Clone for Introspect<R> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            respond: self.respond.clone(),
+        }
+    }
+}
+
+impl<R> fmt::Debug for Introspect<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Introspect").field(&self.shared).finish()
+    }
+}
+
+/// Sets up an [`Introspect`] layer.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, key::introspect::{Endpoint, Introspect}};
+///
+/// let endpoint = Endpoint::new("http://localhost:8080/introspect")?.basic("api", "s3cret");
+/// let layer = Introspect::builder(endpoint)
+///     .max_age(Duration::from_secs(30))
+///     .serve_stale(Duration::from_secs(600))
+///     .max_rate(TokenBucket::per_second(100))
+///     .build()?;
+/// # let _ = layer;
+///
+/// let error = Introspect::builder(Endpoint::new("http://localhost:8080/")?).capacity(0).build().unwrap_err();
+/// assert!(error.to_string().starts_with("`capacity` of an introspection layer is 0: expected 1 to 10000000"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct IntrospectBuilder<L, R = Http> {
+    look_up: L,
+    settings: Settings,
+    respond: R,
+}
+
+impl<L: LookUp, R> IntrospectBuilder<L, R> {
+    /// Sets how long an active token is cached, 1 ms to a day; less if it expires before. Default: 60 s.
+    ///
+    /// A revoked token is accepted for up to this time.
+    pub fn max_age(mut self, time: Duration) -> Self {
+        self.settings.max_age = time;
+        self
+    }
+
+    /// Sets how long it is cached that a token is not active, 1 ms to a day. Default: 10 s.
+    pub fn inactive_age(mut self, time: Duration) -> Self {
+        self.settings.inactive_age = time;
+        self
+    }
+
+    /// Sets how much longer an answer is used while look-ups fail, 0 s to a day; never after the token has expired. Default: 0 s.
+    pub fn serve_stale(mut self, time: Duration) -> Self {
+        self.settings.serve_stale = time;
+        self
+    }
+
+    /// Sets the longest time of a look-up, 1 ms to a day. Default: 1 s.
+    pub fn deadline(mut self, time: Duration) -> Self {
+        self.settings.deadline = time;
+        self
+    }
+
+    /// Sets the `Retry-After` of a 503, and the time between two failed look-ups of a token in the cache, 1 ms to a day. Default: 1 s.
+    pub fn retry_after(mut self, time: Duration) -> Self {
+        self.settings.retry_after = time;
+        self
+    }
+
+    /// Sets the number of active tokens in the cache, and of inactive ones, 1 to 10⁷ each. Default: 10,000.
+    ///
+    /// An active token takes some 300 bytes and its claims, which have 4096 bytes at most; an inactive one some 200 bytes.
+    pub fn capacity(mut self, tokens: usize) -> Self {
+        self.settings.capacity = tokens;
+        self
+    }
+
+    /// Sets the number of concurrent look-ups, 1 to 10⁵: of tokens that are unknown, and as many of tokens that were active. Default: 64.
+    pub fn max_lookups(mut self, lookups: usize) -> Self {
+        self.settings.max_lookups = lookups;
+        self
+    }
+
+    /// Sets the rate of look-ups of tokens that are not known as active. Default: 500 per second.
+    pub fn max_rate(mut self, rule: TokenBucket) -> Self {
+        self.settings.max_rate = rule;
+        self
+    }
+
+    /// Passes requests without a token on, without claims. Otherwise they are refused with 401.
+    pub fn allow_anonymous(mut self) -> Self {
+        self.settings.allows_anonymous = true;
+        self
+    }
+
+    /// Passes requests on, without claims, whose token cannot be checked. Otherwise they are refused with 503.
+    ///
+    /// Anybody can then pass during an outage: the service must not take [`Introspected`](super::Introspected) for a proof of identity.
+    pub fn fail_open(mut self) -> Self {
+        self.settings.fails_open = true;
+        self
+    }
+
+    /// Sets the clock. It must be near Unix time, because tokens expire by it. Default: [`SystemClock`].
+    pub fn clock(mut self, clock: impl Clock + Send + Sync + 'static) -> Self {
+        self.settings.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the responder of refusals. Default: [`Http`], which answers gRPC, too.
+    pub fn respond<R2>(self, respond: R2) -> IntrospectBuilder<L, R2> {
+        IntrospectBuilder {
+            look_up: self.look_up,
+            settings: self.settings,
+            respond,
+        }
+    }
+
+    /// Builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting is out of its range.
+    pub fn build(self) -> Result<Introspect<R>, Error> {
+        self.settings.check()?;
+        Ok(Introspect {
+            shared: Arc::new(Lookups::new(self.look_up, self.settings)),
+            respond: self.respond,
+        })
+    }
+}
+
+impl<L, R> fmt::Debug for IntrospectBuilder<L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntrospectBuilder").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! Introspection of bearer tokens: the subject and the plan of a request, from the authorization server.
+//!
+//! An [`Introspect`] layer outside of the limit takes the token from `Authorization: Bearer`, looks it up by an [`Endpoint`] (RFC 7662)
+//! or by [any async function](LookUp), and inserts an [`Introspected`] into the request's extensions.
+//!
+//! | request | answer |
+//! |---|---|
+//! | active token | passed on, with [`Introspected::claims`] |
+//! | token that is unknown, expired, revoked or malformed | 401, `WWW-Authenticate: Bearer error="invalid_token"` (RFC 6750 §3.1) |
+//! | no token | 401, `WWW-Authenticate: Bearer`; or [passed on](IntrospectBuilder::allow_anonymous) |
+//! | token that cannot be checked: the look-up fails, is late, has an answer that cannot be read, or there are too many | [the last answer for some time](IntrospectBuilder::serve_stale); then 503 with `Retry-After`, or [passed on](IntrospectBuilder::fail_open) |
+//!
+//! # Bounds
+//!
+//! An attacker can send any number of invented tokens, each of which looks like a new client's.
+//!
+//! - **Memory:** the cache has a [`capacity`](IntrospectBuilder::capacity) for active tokens and another one for inactive ones. So invented
+//!   tokens evict only each other, and never a token that the server has confirmed. Active tokens compete with active tokens alone.
+//! - **Look-ups:** those of tokens that are not known as active have a [rate](IntrospectBuilder::max_rate) and a
+//!   [number in flight](IntrospectBuilder::max_lookups). Above either, a request is answered as if the look-up had failed. Tokens that were active have
+//!   a number of their own, so a flood does not keep them from being renewed.
+//! - Requests with the same token share one look-up. It goes on if the request that started it is dropped.
+//!
+//! What is left: during such a flood, a client with a *new* token competes with the invented ones for look-ups. Put a limit by address outside
+//! of this layer, so that one address cannot use them up.
+//!
+//! # Secrets
+//!
+//! A token is kept in clear only while it is looked up. The cache has its BLAKE3 digest. `Debug` prints no token, subject or credential,
+//! and the log of failures takes the token out of the errors of look-ups.
+
+mod claims;
+mod endpoint;
+#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
+mod introspect;
+mod introspected;
+mod look_up;
+mod lookups;
+mod service;
+mod settings;
+mod stats;
+
+pub use self::{
+    claims::Claims,
+    endpoint::{Endpoint, PlainClient},
+    introspect::{Introspect, IntrospectBuilder},
+    introspected::Introspected,
+    look_up::{BoxError, InvalidAnswer, LookUp, Token},
+    service::{IntrospectFuture, IntrospectService},
+    stats::IntrospectStats,
+};

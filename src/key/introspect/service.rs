@@ -1,0 +1,291 @@
+//! The service: it looks tokens up before it calls the inner service.
+
+use std::{
+    fmt,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderMap, Request, header::AUTHORIZATION};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{
+    Introspected,
+    lookups::{Finding, Found, Lookups},
+};
+use crate::{
+    decision::Decision,
+    key::{MissingKey, bearer_token, header::only_value},
+    outcome::Outcome,
+    policy::Policy,
+    respond::{Refusal, Respond},
+};
+
+/// The greatest length of a token, in bytes.
+const MAX_TOKEN: usize = 8192;
+
+/// Looks tokens up for an inner service. Made by [`Introspect`](super::Introspect).
+///
+/// ```
+/// use tollgate::key::introspect::{Endpoint, Introspect, IntrospectService};
+/// use tower::Layer;
+///
+/// let endpoint = Endpoint::new("http://localhost:8080/introspect")?;
+/// let service: IntrospectService<&str> = Introspect::new(endpoint).layer("the inner service");
+/// # let _ = service; Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "services do nothing unless called"]
+pub struct IntrospectService<S, R = crate::respond::Http> {
+    inner: S,
+    shared: Arc<Lookups>,
+    respond: R,
+}
+
+impl<S, R> IntrospectService<S, R> {
+    pub(super) fn new(inner: S, shared: Arc<Lookups>, respond: R) -> Self {
+        Self {
+            inner,
+            shared,
+            respond,
+        }
+    }
+}
+
+impl<S: fmt::Debug, R> fmt::Debug for IntrospectService<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntrospectService")
+            .field("inner", &self.inner)
+            .field("stats", &self.shared)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for IntrospectService<S, R>
+where
+    S: Service<Request<B>> + Clone,
+    R: Respond<Request<B>, S::Response, S::Error> + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = IntrospectFuture<S, B, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut req: Request<B>) -> Self::Future {
+        let verdict = match credentials(req.headers()) {
+            Credentials::Token(token) => match self.shared.find(token) {
+                Finding::Found(found) => verdict(&self.shared, Some(found)),
+                Finding::InFlight(search) => {
+                    // The instance that is ready; a fresh clone stays behind.
+                    let fresh = self.inner.clone();
+                    let inner = mem::replace(&mut self.inner, fresh);
+                    return IntrospectFuture {
+                        state: State::LookingUp {
+                            found: Box::pin(search.wait()),
+                            call: Some((req, inner)),
+                            shared: Arc::clone(&self.shared),
+                            respond: self.respond.clone(),
+                        },
+                    };
+                }
+            },
+            Credentials::None => verdict(&self.shared, None),
+            Credentials::Malformed => {
+                self.shared.counters.malformed.add(1);
+                Err(Reason::InvalidToken)
+            }
+        };
+        let state = match verdict {
+            Ok(introspected) => {
+                req.extensions_mut().insert(introspected);
+                State::Calling {
+                    future: self.inner.call(req),
+                }
+            }
+            Err(reason) => {
+                // What the ready instance has reserved is released.
+                self.inner = self.inner.clone();
+                State::Refused {
+                    answer: Some(self.respond.refuse(req, reason.refusal(&self.shared))),
+                }
+            }
+        };
+        IntrospectFuture { state }
+    }
+}
+
+/// The bearer token of a request.
+enum Credentials<'a> {
+    /// No `Authorization`, or another scheme.
+    None,
+    Token(&'a str),
+    /// Several lines, or a token that is empty, too long, or not of visible ASCII characters.
+    Malformed,
+}
+
+fn credentials(headers: &HeaderMap) -> Credentials<'_> {
+    if !headers.contains_key(AUTHORIZATION) {
+        return Credentials::None;
+    }
+    let Some(value) = only_value(headers, &AUTHORIZATION) else {
+        return Credentials::Malformed;
+    };
+    let visible =
+        |token: &&[u8]| token.len() <= MAX_TOKEN && token.iter().all(u8::is_ascii_graphic);
+    match bearer_token::token(value)
+        .filter(visible)
+        .map(str::from_utf8)
+    {
+        Some(Ok(token)) => Credentials::Token(token),
+        _ if bearer_token::is_bearer(value) => Credentials::Malformed,
+        _ => Credentials::None,
+    }
+}
+
+/// Why a request is refused.
+enum Reason {
+    NoToken,
+    InvalidToken,
+    Unavailable,
+}
+
+impl Reason {
+    fn refusal(self, shared: &Lookups) -> Refusal {
+        match self {
+            Self::NoToken => Refusal::missing(
+                MissingKey::new("there must be one header `authorization: Bearer` with a token")
+                    .with_challenge("Bearer"),
+            ),
+            // RFC 6750 §3.1. It does not say why, so that nothing can be learned about a token.
+            Self::InvalidToken => Refusal::missing(
+                MissingKey::new("the token in `authorization` is not valid")
+                    .with_challenge(r#"Bearer error="invalid_token""#),
+            ),
+            Self::Unavailable => {
+                let wait = Some(shared.settings.retry_after);
+                let decision = Decision::undecided(false, shared.now(), wait);
+                let mut outcome = Outcome::new();
+                outcome.push(Policy::new("introspection"), decision);
+                Refusal::new(outcome)
+            }
+        }
+    }
+}
+
+/// Returns what is passed on, and counts the answers that are not from an active token.
+fn verdict(shared: &Lookups, found: Option<Found>) -> Result<Introspected, Reason> {
+    let counters = &shared.counters;
+    let passes = |checked, is_unchecked, is_stale| {
+        Ok(Introspected {
+            checked,
+            is_unchecked,
+            is_stale,
+        })
+    };
+    match found {
+        Some(Found::Active { checked, is_stale }) => passes(Some(checked), false, is_stale),
+        Some(Found::Inactive) => {
+            counters.inactive.add(1);
+            Err(Reason::InvalidToken)
+        }
+        Some(Found::Unavailable) if shared.settings.fails_open => {
+            counters.unchecked.add(1);
+            passes(None, true, false)
+        }
+        Some(Found::Unavailable) => {
+            counters.unavailable.add(1);
+            Err(Reason::Unavailable)
+        }
+        None => {
+            counters.anonymous.add(1);
+            match shared.settings.allows_anonymous {
+                true => passes(None, false, false),
+                false => Err(Reason::NoToken),
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// The future of an [`IntrospectService`]'s response.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct IntrospectFuture<S: Service<Request<B>>, B, R> {
+        #[pin]
+        state: State<S, B, R>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S: Service<Request<B>>, B, R> {
+        LookingUp {
+            found: Pin<Box<dyn Future<Output = Found> + Send>>,
+            call: Option<(Request<B>, S)>,
+            shared: Arc<Lookups>,
+            respond: R,
+        },
+        Calling {
+            #[pin]
+            future: S::Future,
+        },
+        Refused {
+            answer: Option<Result<S::Response, S::Error>>,
+        },
+    }
+}
+
+impl<S, B, R> Future for IntrospectFuture<S, B, R>
+where
+    S: Service<Request<B>>,
+    R: Respond<Request<B>, S::Response, S::Error>,
+{
+    type Output = Result<S::Response, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Calling { future } => return future.poll(cx),
+                StateProj::Refused { answer } => {
+                    return answer.take().map_or(Poll::Pending, Poll::Ready);
+                }
+                StateProj::LookingUp {
+                    found,
+                    call,
+                    shared,
+                    respond,
+                } => {
+                    let found = ready!(found.as_mut().poll(cx));
+                    let Some((mut req, mut inner)) = call.take() else {
+                        return Poll::Pending;
+                    };
+                    match verdict(shared, Some(found)) {
+                        Ok(introspected) => {
+                            req.extensions_mut().insert(introspected);
+                            State::Calling {
+                                future: inner.call(req),
+                            }
+                        }
+                        Err(reason) => State::Refused {
+                            answer: Some(respond.refuse(req, reason.refusal(shared))),
+                        },
+                    }
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B, R> fmt::Debug for IntrospectFuture<S, B, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntrospectFuture").finish_non_exhaustive()
+    }
+}
