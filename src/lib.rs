@@ -132,6 +132,7 @@
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
+//! | `introspect` | `key::Introspect`: bearer tokens are looked up before the limit (RFC 7662); enables `tokio` |
 //! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
 //! | `tracing` | events for the operator: mistakes of the set-up, once for each policy and cause; failures of a store, once a minute for each; a sample of refusals by [`observe`]'s `RefusalLog`; a span for each decision that a store does not make at once |

@@ -212,7 +212,7 @@ fn without_a_recorder_nothing_happens() {
 }
 
 /// The list of metrics is complete, and everything in it is used.
-#[cfg(all(feature = "memcached", feature = "redis"))]
+#[cfg(all(feature = "introspect", feature = "memcached", feature = "redis"))]
 #[test]
 fn every_metric_is_described_with_its_unit_and_kind() {
     let recorder = DebuggingRecorder::new();

@@ -24,6 +24,8 @@ use crate::{
 
 /// Publishes one of everything, so that each metric has a value.
 pub(crate) fn publish_everything() {
+    #[cfg(feature = "introspect")]
+    tollgate::key::introspect::IntrospectStats::default().publish("api");
     Stats::default().publish("any");
     ScriptStats::default().publish("any");
     CasStats::default().publish("any");
@@ -245,6 +247,59 @@ async fn a_layer_publishes_what_it_counts() {
         "tollgate_layer_cancelled_total{layer=api} 2
         tollgate_layer_misconfigured_total{layer=api} 0
         tollgate_layer_unsettled_total{layer=api} 0",
+    );
+    assert_eq!(published(|| layer.publish("api")), expected);
+}
+
+#[cfg(feature = "introspect")]
+#[tokio::test]
+async fn an_introspection_layer_publishes_what_it_counts() {
+    use tollgate::key::introspect::{BoxError, Claims, Introspect, Token};
+
+    let look_up = async |token: Token| -> Result<Option<Claims>, BoxError> {
+        match token.expose() {
+            "down" => Err("down".into()),
+            token => Ok((token == "good").then(Claims::new)),
+        }
+    };
+    let layer = Introspect::new(move |token| look_up(token));
+    let service = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    for credentials in [
+        "Bearer good",
+        "Bearer good",
+        "Bearer bad",
+        "Bearer down",
+        "Bearer",
+        "Basic a",
+    ] {
+        let request = Request::builder().header("authorization", credentials);
+        service
+            .clone()
+            .oneshot(request.body(()).unwrap())
+            .await
+            .unwrap();
+    }
+    let expected = lines(
+        "tollgate_introspect_aborted_total{layer=api} 0
+        tollgate_introspect_crowded_total{layer=api} 0
+        tollgate_introspect_expired_total{layer=api} 0
+        tollgate_introspect_failed_total{layer=api} 1
+        tollgate_introspect_hits_total{layer=api} 1
+        tollgate_introspect_in_flight{layer=api} 0
+        tollgate_introspect_invalid_answers_total{layer=api} 0
+        tollgate_introspect_lookups_total{layer=api} 3
+        tollgate_introspect_requests_total{layer=api,outcome=anonymous} 1
+        tollgate_introspect_requests_total{layer=api,outcome=inactive} 1
+        tollgate_introspect_requests_total{layer=api,outcome=malformed} 1
+        tollgate_introspect_requests_total{layer=api,outcome=stale} 0
+        tollgate_introspect_requests_total{layer=api,outcome=unavailable} 1
+        tollgate_introspect_requests_total{layer=api,outcome=unchecked} 0
+        tollgate_introspect_shared_total{layer=api} 0
+        tollgate_introspect_timeouts_total{layer=api} 0
+        tollgate_introspect_tokens{layer=api,state=active} 1
+        tollgate_introspect_tokens{layer=api,state=inactive} 1",
     );
     assert_eq!(published(|| layer.publish("api")), expected);
 }

@@ -25,16 +25,17 @@ use crate::{
 /// use axum::{Router, extract::Request, routing::get};
 /// use tollgate::{key::{Extension, introspect::{BoxError, Claims, Introspect, Introspected, Token}}, prelude::*};
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // Or `Endpoint::new("http://localhost:8080/introspect")?.basic("client", "secret")`.
-/// let look_up = async |token: Token| -> Result<Option<Claims>, BoxError> {
+/// async fn look_up(token: Token) -> Result<Option<Claims>, BoxError> {
 ///     Ok(match token.expose() {
 ///         "ann's" => Some(Claims::new().with_subject("ann").with_plan("gold")),
 ///         "bob's" => Some(Claims::new().with_subject("bob")),
 ///         _ => None,
 ///     })
-/// };
-/// let introspect = Introspect::builder(move |token| look_up(token)).allow_anonymous().build()?;
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let introspect = Introspect::builder(look_up).allow_anonymous().build()?;
 /// let limit = RateLimitLayer::new(TokenBucket::per_hour(2))
 ///     .key(Extension::new(Introspected::key).or(PeerIp::new()))
 ///     .rule(|request: &Request| {
