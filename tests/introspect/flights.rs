@@ -185,3 +185,27 @@ fn without_a_runtime_it_is_a_failed_look_up() {
     assert_eq!(answer.unwrap(), "503");
     assert_eq!(layer.stats().failed, 1);
 }
+
+/// The runtime drops a task at once that is spawned after its end.
+#[test]
+fn a_runtime_that_has_shut_down_is_a_failed_look_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let handle = runtime.handle().clone();
+    runtime.shutdown_background();
+    let layer = Introspect::new(async |_: Token| -> Result<Option<Claims>, BoxError> { Ok(None) });
+    let subject = around(&layer);
+    let (sender, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _entered = handle.enter();
+        let answers = [(); 2].map(|()| futures_util::FutureExt::now_or_never(ask(&subject, "ann")));
+        let _ = sender.send(answers);
+    });
+    // A bound for a thread that hangs.
+    let answers = answer.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(answers.map(Option::unwrap), ["503", "503"]);
+    let stats = layer.stats();
+    assert_eq!((stats.failed, stats.aborted, stats.in_flight), (2, 2, 0));
+}

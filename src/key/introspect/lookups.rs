@@ -1,7 +1,6 @@
-//! The cache of tokens, and the look-ups in flight.
+//! The cache of tokens, and the look-ups that fill it.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::Future,
     pin::Pin,
@@ -9,34 +8,38 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use tokio::{runtime::Handle, sync::watch, time::timeout};
+use tokio::{runtime::Handle, sync::watch, time::error::Elapsed};
 
 use super::{
-    Claims, IntrospectStats, InvalidAnswer, LookUp, Token, introspected::Checked,
-    look_up::BoxError, settings::Settings, stats::Counters,
+    Claims, IntrospectStats, InvalidAnswer, LookUp, Token,
+    flight::{Flight, FlightResult, Flights},
+    introspected::Checked,
+    look_up::BoxError,
+    settings::Settings,
+    stats::Counters,
 };
 use crate::{TokenBucket, key::Key, pace::Pacer, time::Timestamp};
 
 /// BLAKE3 of a token. The token itself is dropped once it is looked up.
-type Digest = [u8; 32];
+pub(super) type Digest = [u8; 32];
 
 /// The greatest length of all texts of some claims, in bytes.
 const MAX_CLAIMS: usize = 4096;
 
 /// A look-up, with its type erased.
-type LookUpFn = dyn Fn(Token) -> Pin<Box<dyn Future<Output = Result<Option<Claims>, BoxError>> + Send>>
+pub(super) type LookUpFn = dyn Fn(Token) -> Pin<Box<dyn Future<Output = Result<Option<Claims>, BoxError>> + Send>>
     + Send
     + Sync;
 
 /// What is known about a token: `None` if it is not active.
-type Known = Option<Checked>;
+pub(super) type Known = Option<Checked>;
 
 /// The result of a look-up; `None` if it failed.
-type Outcome = Option<Known>;
+pub(super) type Outcome = Option<Known>;
 
 /// The state that the clones of a layer share.
 pub(super) struct Lookups {
-    look_up: Box<LookUpFn>,
+    pub(super) look_up: Box<LookUpFn>,
     pub(super) settings: Settings,
     /// Apart from the inactive ones, so that invented tokens evict no token that was ever active.
     active: Cache<Digest, Entry>,
@@ -46,24 +49,11 @@ pub(super) struct Lookups {
     unknown: Pacer<TokenBucket>,
     pub(super) counters: Counters,
     #[cfg(feature = "tracing")]
-    log: Mutex<LogState>,
-}
-
-#[derive(Default)]
-struct Flights {
-    by_token: HashMap<Digest, Flight>,
-    /// Number of flights for tokens in the cache of active ones. These have room of their own.
-    renewals: usize,
-}
-
-/// A look-up that some requests wait for.
-#[derive(Clone)]
-pub(super) struct Flight {
-    result: watch::Receiver<Option<Outcome>>,
+    log: super::failure_log::FailureLog,
 }
 
 #[derive(Clone)]
-struct Entry {
+pub(super) struct Entry {
     known: Known,
     fresh_until: Timestamp,
     stale_until: Timestamp,
@@ -86,7 +76,7 @@ pub(super) enum Finding {
 
 /// A request that waits for a flight.
 pub(super) struct Search {
-    flight: Flight,
+    result: FlightResult,
     lookups: Arc<Lookups>,
     /// The entry of the cache when the request came.
     entry: Option<Entry>,
@@ -103,7 +93,7 @@ impl Lookups {
             unknown: Pacer::new(settings.max_rate),
             counters: Counters::default(),
             #[cfg(feature = "tracing")]
-            log: Mutex::default(),
+            log: super::failure_log::FailureLog::default(),
             settings,
         }
     }
@@ -117,35 +107,47 @@ impl Lookups {
         // The context separates these digests from those of keys.
         let digest = blake3::derive_key("tollgate 2026 key::Introspect token", token.as_bytes());
         let now = self.now();
-        let entry = self.entry(&digest);
-        if let Some(hit) = self.hit(entry.as_ref(), now) {
-            return Finding::Found(hit);
+        if let Some(found) = self.at_hand(self.entry(&digest), now) {
+            return Finding::Found(found);
         }
-        if entry.as_ref().is_some_and(|entry| now < entry.retry_at) {
-            return Finding::Found(self.fall_back(entry, now));
-        }
-        let mut flights = self.flights();
-        if let Some(flight) = flights.by_token.get(&digest) {
-            self.counters.shared.add(1);
-            let flight = flight.clone();
-            return self.search(flight, entry);
-        }
-        // A flight fills the cache before it ends.
-        let entry = self.entry(&digest);
-        if let Some(hit) = self.hit(entry.as_ref(), now) {
-            return Finding::Found(hit);
-        }
-        let Some(flight) = self.start(&mut flights, digest, token, entry.as_ref(), now) else {
-            drop(flights);
-            return Finding::Found(self.fall_back(entry, now));
+        let Ok(runtime) = Handle::try_current() else {
+            let error = "there is no runtime of tokio: expected a call within one";
+            self.fail(error.into(), "");
+            return Finding::Found(self.fall_back(self.entry(&digest), now));
         };
-        self.search(flight, entry)
-    }
-
-    fn search(self: &Arc<Self>, flight: Flight, entry: Option<Entry>) -> Finding {
+        let mut flights = self.flights();
+        // Read once more: a flight fills the cache before it ends.
+        let entry = self.entry(&digest);
+        let (result, started) = if let Some(result) = flights.result(&digest) {
+            self.counters.shared.add(1);
+            (result, None)
+        } else if let Some(found) = self.at_hand(entry.clone(), now) {
+            return Finding::Found(found);
+        } else {
+            let renews = entry.as_ref().is_some_and(|entry| entry.known.is_some());
+            let has_room = flights.count(renews) < self.settings.max_lookups
+                && (renews || self.unknown.can_do_work(now));
+            if !has_room {
+                self.counters.crowded.add(1);
+                return Finding::Found(self.fall_back(entry, now));
+            }
+            let (sender, result) = watch::channel(None);
+            flights.insert(digest, renews, result.clone());
+            let flight = Flight::new(Arc::clone(self), digest, renews);
+            let work = flight.fly(Token::new(token), entry.clone(), now, sender);
+            (result, Some(work))
+        };
+        drop(flights);
+        if let Some(work) = started {
+            self.counters.lookups.add(1);
+            // A task of its own: the request that starts it may be dropped while others wait. Without the lock, because a runtime that has
+            // shut down drops it here.
+            runtime.spawn(work);
+        }
+        let lookups = Arc::clone(self);
         Finding::InFlight(Search {
-            flight,
-            lookups: Arc::clone(self),
+            result,
+            lookups,
             entry,
         })
     }
@@ -155,50 +157,14 @@ impl Lookups {
         active.or_else(|| self.inactive.get(digest))
     }
 
-    fn hit(&self, entry: Option<&Entry>, now: Timestamp) -> Option<Found> {
-        let entry = entry.filter(|entry| now < entry.fresh_until)?;
-        self.counters.hits.add(1);
-        Some(Found::of(entry.known.clone(), false))
-    }
-
-    /// Starts a look-up, unless there are too many, or there is no runtime.
-    fn start(
-        self: &Arc<Self>,
-        flights: &mut Flights,
-        digest: Digest,
-        token: &str,
-        entry: Option<&Entry>,
-        now: Timestamp,
-    ) -> Option<Flight> {
-        let renews = entry.is_some_and(|entry| entry.known.is_some());
-        let unknown = flights.by_token.len() - flights.renewals;
-        let has_room = match renews {
-            true => flights.renewals < self.settings.max_lookups,
-            false => unknown < self.settings.max_lookups && self.unknown.can_do_work(now),
-        };
-        if !has_room {
-            self.counters.crowded.add(1);
-            return None;
+    /// Returns the answer from the cache, if it is fresh, or the next attempt is not due.
+    fn at_hand(&self, entry: Option<Entry>, now: Timestamp) -> Option<Found> {
+        let entry = entry?;
+        if now < entry.fresh_until {
+            self.counters.hits.add(1);
+            return Some(Found::of(entry.known, false));
         }
-        let Ok(runtime) = Handle::try_current() else {
-            self.counters.failed.add(1);
-            self.log_failure("there is no runtime of tokio: expected a call within one");
-            return None;
-        };
-        self.counters.lookups.add(1);
-        let (sender, result) = watch::channel(None);
-        let flight = Flight { result };
-        flights.by_token.insert(digest, flight.clone());
-        flights.renewals += usize::from(renews);
-        let landing = Landing {
-            lookups: Arc::clone(self),
-            digest,
-            renews,
-            has_ended: false,
-        };
-        // A task of its own: the request that starts it may be dropped while others wait.
-        runtime.spawn(landing.fly(Token::new(token), entry.cloned(), now, sender));
-        Some(flight)
+        (now < entry.retry_at).then(|| self.fall_back(Some(entry), now))
     }
 
     /// Returns the answer to a request whose token could not be looked up.
@@ -213,9 +179,9 @@ impl Lookups {
     }
 
     /// Reads the result of a look-up, and counts it.
-    fn judge(
+    pub(super) fn judge(
         &self,
-        result: Result<Result<Option<Claims>, BoxError>, tokio::time::error::Elapsed>,
+        result: Result<Result<Option<Claims>, BoxError>, Elapsed>,
         digest: &Digest,
         token: &str,
     ) -> Outcome {
@@ -243,16 +209,32 @@ impl Lookups {
                 .into()
             }
         };
-        self.counters.failed.add(1);
         if error.is::<InvalidAnswer>() {
             self.counters.invalid_answers.add(1);
         }
-        self.log_failure(&cause(&*error, token));
+        self.fail(error, token);
         None
     }
 
+    /// Counts and logs a failed look-up.
+    #[cold]
+    pub(super) fn fail(&self, error: BoxError, token: &str) {
+        self.counters.failed.add(1);
+        #[cfg(not(feature = "tracing"))]
+        let _ = (error, token);
+        #[cfg(feature = "tracing")]
+        self.log
+            .write(&*error, token, self.counters.failed.get(), &self.settings);
+    }
+
     /// Keeps the result of a look-up that began at `began`.
-    fn keep(&self, digest: Digest, entry: Option<Entry>, began: Timestamp, outcome: &Outcome) {
+    pub(super) fn keep(
+        &self,
+        digest: Digest,
+        entry: Option<Entry>,
+        began: Timestamp,
+        outcome: &Outcome,
+    ) {
         let settings = &self.settings;
         let Some(known) = outcome else {
             // Until the next attempt, a token in the cache is answered from it. Unknown ones are not remembered: there may be any number.
@@ -288,67 +270,21 @@ impl Lookups {
         from.remove(&digest);
     }
 
-    fn flights(&self) -> MutexGuard<'_, Flights> {
+    pub(super) fn flights(&self) -> MutexGuard<'_, Flights> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn stats(&self) -> IntrospectStats {
-        let in_flight = self.flights().by_token.len() as u64;
+        let in_flight = self.flights().len() as u64;
         let [active, inactive] = [&self.active, &self.inactive].map(|cache| cache.len() as u64);
         self.counters.read(active, inactive, in_flight)
-    }
-
-    /// Logs the cause of a failed look-up, at most once a minute.
-    #[cold]
-    fn log_failure(&self, cause: &str) {
-        #[cfg(not(feature = "tracing"))]
-        let _ = cause;
-        #[cfg(feature = "tracing")]
-        {
-            let now = self.now();
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            if log.due.is_some_and(|due| now < due) {
-                log.unlogged += 1;
-                return;
-            }
-            log.due = Some(now.saturating_add(std::time::Duration::from_secs(60)));
-            let unlogged = std::mem::take(&mut log.unlogged);
-            // A subscriber may be slow.
-            drop(log);
-            tracing::error!(
-                cause,
-                failures = self.counters.failed.get(),
-                unlogged,
-                "a token could not be looked up; {} (logged once a minute; `failures` counts all)",
-                match self.settings.fails_open {
-                    true => "such requests pass without a subject, as `fail_open` asks",
-                    false => "such requests are refused with 503",
-                }
-            );
-        }
-    }
-}
-
-#[cfg(feature = "tracing")]
-#[derive(Default)]
-struct LogState {
-    due: Option<Timestamp>,
-    unlogged: u64,
-}
-
-impl Found {
-    fn of(known: Known, is_stale: bool) -> Self {
-        match known {
-            Some(checked) => Self::Active { checked, is_stale },
-            None => Self::Inactive,
-        }
     }
 }
 
 impl Search {
     /// Waits for the result of the look-up.
     pub(super) async fn wait(mut self) -> Found {
-        let result = self.flight.result.wait_for(Option::is_some).await;
+        let result = self.result.wait_for(Option::is_some).await;
         // An error is a task that panicked, or whose runtime has shut down.
         let outcome = result.ok().and_then(|outcome| outcome.clone()).flatten();
         match outcome {
@@ -358,43 +294,11 @@ impl Search {
     }
 }
 
-/// Ends a flight, also if its task panics or is dropped.
-struct Landing {
-    lookups: Arc<Lookups>,
-    digest: Digest,
-    renews: bool,
-    has_ended: bool,
-}
-
-impl Landing {
-    async fn fly(
-        mut self,
-        token: Token,
-        entry: Option<Entry>,
-        began: Timestamp,
-        sender: watch::Sender<Option<Outcome>>,
-    ) {
-        let lookups = Arc::clone(&self.lookups);
-        // A copy for the log, from which it is taken out.
-        let text = Token::new(token.expose());
-        let result = timeout(lookups.settings.deadline, (lookups.look_up)(token)).await;
-        let outcome = lookups.judge(result, &self.digest, text.expose());
-        lookups.keep(self.digest, entry, began, &outcome);
-        self.has_ended = true;
-        drop(self);
-        sender.send_replace(Some(outcome));
-    }
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        let mut flights = self.lookups.flights();
-        flights.by_token.remove(&self.digest);
-        flights.renewals -= usize::from(self.renews);
-        drop(flights);
-        if !self.has_ended {
-            self.lookups.counters.failed.add(1);
-            self.lookups.counters.aborted.add(1);
+impl Found {
+    fn of(known: Known, is_stale: bool) -> Self {
+        match known {
+            Some(checked) => Self::Active { checked, is_stale },
+            None => Self::Inactive,
         }
     }
 }
@@ -407,23 +311,6 @@ fn key_of(claims: &Claims, digest: &Digest) -> Key {
         (None, None) => ["token".into(), Key::bytes(digest)],
     };
     Key::join([kind, key])
-}
-
-/// Returns the text of an error and of its sources, without the token.
-fn cause(error: &(dyn std::error::Error + 'static), token: &str) -> String {
-    /// Limit in characters.
-    const MAX_CAUSE: usize = 1024;
-    let mut cause = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !cause.contains(&text) {
-            cause = format!("{cause}: {text}");
-        }
-        source = error.source();
-    }
-    let cause = cause.replace(token, "<token>");
-    cause.chars().take(MAX_CAUSE).collect()
 }
 
 impl fmt::Debug for Lookups {

@@ -31,6 +31,9 @@
 
 mod claims;
 mod endpoint;
+#[cfg(feature = "tracing")]
+mod failure_log;
+mod flight;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod introspect;
 mod introspected;
