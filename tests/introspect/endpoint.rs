@@ -215,6 +215,51 @@ async fn a_server_that_revokes_and_then_goes_is_followed() {
     assert_eq!(ask(&subject, "new").await, "503");
 }
 
+/// Over TLS, with the client that the documentation shows; a server whose certificate is not trusted never sees the token.
+#[tokio::test(flavor = "current_thread")]
+async fn a_client_with_tls_asks_a_trusted_server_only() {
+    use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+    use rustls::{ClientConfig, RootCertStore, ServerConfig, pki_types::PrivateKeyDer};
+
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let names = vec!["localhost".to_owned()];
+    let certified = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], key)
+        .unwrap();
+    let tls = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let server = Server::start_with(json(r#"{"active":true,"sub":"ann"}"#), Some(tls)).await;
+    let url = format!("https://localhost:{}/introspect", server.address.port());
+    for (trusted, expected) in [(true, "ann"), (false, "503")] {
+        let mut roots = RootCertStore::empty();
+        if trusted {
+            roots.add(certified.cert.der().clone()).unwrap();
+        }
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let https = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_only()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new()).build(https);
+        let endpoint = Endpoint::with_client(&url, client).unwrap();
+        let layer = Introspect::builder(endpoint)
+            .deadline(Duration::from_secs(60))
+            .build();
+        assert_eq!(ask(&around(&layer.unwrap()), "t").await, expected);
+        assert_eq!(server.take_requests().len(), usize::from(trusted));
+    }
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn any_client_will_do() {
     use http_body_util::Full;

@@ -7,10 +7,11 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpListener,
     task::JoinHandle,
 };
+use tokio_rustls::TlsAcceptor;
 
 /// The answer to each request.
 #[derive(Clone)]
@@ -36,6 +37,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(reply: Reply) -> Self {
+        Self::start_with(reply, None).await
+    }
+
+    /// Starts a server that speaks TLS, if there is a configuration for it.
+    pub(crate) async fn start_with(reply: Reply, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let reply = Arc::new(Mutex::new(reply));
@@ -45,7 +51,13 @@ impl Server {
             // Dropped with this task, so that the server is gone at once.
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, Arc::clone(&replies), Arc::clone(&log)));
+                let (replies, log, tls) = (Arc::clone(&replies), Arc::clone(&log), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        Some(tls) => serve(tls.accept(stream).await.ok()?, replies, log).await,
+                        None => serve(stream, replies, log).await,
+                    }
+                });
             }
         });
         Self {
@@ -77,7 +89,7 @@ impl Server {
 }
 
 async fn serve(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     reply: Arc<Mutex<Reply>>,
     log: Arc<Mutex<Vec<String>>>,
 ) -> Option<()> {
@@ -108,6 +120,7 @@ async fn serve(
         Reply::Full(status, body) => {
             let text = head(status, body.len()) + &body;
             stream.write_all(text.as_bytes()).await.ok()?;
+            stream.shutdown().await.ok()?;
         }
         Reply::Truncated(body) => {
             let text = head("200 OK", body.len() + 10) + &body;

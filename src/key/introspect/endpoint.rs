@@ -40,10 +40,17 @@ pub type PlainClient = Client<HttpConnector, Full<Bytes>>;
 /// an encrypting proxy. For `https`, pass a client of your own to [`with_client`](Self::with_client). With
 /// [hyper-rustls](https://docs.rs/hyper-rustls):
 ///
-/// ```ignore
+/// ```no_run
+/// use hyper_util::{client::legacy::Client, rt::{TokioExecutor, TokioTimer}};
+/// use tollgate::key::introspect::{Endpoint, Introspect};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let https = hyper_rustls::HttpsConnectorBuilder::new().with_native_roots()?.https_only().enable_http1().build();
-/// let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https);
+/// let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(https);
+/// let secret = std::env::var("INTROSPECTION_SECRET")?;
 /// let endpoint = Endpoint::with_client("https://login.example.com/oauth2/introspect", client)?.basic("api", &secret);
+/// let layer = Introspect::new(endpoint);
+/// # let _ = layer; Ok(()) }
 /// ```
 ///
 /// # Examples
