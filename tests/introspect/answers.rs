@@ -158,7 +158,7 @@ async fn keys_are_equal_for_equal_subjects_only() {
             _ => claims,
         }))
     };
-    let layer = Introspect::new(move |token| look_up(token));
+    let layer = Introspect::new(look_up);
     let key = async |token: &str| -> Option<Key> {
         let inner = service_fn(async |request: Request<()>| {
             let key = request.extensions().get::<Introspected>().unwrap().key();

@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use support::counting::bytes_kept;
 use tollgate::{
     TokenBucket,
     key::introspect::{BoxError, Claims, Introspect, Token},
@@ -147,4 +148,34 @@ async fn look_ups_of_unknown_tokens_have_a_rate() {
     let stats = layer.stats();
     assert_eq!(stats.crowded, 50 * 40 - 9 - 49 * 10);
     let _ = clock.now();
+}
+
+/// The documentation of `capacity` names the bytes of a token.
+#[test]
+fn a_token_takes_the_documented_memory() {
+    const CAPACITY: usize = 2_000;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    for (prefix, documented) in [("good", 350), ("bad", 250)] {
+        let layer = Introspect::builder(known_by_prefix)
+            .capacity(CAPACITY)
+            .max_rate(TokenBucket::per_second(1_000_000))
+            .build()
+            .unwrap();
+        let subject = around(&layer);
+        let flood = |numbers: std::ops::Range<usize>| {
+            runtime.block_on(async {
+                for number in numbers {
+                    ask(&subject, &format!("{prefix}{number:06}")).await;
+                }
+            });
+        };
+        let (kept, ()) = bytes_kept(|| flood(0..20_000));
+        let each = kept / CAPACITY as i64;
+        assert!((100..=documented).contains(&each), "{prefix}: {each} bytes");
+        let (more, ()) = bytes_kept(|| flood(20_000..40_000));
+        assert!(more.abs() <= kept / 10, "{prefix}: {more} bytes more");
+    }
 }

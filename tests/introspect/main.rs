@@ -11,3 +11,6 @@ mod model;
 mod secrets;
 mod server;
 mod subject;
+
+#[global_allocator]
+static COUNTING: support::counting::Counting = support::counting::Counting;

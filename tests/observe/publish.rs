@@ -262,7 +262,7 @@ async fn an_introspection_layer_publishes_what_it_counts() {
             token => Ok((token == "good").then(Claims::new)),
         }
     };
-    let layer = Introspect::new(move |token| look_up(token));
+    let layer = Introspect::new(look_up);
     let service = layer.layer(service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(String::new()))
     }));
