@@ -158,7 +158,7 @@ fn a_token_takes_the_documented_memory() {
         .enable_all()
         .build()
         .unwrap();
-    for (prefix, documented) in [("good", 350), ("bad", 250)] {
+    for (prefix, documented) in [("good", 500), ("bad", 350)] {
         let layer = Introspect::builder(known_by_prefix)
             .capacity(CAPACITY)
             .max_rate(TokenBucket::per_second(1_000_000))

@@ -2,14 +2,18 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{sync::Semaphore, task::JoinSet};
-use tollgate::key::introspect::{BoxError, Claims, Introspect, LookUp, Token};
+use tollgate::{
+    Timestamp,
+    key::introspect::{BoxError, Claims, Introspect, LookUp, Token},
+    time::Clock,
+};
 use tower::ServiceExt;
 
 use crate::subject::{around, ask, with_token};
@@ -103,6 +107,49 @@ async fn racing_requests_share_one_look_up() {
         assert_eq!(stats.hits + stats.shared + stats.lookups, 64, "{stats:?}");
         assert_eq!(stats.in_flight, 0);
     }
+}
+
+/// A clock that runs a function once, when it is read.
+#[derive(Clone, Default)]
+struct Hooked(Arc<Mutex<Option<Hook>>>);
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+impl Clock for Hooked {
+    fn now(&self) -> Timestamp {
+        let hook = self.0.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        Timestamp::from_nanos(1_767_225_600_000_000_000)
+    }
+}
+
+/// The time is read after the cache, so the whole look-up of the other request is between that and the lock.
+#[tokio::test(flavor = "current_thread")]
+async fn a_look_up_that_ends_while_another_request_begins_is_not_repeated() {
+    let clock = Hooked::default();
+    let look_up = async |_: Token| -> Result<Option<Claims>, BoxError> {
+        Ok(Some(Claims::new().with_subject("ann")))
+    };
+    let layer = Introspect::builder(look_up)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let subject = around(&layer);
+    let other = subject.clone();
+    *clock.0.lock().unwrap() = Some(Box::new(move || {
+        let other = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(ask(&other, "t"))
+        });
+        assert_eq!(other.join().unwrap(), "ann");
+    }));
+    assert_eq!(ask(&subject, "t").await, "ann");
+    let stats = layer.stats();
+    assert_eq!((stats.lookups, stats.hits), (1, 1));
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -192,7 +192,7 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
 
     /// Sets the number of active tokens in the cache, and of inactive ones, 1 to 10⁷ each. Default: 10,000.
     ///
-    /// An active token takes up to 350 bytes and its claims, which have 4096 bytes at most; an inactive one up to 250 bytes.
+    /// An active token takes up to 500 bytes and its claims, which have 4096 bytes at most; an inactive one up to 350 bytes.
     pub fn capacity(mut self, tokens: usize) -> Self {
         self.settings.capacity = tokens;
         self

@@ -108,8 +108,9 @@ impl Lookups {
     /// Finds the claims of a token in the cache, or joins or starts its look-up.
     pub(super) fn find(self: &Arc<Self>, token: &str) -> Finding {
         let digest = *blake3::keyed_hash(CONTEXT, token.as_bytes()).as_bytes();
+        let entry = self.entry(&digest);
         let now = self.now();
-        if let Some(found) = self.at_hand(self.entry(&digest), now) {
+        if let Some(found) = self.at_hand(entry, now) {
             return Finding::Found(found);
         }
         let Ok(runtime) = Handle::try_current() else {
