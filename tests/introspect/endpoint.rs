@@ -289,7 +289,10 @@ fn bad_urls_and_credentials_are_one_clear_error_each_without_secrets() {
             error.starts_with("the URL of an introspection endpoint "),
             "{url}: {error}"
         );
-        assert!(error.contains(": expected `http"), "{url}: {error}");
+        assert!(
+            error.contains(": expected ") && error.contains("http"),
+            "{url}: {error}"
+        );
         assert!(!error.contains("s3cret"), "{error}");
     }
     for token in ["", "a b", "s3cret\n", "ä"] {

@@ -111,7 +111,7 @@ impl<C> Endpoint<C> {
         // The URL is not part of the message, because it may contain a password.
         let invalid = |what: &str| {
             Error::new(format!(
-                "the URL of an introspection endpoint {what}: expected `https://host/path` or `http://host/path`"
+                "the URL of an introspection endpoint {what}: expected http or https, a host and a path, as in `https://auth.example/introspect`"
             ))
         };
         let uri: Uri = url.parse().map_err(|_| invalid("is not valid"))?;
