@@ -24,8 +24,9 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
                      global                everybody together
                      header:NAME           each value of a header
                      forwarded-for:CIDR[,CIDR]
-                     forwarded:CIDR[,CIDR] each client that trusted proxies name,
-                                           in X-Forwarded-For or Forwarded
+                                           each client that trusted proxies name
+                     forwarded:CIDR[,CIDR]
+                                           … in Forwarded, not X-Forwarded-For
   --headers SHAPE  which headers are sent         [draft]
                      draft, draft-07, draft-06, legacy, legacy-delta, none
   --store STORE    where it is remembered         [memory]
