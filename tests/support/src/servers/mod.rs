@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
 mod cluster;
+mod dynalite;
 mod etcd;
 mod haproxy;
 mod memcached;
@@ -22,6 +23,7 @@ mod tls;
 mod wait;
 
 pub use cluster::{Cluster, Migration};
+pub use dynalite::Dynalite;
 pub use etcd::Etcd;
 pub use haproxy::Haproxy;
 pub use memcached::{Memcached, MemcachedOptions};

@@ -1,0 +1,67 @@
+//! Converts errors of the SDK into store errors.
+
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use tollgate::store::Error;
+
+use crate::Dynamo;
+
+impl Dynamo {
+    /// Classifies an error. Wrappers such as a circuit breaker or a fallback act on its kind.
+    pub(crate) fn error<E>(&self, error: SdkError<E>) -> Error
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let text = DisplayErrorContext(&error).to_string();
+        match &error {
+            SdkError::TimeoutError(_) => Error::timeout(),
+            SdkError::DispatchFailure(failure) if failure.is_timeout() => Error::timeout(),
+            // No server, a closed connection, or an answer that cannot be read.
+            SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => Error::unavailable(text),
+            // An answer of another server, such as a proxy's page.
+            SdkError::ServiceError(service) if service.err().code().is_none() => {
+                Error::unavailable(text)
+            }
+            SdkError::ServiceError(service) => match service.err().code().unwrap_or_default() {
+                code if is_throttled(code) => Error::unavailable(format!(
+                    "DynamoDB throttles the table `{}` ({code}): expected capacity for each decision; raise the table's, or lease units",
+                    self.table
+                )),
+                "InternalServerError" | "ServiceUnavailable" => Error::unavailable(text),
+                "ResourceNotFoundException" => Error::other(format!(
+                    "there is no table `{}`: expected one with the key `{}`; create it with `Dynamo::create_table`, as --create does",
+                    self.table,
+                    crate::item::KEY
+                )),
+                code if is_of_credentials(code) => Error::other(format!(
+                    "DynamoDB rejects the credentials ({code}): expected a key that may read, write and delete items of the table `{}`; \
+                     check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the policy of their user",
+                    self.table
+                )),
+                // The state of this key is too large. The table itself works.
+                "ValidationException" if text.contains("size") => Error::unsupported(text),
+                _ => Error::other(text),
+            },
+            _ => Error::other(text),
+        }
+    }
+}
+
+fn is_throttled(code: &str) -> bool {
+    matches!(
+        code,
+        "ProvisionedThroughputExceededException" | "ThrottlingException" | "RequestLimitExceeded"
+    )
+}
+
+fn is_of_credentials(code: &str) -> bool {
+    matches!(
+        code,
+        "UnrecognizedClientException"
+            | "InvalidSignatureException"
+            | "IncompleteSignatureException"
+            | "MissingAuthenticationTokenException"
+            | "MissingAuthenticationToken"
+            | "AccessDeniedException"
+            | "ExpiredTokenException"
+    )
+}
