@@ -38,7 +38,7 @@ fn peer(name: &str, [left, right]: [u16; 2], [one, two]: [SocketAddr; 2]) -> Hap
     Haproxy::start(&file, &variables)
 }
 
-/// Who answered a request.
+/// The part that answered a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     Server,
@@ -75,9 +75,9 @@ fn the_balancer_refuses_floods_and_the_layer_keeps_the_exact_limit() {
         let [passed, by_layer, by_balancer] = send(balancer.address(), 100, "");
         assert_eq!(passed + by_layer, MOST - 1, "{key}");
         assert_eq!([passed, by_balancer], [19, 100 - (MOST - 1)], "{key}");
-        // The layer says exactly when; the balancer repeats a text.
+        // The balancer repeats a text, and has none of the fields of the layer.
         let refused = get(balancer.address(), "/", "");
-        assert_eq!(refused.header("retry-after"), Some("10"));
+        assert_eq!(refused.header("retry-after"), Some("20"));
         assert_eq!(refused.header("ratelimit"), None);
     }
 }
@@ -98,7 +98,7 @@ fn nobody_can_forge_an_address() {
             passed += send(balancer.address(), 1, &lines)[0];
         }
         assert_eq!(passed, 5, "{key}");
-        // Who reaches a server past the balancer from another network cannot forge one, either.
+        // A client that reaches a server past the balancer, from another network, cannot forge one, either.
         let key = key.replace("127.0.0.1", "10.0.0.0/8");
         let elsewhere = Server::start(&["--rule", "token-bucket 5/1h", "--key", &key]);
         let lines = |host| format!("{name}192.0.2.{host}\r\n");
@@ -190,7 +190,7 @@ async fn with_plans() -> SocketAddr {
     address
 }
 
-/// The balancer has one limit for all, fixed in its configuration, and cannot tell a client where it stands.
+/// The balancer has one limit for all in its configuration.
 #[test]
 fn the_layer_knows_plans_levels_and_new_limits() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

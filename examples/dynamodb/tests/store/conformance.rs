@@ -30,7 +30,7 @@ async fn all_laws_hold_for_counters() {
     let server = Dynalite::start();
     let rules = [
         "fixed-window 4/1d",
-        "fixed-window 20/1s",
+        "fixed-window 4/400ms",
         "sliding-window 6/1h slices=4",
     ];
     let rules = rules.map(|rule| rule.parse::<CountedRule>().unwrap());
