@@ -34,7 +34,7 @@ fn still<R: Algorithm>() -> Local<R, ManualClock> {
 /// Checks all laws but one, because the time of `Remote` stands still.
 async fn conforms<R, S>(store: S, rules: [R; 2])
 where
-    R: Algorithm + fmt::Debug + Send + Sync + 'static,
+    R: Algorithm<State: Send + 'static> + fmt::Debug + Send + Sync + 'static,
     S: Store<R, Answer: Send, Done: Send, Error: fmt::Debug + Send> + Clone + Send + Sync + 'static,
 {
     let suite = Suite::with_rules(store, rules)
@@ -73,7 +73,7 @@ fn limited<R, S>(
     store: S,
 ) -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone
 where
-    R: Algorithm + Clone,
+    R: Algorithm<State: Send + 'static> + Clone,
     S: Store<R, Error: NeverFails> + Clone,
 {
     let hello = service_fn(async |_: Request<()>| Ok(Response::new("hello".to_owned())));

@@ -2,8 +2,8 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Ask, Backend, Check, Decisions, NodeCounts, Settlement, Store};
-use crate::{key::Key, policy::Policy};
+use super::{Ask, Backend, Check, Decisions, Delta, NodeCounts, Settlement, Store, SyncFuture};
+use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// A boxed future that is `Send`.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -63,6 +63,9 @@ trait ErasedStore<Rule, E>: Send + Sync {
     fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), E>>>;
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error>;
     fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>>;
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, E>>
+    where
+        Rule: Algorithm<State: Send + 'static>;
 }
 
 fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
@@ -121,6 +124,13 @@ where
     ) -> Option<BoxFuture<Result<NodeCounts, S::Error>>> {
         Store::count_node(self, policy, period)
     }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, S::Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        Store::sync(self, deltas)
+    }
 }
 
 impl<Rule, E> Backend for BoxStore<Rule, E> {
@@ -165,5 +175,12 @@ impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
 
     fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>> {
         self.0.count_node(policy, period)
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, E>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        self.0.sync(deltas)
     }
 }

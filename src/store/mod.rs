@@ -37,6 +37,7 @@ mod cas;
 mod check;
 #[cfg(feature = "tokio")]
 mod counter;
+mod delta;
 mod engine;
 mod error;
 mod local;
@@ -70,6 +71,7 @@ pub use self::{
     backend::Backend,
     boxed::{BoxFuture, BoxStore},
     check::{Check, CheckFuture, Never},
+    delta::{Batch, Delta, Pulled},
     error::Error,
     local::{AtCapacity, Local, LocalBuilder, Stats},
     may_fail::MayFail,
@@ -78,7 +80,7 @@ pub use self::{
     node_counts::NodeCounts,
     owned_ask::OwnedAsks,
     state_key::StateKey,
-    store::Store,
+    store::{Store, SyncFuture},
     store_ext::StoreExt,
     transactional::{Change, Transact, Transaction, Transactional},
     wrappers::{

@@ -2,8 +2,8 @@
 
 use std::{future::Future, sync::Arc};
 
-use super::{Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement};
-use crate::{key::Key, policy::Policy};
+use super::{Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement};
+use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// Decides whether keys may spend now, and keeps their states.
 ///
@@ -112,7 +112,32 @@ pub trait Store<Rule>: Backend {
         let _ = (policy, period);
         None
     }
+
+    /// Adds units that a node admitted by itself, and returns the states of their keys afterwards, in order. `None`, the default, for a store
+    /// that cannot.
+    ///
+    /// The units are added by force, so a bucket may go into debt. Each delta is as if it had been spent at [its instant](Delta::at): a bucket
+    /// has refilled since, and a window that is over takes nothing. A delta whose [number](Delta::batch) is not above all those that its node added to
+    /// this key changes nothing, because it was added before. A store remembers the numbers of a key for a minute at least, and one that cannot tell
+    /// documents it. All deltas of a call belong to one
+    /// [shard](Backend::shard).
+    ///
+    /// Wrappers that return the errors of the store forward it.
+    ///
+    /// # Cancellation
+    ///
+    /// Any of the deltas of a future that is dropped, or that fails, may have been added. They may be sent again.
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        let _ = deltas;
+        None
+    }
 }
+
+/// The future of the states that [`Store::sync`] returns.
+pub type SyncFuture<Rule, E> = BoxFuture<Result<Vec<Pulled<<Rule as Algorithm>::State>>, E>>;
 
 impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
     type Answer = S::Answer;
@@ -144,5 +169,12 @@ impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
         (**self).count_node(policy, period)
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        (**self).sync(deltas)
     }
 }

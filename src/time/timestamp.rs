@@ -44,6 +44,13 @@ impl Timestamp {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// Returns the instant `wait` earlier, or the first one.
+    #[must_use]
+    pub fn saturating_sub(self, wait: Duration) -> Self {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        Self::from_nanos(self.as_nanos().saturating_sub(nanos))
+    }
+
     /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))

@@ -9,6 +9,7 @@ mod count;
 #[path = "../common/nodes.rs"]
 mod counted_nodes;
 mod damage;
+mod deltas;
 mod differential;
 mod kinds;
 #[path = "../common/memory.rs"]

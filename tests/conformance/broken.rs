@@ -80,6 +80,10 @@ async fn each_flaw_breaks_its_law() {
         (Flaw::StaysFaulty, Law::Fault),
         (Flaw::InventsNumbers, Law::Fault),
         (Flaw::LosesNodes, Law::Nodes),
+        (Flaw::RepeatsDeltas, Law::Sync),
+        (Flaw::RacesDeltas, Law::Sync),
+        (Flaw::DeltasComeNow, Law::Sync),
+        (Flaw::DeltasAnswerEarly, Law::Sync),
     ];
     for (flaw, law) in flaws {
         let Err(broken) = suite(flaw).only(law).run().await else {
@@ -111,6 +115,7 @@ async fn a_flaw_breaks_no_law_that_it_does_not_touch() {
         (Flaw::ChargesDroppedTwice, [Law::Cancel]),
         (Flaw::ChargesFaultsTwice, [Law::Fault]),
         (Flaw::LosesNodes, [Law::Nodes]),
+        (Flaw::RacesDeltas, [Law::Sync]),
     ];
     for (flaw, expected) in flaws {
         let broken = suite(flaw).run().await.unwrap_err();
@@ -124,7 +129,7 @@ async fn a_message_contains_the_expectation_and_the_timeline() {
     let broken = suite(Flaw::AdmitsOneMore).run().await.unwrap_err();
     let text = broken.to_string();
     let begin = "\
-15 of 16 laws do not hold
+16 of 17 laws do not hold
 
 limit: a rule admits exactly its limit
   under TokenBucket(TokenBucket(token-bucket 5/1h)): the store answers

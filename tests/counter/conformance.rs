@@ -27,6 +27,7 @@ where
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
+        .repeating_deltas()
         .fault(move |on| cache.fail([2 * u64::from(on); 3], Some(Fault::After)));
     for law in without {
         suite = suite.without(*law);

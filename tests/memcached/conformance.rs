@@ -68,6 +68,7 @@ async fn all_laws_hold_by_counters() {
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
+        .repeating_deltas()
         .without(Law::Change)
         .timelines(8)
         .run()

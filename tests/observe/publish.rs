@@ -99,6 +99,7 @@ fn the_counters_of_stores_are_published_field_by_field() {
         left_behind: 7, "counters_left_behind_total";
         unsettled: 11, "store_unsettled_total";
         cut: 13, "counters_cut_total";
+        doubtful: 17, "counters_doubtful_units_total";
     });
     assert_published!(LeaseStats {
         asked: 2, "leases_asked_total";
@@ -135,8 +136,8 @@ async fn remote_stores_publish_their_counters() {
     let count = |part: &str| values.keys().filter(|name| name.contains(part)).count();
     assert_eq!(count("store=redis"), 4);
     assert_eq!(count("store=memcached"), 7);
-    assert_eq!(count("store=counters"), 7);
-    assert_eq!(values.len(), 18);
+    assert_eq!(count("store=counters"), 8);
+    assert_eq!(values.len(), 19);
 }
 
 /// The numbers of a stack of wrappers, by hand.

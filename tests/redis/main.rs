@@ -12,6 +12,7 @@ mod callers;
 mod clock;
 mod conformance;
 mod crafted;
+mod deltas;
 mod exact;
 mod existing;
 mod faults;

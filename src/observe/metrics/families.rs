@@ -209,6 +209,8 @@ families! {
         "Grants of less than was asked for: more was added, and taken back";
     COUNTERS_LEFT_BEHIND = "tollgate_counters_left_behind_total" Counter Count ["`store`"]
         "Additions that were refused, and those above a grant, that could not be taken back";
+    COUNTERS_DOUBTFUL = "tollgate_counters_doubtful_units_total" Counter Count ["`store`"]
+        "Units of nodes that decide by themselves whose addition failed; they may have been added";
     MEMCACHED_HEALED = "tollgate_memcached_healed_total" Counter Count ["`store`"]
         "Counters whose value was not a number and was removed";
 }

@@ -108,8 +108,8 @@ mod counter {
     use crate::{
         algorithm::Counted,
         observe::metrics::families::{
-            COUNTERS_ADDITIONS, COUNTERS_CUT, COUNTERS_LEFT_BEHIND, COUNTERS_READINGS,
-            COUNTERS_TAKEN_BACK, STORE_UNSETTLED,
+            COUNTERS_ADDITIONS, COUNTERS_CUT, COUNTERS_DOUBTFUL, COUNTERS_LEFT_BEHIND,
+            COUNTERS_READINGS, COUNTERS_TAKEN_BACK, STORE_UNSETTLED,
         },
         store::{CounterStats, Counters},
     };
@@ -121,6 +121,7 @@ mod counter {
             COUNTERS_TAKEN_BACK.set(store(name), self.taken_back);
             COUNTERS_CUT.set(store(name), self.cut);
             COUNTERS_LEFT_BEHIND.set(store(name), self.left_behind);
+            COUNTERS_DOUBTFUL.set(store(name), self.doubtful);
             STORE_UNSETTLED.set(store(name), self.unsettled);
         }
     }

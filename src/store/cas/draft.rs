@@ -6,10 +6,13 @@ use smallvec::SmallVec;
 
 use super::{
     frame::{Frame, StoredState, Written},
+    marks::{self, Marks},
+    sync::{OwnedDelta, PulledBytes},
     work::Work,
 };
 use crate::{
     algorithm::{Algorithm, Codec, StateKind},
+    decision::Charge,
     store::{
         Decisions, Error, Spend,
         engine::{Answers, Entry, States},
@@ -25,6 +28,8 @@ pub(super) struct Draft<'a, S> {
     is_newer: bool,
     is_reset: bool,
     parts: SmallVec<[Part<S>; 1]>,
+    /// `None` while nobody asked for them.
+    marks: Option<Marks>,
     /// The number of states that could not be read and count as none.
     pub(super) healed: u64,
     /// The number of states that a newer program wrote.
@@ -60,6 +65,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             is_newer,
             is_reset: false,
             parts: SmallVec::new(),
+            marks: None,
             healed: 0,
             newer: 0,
         }
@@ -101,12 +107,54 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 let part = self.part(rule.state_kind());
                 part.entry.settle(rule, charge, now, *actual);
             }
+            Work::Sync(deltas, pulled) => self.sync(deltas, pulled)?,
             Work::Reset => {
                 (self.is_newer, self.is_reset) = (false, true);
                 self.parts.clear();
+                self.marks = None;
             }
         }
         Ok(Answers::default())
+    }
+
+    /// Adds the deltas that the key does not have, and tells the states.
+    fn sync<Rule>(&mut self, deltas: &[OwnedDelta<Rule>], pulled: &PulledBytes) -> Result<(), Error>
+    where
+        Rule: Algorithm<State = S>,
+    {
+        let now = self.now;
+        for delta in deltas.iter().filter(|delta| delta.units > 0) {
+            if !self.marks()?.note(delta.batch) {
+                continue;
+            }
+            let at = now.saturating_sub(delta.age);
+            let entry = &mut self.part(delta.rule.state_kind()).entry;
+            // As of its own instant: what came later stands, and what was to be refilled since is.
+            entry.settle(&delta.rule, &Charge::new(at, 0), at, delta.units);
+        }
+        let bytes = |delta: &OwnedDelta<Rule>| {
+            let entry = &self.part(delta.rule.state_kind()).entry;
+            entry.state.as_ref().map(Codec::to_bytes)
+        };
+        pulled.set(now, deltas.iter().map(bytes).collect());
+        Ok(())
+    }
+
+    /// Returns the numbers of the deltas that the key has, which are read from the value the first time.
+    fn marks(&mut self) -> Result<&mut Marks, Error> {
+        if self.marks.is_none() {
+            let bytes = self.frame.bytes_of(Marks::KIND).filter(|_| !self.is_reset);
+            let marks = match bytes.map(Marks::read).transpose() {
+                Ok(marks) => marks.unwrap_or_default(),
+                Err(error) if error.is_newer_state() => return Err(Error::unsupported(error)),
+                Err(_) => {
+                    self.healed += 1;
+                    Marks::default()
+                }
+            };
+            self.marks = Some(marks);
+        }
+        Ok(self.marks.get_or_insert_default())
     }
 
     /// Returns the state of a kind, which is read from the value the first time.
@@ -153,11 +201,20 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 until: part.entry.written_until?,
                 state: part.entry.state.map(|state| {
                     let bytes = state.to_bytes();
-                    (state, bytes)
+                    (StoredState::State(state), bytes)
                 }),
             })
         });
-        let written: Vec<_> = written.collect();
+        let mut written: Vec<_> = written.collect();
+        if let Some(marks) = self.marks.filter(|marks| marks.is_new) {
+            let last = written.iter().map(|written| written.until).max();
+            let last = last.max(Some(self.frame.last_until())).max(Some(now));
+            written.push(Written {
+                kind: Marks::KIND,
+                until: last.unwrap_or(now).saturating_add(marks::KEEP),
+                state: Some((StoredState::Unread, marks.to_bytes())),
+            });
+        }
         if written.is_empty() && !self.is_reset {
             return None;
         }

@@ -4,6 +4,7 @@ use std::{cmp::Reverse, ops::Range, time::Duration};
 
 use smallvec::SmallVec;
 
+use super::marks::Marks;
 use crate::{
     algorithm::{Codec, FRAME, StateKind, put_number, take_number, take_tag},
     error::Error,
@@ -58,7 +59,7 @@ pub(super) enum StoredState<S> {
 pub(super) struct Written<S> {
     pub(super) kind: StateKind,
     /// The state and its bytes; `None` if it is to be removed.
-    pub(super) state: Option<(S, Vec<u8>)>,
+    pub(super) state: Option<(StoredState<S>, Vec<u8>)>,
     /// The instant from which on it no longer matters to the rule that wrote it.
     pub(super) until: Timestamp,
 }
@@ -125,9 +126,9 @@ impl<S> Frame<S> {
             let bytes = &self.bytes[entry.at.clone()];
             (entry.kind, entry.until, bytes, entry.held.clone())
         });
-        let news = news.into_iter().map(|(kind, until, bytes, state)| {
-            (kind, until, bytes, StoredState::State(state.clone()))
-        });
+        let news = news
+            .into_iter()
+            .map(|(kind, until, bytes, state)| (kind, until, bytes, state.clone()));
         let mut states: Vec<_> = others.chain(news).collect();
         // So the same states are the same bytes.
         states.sort_by_key(|(kind, ..)| *kind);
@@ -136,6 +137,21 @@ impl<S> Frame<S> {
             frame.push(kind, until, bytes, held);
         }
         (frame, last.unwrap_or_default().saturating_since(now))
+    }
+
+    /// Returns the bytes of a state that is not of a rule.
+    pub(super) fn bytes_of(&self, kind: StateKind) -> Option<&[u8]> {
+        let entry = self.entries.iter().find(|entry| entry.kind == kind)?;
+        Some(&self.bytes[entry.at.clone()])
+    }
+
+    /// Returns until when the last of the states of rules matters.
+    pub(super) fn last_until(&self) -> Timestamp {
+        let rules = self
+            .entries
+            .iter()
+            .filter(|entry| entry.kind != Marks::KIND);
+        rules.map(|entry| entry.until).max().unwrap_or_default()
     }
 
     /// Returns until when a written state matters: as long as before if it has not changed.

@@ -19,11 +19,13 @@ mod cached;
 mod count_node;
 mod draft;
 mod frame;
+mod marks;
 mod queue;
 mod several;
 mod stats;
 mod store;
 mod swap;
+mod sync;
 mod work;
 mod worker;
 

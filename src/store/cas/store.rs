@@ -7,6 +7,7 @@ use super::{
     count_node::count_node,
     queue::{Answer, Queue},
     several::{Group, all_or_none},
+    sync::sync,
     work::Work,
 };
 use crate::{
@@ -14,7 +15,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
+        SyncFuture,
         ask::policies,
         engine::{Answers, runtime_gone, spawn_detached},
         name::{key_name, nodes_name},
@@ -298,5 +300,9 @@ where
         Some(Box::pin(
             async move { count_node(&queue, &key, period).await },
         ))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
+        Some(sync(&self.queue, &self.prefix, deltas))
     }
 }

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
+use super::sync::{OwnedDelta, PulledBytes};
 use crate::{
     decision::Charge,
     store::{Error, Spend, engine::Answers},
@@ -23,6 +24,8 @@ pub(super) enum Work<Rule> {
         charge: Charge,
         actual: u64,
     },
+    /// Adds what nodes admitted by themselves, and tells the states.
+    Sync(Vec<OwnedDelta<Rule>>, PulledBytes),
     Reset,
 }
 
@@ -32,6 +35,7 @@ impl<Rule> Work<Rule> {
         match self {
             Self::Spend(asks) | Self::Probe(asks) => asks.iter().map(|(rule, _)| rule).collect(),
             Self::Look(rule) | Self::Settle { rule, .. } => SmallVec::from_iter([rule]),
+            Self::Sync(deltas, _) => deltas.iter().map(|delta| &delta.rule).collect(),
             Self::Reset => SmallVec::new(),
         }
     }

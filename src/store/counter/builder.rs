@@ -4,6 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     Counters, Increment, hints::Hints, inner::Inner, known_slicings::KnownSlicings, stats::Counts,
+    sync::OpenDeltas,
 };
 use crate::{
     algorithm::Counted,
@@ -109,6 +110,7 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
                 hints: Hints::new(),
                 known: KnownSlicings::new(),
                 counts: Counts::default(),
+                open_deltas: OpenDeltas::default(),
                 unsettled: Unsettled::default(),
             }),
         }

@@ -1,5 +1,7 @@
 //! Adds, decides by the total, and takes back what was refused.
 
+use std::borrow::Borrow;
+
 use super::{Totals, counter_set::CounterAsk, inner::Inner, slice_totals::SliceTotals};
 use crate::{
     algorithm::Counted,
@@ -179,19 +181,23 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 
     /// Reads the totals of all that is asked for, at once.
-    async fn read(
+    pub(super) async fn read<Q: Borrow<CounterAsk<Rule>>>(
         &self,
-        asked: &[CounterAsk<Rule>],
+        asked: &[Q],
         now: Timestamp,
     ) -> Result<Vec<SliceTotals>, Error> {
         let slices: Vec<_> = asked
             .iter()
-            .map(|one| one.place.slices(now, self.apart))
+            .map(|one| one.borrow().place.slices(now, self.apart))
             .collect();
         let names: Vec<_> = asked
             .iter()
             .zip(&slices)
-            .flat_map(|(one, slices)| slices.numbers().map(|slice| one.place.counter(slice)))
+            .flat_map(|(one, slices)| {
+                slices
+                    .numbers()
+                    .map(|slice| one.borrow().place.counter(slice))
+            })
             .collect();
         let mut totals = self.totals(&names).await?.into_iter();
         let found = slices.into_iter().map(|slices| SliceTotals {

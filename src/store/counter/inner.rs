@@ -7,6 +7,7 @@ use super::{
     hints::Hints,
     known_slicings::KnownSlicings,
     stats::Counts,
+    sync::OpenDeltas,
 };
 use crate::{
     algorithm::Counted,
@@ -29,6 +30,7 @@ pub(super) struct Inner<I, Rule, K> {
     pub(super) hints: Hints,
     pub(super) known: KnownSlicings<Rule>,
     pub(super) counts: Counts,
+    pub(super) open_deltas: OpenDeltas,
     pub(super) unsettled: Unsettled,
 }
 

@@ -8,6 +8,7 @@
 //! | `inner` | the parts that clones share |
 //! | `decide` | adds, decides by the total, and takes back |
 //! | `settle` | corrections and resets |
+//! | `sync` | units of nodes that decide by themselves |
 //! | `counter_set` | the counters of a key and their names |
 //! | `slice_totals` | the totals of a key, and the decision that follows |
 //! | `hints` | keys that are likely used up |
@@ -28,6 +29,7 @@ mod settle;
 mod slice_totals;
 mod stats;
 mod store;
+mod sync;
 
 pub use self::{
     builder::CountersBuilder,

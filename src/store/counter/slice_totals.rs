@@ -20,7 +20,7 @@ impl SliceTotals {
     ///
     /// A slice ahead in which something is counted has begun for some host: time then stands at its beginning
     /// for this key, until the clock of this host has caught up.
-    fn state<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Option<Rule::State> {
+    pub(super) fn state<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Option<Rule::State> {
         let ahead = self.slices.ahead();
         let begun = self.totals.iter().take(ahead).position(|total| *total > 0);
         let (first, at) = match begun {

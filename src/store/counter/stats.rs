@@ -27,6 +27,8 @@ stats! {
             /// Additions that were refused, and those above a grant, that could not be taken back. They count until their slice no longer
             /// counts.
             left_behind,
+            /// Units of background sync whose addition failed. They may have been added, and are not added again.
+            doubtful,
         }
         given {
             /// Settlements that failed, or whose answer was lost. They may have been made, so none is repeated.

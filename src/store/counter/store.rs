@@ -8,8 +8,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Error, NodeCounts, Settlement, Store, ask::policies,
-        engine::spawn_detached, name::nodes_name, node_counts::CountedPeriod,
+        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
+        ask::policies, engine::spawn_detached, name::nodes_name, node_counts::CountedPeriod,
     },
     time::Clock,
 };
@@ -122,5 +122,12 @@ where
                 previous: totals.beside.first().copied().unwrap_or(0),
             })
         }))
+    }
+
+    /// Adds each delta once at most: one whose addition has failed is [not repeated](super::CounterStats::doubtful).
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
+        let inner = Arc::clone(&self.inner);
+        let deltas = inner.deltas(deltas).map_err(Error::unsupported);
+        Some(Box::pin(async move { inner.sync(&deltas?).await }))
     }
 }

@@ -1,8 +1,8 @@
 //! Stores that run a program beside their data.
 //!
 //! One program in Lua serves all rules: a driver, and a step for each algorithm. Two smaller programs decide the same for requests
-//! about token buckets only, many or one. A fourth program makes settlements before it decides, and a fifth one also grants units
-//! ahead of their use. Each program reads the server's time and the states of its keys, decides, and writes the changed states with
+//! about token buckets only, many or one. A fourth program makes settlements before it decides, a fifth one also grants units
+//! ahead of their use, and a sixth one adds what nodes admitted by themselves. Each program reads the server's time and the states of its keys, decides, and writes the changed states with
 //! an expiry. It answers with the states that it found, after settlements. This side makes the decisions anew from those, by the same
 //! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so every number is the same.
 //!
@@ -16,6 +16,7 @@
 //! | `answer` | the answer of a program |
 //! | `replay` | the decisions that follow from an answer |
 //! | `settlement` | corrections of earlier charges |
+//! | `sync` | what nodes admitted by themselves |
 //! | `queue` | batches of calls and corrections |
 //! | `key` | requests about a single key |
 //! | `pack` | MessagePack |
@@ -37,5 +38,6 @@ mod request;
 mod script;
 mod settlement;
 mod stats;
+mod sync;
 
 pub use self::{evaluate::Evaluate, program::Program, script::Script, stats::ScriptStats};

@@ -43,6 +43,7 @@ enum Which {
     Decide,
     Settle,
     Grant,
+    Sync,
     Buckets,
     OneBucket,
     Reset,
@@ -60,6 +61,8 @@ impl Program {
     /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead: each ask has one number more. A program of its own for the same
     /// reason.
     pub(super) const GRANT: Self = Self(Which::Grant);
+    /// Makes corrections once for each number of a node. It decides no calls.
+    pub(super) const SYNC: Self = Self(Which::Sync);
     /// Decides calls about token buckets that start full, each about one key.
     pub(super) const BUCKETS: Self = Self(Which::Buckets);
     /// Decides equal calls about one key.
@@ -71,10 +74,11 @@ impl Program {
     pub(super) const COUNT_NODE: Self = Self(Which::CountNode);
 
     /// All programs.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::DECIDE,
         Self::SETTLE,
         Self::GRANT,
+        Self::SYNC,
         Self::BUCKETS,
         Self::ONE_BUCKET,
         Self::RESET,
@@ -83,9 +87,10 @@ impl Program {
 
     /// Returns the source text.
     pub fn source(self) -> &'static str {
-        static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(false, false));
-        static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true, false));
-        static GRANT: LazyLock<String> = LazyLock::new(|| of_all_algorithms(true, true));
+        static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Decide));
+        static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Settle));
+        static GRANT: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Grant));
+        static SYNC: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Sync));
         static BUCKETS: LazyLock<String> =
             LazyLock::new(|| put_together(include_str!("lua/buckets/many.lua")));
         static ONE_BUCKET: LazyLock<String> =
@@ -94,6 +99,7 @@ impl Program {
             Which::Decide => &DECIDE,
             Which::Settle => &SETTLE,
             Which::Grant => &GRANT,
+            Which::Sync => &SYNC,
             Which::Buckets => &BUCKETS,
             Which::OneBucket => &ONE_BUCKET,
             Which::Reset => include_str!("lua/reset.lua"),
@@ -102,8 +108,10 @@ impl Program {
     }
 }
 
-/// Assembles the driver with all algorithms, with or without corrections and grants.
-fn of_all_algorithms(settles: bool, grants: bool) -> String {
+/// Assembles the driver with all algorithms, and with what else the program does.
+fn of_all_algorithms(which: Which) -> String {
+    let settles = which != Which::Decide;
+    let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
     // The variables that the files share. In Redis, a script can only declare local ones.
     let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
     // The numbers of an ask.
@@ -133,6 +141,13 @@ fn of_all_algorithms(settles: bool, grants: bool) -> String {
             "-- (corrections)\n",
             settles,
             include_str!("lua/settle/driver.lua"),
+        ),
+        ("-- (marks)\n", syncs, include_str!("lua/sync/marks.lua")),
+        ("-- (as of)\n", syncs, include_str!("lua/sync/as_of.lua")),
+        (
+            "-- (kept marks)\n",
+            syncs,
+            include_str!("lua/sync/keep.lua"),
         ),
         ("-- (grants)\n", grants, include_str!("lua/grant.lua")),
         ("-- (granted)\n", grants, include_str!("lua/granted.lua")),
@@ -195,7 +210,11 @@ mod tests {
         assert!(!contains(Program::DECIDE, "settles["));
         assert!(contains(Program::GRANT, "in ipairs(request[4])"));
         assert!(contains(Program::GRANT, "cost = granted("));
-        for program in [Program::DECIDE, Program::SETTLE] {
+        assert!(contains(Program::SYNC, "is_new(") && contains(Program::SYNC, "marks.stop"));
+        for program in [Program::DECIDE, Program::SETTLE, Program::GRANT] {
+            assert!(!contains(program, "MARKS") && !contains(program, "is_new"));
+        }
+        for program in [Program::DECIDE, Program::SETTLE, Program::SYNC] {
             assert!(!contains(program, "granted(") && !contains(program, "remainders["));
         }
     }

@@ -167,7 +167,7 @@ pub(super) struct Request {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) argument: Vec<u8>,
-    /// For each ask of each call the number of its key, beginning with 0.
+    /// For each ask of each call, or for each delta, the number of its key, beginning with 0.
     pub(super) places: Vec<usize>,
 }
 
@@ -216,7 +216,11 @@ impl Request {
             })
             .collect();
         let mut keys = Vec::with_capacity(known.len());
-        let places: Vec<_> = items.iter().map(|item| item.key).collect();
+        let syncs = corrections.iter().any(Correction::is_delta);
+        let places: Vec<_> = match syncs {
+            true => corrected.iter().map(|[_, key]| *key).collect(),
+            false => items.iter().map(|item| item.key).collect(),
+        };
         let now = now.map(|now| now.as_nanos() / 1000);
         let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
         let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
@@ -228,6 +232,7 @@ impl Request {
             None => {
                 let asks = calls.iter().map(|call| call.as_ref().0.len());
                 let program = match (grants, corrected.is_empty()) {
+                    _ if syncs => Program::SYNC,
                     (true, _) => Program::GRANT,
                     (false, false) => Program::SETTLE,
                     (false, true) => Program::DECIDE,

@@ -16,7 +16,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
+        SyncFuture,
         ask::policies,
         engine::{runtime, spawn_detached},
         name::{key_name, nodes_name},
@@ -52,7 +53,7 @@ use crate::{
 pub struct Script<E, Rule> {
     pub(super) prefix: Arc<str>,
     pub(super) rules: Arc<Rules<Rule>>,
-    queue: Arc<Queue<E, Rule>>,
+    pub(super) queue: Arc<Queue<E, Rule>>,
     pub(super) data: Arc<E>,
 }
 
@@ -193,5 +194,12 @@ where
         Some(Box::pin(
             async move { count_node(&*data, key, period).await },
         ))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    where
+        Rule: Scripted<State: Send + 'static>,
+    {
+        Some(self.send_deltas(deltas))
     }
 }

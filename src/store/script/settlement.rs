@@ -10,12 +10,16 @@ use super::{
 };
 use crate::{
     algorithm::Scripted,
+    decision::Charge,
     error,
+    key::Key,
+    policy::Policy,
     store::{
-        Error, Settlement,
+        Batch, Delta, Error, Settlement,
         engine::{SettlementGuard, Unsettled},
         name::key_name,
     },
+    time::Timestamp,
 };
 
 /// A settlement in the form that the program reads.
@@ -26,6 +30,8 @@ pub(super) struct Correction {
     charges: Vec<u8>,
     /// The number of those lists.
     parts: usize,
+    /// The node and the number of a delta, which is corrected once; 0 to read the state alone.
+    mark: Option<[i64; 2]>,
 }
 
 impl Correction {
@@ -39,27 +45,73 @@ impl Correction {
         rules: &Rules<Rule>,
         settlement: &Settlement<'_, Rule>,
     ) -> Result<Self, error::Error> {
-        let key = &settlement.key;
-        let own = rule_in_script(settlement.rule, || key.digest());
+        let place = (settlement.policy, &settlement.key);
+        let (charge, actual) = (&settlement.charge, settlement.actual);
+        Self::new(prefix, rules, place, settlement.rule, (charge, actual))
+    }
+
+    /// Converts a delta: a correction of no units.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(super) fn of_delta<Rule: Scripted>(
+        prefix: &str,
+        rules: &Rules<Rule>,
+        delta: &Delta<'_, Rule>,
+    ) -> Result<Self, error::Error> {
+        // The program knows when it arrives: until then its age stands in place of its instant.
+        let charge = Charge::new(Timestamp::default().saturating_add(delta.age()), 0);
+        let place = (delta.policy(), delta.key());
+        let Batch { node, number } = delta.batch();
+        let mark = match delta.units() {
+            0 => [0, 0],
+            _ => [node as i64, number as i64],
+        };
+        let delta = Self::new(prefix, rules, place, delta.rule(), (&charge, delta.units()))?;
+        Ok(Self {
+            mark: Some(mark),
+            ..delta
+        })
+    }
+
+    fn new<Rule: Scripted>(
+        prefix: &str,
+        rules: &Rules<Rule>,
+        (policy, key): (&Policy, &Key),
+        rule: &Rule,
+        (charge, actual): (&Charge, u64),
+    ) -> Result<Self, error::Error> {
+        let own = rule_in_script(rule, || key.digest());
         let mut parts = Vec::new();
-        own.charge_parts(&settlement.charge, settlement.actual, &mut parts);
+        own.charge_parts(charge, actual, &mut parts);
         let mut charges = Vec::with_capacity(64 * parts.len());
         parts.iter().for_each(|part| put_part(&mut charges, part));
         Ok(Self {
-            key: key_name(prefix, settlement.policy, key),
+            key: key_name(prefix, policy, key),
             rule: rules.in_numbers(&own)?,
             charges,
             parts: parts.len(),
+            mark: None,
         })
+    }
+
+    /// Returns `true` for a delta.
+    pub(super) fn is_delta(&self) -> bool {
+        self.mark.is_some()
     }
 
     /// Appends it to the argument of a request. `places` are the indices of its rule and its key.
     pub(super) fn put(&self, bytes: &mut Vec<u8>, places: [usize; 2]) {
-        put_array(bytes, places.len() + self.parts);
+        let marks = self.mark.as_ref().map_or(&[][..], |mark| mark);
+        put_array(bytes, places.len() + self.parts + marks.len());
         for place in places {
             put_number(bytes, place as i64 + 1);
         }
         bytes.extend_from_slice(&self.charges);
+        for number in marks {
+            put_number(bytes, *number);
+        }
     }
 }
 

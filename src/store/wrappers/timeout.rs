@@ -16,9 +16,12 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
 use crate::{
+    algorithm::Algorithm,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Error, NodeCounts, Settlement, Store},
+    store::{
+        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
+    },
 };
 
 /// A store with a deadline for each answer, after which a call fails with an error that [`is_timeout`](Error::is_timeout).
@@ -233,5 +236,13 @@ impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
     ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
         let counting = Store::<Rule>::count_node(&self.store, policy, period)?;
         Some(Box::pin(self.deadline_of(counting)))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        let syncing = self.store.sync(deltas)?;
+        Some(Box::pin(self.deadline_of(syncing)))
     }
 }

@@ -47,13 +47,15 @@ pub enum Law {
     Fault,
     /// Each node is counted once, in its period and policy. Nothing is checked of a store that [cannot count](crate::store::Store::count_node).
     Nodes,
+    /// What nodes admitted by themselves is added once. Nothing is checked of a store that [takes no deltas](crate::store::Store::sync).
+    Sync,
     /// The store decides as its rule does, in random sequences of calls.
     Timeline,
 }
 
 impl Law {
     /// All laws, in the order in which they are checked.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Limit,
         Self::Refusal,
         Self::Never,
@@ -69,6 +71,7 @@ impl Law {
         Self::Cancel,
         Self::Fault,
         Self::Nodes,
+        Self::Sync,
         Self::Timeline,
     ];
 
@@ -90,6 +93,7 @@ impl Law {
             Self::Cancel => "cancel",
             Self::Fault => "fault",
             Self::Nodes => "nodes",
+            Self::Sync => "sync",
             Self::Timeline => "timeline",
         }
     }
@@ -120,6 +124,9 @@ impl Law {
                 "a fault is reported, costs at most one charge, and has no lasting effect"
             }
             Self::Nodes => "each node is counted once, in its period and policy",
+            Self::Sync => {
+                "what nodes admitted by themselves is added once, and the state comes back"
+            }
             Self::Timeline => "the store decides as its rule does, in any sequence of calls",
         }
     }

@@ -50,6 +50,7 @@ pub struct Suite<R, S> {
     pub(super) slack: Option<Slack>,
     pub(super) step: u64,
     pub(super) settles_back: bool,
+    pub(super) repeats_deltas: bool,
     pub(super) seed: u64,
     pub(super) timelines: u64,
 }
@@ -89,6 +90,7 @@ impl<R, S> Suite<R, S> {
             slack: None,
             step: 1,
             settles_back: false,
+            repeats_deltas: false,
             seed: 0,
             timelines: 32,
         }
@@ -169,6 +171,14 @@ impl<R, S> Suite<R, S> {
         }
     }
 
+    /// Allows the store to add a delta again that arrives twice, because it cannot tell.
+    pub fn repeating_deltas(self) -> Self {
+        Self {
+            repeats_deltas: true,
+            ..self
+        }
+    }
+
     /// Allows the store to deviate from its rules: to refuse up to `under` units that should pass, or to admit up to `over`
     /// units too many.
     ///
@@ -200,7 +210,7 @@ impl<R, S> Suite<R, S> {
 
 impl<R, S> Suite<R, S>
 where
-    R: Algorithm + Debug,
+    R: Algorithm<State: Send + 'static> + Debug,
     S: Store<R, Error: Debug>,
 {
     /// Checks all laws that are not left out.
@@ -236,6 +246,7 @@ where
                 Law::Cancel => checker.cancel().await,
                 Law::Fault => checker.faults().await,
                 Law::Nodes => checker.nodes().await,
+                Law::Sync => checker.syncs().await,
                 Law::Timeline => checker.timelines().await,
             };
             report.calls += checker.calls;

@@ -1,18 +1,22 @@
 //! The faulty store.
 
-use std::{error, fmt, future::Future};
+use std::{
+    error, fmt,
+    future::{Future, ready},
+};
 
 use super::{Fault, Faults, FaultyFuture};
 use crate::{
+    algorithm::Algorithm,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Error, Settlement, Store},
+    store::{Ask, Backend, Check, Delta, Error, Settlement, Store, SyncFuture},
 };
 
 /// A wrapper that injects faults into a store, for tests of outages.
 ///
 /// A [switch](Faults) sets the faults: by a script, at random with a seed, or until it is turned off. It works while calls
-/// are in flight. Faults affect `acquire`, `look`, `settle` and `reset`. Calls without a fault go to the store unchanged. The
+/// are in flight. Faults affect `acquire`, `look`, `settle`, `reset` and `sync`. Calls without a fault go to the store unchanged. The
 /// wrapper needs no runtime and no clock. Clones share the store and the switch.
 ///
 /// A store that answers at once decides when it is called, also under a fault; another one while the answer is polled.
@@ -119,7 +123,7 @@ impl<S: crate::observe::Publish> crate::observe::Publish for Faulty<S> {
 
 impl<Rule, S> Store<Rule> for Faulty<S>
 where
-    S: Store<Rule, Error: Into<Error>>,
+    S: Store<Rule, Error: Into<Error> + 'static>,
 {
     type Answer = FaultyFuture<S::Answer>;
     type Done = FaultyFuture<S::Done>;
@@ -142,5 +146,18 @@ where
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.with_fault(|| self.store.reset(policy, key))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        let syncing = self.store.sync(deltas)?;
+        let syncing: SyncFuture<Rule, Error> =
+            Box::pin(async move { syncing.await.map_err(Into::into) });
+        Some(match self.with_fault(|| Check::Pending(syncing)) {
+            Check::Ready(result) => Box::pin(ready(result)),
+            Check::Pending(syncing) => Box::pin(syncing),
+        })
     }
 }

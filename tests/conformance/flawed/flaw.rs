@@ -58,5 +58,13 @@ pub(crate) enum Flaw {
     StaysFaulty,
     InventsNumbers,
     LosesNodes,
+    /// A delta that arrives twice is added twice.
+    RepeatsDeltas,
+    /// A delta that arrives twice at the same time is added twice.
+    RacesDeltas,
+    /// A delta is added as if its units were spent on its arrival.
+    DeltasComeNow,
+    /// The state that comes back is that before the delta.
+    DeltasAnswerEarly,
     Panics,
 }

@@ -16,7 +16,10 @@ use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
     algorithm::{Algorithm, StateKind},
     key::Key,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store},
+    store::{
+        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Pulled,
+        Settlement, Store, SyncFuture,
+    },
     time::{Clock, ManualClock},
 };
 
@@ -46,6 +49,8 @@ pub(super) struct Flawed {
     blocked: Arc<AtomicBool>,
     /// The nodes of each policy and period.
     counted: Arc<Mutex<HashMap<(String, u64), u64>>>,
+    /// The last number of each key and node.
+    synced: Arc<Mutex<HashMap<(Entry, u64), u64>>>,
     /// The keys that were admitted once too often.
     favoured: Arc<Mutex<HashSet<Entry>>>,
     pub(super) is_faulty: Arc<AtomicBool>,
@@ -69,6 +74,7 @@ impl Flawed {
             calls: Arc::default(),
             blocked: Arc::default(),
             counted: Arc::default(),
+            synced: Arc::default(),
             favoured: Arc::default(),
             is_faulty: Arc::default(),
             was_faulty: Arc::default(),
@@ -307,6 +313,51 @@ impl Store<AnyRule> for Flawed {
                 current: found + 1,
                 previous: read(&counted, &previous),
             })
+        }))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, Error>> {
+        let deltas: Vec<_> = deltas
+            .iter()
+            .map(|it| {
+                let rule = self.own(it.rule(), it.key());
+                let place = self.place(it.policy(), it.key(), &rule);
+                (place, rule, it.batch(), it.age(), it.units())
+            })
+            .collect();
+        let store = self.clone();
+        Some(Box::pin(async move {
+            let mut all = Vec::new();
+            for (place, rule, batch, age, units) in deltas {
+                let at = store.now().saturating_sub(age);
+                let Batch { node, number } = batch;
+                let name = (place.clone(), node);
+                let known = store.synced.lock().unwrap().get(&name).copied();
+                if store.has(Flaw::RacesDeltas) {
+                    yield_now().await;
+                }
+                let is_new =
+                    known.is_none_or(|known| known < number) || store.has(Flaw::RepeatsDeltas);
+                let before = store.recall(&place, &rule);
+                if units > 0 && is_new {
+                    store.synced.lock().unwrap().insert(name, number);
+                    let as_of = match store.flaw {
+                        Flaw::DeltasComeNow => store.now(),
+                        _ => at,
+                    };
+                    let mut state = before.clone();
+                    rule.settle(&mut state, &Charge::new(at, 0), as_of, units);
+                    store.keep(place.clone(), state, &rule);
+                }
+                all.push(Pulled {
+                    at: store.now(),
+                    state: match store.flaw {
+                        Flaw::DeltasAnswerEarly => before,
+                        _ => store.recall(&place, &rule),
+                    },
+                });
+            }
+            Ok(all)
         }))
     }
 

@@ -38,6 +38,7 @@ async fn all_laws_hold_for_counters() {
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
+        .repeating_deltas()
         .without(Law::Change)
         .run()
         .await

@@ -167,12 +167,14 @@ local function are_written(states)
   return any
 end
 
+-- (kept marks)
+
 -- Only the first write can fail for what the server is: full, or taking none. What the call of it raises, it answers.
 local put = redis.pcall
 -- A time that was told does not pass here: a minute more.
 local more = request[1] == 0 and 0 or 60000
 for n, states in ipairs(known) do
-  if are_written(states) then
+  if are_written(states, KEYS[n]) then
     local value, stop = value_of(states, KEYS[n], now, now - more * 1000)
     local done
     if value then

@@ -13,14 +13,14 @@ use super::{
     counters::Counters,
 };
 use crate::{
-    algorithm::Blocking,
+    algorithm::{Algorithm, Blocking},
     decision::Cost,
     error::Error,
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, NodeCounts, OwnedAsks, Progress, Settlement, StepsFuture,
-        Store, run,
+        Ask, Backend, BoxFuture, Check, Delta, NodeCounts, OwnedAsks, Progress, Settlement,
+        StepsFuture, Store, SyncFuture, run,
     },
     time::{Clock, SystemClock},
 };
@@ -404,5 +404,12 @@ where
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
         Store::<Rule>::count_node(&self.store, policy, period)
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, S::Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        self.store.sync(deltas)
     }
 }

@@ -1,16 +1,21 @@
 //! A store behind a circuit breaker.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::{Future, ready},
+    sync::Arc,
+};
 
 use super::{
     CircuitBreakerConfig, CircuitBreakerFuture, CircuitState,
     circuits::{CircuitOpen, Circuits},
 };
 use crate::{
+    algorithm::Algorithm,
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Error, NodeCounts, Settlement, Store, engine::Unsettled,
+        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
+        engine::Unsettled,
     },
     time::{Clock, SystemClock},
 };
@@ -187,7 +192,11 @@ impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
     }
 }
 
-impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for CircuitBreaker<S, C> {
+impl<Rule, S, C> Store<Rule> for CircuitBreaker<S, C>
+where
+    S: Store<Rule, Error = Error>,
+    C: Clock + Send + Sync + 'static,
+{
     type Answer = CircuitBreakerFuture<S::Answer, C>;
     type Done = CircuitBreakerFuture<S::Done, C>;
 
@@ -226,5 +235,19 @@ impl<Rule, S: Store<Rule, Error = Error>, C: Clock> Store<Rule> for CircuitBreak
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
         Store::<Rule>::count_node(&self.store, policy, period)
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        let first = deltas.first();
+        let shard = first.map_or(0, |delta| self.store.shard(delta.policy(), delta.key()));
+        // Asked first: a store that cannot is no failure.
+        let syncing = self.store.sync(deltas)?;
+        Some(match self.call(shard, |_| Check::Pending(syncing)) {
+            Check::Ready(result) => Box::pin(ready(result)),
+            Check::Pending(syncing) => Box::pin(syncing),
+        })
     }
 }

@@ -11,5 +11,6 @@ mod race;
 mod reset;
 mod settle;
 mod several;
+mod sync;
 mod timeline;
 mod wait;

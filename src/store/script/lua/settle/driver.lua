@@ -50,7 +50,9 @@ local function settled(rule, state, charges)
       -- The head of several has no charge.
       after[n] = part
     elseif known or not state[n] then
-      local new = settles[part[1]](part, known, now, charge_of(charges[n + 2]))
+      local charge, at = charge_of(charges[n + 2]), now
+      -- (as of)
+      local new = settles[part[1]](part, known, at, charge)
       if new ~= nil and not is_same(new, known) then
         after[n], changed = new, true
       end
@@ -58,6 +60,8 @@ local function settled(rule, state, charges)
   end
   return changed and after or nil
 end
+
+-- (marks)
 
 local corrected = {}
 for _, correction in ipairs(request[4]) do

@@ -1,0 +1,16 @@
+-- Marks are kept for a minute after all states, because a delta may be repeated.
+local are_states_written = are_written
+are_written = function(states, name)
+  local any, marks, last = are_states_written(states), nil, now
+  for _, state in ipairs(states) do
+    if state.is_new then
+      marks = state
+    elseif state.parts[1] then
+      last = math.max(last, state.stop or now + redis.call('PTTL', name) * 1000)
+    end
+  end
+  if marks then
+    marks.stop = last + 60000000
+  end
+  return any or marks
+end

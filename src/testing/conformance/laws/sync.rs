@@ -1,0 +1,166 @@
+//! Checks of deltas.
+
+use std::fmt::Debug;
+
+use super::super::{
+    checker::{CheckResult, Checker},
+    poll::together,
+    report::Breach,
+    subject::Subject,
+};
+use crate::{
+    algorithm::Algorithm,
+    decision::Charge,
+    store::{Batch, Delta, Pulled, Store},
+    time::Timestamp,
+};
+
+/// Nodes that send the same delta at once.
+const AT_ONCE: usize = 8;
+
+/// A delta of a node.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    node: u64,
+    number: u64,
+    units: u64,
+}
+
+impl<R, S> Checker<'_, R, S>
+where
+    R: Algorithm<State: Send + 'static> + Debug,
+    S: Store<R, Error: Debug>,
+{
+    /// Checks that each delta is added once. A store that takes none has nothing to check.
+    pub(in super::super) async fn syncs(&mut self) -> CheckResult {
+        if self.suite.store.sync(&[]).is_none() {
+            return Ok(());
+        }
+        for rule in &self.suite.rules {
+            self.begin(rule);
+            let alice = self.subject("alice");
+            let new = self.look(&alice, rule).await?;
+            let limit = new.remaining().unwrap_or(2);
+            // None; one, and again; then by force, and again.
+            let before = [(1, 10, 0), (1, 10, 1), (1, 10, 1)];
+            let after = [
+                (2, 5, limit / 4),
+                (1, 9, 1),
+                (1, 12, limit / 4),
+                (2, 5, limit / 4),
+                (2, 6, limit),
+                (1, 12, limit / 4),
+                (3, 1, 1),
+            ];
+            let mut last = [0; 4];
+            let mut ats = vec![((1, 10), new.at()), ((2, 5), new.at()), ((1, 9), new.at())];
+            for (n, (node, number, units)) in before.into_iter().chain(after).enumerate() {
+                let stands = self.look(&alice, rule).await?;
+                if n == before.len() {
+                    // What was spent before a bucket was full again is refilled with it.
+                    let wait = stands.reset_after().saturating_mul(2);
+                    if self.can_wait(wait) {
+                        self.pass(wait).await;
+                    }
+                }
+                // A delta that is repeated stays as it was.
+                let known = ats.iter().find(|(name, _)| *name == (node, number));
+                let at = known.map_or(stands.at(), |(_, at)| *at);
+                ats.push(((node, number), at));
+                let known = &mut last[node as usize];
+                let is_new = units > 0 && (number > *known || self.suite.repeats_deltas);
+                if is_new {
+                    *known = number;
+                }
+                let sent = Sent {
+                    node,
+                    number,
+                    units,
+                };
+                self.sync(&alice, rule, (sent, at), is_new, 1).await?;
+            }
+            self.acquire(&alice, rule, 1).await?;
+            if self.suite.repeats_deltas {
+                continue;
+            }
+            let bob = self.subject("bob");
+            let sent = Sent {
+                node: 1,
+                number: 1,
+                units: limit.div_ceil(2),
+            };
+            let at = self.look(&bob, rule).await?.at();
+            self.sync(&bob, rule, (sent, at), true, AT_ONCE).await?;
+            self.acquire(&bob, rule, 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a delta, several times at once, and compares the state that comes back.
+    async fn sync(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        (sent, at): (Sent, Timestamp),
+        is_new: bool,
+        times: usize,
+    ) -> CheckResult {
+        let Sent {
+            node,
+            number,
+            units,
+        } = sent;
+        let line = format!("{times} times {sent:?} to {subject} as of {at:?}");
+        let batch = Batch { node, number };
+        let age = self.model.newest().saturating_since(at);
+        let delta = Delta::new(&subject.policy, rule, subject.key, batch, (age, units));
+        let syncing: Vec<_> = (0..times)
+            .filter_map(|_| self.suite.store.sync(std::slice::from_ref(&delta)))
+            .collect();
+        let synced = self
+            .with_timeout(&line, together(syncing, |_| false))
+            .await?;
+        self.note(line.clone());
+        let mut all = Vec::new();
+        for synced in synced.into_iter().flatten() {
+            match synced {
+                Err(error) => return Err(self.breach(format!("{line}: it failed: {error:?}"))),
+                Ok(pulled) => all.push(pulled),
+            }
+        }
+        if is_new {
+            // It counts as of its age before the arrival.
+            let arrivals = all.iter().flatten().map(|pulled| pulled.at);
+            let on_its_way = arrivals
+                .max()
+                .map_or(at, |arrived| arrived.saturating_sub(age));
+            let between = [at, on_its_way];
+            self.model
+                .settle(subject, rule, &Charge::new(on_its_way, 0), between, units);
+        }
+        for pulled in &all {
+            self.pulled(subject, rule, pulled, at)?;
+        }
+        self.look(subject, rule).await.map(drop)
+    }
+
+    /// Compares the state that a store returned.
+    fn pulled(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        pulled: &[Pulled<R::State>],
+        since: Timestamp,
+    ) -> Result<(), Breach> {
+        let [Pulled { at, state }] = pulled else {
+            let found = pulled.len();
+            return Err(self.breach(format!("one delta is answered by {found} states")));
+        };
+        if *at < since {
+            return Err(self.breach(format!("the clock went back from {since:?} to {at:?}")));
+        }
+        let found = subject.own(rule).look(state.as_ref(), *at);
+        let compared = self.model.look(subject, rule, &found);
+        self.compared(compared, &found)
+    }
+}

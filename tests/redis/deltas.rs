@@ -1,0 +1,210 @@
+//! Deltas of nodes that decide by themselves, beside calls that the server decides.
+
+use std::time::Duration;
+
+use support::{Random, servers::Reply};
+use tollgate::{
+    AnyRule, Cost, TokenBucket,
+    key::Key,
+    store::{Ask, Batch, Delta, Pulled, Redis, Settlement, Store},
+};
+
+use super::{only, policy, servers};
+
+const KEYS: u64 = 4;
+const NODES: u64 = 3;
+/// Far more than all nodes send, and nothing is restored while a test runs. The programs for buckets decide the calls of the first one.
+const RULES: [&str; 3] = [
+    "token-bucket 1/1d burst=10000",
+    "sliding-window 3000/7d",
+    "token-bucket 1/1d burst=10000 & fixed-window 9000/365d",
+];
+
+type Server = Redis<AnyRule>;
+
+fn ask(rule: &AnyRule, client: u64, cost: u64) -> Ask<'_, AnyRule> {
+    Ask::new(policy(), rule, Key::from(client), Cost::new(cost).unwrap())
+}
+
+/// A numbered delta: the client, the number and the units.
+type Sent = (u64, u64, u64);
+
+fn delta(
+    rule: &AnyRule,
+    node: u64,
+    (client, number, units): Sent,
+    age: Duration,
+) -> Delta<'_, AnyRule> {
+    let batch = Batch { node, number };
+    Delta::new(policy(), rule, Key::from(client), batch, (age, units))
+}
+
+async fn sync(
+    store: &Server,
+    deltas: &[Delta<'_, AnyRule>],
+) -> Vec<Pulled<<AnyRule as tollgate::algorithm::Algorithm>::State>> {
+    store.sync(deltas).unwrap().await.unwrap()
+}
+
+async fn spent(store: &Server, rule: &AnyRule, client: u64) -> u64 {
+    let looked = only(store.look(&[ask(rule, client, 1)]).await.unwrap());
+    looked.limit().unwrap() - looked.remaining().unwrap()
+}
+
+/// Sends deltas, each beside an older one, some of them twice because the answer is not awaited; and spends by each of the programs. Returns
+/// how many units each client spent.
+async fn node(store: Server, rule: AnyRule, node: u64) -> Vec<u64> {
+    let mut random = Random::new(node);
+    let mut sums = vec![0; KEYS as usize];
+    let mut sent: Vec<Sent> = Vec::new();
+    for number in 1..=80 {
+        let (client, units) = (random.below(KEYS), 1 + random.below(20));
+        let sum = &mut sums[client as usize];
+        *sum += units;
+        sent.push((client, number, units));
+        let old = sent[random.below(sent.len() as u64) as usize];
+        let deltas =
+            [(client, number, units), old].map(|sent| delta(&rule, node, sent, Duration::ZERO));
+        if random.once_in(3) {
+            let hasty = tokio::time::timeout(Duration::ZERO, store.sync(&deltas).unwrap());
+            let _ = hasty.await;
+        }
+        sync(&store, &deltas).await;
+        let up_to = if random.once_in(2) { 5 } else { 1 };
+        let mut spent = only(
+            store
+                .acquire(&[ask(&rule, client, 1).up_to(up_to)])
+                .await
+                .unwrap(),
+        );
+        let charge = spent.take_charge().unwrap();
+        *sum += charge.cost;
+        if random.once_in(4) {
+            *sum += 2;
+            let actual = charge.cost + 2;
+            let more = Settlement::new(policy(), &rule, Key::from(client), charge, actual);
+            store.settle(vec![more.unwrap()]).await.unwrap();
+        }
+    }
+    sums
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_unit_is_added_once_however_often_it_is_sent() {
+    let servers = [
+        Some(servers::Redis::start()),
+        servers::Redis::start_valkey(),
+    ];
+    for server in servers.into_iter().flatten() {
+        for (n, rule) in (0..).zip(RULES) {
+            let rule: AnyRule = rule.parse().unwrap();
+            let nodes: Vec<_> = (0..NODES)
+                .map(|number| {
+                    let (url, rule) = (server.url(), rule.clone());
+                    tokio::spawn(async move {
+                        node(Redis::connect(url).await.unwrap(), rule, n * NODES + number).await
+                    })
+                })
+                .collect();
+            let mut sums = vec![0; KEYS as usize];
+            for node in nodes {
+                let spent = node.await.unwrap();
+                sums.iter_mut()
+                    .zip(spent)
+                    .for_each(|(sum, spent)| *sum += spent);
+            }
+            let store: Server = Redis::connect(server.url()).await.unwrap();
+            for (client, sum) in (0..).zip(sums) {
+                assert_eq!(spent(&store, &rule, client).await, sum, "{rule}");
+                let key = Key::from(client);
+                store.reset(policy(), &key).await.unwrap();
+            }
+            assert_eq!(store.stats().healed, 0);
+        }
+    }
+}
+
+/// A delta counts from its instant on: the bucket has refilled since, and a window that is over takes nothing.
+#[tokio::test]
+async fn a_late_delta_counts_as_of_its_instant() {
+    let server = servers::Redis::start();
+    let store: Server = Redis::connect(server.url()).await.unwrap();
+    for (client, rule, left) in [
+        (1, "token-bucket 10/10s", 10),
+        (2, "token-bucket 10/1h", 5),
+        (3, "fixed-window 10/10s", 10),
+        (4, "sliding-window 10/365d", 5),
+    ] {
+        let rule: AnyRule = rule.parse().unwrap();
+        let late = delta(&rule, 1, (client, 1, 5), Duration::from_secs(60));
+        let [Pulled { at, state }] = &sync(&store, &[late]).await[..] else {
+            panic!("a delta is answered by a state");
+        };
+        let looked = tollgate::algorithm::Algorithm::look(&rule, state.as_ref(), *at);
+        assert_eq!(looked.remaining(), Some(left), "{rule}");
+        let looked = only(store.look(&[ask(&rule, client, 1)]).await.unwrap());
+        assert_eq!(looked.remaining(), Some(left), "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_come_and_go_fill_no_value() {
+    let server = servers::Redis::start();
+    let store: Server = Redis::connect(server.url()).await.unwrap();
+    let rule: AnyRule = RULES[0].parse().unwrap();
+    for node in 0..300 {
+        let most = (1 << 53) - 1;
+        sync(
+            &store,
+            &[delta(&rule, most - node, (0, most, 1), Duration::ZERO)],
+        )
+        .await;
+    }
+    assert_eq!(spent(&store, &rule, 0).await, 300);
+    let names = server.keys();
+    let [name] = &names[..] else {
+        panic!("one key has one value: {names:?}");
+    };
+    let Reply::Number(length) = server.reply(&[&b"STRLEN"[..], name]) else {
+        panic!("the length of a value is a number");
+    };
+    assert!(length < 2500, "{length} bytes");
+    // The oldest of them are forgotten, and the youngest known.
+    let most = (1 << 53) - 1;
+    sync(
+        &store,
+        &[delta(&rule, most - 299, (0, most, 1), Duration::ZERO)],
+    )
+    .await;
+    assert_eq!(spent(&store, &rule, 0).await, 300);
+}
+
+#[tokio::test]
+async fn a_reset_forgets_the_numbers() {
+    let server = servers::Redis::start();
+    let store: Server = Redis::connect(server.url()).await.unwrap();
+    let rule: AnyRule = RULES[0].parse().unwrap();
+    let one = [delta(&rule, 1, (7, 1, 3), Duration::ZERO)];
+    sync(&store, &one).await;
+    store.reset(policy(), &Key::from(7_u64)).await.unwrap();
+    sync(&store, &one).await;
+    assert_eq!(spent(&store, &rule, 7).await, 3);
+}
+
+#[tokio::test]
+async fn a_rule_that_does_not_fit_is_an_error() {
+    let server = servers::Redis::start();
+    let store: Redis<TokenBucket> = Redis::connect(server.url()).await.unwrap();
+    let rule: TokenBucket = "token-bucket 1/365d burst=1000000".parse().unwrap();
+    let batch = Batch { node: 1, number: 1 };
+    let delta = Delta::new(
+        policy(),
+        &rule,
+        Key::from(1_u64),
+        batch,
+        (Duration::ZERO, 1),
+    );
+    let error = store.sync(&[delta]).unwrap().await.unwrap_err();
+    assert!(error.is_unsupported(), "{error}");
+    assert!(store.sync(&[]).unwrap().await.unwrap().is_empty());
+}
