@@ -161,7 +161,8 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
 /// let clock = ManualClock::default();
 /// let store = Counters::builder_on(CounterMap::default()).clock(clock.clone()).build();
-/// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back();
+/// // Without `repeating_deltas`, the suite would ask that a delta that arrives twice is added once: counters cannot tell.
+/// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back().repeating_deltas();
 /// let report = suite.run().await.unwrap();
 /// // The suite was given no fault to cause.
 /// assert_eq!(report.left_out(), [Law::Fault]);
