@@ -168,6 +168,8 @@ mod random;
 pub mod respond;
 pub mod store;
 mod sync;
+#[cfg(feature = "tokio")]
+mod synced;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 pub mod time;

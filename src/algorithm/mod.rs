@@ -23,6 +23,7 @@ mod scripted;
 mod span;
 mod state_kind;
 mod step;
+mod syncable;
 mod text;
 mod ticks;
 mod two_buckets;
@@ -53,6 +54,7 @@ pub use self::{
     scripted::Scripted,
     state_kind::StateKind,
     step::Step,
+    syncable::Syncable,
 };
 
 /// The types in the hidden methods of [`Algorithm`], which the store in memory calls.

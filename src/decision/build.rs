@@ -61,6 +61,12 @@ impl Decision {
         self
     }
 
+    /// Returns the capacity and the rate, to be [shown](Self::shown_as) by another decision.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shown(&self) -> Option<(NonZeroU64, Quota)> {
+        self.limit.map(|limit| (limit.capacity, limit.quota))
+    }
+
     /// Shows another capacity and rate, if there are any.
     #[cfg(feature = "tokio")]
     #[must_use]

@@ -52,7 +52,5 @@ impl Terms {
 
 /// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
 pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<(NonZeroU64, Quota)> {
-    let unused = rule.look(None, Timestamp::default());
-    let limit = unused.limit().and_then(NonZeroU64::new);
-    limit.zip(unused.quota())
+    rule.look(None, Timestamp::default()).shown()
 }

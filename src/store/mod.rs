@@ -94,7 +94,9 @@ pub use self::{
 pub use self::{
     cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
     counter::{CounterStats, Counters, CountersBuilder, CountersFuture, Increment, Totals},
-    wrappers::{LeaseConfig, LeaseStats, Leased, Timeout, TimeoutFuture},
+    wrappers::{
+        LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced, Timeout, TimeoutFuture,
+    },
 };
 pub(crate) use self::{
     engine::{Progress, Steps, StepsFuture, run},

@@ -14,6 +14,7 @@ use super::{
 /// | `timeout`, feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
 /// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`store::Error`](Error) |
 /// | `leased`, feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`store::Error`](Error) |
+/// | `synced`, feature `tokio` | Most calls are decided from memory, and the store is told later. The limit is exceeded by a stated bound at most. | [`store::Error`](Error) |
 /// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
 /// | [`with_blocks`](Self::with_blocks) | Calls of a blocked key are refused. | the store's |
 /// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
@@ -25,7 +26,7 @@ use super::{
 ///
 /// 1. a deadline, so that a server that does not answer counts as a failure;
 /// 2. a circuit breaker, so that a failing server delays no request;
-/// 3. leases, if keys have many calls a second; they admit even while the circuit is open;
+/// 3. leases or background synchronisation, if keys have many calls a second; they admit even while the circuit is open;
 /// 4. remembered refusals, which are used even while the circuit is open;
 /// 5. the answer to a call that failed.
 ///
@@ -127,6 +128,18 @@ pub trait StoreExt: Backend + Sized {
         Rule: crate::algorithm::Leasable,
     {
         super::Leased::new(self, config)
+    }
+
+    /// Decides most calls from memory, and tells the store later, so that all nodes together exceed the limit by no more than a stated bound.
+    ///
+    /// The bound is hard, and what exceeds the limit is repaid: see [the prices](super::Synced#what-it-costs).
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    fn synced<Rule, C>(self, config: super::SyncConfig<C>) -> super::Synced<Self, Rule, C>
+    where
+        Rule: crate::algorithm::Syncable,
+    {
+        super::Synced::new(self, config)
     }
 
     /// Lets keys be [blocked](Blocks::block) for some time, by hand or [after refusals](Blocks::block_after).

@@ -8,14 +8,22 @@ mod circuit_breaker;
 mod fallback;
 #[cfg(feature = "tokio")]
 mod leased;
+#[cfg(feature = "tokio")]
+mod nodes;
+#[cfg(feature = "tokio")]
+mod of_fingerprint;
 mod on_failure;
 mod remember_refusals;
+#[cfg(feature = "tokio")]
+mod synced;
 #[cfg(feature = "tokio")]
 mod timeout;
 
 pub(crate) use self::blocks::BlockFuture;
 #[cfg(feature = "tokio")]
 pub use self::leased::{LeaseConfig, LeaseStats, Leased};
+#[cfg(feature = "tokio")]
+pub use self::synced::{SyncConfig, SyncStats, Synced};
 #[cfg(feature = "tokio")]
 pub use self::timeout::{Timeout, TimeoutFuture};
 pub use self::{

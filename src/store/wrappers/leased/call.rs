@@ -9,7 +9,6 @@ use super::{
     LeaseConfig,
     book::Book,
     lease::{Asked, Tried},
-    nodes::Nodes,
 };
 use crate::{
     algorithm::Leasable,
@@ -20,6 +19,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
         ask::policies,
         engine::{runtime, runtime_gone},
+        wrappers::nodes::Nodes,
     },
     time::Clock,
 };

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     algorithm::Leasable,
     lease::{Counts, Holder},
-    store::Error,
+    store::{Error, wrappers::of_fingerprint::OfFingerprint},
     time::Timestamp,
 };
 
@@ -41,26 +41,6 @@ pub(super) struct Keys<Rule> {
 
 /// The last rule of a new key.
 pub(super) type LastRule<Rule> = Option<Arc<LeasedRule<Rule>>>;
-
-/// Takes a fingerprint as its own hash.
-#[derive(Default)]
-pub(super) struct OfFingerprint(u64);
-
-impl Hasher for OfFingerprint {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        self.0 = fingerprint;
-    }
-}
 
 impl<Rule: Leasable> Keys<Rule> {
     /// Leaves room for so many keys.

@@ -7,14 +7,16 @@ use super::{
     book::{Book, Leftover},
     call::{Call, Inner},
     lease::{LeasedRule, Tried},
-    nodes::Nodes,
 };
 use crate::{
     algorithm::Leasable,
     decision::Charge,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store},
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
+        wrappers::nodes::Nodes,
+    },
     time::{Clock, LeaseClock},
 };
 

@@ -8,7 +8,6 @@ mod keys;
 mod lease;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod leased;
-mod nodes;
 mod recent_calls;
 mod stats;
 

@@ -1,4 +1,4 @@
-//! The number of nodes with leases.
+//! The number of nodes that share the limits of a store.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

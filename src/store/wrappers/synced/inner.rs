@@ -1,0 +1,450 @@
+//! The parts that the clones of the wrapper share, and the task that tells the store.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    SyncConfig, SyncStats,
+    accounts::Accounts,
+    line::{Line, Next},
+};
+use crate::{
+    algorithm::Syncable,
+    key::Key,
+    policy::Policy,
+    random::Random,
+    store::{
+        Backend, Batch, Delta, Error, Pulled, Store,
+        engine::{Counter, runtime},
+        wrappers::nodes::Nodes,
+    },
+    synced::{Bound, Unsent},
+    time::{Clock, Timestamp},
+};
+
+/// The most deltas of a call to the store.
+const MOST_TOGETHER: usize = 256;
+/// The shortest time between two calls that nobody waits for, as a part of a period.
+const TICKS: u32 = 20;
+
+/// The parts that the clones of the wrapper share.
+pub(super) struct Inner<S, Rule: Syncable, C> {
+    pub(super) store: S,
+    pub(super) accounts: Accounts<Rule>,
+    pub(super) config: SyncConfig<C>,
+    pub(super) idle: Duration,
+    pub(super) counters: Counters,
+    /// `true` once the store has answered that it cannot take in deltas.
+    pub(super) cannot_sync: AtomicBool,
+    pub(super) is_closed: AtomicBool,
+    nodes: Nodes,
+    /// The number of nodes; 0 while it is not known.
+    number_of_nodes: AtomicU64,
+    /// Draws no number twice: a node that is started again is another one.
+    node: u64,
+    batch: AtomicU64,
+    lines: Mutex<HashMap<u32, Arc<Line>>>,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) waited: Counter,
+    pub(super) in_store: Counter,
+    pub(super) crowded: Counter,
+    pub(super) dropped: Counter,
+    syncs: Counter,
+    failed: Counter,
+    told: Counter,
+    drift: AtomicU64,
+}
+
+/// What a key tells the store. If it is nothing, the state alone is asked for.
+struct Told<Rule> {
+    fingerprint: u64,
+    policy: Policy,
+    key: Key,
+    rule: Rule,
+    node: u64,
+    /// The number of a delta of nothing.
+    number: u64,
+    unsent: SmallVec<[Unsent<Rule>; 1]>,
+}
+
+impl<Rule> Told<Rule> {
+    fn deltas(&self, now: Timestamp) -> impl Iterator<Item = Delta<'_, Rule>> {
+        let delta = move |rule, number, age, units| {
+            let batch = Batch {
+                node: self.node,
+                number,
+            };
+            Delta::new(&self.policy, rule, self.key, batch, (age, units))
+        };
+        let read = self
+            .unsent
+            .is_empty()
+            .then(|| delta(&self.rule, self.number, Duration::ZERO, 0));
+        let told = self.unsent.iter().map(move |unsent| {
+            let age = now.saturating_since(unsent.at);
+            delta(&unsent.rule, unsent.number, age, unsent.units)
+        });
+        told.chain(read)
+    }
+}
+
+/// Marks a line as not served when its task ends, with its runtime or by a panic of the store.
+struct Served(Arc<Line>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.is_served.store(false, Ordering::Release);
+    }
+}
+
+impl<S, Rule: Syncable, C> Drop for Inner<S, Rule, C> {
+    /// Ends the tasks.
+    fn drop(&mut self) {
+        let lines = self.lines.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for line in lines.values() {
+            line.wake.notify_one();
+        }
+    }
+}
+
+impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
+    pub(super) fn new(store: S, config: SyncConfig<C>) -> Self {
+        /// Scripts count by such numbers.
+        const NODES: u64 = (1 << 53) - 1;
+        let seed = config.seed.unwrap_or_else(crate::random::seed);
+        Self {
+            store,
+            accounts: Accounts::new(config.keys, config.seed),
+            idle: config.idle(),
+            counters: Counters::default(),
+            cannot_sync: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            nodes: Nodes::new(config.nodes),
+            number_of_nodes: AtomicU64::new(config.nodes.unwrap_or(0)),
+            node: Random::new(seed).up_to(NODES),
+            batch: AtomicU64::new(1),
+            lines: Mutex::default(),
+            config,
+        }
+    }
+
+    pub(super) fn nodes(&self) -> Option<u64> {
+        let nodes = self.number_of_nodes.load(Ordering::Relaxed);
+        (nodes > 0).then_some(nodes)
+    }
+
+    /// Returns `true` if the store decides all calls of keys that have nothing to tell.
+    pub(super) fn is_off(&self) -> bool {
+        self.cannot_sync.load(Ordering::Relaxed) || self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn line(&self, shard: u32) -> Arc<Line> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(lines.entry(shard).or_default())
+    }
+
+    /// Returns the counters, but for the bound.
+    pub(super) fn stats(&self, now: Timestamp) -> SyncStats {
+        let counters = &self.counters;
+        let mut stats = SyncStats {
+            waited: counters.waited.get(),
+            in_store: counters.in_store.get(),
+            crowded: counters.crowded.get(),
+            syncs: counters.syncs.get(),
+            failed: counters.failed.get(),
+            told: counters.told.get(),
+            dropped: counters.dropped.get(),
+            drift: counters.drift.load(Ordering::Relaxed),
+            nodes: self.nodes().unwrap_or(0),
+            ..SyncStats::default()
+        };
+        for shard in self.accounts.each() {
+            let counts = shard.counts;
+            stats.admitted += counts.admitted;
+            stats.refused += counts.refused;
+            stats.cut_off += counts.cut_off;
+            let bound = shard.last_bound().map_or(0, |bound| overshoot(&bound));
+            stats.overshoot_bound = stats.overshoot_bound.max(bound);
+            stats.keys += shard.all().len() as u64;
+            for (_, known) in shard.all() {
+                stats.unsynced += known.account.unsynced();
+                let oldest = known.account.oldest();
+                let age = oldest.map_or(0, |oldest| now.nanos_since(oldest));
+                stats.staleness_nanos = stats.staleness_nanos.max(age);
+            }
+        }
+        stats
+    }
+}
+
+/// Returns how many units all nodes together may admit above a rule.
+pub(super) fn overshoot(bound: &Bound) -> u64 {
+    let others = bound.nodes.map_or(0, |nodes| nodes.saturating_sub(1));
+    bound.most.saturating_mul(others)
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Syncable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Lets a task tell the store what keys of a line have to tell, as long as there are clones of the wrapper.
+    ///
+    /// # Errors
+    ///
+    /// Outside of a runtime of tokio, if there is no such task.
+    pub(super) fn serve(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), Error> {
+        if line.is_served.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let runtime = runtime()?;
+        if !line.is_served.swap(true, Ordering::AcqRel) {
+            let served = Served(Arc::clone(line));
+            runtime.spawn(serve(Arc::downgrade(self), served));
+        }
+        Ok(())
+    }
+
+    /// Counts this node in the store if that is due, beside a call to the store.
+    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
+        let Some(period) = self.nodes.due(policy) else {
+            return;
+        };
+        let counting = self.store.count_node(policy, period);
+        let (Some(counting), Ok(runtime)) = (counting, runtime()) else {
+            return;
+        };
+        let (inner, policy) = (Arc::clone(self), policy.clone());
+        runtime.spawn(async move {
+            match counting.await {
+                Ok(counts) => {
+                    inner.nodes.counted(&policy, counts);
+                    let nodes = inner.nodes.number().unwrap_or(0);
+                    inner.number_of_nodes.store(nodes, Ordering::Relaxed);
+                }
+                Err(_) => inner.counters.failed.add(1),
+            }
+        });
+    }
+
+    /// Takes out what keys of a line have to tell now.
+    fn collect(&self, line: &Arc<Line>, now: Timestamp) -> Vec<Told<Rule>> {
+        let (mut all, mut deltas) = (Vec::new(), 0);
+        while deltas < MOST_TOGETHER
+            && let Some(next) = line.take(now)
+        {
+            let (due, fingerprint) = match next {
+                Next::Sync(due, fingerprint) => (due, fingerprint),
+                Next::Idle(fingerprint) => {
+                    self.forget_if_idle(fingerprint, now);
+                    continue;
+                }
+            };
+            let mut shard = self.accounts.shard_of(fingerprint);
+            let Some(known) = shard.get(fingerprint) else {
+                continue;
+            };
+            if known.account.due() != due {
+                continue;
+            }
+            let at = self.line(self.store.shard(&known.policy, &known.key));
+            if !Arc::ptr_eq(&at, line) {
+                // The store has moved the key.
+                at.note(fingerprint, due, true);
+                known.line = at;
+                continue;
+            }
+            let mut number = || self.batch.fetch_add(1, Ordering::Relaxed);
+            let unsent = known.account.send(&mut number).iter().cloned().collect();
+            let told = Told {
+                fingerprint,
+                policy: known.policy.clone(),
+                key: known.key,
+                rule: known.account.rule().clone(),
+                // The store keeps the last number of a node and key, and kinds of rules are told apart from each other.
+                node: (self.node ^ known.account.rule().state_kind().as_u64()) & ((1 << 53) - 1),
+                number: number(),
+                unsent,
+            };
+            deltas += told.unsent.len().max(1);
+            all.push(told);
+        }
+        all
+    }
+
+    fn forget_if_idle(&self, fingerprint: u64, now: Timestamp) {
+        let mut shard = self.accounts.shard_of(fingerprint);
+        let Some(known) = shard.get(fingerprint) else {
+            return;
+        };
+        let idle_at = known.account.last_used().saturating_add(self.idle);
+        if idle_at > now {
+            known.line.note_idle(fingerprint, idle_at);
+        } else if known.account.is_settled() && known.waiting.is_empty() {
+            shard.remove(fingerprint);
+        } else {
+            let again = now.saturating_add(self.idle);
+            known.line.note_idle(fingerprint, again);
+        }
+    }
+
+    /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if the store has taken it in.
+    async fn sync(self: &Arc<Self>, line: &Arc<Line>) -> Option<bool> {
+        let sent = self.config.clock.now();
+        let told = self.collect(line, sent);
+        let first = told.first()?;
+        self.count_node(&first.policy);
+        let syncing = {
+            let deltas: Vec<_> = told.iter().flat_map(|told| told.deltas(sent)).collect();
+            self.store.sync(&deltas)
+        };
+        let Some(syncing) = syncing else {
+            // The store cannot take in deltas, so nothing was admitted here.
+            self.cannot_sync.store(true, Ordering::Relaxed);
+            for told in &told {
+                let mut shard = self.accounts.shard_of(told.fingerprint);
+                shard.remove(told.fingerprint);
+            }
+            return Some(true);
+        };
+        self.counters.syncs.add(1);
+        let answer = syncing.await;
+        let now = self.config.clock.now();
+        match answer {
+            Ok(pulled) => {
+                line.is_down.store(false, Ordering::Relaxed);
+                self.answered(&told, pulled, (sent, now));
+                Some(true)
+            }
+            Err(error) => {
+                self.counters.failed.add(1);
+                let is_unreachable = is_unreachable(&error);
+                let result = Err(error);
+                for told in &told {
+                    self.failed(told.fingerprint, now, (is_unreachable, &result));
+                }
+                if is_unreachable {
+                    line.is_down.store(true, Ordering::Relaxed);
+                    // The others need not find out one after the other.
+                    while let Some(next) = line.take(now) {
+                        match next {
+                            Next::Sync(_, fingerprint) => {
+                                self.failed(fingerprint, now, (true, &result));
+                            }
+                            Next::Idle(fingerprint) => self.forget_if_idle(fingerprint, now),
+                        }
+                    }
+                }
+                Some(false)
+            }
+        }
+    }
+
+    fn answered(
+        &self,
+        told: &[Told<Rule>],
+        pulled: Vec<Pulled<Rule::State>>,
+        (sent, now): (Timestamp, Timestamp),
+    ) {
+        let mut pulled = pulled.into_iter();
+        for told in told {
+            // The last state of a key contains all its deltas.
+            let Some(Pulled { at, state }) = pulled.by_ref().take(told.unsent.len().max(1)).last()
+            else {
+                let lacking = Err(Error::other(
+                    "the store returned fewer states than it was asked for: expected one for each delta; nothing was taken in",
+                ));
+                self.failed(told.fingerprint, now, (false, &lacking));
+                continue;
+            };
+            let mut shard = self.accounts.shard_of(told.fingerprint);
+            let bound = shard.bound(&told.rule, self.nodes(), &self.config);
+            let Some(known) = shard.get(told.fingerprint) else {
+                continue;
+            };
+            let others = known.with((told.fingerprint, self.idle), |account| {
+                account.answered((sent, at, now), state, &bound)
+            });
+            known.wake(&Ok(()));
+            self.counters.drift.fetch_max(others, Ordering::Relaxed);
+            self.counters
+                .told
+                .add(told.unsent.iter().map(|unsent| unsent.units).sum());
+        }
+    }
+
+    fn failed(
+        &self,
+        fingerprint: u64,
+        now: Timestamp,
+        (is_unreachable, result): (bool, &Result<(), Error>),
+    ) {
+        let mut shard = self.accounts.shard_of(fingerprint);
+        let Some(rule) = shard
+            .get(fingerprint)
+            .map(|known| known.account.rule().clone())
+        else {
+            return;
+        };
+        let bound = shard.bound(&rule, self.nodes(), &self.config);
+        let Some(known) = shard.get(fingerprint) else {
+            return;
+        };
+        known.account.clear_due();
+        known.with((fingerprint, self.idle), |account| {
+            account.failed(now, is_unreachable, &bound);
+        });
+        known.wake(result);
+    }
+}
+
+/// Returns `true` if an error says nothing about the call, so that the node goes on alone.
+pub(super) fn is_unreachable(error: &Error) -> bool {
+    !error.is_contended() && !error.is_unsupported()
+}
+
+/// Tells the store what keys of a line have to tell, until all clones of the wrapper are gone.
+async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, served: Served)
+where
+    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Syncable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    let line = &served.0;
+    loop {
+        let Some(strong) = inner.upgrade() else {
+            return;
+        };
+        let period = strong.config.shortest_period();
+        let synced = strong.sync(line).await;
+        let now = strong.config.clock.now();
+        drop(strong);
+        match synced {
+            Some(true) => {
+                // Many keys are told together, unless somebody waits.
+                let _ = tokio::time::timeout(period / TICKS, line.hurry.notified()).await;
+            }
+            Some(false) => tokio::time::sleep(period).await,
+            None => {
+                let Some(next) = line.next() else {
+                    line.wake.notified().await;
+                    continue;
+                };
+                let wait = next.saturating_since(now).max(Duration::from_micros(1));
+                let _ = tokio::time::timeout(wait, line.wake.notified()).await;
+            }
+        }
+    }
+}

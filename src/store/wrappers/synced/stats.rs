@@ -1,0 +1,60 @@
+//! The counters of background synchronisation.
+
+/// Counters of [background synchronisation](super::Synced) since it was made. Clones share them.
+///
+/// With the feature `metrics`, `Publish` shows them.
+///
+/// | if it is high | then |
+/// |---|---|
+/// | `waited`, of all decisions | Nodes are as far ahead as they may be: allow more, or take leases. |
+/// | `in_store` | Calls cost more than a node may be ahead, or it may not be ahead at all. |
+/// | `crowded` | More keys are in use than [`keys`](super::SyncConfig::keys). |
+/// | `failed`, `cut_off` | The store cannot be reached. Nodes decide by their parts of the limit. |
+/// | `drift` | Many nodes spend from one key at once. |
+/// | `staleness_nanos` | The store is slow, or more keys are in use than it takes in. |
+///
+/// ```
+/// use tollgate::store::SyncStats;
+///
+/// /// Calls to the store for each hundred decisions.
+/// fn price(stats: &SyncStats) -> u64 {
+///     100 * (stats.syncs + stats.in_store) / (stats.admitted + stats.refused).max(1)
+/// }
+/// # assert_eq!(price(&SyncStats::default()), 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SyncStats {
+    /// Calls that were admitted here.
+    pub admitted: u64,
+    /// Calls that were refused here.
+    pub refused: u64,
+    /// Of both, calls that were decided while the store could not be reached.
+    pub cut_off: u64,
+    /// Waits of calls until the store was told or asked.
+    pub waited: u64,
+    /// Calls that the store decided.
+    pub in_store: u64,
+    /// Calls of keys for which there was no room, decided by the store.
+    pub crowded: u64,
+    /// Calls to the store that told or asked it something.
+    pub syncs: u64,
+    /// Of these, calls that failed.
+    pub failed: u64,
+    /// Units that the store took in.
+    pub told: u64,
+    /// Units that were dropped before the store had taken them in, because their key was reset.
+    pub dropped: u64,
+    /// Units that the store may not know yet.
+    pub unsynced: u64,
+    /// The age of the oldest of them, in nanoseconds.
+    pub staleness_nanos: u64,
+    /// The most units of a key that other nodes had spent when this node asked, and that it did not know of.
+    pub drift: u64,
+    /// Keys of which this node knows something.
+    pub keys: u64,
+    /// Nodes that share the limits, this one included: as they were [counted](super::SyncConfig::nodes) or set; 0 while it is not known.
+    pub nodes: u64,
+    /// The [bound](super::Synced::overshoot_bound) of the rules that were used last, the greatest of them.
+    pub overshoot_bound: u64,
+}

@@ -1,0 +1,452 @@
+//! What a node knows of a key, and what it owes the store.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{cut_off::CutOff, store_clock::StoreClock, traffic::Traffic, unsent::Unsent};
+use crate::{
+    algorithm::Syncable,
+    decision::{Charge, Cost, Decision},
+    time::Timestamp,
+};
+
+/// What a node may do alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// The most units that the store does not know yet.
+    pub(crate) most: u64,
+    /// The usual time between two synchronisations of a key.
+    pub(crate) period: Duration,
+    /// The nodes that share the limit; `None` while it is not known.
+    pub(crate) nodes: Option<u64>,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    Decided(Decision),
+    /// The store has to be told or asked before this key can be decided.
+    Sync,
+    /// The store has to decide the call. It has begun: see [`Account::end_in_store`].
+    Store,
+    /// The store cannot be reached, and this node has no part of the limit.
+    Unreachable,
+}
+
+/// What a node knows of a key under rules of one kind, and what it admitted that the store does not know yet.
+///
+/// The view is the state that the store returned last, with all units that this node admitted and the store had not taken in. The rule itself decides on
+/// it, at the time of the store as this node knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Account<Rule: Syncable> {
+    rule: Rule,
+    view: Option<Rule::State>,
+    /// `false` if the store has to be asked before the view can be used.
+    is_known: bool,
+    clock: StoreClock,
+    /// Units that were not sent yet, oldest first.
+    fresh: SmallVec<[Unsent<Rule>; 1]>,
+    /// Units that were sent. Whether the store has them is not known before an answer, so they are sent again with the same numbers.
+    in_flight: SmallVec<[Unsent<Rule>; 1]>,
+    /// The units of both.
+    unsynced: u64,
+    /// `true` if the next unit begins a delta of its own.
+    begins_anew: bool,
+    /// `true` if the last call was refused.
+    is_refusing: bool,
+    /// `true` if the key was called since it was sent last.
+    is_used: bool,
+    is_sending: bool,
+    /// Calls that the store decides at the moment. Nothing is admitted here meanwhile.
+    in_store: u32,
+    is_unreachable: bool,
+    cut_off: Option<Box<CutOff<Rule>>>,
+    traffic: Traffic,
+    last_used: Timestamp,
+    due: Timestamp,
+}
+
+/// Deltas of more windows or rules than this are added up, and count as of the later one.
+const MOST_DELTAS: usize = 16;
+
+/// The time in which a node that is cut off comes to an equal part of the limit, in periods.
+const DRIFT_PERIODS: u32 = 10;
+
+impl<Rule: Syncable> Account<Rule> {
+    /// A key of which nothing is known.
+    pub(crate) fn new(rule: Rule, now: Timestamp) -> Self {
+        Self {
+            rule,
+            view: None,
+            is_known: false,
+            clock: StoreClock::default(),
+            fresh: SmallVec::new(),
+            in_flight: SmallVec::new(),
+            unsynced: 0,
+            begins_anew: true,
+            is_refusing: false,
+            is_used: false,
+            is_sending: false,
+            in_store: 0,
+            is_unreachable: false,
+            cut_off: None,
+            traffic: Traffic::default(),
+            last_used: now,
+            due: Timestamp::MAX,
+        }
+    }
+
+    /// Returns the instant at which the store should be told or asked, by the clock of this node.
+    pub(crate) fn due(&self) -> Timestamp {
+        self.due
+    }
+
+    /// Returns the units that the store may not know yet.
+    pub(crate) fn unsynced(&self) -> u64 {
+        self.unsynced
+    }
+
+    /// Returns the instant of the first unit that the store may not know yet.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        let first = self.in_flight.first().or(self.fresh.first());
+        first.map(|unsent| unsent.at)
+    }
+
+    /// Returns the instant of the last call.
+    pub(crate) fn last_used(&self) -> Timestamp {
+        self.last_used
+    }
+
+    /// Returns `true` if nothing is lost when the account is dropped.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsynced == 0 && !self.is_sending && self.in_store == 0
+    }
+
+    /// Returns `true` if there is a view.
+    pub(crate) fn knows(&self) -> bool {
+        self.is_known || self.is_cut_off()
+    }
+
+    /// Returns `true` if the store cannot be reached.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.is_some() || self.is_unreachable
+    }
+
+    /// Decides a call, if that is possible without the store. A call that has waited long must ask the store, instead of waiting again.
+    #[inline]
+    pub(crate) fn acquire(
+        &mut self,
+        rule: &Rule,
+        now: Timestamp,
+        (cost, must_ask): (Cost, bool),
+        bound: &Bound,
+    ) -> Tried {
+        self.last_used = now;
+        self.is_used = true;
+        if self.rule != *rule {
+            self.rule = rule.clone();
+            self.begins_anew = true;
+            self.cut_off = None;
+        }
+        if self.in_store > 0 {
+            if must_ask {
+                self.in_store += 1;
+                return Tried::Store;
+            }
+            return Tried::Sync;
+        }
+        if self.is_unreachable {
+            return self.acquire_alone(now, cost, bound);
+        }
+        if !self.is_known {
+            self.is_due_by(now);
+            return Tried::Sync;
+        }
+        let at = self.clock.at(now);
+        if self.unsynced.saturating_add(cost.get()) > bound.most {
+            return self.refuse_or_ask((now, at), (cost, must_ask), bound);
+        }
+        let begins = self.begins_at(at);
+        let decision = self.rule.step(&mut self.view, at, cost).decision();
+        if decision.is_admitted() {
+            self.admitted((now, at), cost, begins);
+            if self.unsynced.saturating_mul(2) >= bound.most {
+                self.is_due_by(now);
+            } else if self.due == Timestamp::MAX {
+                self.is_due_by(now.saturating_add(period(&decision, bound.period)));
+            }
+        } else {
+            self.refused(now, bound);
+        }
+        Tried::Decided(decision)
+    }
+
+    /// Returns how the key stands, as this node knows it; `None` if it does not know enough.
+    pub(crate) fn look(&self, rule: &Rule, now: Timestamp) -> Option<Decision> {
+        if let Some(cut_off) = &self.cut_off {
+            return Some(cut_off.look(self.clock.at(now)));
+        }
+        let is_known = self.is_known && self.in_store == 0 && !self.is_unreachable;
+        is_known.then(|| rule.look(self.view.as_ref(), self.clock.at(now)))
+    }
+
+    /// A call for which there is no room before the store was told. A refusal needs no room.
+    fn refuse_or_ask(
+        &mut self,
+        (now, at): (Timestamp, Timestamp),
+        (cost, must_ask): (Cost, bool),
+        bound: &Bound,
+    ) -> Tried {
+        let decision = self.rule.step(&mut self.view.clone(), at, cost).decision();
+        if !decision.is_admitted() {
+            self.refused(now, bound);
+            return Tried::Decided(decision);
+        }
+        self.is_due_by(now);
+        if (cost.get() > bound.most || must_ask) && self.is_settled() {
+            self.in_store += 1;
+            return Tried::Store;
+        }
+        Tried::Sync
+    }
+
+    /// Decides a call while the store cannot be reached.
+    fn acquire_alone(&mut self, now: Timestamp, cost: Cost, bound: &Bound) -> Tried {
+        let at = self.clock.at(now);
+        self.is_due_by(now.saturating_add(bound.period));
+        if self.cut_off.is_none() {
+            self.cut_off(at, bound);
+        }
+        let Some(cut_off) = &mut self.cut_off else {
+            return Tried::Unreachable;
+        };
+        let mut view = self.view.clone();
+        let by_rule = self.rule.step(&mut view, at, cost).decision();
+        if !by_rule.is_admitted() {
+            return Tried::Decided(by_rule);
+        }
+        let decision = cut_off.acquire(at, cost);
+        if decision.is_none_or(|decision| decision.is_admitted()) {
+            let begins = self.begins_at(at);
+            self.view = view;
+            self.admitted((now, at), cost, begins);
+        }
+        Tried::Decided(decision.unwrap_or(by_rule))
+    }
+
+    fn cut_off(&mut self, at: Timestamp, bound: &Bound) {
+        let Some(nodes) = bound.nodes else { return };
+        let known = (&self.rule, self.view.as_ref());
+        let drift = bound.period * DRIFT_PERIODS;
+        let cut_off = CutOff::new(known, at, &self.traffic, (nodes, drift));
+        self.cut_off = cut_off.ok().map(Box::new);
+    }
+
+    /// Returns `true` if a unit of this instant begins a delta.
+    ///
+    /// So does the unit that follows a full bucket: with the former ones it would be refilled from their instant on, although nothing was missing
+    /// meanwhile.
+    fn begins_at(&self, at: Timestamp) -> bool {
+        let Some(last) = self.fresh.last() else {
+            return true;
+        };
+        let is_at_rest = |state| self.rule.forgettable_at(state) <= at;
+        self.begins_anew
+            || !self.rule.is_together(last.store_at, at)
+            || self.view.as_ref().is_none_or(is_at_rest)
+    }
+
+    fn admitted(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost, begins: bool) {
+        self.is_refusing = false;
+        self.unsynced = self.unsynced.saturating_add(cost.get());
+        if let Some(last) = self.fresh.last_mut().filter(|_| !begins) {
+            last.units = last.units.saturating_add(cost.get());
+            return;
+        }
+        self.begins_anew = false;
+        self.fresh.push(Unsent {
+            rule: self.rule.clone(),
+            at: now,
+            store_at: at,
+            units: cost.get(),
+            number: 0,
+        });
+        if self.fresh.len() > MOST_DELTAS {
+            // Later instants are on the side of the limit.
+            let oldest = self.fresh.remove(0);
+            self.fresh[0].units = self.fresh[0].units.saturating_add(oldest.units);
+        }
+    }
+
+    fn refused(&mut self, now: Timestamp, bound: &Bound) {
+        let wait = match std::mem::replace(&mut self.is_refusing, true) {
+            true => bound.period / 2,
+            // Others may have less room, too: they should know.
+            false => Duration::ZERO,
+        };
+        self.is_due_by(now.saturating_add(wait));
+    }
+
+    /// Has the store told at once.
+    pub(crate) fn make_due(&mut self, now: Timestamp) {
+        self.is_due_by(now);
+    }
+
+    /// Notes that the store should be told or asked by then. What is under way ends first.
+    fn is_due_by(&mut self, due: Timestamp) {
+        if !self.is_sending {
+            self.due = self.due.min(due);
+        }
+    }
+
+    /// Takes an admission back that was made just now.
+    pub(crate) fn undo(&mut self, former: Self, now: Timestamp) {
+        let due = self.due;
+        *self = former;
+        (self.last_used, self.is_used, self.due) = (now, true, due);
+    }
+
+    /// Corrects a charge. Returns the units that the store has to give back.
+    pub(crate) fn settle(
+        &mut self,
+        rule: &Rule,
+        charge: &Charge,
+        actual: u64,
+        now: Timestamp,
+        bound: &Bound,
+    ) -> u64 {
+        let at = self.clock.at(now);
+        rule.settle(&mut self.view, charge, at, actual);
+        if let Some(more) = actual.checked_sub(charge.cost) {
+            if let Some(more) = Cost::new(more) {
+                let begins = self.begins_at(at);
+                self.admitted((now, at), more, begins);
+                self.is_due_by(now.saturating_add(bound.period));
+            }
+            return 0;
+        }
+        // The store need not hear of what it does not know yet.
+        let mut less = charge.cost - actual;
+        for unsent in self.fresh.iter_mut().rev() {
+            if rule.is_together(unsent.store_at, charge.at) && charge.at >= unsent.store_at {
+                let taken = unsent.units.min(less);
+                unsent.units -= taken;
+                less -= taken;
+                self.unsynced -= taken;
+            }
+        }
+        self.fresh.retain(|unsent| unsent.units > 0);
+        less
+    }
+
+    /// Begins to tell the store what it does not know, and returns that: nothing if the state alone is asked for.
+    ///
+    /// What an earlier call told without getting an answer is told again, by itself.
+    pub(crate) fn send(&mut self, mut number: impl FnMut() -> u64) -> &[Unsent<Rule>] {
+        (self.due, self.is_sending, self.is_used) = (Timestamp::MAX, true, false);
+        if self.in_flight.is_empty() {
+            self.in_flight = std::mem::take(&mut self.fresh);
+            self.begins_anew = true;
+            for unsent in &mut self.in_flight {
+                unsent.number = number();
+            }
+        }
+        &self.in_flight
+    }
+
+    /// Returns the rule of the last call.
+    pub(crate) fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// Takes in the state of the key at an instant of the store's clock, which contains all that was sent. Returns by how many units the view was above it.
+    pub(crate) fn answered(
+        &mut self,
+        (sent, at, now): (Timestamp, Timestamp, Timestamp),
+        state: Option<Rule::State>,
+        bound: &Bound,
+    ) -> u64 {
+        self.clock.note(sent, at, now);
+        let (at, rule) = (self.clock.at(now), self.rule.clone());
+        let own = self.in_flight.drain(..).map(|unsent| unsent.units).sum();
+        self.unsynced = self.unsynced.saturating_sub(own);
+        let remaining = |state: &Option<_>| rule.look(state.as_ref(), at).remaining().unwrap_or(0);
+        let before = remaining(&self.view).saturating_add(self.unsynced);
+        let others = match self.is_known {
+            true => before.saturating_sub(remaining(&state)),
+            false => 0,
+        };
+        self.traffic.note(own, others);
+        self.view = state;
+        for unsent in &mut self.fresh {
+            let at = self.clock.at(unsent.at);
+            unsent.store_at = at;
+            let charge = Charge::new(at, 0);
+            unsent
+                .rule
+                .settle(&mut self.view, &charge, at, unsent.units);
+        }
+        self.is_known = true;
+        (self.is_sending, self.is_unreachable, self.cut_off) = (false, false, None);
+        if self.unsynced.saturating_mul(2) >= bound.most && self.unsynced > 0 {
+            self.is_due_by(now);
+        } else if self.is_used || self.unsynced > 0 {
+            let look = rule.look(self.view.as_ref(), at);
+            self.is_due_by(now.saturating_add(period(&look, bound.period)));
+        }
+        others
+    }
+
+    /// Notes that the instant at which the account was due is over.
+    pub(crate) fn clear_due(&mut self) {
+        self.due = Timestamp::MAX;
+    }
+
+    /// Notes that what was sent got no answer. If the store cannot be reached, this node goes on alone.
+    pub(crate) fn failed(&mut self, now: Timestamp, is_unreachable: bool, bound: &Bound) {
+        self.is_sending = false;
+        if is_unreachable && !self.is_unreachable {
+            self.is_unreachable = true;
+            self.cut_off(self.clock.at(now), bound);
+        }
+        if self.unsynced > 0 || self.is_used || !self.is_known {
+            self.is_due_by(now.saturating_add(bound.period));
+        }
+    }
+
+    /// Begins a call of several keys that the store decides. Returns `false` if something has to be told first.
+    pub(crate) fn begin_in_store(&mut self, now: Timestamp) -> bool {
+        let may_begin = self.in_store > 0 || self.is_settled();
+        if may_begin {
+            self.in_store += 1;
+        } else {
+            self.is_due_by(now);
+        }
+        may_begin
+    }
+
+    /// Returns `true` while the store decides a call.
+    #[cfg(test)]
+    pub(super) fn is_in_store(&self) -> bool {
+        self.in_store > 0
+    }
+
+    /// Ends a call that the store decided, and that the view does not know.
+    pub(crate) fn end_in_store(&mut self) {
+        self.in_store = self.in_store.saturating_sub(1);
+        self.is_known = false;
+    }
+}
+
+/// Returns the time until the store is told or asked, which is the shorter the more of the limit is used.
+fn period(decision: &Decision, period: Duration) -> Duration {
+    let limit = u128::from(decision.limit().unwrap_or(0));
+    let used = limit.saturating_sub(u128::from(decision.remaining().unwrap_or(0)));
+    match used * 100 {
+        used if used < limit * 10 => period * 4,
+        used if used < limit * 50 => period * 2,
+        used if used < limit * 80 => period,
+        _ => period / 2,
+    }
+}

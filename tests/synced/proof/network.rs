@@ -1,0 +1,76 @@
+//! What happens to a fleet in a schedule: calls, delays, losses, deaths and outages; and what is broken on purpose.
+
+use crate::random::Random;
+
+/// A law that is broken on purpose, to see that the invariants notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    Nothing,
+    /// A node that is as far ahead as it may be goes on.
+    NotHard,
+    /// An answer that does not come is taken for one.
+    LossIsTaken,
+    /// What is told again has another number.
+    NumberedAnew,
+    /// The store takes in a delta each time.
+    CountsTwice,
+    /// A node takes the clock of the store to be later than it is.
+    ClockAhead,
+    /// An account is dropped although the store does not know all of it.
+    DropsUnsynced,
+    /// A node goes on admitting while the store decides a call.
+    AdmitsBesideStore,
+    /// A node that is cut off takes the whole limit.
+    WholePart,
+    /// A node refuses although it may be ahead.
+    RefusesAhead,
+}
+
+/// The events of a schedule. Times are nanoseconds, chances are in a thousand.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    pub(super) nodes: u64,
+    pub(super) calls: u64,
+    pub(super) max_cost: u64,
+    /// The longest gap between two calls; most are much shorter.
+    pub(super) gap: u64,
+    /// The longest time of a message.
+    pub(super) delay: u64,
+    pub(super) timeout: u64,
+    pub(super) loss: u64,
+    pub(super) repeat: u64,
+    pub(super) death: u64,
+    /// How far ahead a node may be.
+    pub(super) most: u64,
+    pub(super) period: u64,
+    /// `true` if a failed call means that the store cannot be reached.
+    pub(super) cuts_off: bool,
+    pub(super) broken: Broken,
+}
+
+impl Network {
+    /// `span` is the time in which the whole limit is refilled.
+    pub(super) fn random(random: &mut Random, span: u64, limit: u64) -> Self {
+        let mut rarely = |chance| match random.up_to(2) {
+            0 => random.up_to(chance),
+            _ => 0,
+        };
+        let [loss, repeat, death] = [300, 200, 40].map(&mut rarely);
+        let delay = random.up_to(span / 4) >> random.up_to(5);
+        Self {
+            nodes: 1 + random.up_to(4),
+            calls: 20 + random.up_to(50),
+            max_cost: 1 + random.up_to(2),
+            gap: 1 + (random.up_to(span / 4) >> random.up_to(6)),
+            delay,
+            timeout: 1_000_000 + delay / 2 + random.up_to(3 * delay),
+            loss,
+            repeat,
+            death,
+            most: 1 + random.up_to(limit / 2),
+            period: 1_000_000 + random.up_to(span / 2),
+            cuts_off: false,
+            broken: Broken::Nothing,
+        }
+    }
+}
