@@ -58,6 +58,8 @@ pub(crate) struct Account<Rule: Syncable> {
     /// `true` if the key was called since it was sent last.
     is_used: bool,
     is_sending: bool,
+    /// `true` if the store decided a call since the key was sent last, which the answer may not contain.
+    is_outdated: bool,
     /// Calls that the store decides at the moment. Nothing is admitted here meanwhile.
     in_store: u32,
     is_unreachable: bool,
@@ -88,6 +90,7 @@ impl<Rule: Syncable> Account<Rule> {
             is_refusing: false,
             is_used: false,
             is_sending: false,
+            is_outdated: false,
             in_store: 0,
             is_unreachable: false,
             cut_off: None,
@@ -345,6 +348,7 @@ impl<Rule: Syncable> Account<Rule> {
     /// What an earlier call told without getting an answer is told again, by itself.
     pub(crate) fn send(&mut self, mut number: impl FnMut() -> u64) -> &[Unsent<Rule>] {
         (self.due, self.is_sending, self.is_used) = (Timestamp::MAX, true, false);
+        self.is_outdated = self.in_store > 0;
         if self.in_flight.is_empty() {
             self.in_flight = std::mem::take(&mut self.fresh);
             self.begins_anew = true;
@@ -387,7 +391,7 @@ impl<Rule: Syncable> Account<Rule> {
                 .rule
                 .settle(&mut self.view, &charge, at, unsent.units);
         }
-        self.is_known = true;
+        self.is_known = !self.is_outdated;
         (self.is_sending, self.is_unreachable, self.cut_off) = (false, false, None);
         if self.unsynced.saturating_mul(2) >= bound.most && self.unsynced > 0 {
             self.is_due_by(now);
@@ -435,7 +439,7 @@ impl<Rule: Syncable> Account<Rule> {
     /// Ends a call that the store decided, and that the view does not know.
     pub(crate) fn end_in_store(&mut self) {
         self.in_store = self.in_store.saturating_sub(1);
-        self.is_known = false;
+        (self.is_known, self.is_outdated) = (false, true);
     }
 }
 

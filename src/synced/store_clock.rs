@@ -20,7 +20,10 @@ impl StoreClock {
     /// Returns the instant by the clock of the store.
     #[inline]
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
-        self.store.saturating_add(now.saturating_since(self.here))
+        match now >= self.here {
+            true => self.store.saturating_add(now.saturating_since(self.here)),
+            false => self.store.saturating_sub(self.here.saturating_since(now)),
+        }
     }
 
     /// Takes in an answer, which has the clock of the store at some instant between the request and the answer.
@@ -51,6 +54,7 @@ mod tests {
         let mut clock = StoreClock::default();
         clock.note(at(0), at(5_000), at(2));
         assert_eq!(clock.at(at(10)), at(5_008));
+        assert_eq!(clock.at(at(1)), at(4_999));
         // This answer took 20 ms for its way back.
         clock.note(at(10), at(5_010), at(32));
         assert_eq!(

@@ -169,6 +169,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     /// Lets everything come to its end: nobody calls, nothing is lost, and what nodes have to tell is told.
     pub(super) fn end(&mut self) {
         (self.network.loss, self.network.repeat, self.down_until) = (0, 0, 0);
+        self.network.timeout = 4 * self.network.delay + 1;
         self.until(u64::MAX);
     }
 
@@ -355,7 +356,9 @@ impl<'r, R: Syncable> Fleet<'r, R> {
                 let cost = Cost::new(*cost).unwrap();
                 let decision = self.rule.step(&mut self.state, now, cost).decision();
                 self.sent[message].decided = Some(decision);
-                if decision.is_admitted() {
+                // Of a call that has failed nobody hears that it is admitted.
+                let is_heard = !self.sent[message].is_over;
+                if decision.is_admitted() && is_heard {
                     let (at, cost) = (self.now, cost.get());
                     self.admissions.push(Admission { at, cost });
                     self.taken_in += cost;

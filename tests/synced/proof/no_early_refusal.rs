@@ -2,7 +2,8 @@
 
 use super::{
     bounded::{schedules, span},
-    fleet::Fleet,
+    fleet::{Fleet, Refusal},
+    meter::Admission,
     network::{Broken, Network},
     rules::bucket,
 };
@@ -11,39 +12,37 @@ use crate::{TokenBucket, random::Random};
 const RATE: u64 = 10;
 const BURST: u64 = 20;
 
-/// Returns the refusals of a schedule that an exact limiter would not have made, not even as long before as two messages take.
+/// Returns the refusals of a schedule that an exact limiter would not have made, not even so long before as units may be untold.
 fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     let mut random = Random::new(seed);
     let (limit, span) = span(rule);
     let mut network = Network::random(&mut random, span, limit);
     (network.death, network.loss, network.timeout, network.broken) = (0, 0, u64::MAX / 4, broken);
-    // A thousandth for clocks that may drift, and one for rounding.
-    let behind = 2 * network.delay;
+    network.period = 1_000_000 + random.up_to(span / 100);
+    // What was admitted before it is told, at a time when the bucket was full again, is refilled once more in the store.
+    let behind = 4 * network.period + 4 * network.delay;
     let mut fleet = Fleet::new(rule, network, random.next());
     fleet.play();
-    let is_early = |refusal: &&super::fleet::Refusal| {
+    let is_early = |refusal: &&Refusal| {
         let calls = &fleet.admissions[..refusal.after];
-        let at = refusal.at.saturating_sub(behind + refusal.at / 1000 / 1000);
-        left(calls.iter().map(|call| (call.at, call.cost)), at) >= refusal.cost
+        left(calls, refusal.at, behind) >= refusal.cost
     };
     fleet.refusals.iter().filter(is_early).count()
 }
 
-/// Returns the units that a bucket has left at an instant after these calls, each of which was admitted, if need be into debt. Counted in parts of a unit, of
-/// which one nanosecond refills the rate.
-fn left(calls: impl Iterator<Item = (u64, u64)>, at: u64) -> u64 {
+/// Returns the units that a bucket has left at an instant after these calls, each of which was admitted, if need be into debt; without what is refilled in the
+/// time by which nodes may be behind. Counted in parts of a unit, of which one nanosecond refills the rate.
+fn left(calls: &[Admission], at: u64, behind: u64) -> u64 {
     const UNIT: i128 = 1_000_000_000;
-    let full = i128::from(BURST) * UNIT;
+    let (full, rate) = (i128::from(BURST) * UNIT, i128::from(RATE));
     let (mut level, mut last) = (full, 0);
-    let mut pass = |level: i128, until: u64| {
-        let passed = until.saturating_sub(last);
-        last = last.max(until);
-        full.min(level + i128::from(passed) * i128::from(RATE))
-    };
-    for (instant, cost) in calls {
-        level = pass(level, instant) - i128::from(cost) * UNIT;
+    for call in calls {
+        level = full.min(level + i128::from(call.at - last) * rate);
+        level -= i128::from(call.cost) * UNIT;
+        last = call.at;
     }
-    u64::try_from(pass(level, at) / UNIT).unwrap_or(0)
+    level = full.min(level + i128::from(at - last) * rate) - i128::from(behind) * rate;
+    u64::try_from(level / UNIT).unwrap_or(0)
 }
 
 #[test]
