@@ -1,6 +1,6 @@
 //! Rules by which a node may decide alone, and tell the store later.
 
-use super::{Algorithm, All, AnyRule, Counted, FixedWindow, SlidingWindow, TokenBucket};
+use super::{Algorithm, All, AnyRule, Counted, FixedWindow, SlidingWindow, TokenBucket, any::Own};
 use crate::{error::Error, quota::Quota, time::Timestamp};
 
 /// A rule by which a node may decide alone, and tell the store later: [background synchronisation](crate::store::StoreExt::synced).
@@ -40,6 +40,12 @@ pub trait Syncable: Algorithm<State: Send + 'static> + PartialEq {
 
     /// Returns `true` if units of both instants may be told to the store as if all had been spent at the first.
     fn is_together(&self, first: Timestamp, later: Timestamp) -> bool;
+
+    /// Returns `true` if nothing of a key is used at an instant, under any of the rules of which this one consists. A unit that is spent then is told apart from
+    /// earlier ones: a bucket that was full did not refill meanwhile.
+    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+        state.is_none_or(|state| self.forgettable_at(state) <= at)
+    }
 
     /// Returns the part of one of so many nodes, by which it decides while the store cannot be reached. All parts together admit no more than the
     /// rule.
@@ -122,6 +128,14 @@ impl<A: Syncable, B: Syncable> Syncable for (A, B) {
         self.0.is_together(first, later) && self.1.is_together(first, later)
     }
 
+    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+        let (a, b) = match state {
+            Some((a, b)) => (a.as_ref(), b.as_ref()),
+            None => (None, None),
+        };
+        self.0.is_at_rest(a, at) || self.1.is_at_rest(b, at)
+    }
+
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {
         Ok((self.0.part_of(nodes)?, self.1.part_of(nodes)?))
     }
@@ -156,6 +170,10 @@ impl Syncable for AnyRule {
         syncable!(self, rule => rule.is_together(first, later), _other => first == later)
     }
 
+    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+        syncable!(self, rule => rule.is_at_rest(state.and_then(Own::in_any), at), _other => true)
+    }
+
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {
         syncable!(self, rule => rule.part_of(nodes).map(Self::from), other => Err(cannot_be_synced(other)))
     }
@@ -169,6 +187,12 @@ impl Syncable for All {
     fn is_together(&self, first: Timestamp, later: Timestamp) -> bool {
         let mut rules = self.rules().iter();
         rules.all(|rule| rule.is_together(first, later))
+    }
+
+    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+        let mut rules = self.rules().iter().enumerate();
+        let state_of = |n: usize| state.and_then(|states| states.get(n)?.as_ref());
+        rules.any(|(n, rule)| rule.is_at_rest(state_of(n), at))
     }
 
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {

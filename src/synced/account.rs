@@ -254,10 +254,9 @@ impl<Rule: Syncable> Account<Rule> {
         let Some(last) = self.fresh.last() else {
             return true;
         };
-        let is_at_rest = |state| self.rule.forgettable_at(state) <= at;
         self.begins_anew
             || !self.rule.is_together(last.store_at, at)
-            || self.view.as_ref().is_none_or(is_at_rest)
+            || self.rule.is_at_rest(self.view.as_ref(), at)
     }
 
     fn admitted(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost, begins: bool) {

@@ -8,7 +8,9 @@ mod broken;
 mod faulty;
 mod flawed;
 mod leased;
+mod recorder;
 mod right;
 #[path = "../common/rules.rs"]
 mod rules;
+mod synced;
 mod turns;

@@ -63,6 +63,7 @@ struct LastRule<Rule> {
     rule: Rule,
     nodes: Option<u64>,
     bound: Bound,
+    is_syncable: bool,
 }
 
 impl<Rule: Syncable> Accounts<Rule> {
@@ -160,8 +161,15 @@ impl<Rule: Syncable> Shard<Rule> {
             rule: rule.clone(),
             nodes,
             bound,
+            is_syncable: config.is_exact() || rule.check_sync().is_ok(),
         });
         bound
+    }
+
+    /// Returns `true` if a node may decide alone by the rule whose bound was asked for last.
+    #[inline]
+    pub(super) fn is_syncable(&self) -> bool {
+        self.last_rule.as_ref().is_none_or(|last| last.is_syncable)
     }
 
     /// Returns the greatest number of units that all nodes may admit above the last rule.

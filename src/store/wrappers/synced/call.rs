@@ -30,6 +30,8 @@ pub(super) enum Outcome<S, Rule: Syncable, C> {
     Wait(Waiting),
     Store(InStore<S, Rule, C>),
     Unreachable,
+    /// The rule is not one by which a node may decide alone.
+    Unsupported(Error),
 }
 
 /// A call that waits for the store.
@@ -63,6 +65,7 @@ enum Part {
     /// The store decides. `true` if there is an account that knows of it.
     Store(bool),
     Unreachable,
+    Unsupported(Error),
 }
 
 /// An ask with the rule as its key meets it.
@@ -79,7 +82,7 @@ impl<Rule> Asked<'_, Rule> {
 }
 
 /// The error of a call that cannot reach the store while this node has no part of the limit.
-pub(super) fn no_part() -> Error {
+fn no_part() -> Error {
     Error::unavailable(
         "the store cannot be reached, and this node has no part of the limit: expected a known number of nodes that is not above the limit; set \
          `SyncConfig::nodes`, or raise the limit",
@@ -139,6 +142,7 @@ where
                 fingerprints: is_known.then_some(asked.fingerprint).into_iter().collect(),
             }),
             Part::Unreachable => Outcome::Unreachable,
+            Part::Unsupported(error) => Outcome::Unsupported(error),
         }
     }
 
@@ -167,6 +171,11 @@ where
         } = asked;
         let rule = asked.rule();
         let mut bound = shard.bound(rule, self.nodes(), &self.config);
+        if !shard.is_syncable()
+            && let Err(error) = rule.check_sync()
+        {
+            return Part::Unsupported(Error::unsupported(error));
+        }
         if self.is_off() {
             bound.most = 0;
         }
@@ -249,6 +258,7 @@ where
             Some(Part::Wait(waiting)) => return Outcome::Wait(waiting),
             Some(Part::Store(_)) => return self.begin_in_store(&all, &mut shards, now),
             Some(Part::Unreachable) => return Outcome::Unreachable,
+            Some(Part::Unsupported(error)) => return Outcome::Unsupported(error),
             Some(Part::Decided(_)) | None => {}
         }
         let mut unserved: SmallVec<[Arc<Line>; 2]> = SmallVec::new();
@@ -367,6 +377,7 @@ where
                 Outcome::Decided(decisions) => return Ok(decisions),
                 Outcome::Store(in_store) => return self.ask_store(asks, in_store).await,
                 Outcome::Unreachable => return Err(failure.unwrap_or_else(no_part)),
+                Outcome::Unsupported(error) => return Err(error),
                 Outcome::Wait(Waiting { answer, line }) => {
                     self.serve(&line)?;
                     self.counters.waited.add(1);
@@ -427,6 +438,7 @@ where
         }
         match self.acquire(asks, false) {
             Outcome::Decided(decisions) => Ok(decisions),
+            Outcome::Unsupported(error) => Err(error),
             Outcome::Wait(_) | Outcome::Store(_) | Outcome::Unreachable => Err(error),
         }
     }

@@ -201,6 +201,11 @@ impl<C> SyncConfig<C> {
         }
     }
 
+    /// Returns `true` if the store decides each call, as long as it can be reached.
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(self.ahead, Ahead::Units(0) | Ahead::Percent(0))
+    }
+
     /// Returns how long a key is known after its last call.
     pub(super) fn idle(&self) -> Duration {
         (self.period * 10).max(Duration::from_secs(1))

@@ -73,7 +73,7 @@ use crate::{
 /// |---|---|
 /// | a call of a new key | It waits for the state, once. Many new keys are asked for together. |
 /// | a refusal | The first one asks the store at once. While calls are refused, the store is asked twice in a period. |
-/// | the store cannot be reached | The node goes on by its part of what remained and of the rate. The part is what it admitted lately of all that was admitted, and in ten periods becomes an equal one. All nodes that are cut off admit together what the rule does, beside the bound above; if traffic has just moved from one node to another, up to what is refilled in ten periods more. A node that does not know the number of nodes, or with a limit below that number, has no part: the call fails, and the outer wrapper decides. |
+/// | the store cannot be reached | The node goes on by its part of what remained when it asked last, and of the rate. The part is what it admitted lately of all that was admitted, and in ten periods becomes an equal one. All nodes that are cut off admit together what the rule does, beside the bound above; and their parts of what they had not heard of each other, which is less than one limit more. If traffic has just moved from one node to another, it is up to what is refilled in ten periods more. A node that does not know the number of nodes, or with a limit below that number, has no part: the call fails, and the outer wrapper decides. |
 /// | the store is back | It is told everything. A bucket may be in debt then, and refuses until that is refilled. |
 /// | an answer is lost | The same is told again under the same number, so that the store takes it in once. Counters cannot know the number: what may have been added is not added again, and [counted](crate::store::CounterStats::doubtful). |
 /// | a node dies | The units that it has not told are lost: U at most, if it reached the store. [`flush`](Self::flush) tells them before a planned end. |
@@ -261,6 +261,7 @@ where
         let inner = &self.inner;
         match inner.acquire(asks, false) {
             Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
+            Outcome::Unsupported(error) => Check::Ready(Err(error)),
             Outcome::Store(in_store) => {
                 let asks = OwnedAsks::new(asks);
                 Check::Pending(Box::pin(Arc::clone(inner).ask_store(asks, in_store)))
@@ -319,7 +320,9 @@ where
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        rule.check_sync()?;
+        if !self.inner.config.is_exact() {
+            rule.check_sync()?;
+        }
         self.inner.store.fits(rule)
     }
 
