@@ -170,7 +170,7 @@ impl<Rule: Syncable> Account<Rule> {
         if self.unsynced.saturating_add(cost.get()) > bound.most {
             return self.refuse_or_ask((now, at), (cost, must_ask), bound);
         }
-        let begins = self.begins_at(at);
+        let begins = self.begins_at(now, at);
         let decision = self.rule.step(&mut self.view, at, cost).decision();
         if decision.is_admitted() {
             self.admitted((now, at), cost, begins);
@@ -231,7 +231,7 @@ impl<Rule: Syncable> Account<Rule> {
         }
         let decision = cut_off.acquire(at, cost);
         if decision.is_none_or(|decision| decision.is_admitted()) {
-            let begins = self.begins_at(at);
+            let begins = self.begins_at(now, at);
             self.view = view;
             self.admitted((now, at), cost, begins);
         }
@@ -249,14 +249,16 @@ impl<Rule: Syncable> Account<Rule> {
     /// Returns `true` if a unit of this instant begins a delta.
     ///
     /// So does the unit that follows a full bucket: with the former ones it would be refilled from their instant on, although nothing was missing
-    /// meanwhile.
-    fn begins_at(&self, at: Timestamp) -> bool {
+    /// meanwhile. The bucket may be full by the clock of the store before it is by the estimate.
+    fn begins_at(&self, now: Timestamp, at: Timestamp) -> bool {
         let Some(last) = self.fresh.last() else {
             return true;
         };
         self.begins_anew
             || !self.rule.is_together(last.store_at, at)
-            || self.rule.is_at_rest(self.view.as_ref(), at)
+            || self
+                .rule
+                .is_at_rest(self.view.as_ref(), self.clock.latest(now))
     }
 
     fn admitted(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost, begins: bool) {
@@ -322,7 +324,7 @@ impl<Rule: Syncable> Account<Rule> {
         rule.settle(&mut self.view, charge, at, actual);
         if let Some(more) = actual.checked_sub(charge.cost) {
             if let Some(more) = Cost::new(more) {
-                let begins = self.begins_at(at);
+                let begins = self.begins_at(now, at);
                 self.admitted((now, at), more, begins);
                 self.is_due_by(now.saturating_add(bound.period));
             }

@@ -2,41 +2,61 @@
 
 use crate::time::Timestamp;
 
-/// An estimate of the clock of the store, that is behind it by the way of an answer at most, and never ahead.
+/// Two bounds of the clock of the store: an estimate that is behind it by the way of an answer at most, and the latest that it may show.
 ///
 /// A node that were ahead would refill buckets early. Behind, it refuses for a moment what the store would admit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StoreClock {
-    /// An instant by the clock of this node.
+    /// An instant by the clock of this node; the first one while nothing is known.
     here: Timestamp,
-    /// What the clock of the store showed then, or shortly after.
-    store: Timestamp,
+    /// What the clock of the store showed then at least.
+    earliest: Timestamp,
+    /// What it showed at most.
+    latest: Timestamp,
 }
 
 impl StoreClock {
     /// Clocks differ by less than one part in so many.
     const DRIFT: u32 = 1000;
 
-    /// Returns the instant by the clock of the store.
+    /// Returns the instant by the clock of the store. It is not earlier than this.
     #[inline]
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
         match now >= self.here {
-            true => self.store.saturating_add(now.saturating_since(self.here)),
-            false => self.store.saturating_sub(self.here.saturating_since(now)),
+            true => self
+                .earliest
+                .saturating_add(now.saturating_since(self.here)),
+            false => self
+                .earliest
+                .saturating_sub(self.here.saturating_since(now)),
         }
+    }
+
+    /// Returns the latest instant that the clock of the store may show.
+    pub(super) fn latest(&self, now: Timestamp) -> Timestamp {
+        let since = now.saturating_since(self.here);
+        self.latest.saturating_add(since + since / Self::DRIFT)
     }
 
     /// Takes in an answer, which has the clock of the store at some instant between the request and the answer.
     ///
     /// Of two answers the one that was faster is right. What is known from earlier ones counts less with time, because clocks drift, and
-    /// never more than this answer allows, because the clock of the store may have been set back.
+    /// never more than this answer allows, because the clock of the store may have been set.
     pub(super) fn note(&mut self, sent: Timestamp, store: Timestamp, now: Timestamp) {
-        let since = now.saturating_since(self.here);
-        let known = self.at(now).saturating_sub(since / Self::DRIFT);
         let latest = store.saturating_add(now.saturating_since(sent));
+        let is_first = self.here == Timestamp::default();
+        let since = now.saturating_since(self.here);
+        let (known, known_latest) = match is_first {
+            true => (store, latest),
+            false => (
+                self.at(now).saturating_sub(since / Self::DRIFT),
+                self.latest(now),
+            ),
+        };
         *self = Self {
             here: now,
-            store: store.max(known.min(latest)),
+            earliest: known.clamp(store, latest),
+            latest: known_latest.clamp(store, latest),
         };
     }
 }
@@ -52,22 +72,33 @@ mod tests {
     #[test]
     fn a_fast_answer_is_kept_until_clocks_may_have_drifted() {
         let mut clock = StoreClock::default();
-        clock.note(at(0), at(5_000), at(2));
-        assert_eq!(clock.at(at(10)), at(5_008));
-        assert_eq!(clock.at(at(1)), at(4_999));
-        // This answer took 20 ms for its way back.
-        clock.note(at(10), at(5_010), at(32));
+        clock.note(at(1), at(5_000), at(3));
         assert_eq!(
-            clock.at(at(32)),
-            at(5_030).saturating_sub(at(30).saturating_since(at(0)) / 1000)
+            (clock.at(at(3)), clock.latest(at(3))),
+            (at(5_000), at(5_002))
         );
+        assert_eq!(clock.at(at(11)), at(5_008));
+        assert_eq!(clock.at(at(2)), at(4_999));
+        // This answer took 20 ms for its way back.
+        clock.note(at(11), at(5_010), at(33));
+        let drift = at(30).saturating_since(at(0)) / 1000;
+        assert_eq!(clock.at(at(33)), at(5_030).saturating_sub(drift));
+        assert_eq!(clock.latest(at(33)), at(5_032));
     }
 
     #[test]
-    fn a_clock_that_is_set_back_is_followed() {
+    fn a_clock_that_is_set_is_followed() {
         let mut clock = StoreClock::default();
-        clock.note(at(0), at(50_000), at(2));
-        clock.note(at(10), at(20_000), at(12));
-        assert_eq!(clock.at(at(12)), at(20_002));
+        clock.note(at(1), at(50_000), at(3));
+        clock.note(at(11), at(20_000), at(13));
+        assert_eq!(
+            (clock.at(at(13)), clock.latest(at(13))),
+            (at(20_002), at(20_002))
+        );
+        clock.note(at(21), at(70_000), at(23));
+        assert_eq!(
+            (clock.at(at(23)), clock.latest(at(23))),
+            (at(70_000), at(70_000))
+        );
     }
 }

@@ -237,6 +237,7 @@ fn every_metric_is_described_with_its_unit_and_kind() {
             (metrics_util::MetricKind::Counter, metrics::Unit::Count) => "_total",
             (metrics_util::MetricKind::Histogram, metrics::Unit::Seconds) => "_seconds",
             (metrics_util::MetricKind::Gauge, metrics::Unit::Count) => "",
+            (metrics_util::MetricKind::Gauge, metrics::Unit::Nanoseconds) => "_nanoseconds",
             other => panic!("{name}: {other:?}"),
         };
         assert!(

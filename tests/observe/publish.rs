@@ -11,7 +11,7 @@ use tollgate::{
     store::{
         Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, LeaseConfig, LeaseStats,
         Local, Memcached, MemcachedConnection, MemcachedCounters, Redis, ScriptStats, Stats, Store,
-        StoreExt,
+        StoreExt, SyncStats,
     },
     testing::{Fault, Faulty},
 };
@@ -30,6 +30,7 @@ pub(crate) fn publish_everything() {
     ScriptStats::default().publish("any");
     CasStats::default().publish("any");
     CounterStats::default().publish("any");
+    SyncStats::default().publish("any");
     MemcachedConnection::connect_lazy("memcached://127.0.0.1:1")
         .unwrap()
         .publish("any");
@@ -117,6 +118,24 @@ fn the_counters_of_stores_are_published_field_by_field() {
         nodes: 41, "leases_nodes";
         undershoot_bound: 43, "leases_undershoot_bound_units";
         overshoot_bound: 47, "leases_overshoot_bound_units";
+    });
+    assert_published!(SyncStats {
+        admitted: 2, "sync_admitted_total";
+        refused: 3, "sync_refused_total";
+        cut_off: 5, "sync_cut_off_total";
+        waited: 7, "sync_waited_total";
+        in_store: 11, "sync_in_store_total";
+        crowded: 13, "sync_crowded_total";
+        syncs: 17, "sync_calls_total";
+        failed: 19, "sync_failed_total";
+        told: 23, "sync_told_units_total";
+        dropped: 29, "sync_dropped_units_total";
+        unsynced: 31, "sync_unsynced_units";
+        staleness_nanos: 37, "sync_staleness_nanoseconds";
+        drift: 41, "sync_drift_units";
+        keys: 43, "sync_keys";
+        nodes: 47, "sync_nodes";
+        overshoot_bound: 53, "sync_overshoot_bound_units";
     });
 }
 

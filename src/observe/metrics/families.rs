@@ -155,6 +155,38 @@ families! {
         "Units that all nodes together may admit less than the rule, at an instant";
     LEASES_OVERSHOOT = "tollgate_leases_overshoot_bound_units" Gauge Count ["`store`"]
         "Units that all nodes together may admit more than the rule: 0";
+    SYNC_ADMITTED = "tollgate_sync_admitted_total" Counter Count ["`store`"]
+        "Calls that were admitted here, and told to the store later";
+    SYNC_REFUSED = "tollgate_sync_refused_total" Counter Count ["`store`"]
+        "Calls that were refused here";
+    SYNC_CUT_OFF = "tollgate_sync_cut_off_total" Counter Count ["`store`"]
+        "Calls that were decided here while the store could not be reached";
+    SYNC_WAITED = "tollgate_sync_waited_total" Counter Count ["`store`"]
+        "Waits of calls until the store was told or asked";
+    SYNC_IN_STORE = "tollgate_sync_in_store_total" Counter Count ["`store`"]
+        "Calls that the store decided";
+    SYNC_CROWDED = "tollgate_sync_crowded_total" Counter Count ["`store`"]
+        "Calls of keys for which there was no room, decided by the store";
+    SYNC_CALLS = "tollgate_sync_calls_total" Counter Count ["`store`"]
+        "Calls to the store that told or asked it something";
+    SYNC_FAILED = "tollgate_sync_failed_total" Counter Count ["`store`"]
+        "Of these, calls that failed";
+    SYNC_TOLD = "tollgate_sync_told_units_total" Counter Count ["`store`"]
+        "Units that the store took in";
+    SYNC_DROPPED = "tollgate_sync_dropped_units_total" Counter Count ["`store`"]
+        "Units that were dropped untold, because their key was reset";
+    SYNC_UNSYNCED = "tollgate_sync_unsynced_units" Gauge Count ["`store`"]
+        "Units that the store may not know yet";
+    SYNC_STALENESS = "tollgate_sync_staleness_nanoseconds" Gauge Nanoseconds ["`store`"]
+        "Age of the oldest of them";
+    SYNC_DRIFT = "tollgate_sync_drift_units" Gauge Count ["`store`"]
+        "The most units of a key that other nodes had spent, and this one did not know of";
+    SYNC_KEYS = "tollgate_sync_keys" Gauge Count ["`store`"]
+        "Keys of which this node knows something";
+    SYNC_NODES = "tollgate_sync_nodes" Gauge Count ["`store`"]
+        "Nodes that share the limits; 0 while their number is not known";
+    SYNC_OVERSHOOT = "tollgate_sync_overshoot_bound_units" Gauge Count ["`store`"]
+        "Units that all nodes together may admit more than the rule";
 
     // Published for `Local`.
     LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]

@@ -90,6 +90,49 @@ mod leased {
     }
 }
 
+#[cfg(feature = "tokio")]
+mod synced {
+    use super::{Publish, store};
+    use crate::{
+        algorithm::Syncable,
+        observe::metrics::families::{
+            SYNC_ADMITTED, SYNC_CALLS, SYNC_CROWDED, SYNC_CUT_OFF, SYNC_DRIFT, SYNC_DROPPED,
+            SYNC_FAILED, SYNC_IN_STORE, SYNC_KEYS, SYNC_NODES, SYNC_OVERSHOOT, SYNC_REFUSED,
+            SYNC_STALENESS, SYNC_TOLD, SYNC_UNSYNCED, SYNC_WAITED,
+        },
+        store::{SyncStats, Synced},
+        time::Clock,
+    };
+
+    impl Publish for SyncStats {
+        fn publish(&self, name: &str) {
+            SYNC_ADMITTED.set(store(name), self.admitted);
+            SYNC_REFUSED.set(store(name), self.refused);
+            SYNC_CUT_OFF.set(store(name), self.cut_off);
+            SYNC_WAITED.set(store(name), self.waited);
+            SYNC_IN_STORE.set(store(name), self.in_store);
+            SYNC_CROWDED.set(store(name), self.crowded);
+            SYNC_CALLS.set(store(name), self.syncs);
+            SYNC_FAILED.set(store(name), self.failed);
+            SYNC_TOLD.set(store(name), self.told);
+            SYNC_DROPPED.set(store(name), self.dropped);
+            SYNC_UNSYNCED.set(store(name), self.unsynced);
+            SYNC_STALENESS.set(store(name), self.staleness_nanos);
+            SYNC_DRIFT.set(store(name), self.drift);
+            SYNC_KEYS.set(store(name), self.keys);
+            SYNC_NODES.set(store(name), self.nodes);
+            SYNC_OVERSHOOT.set(store(name), self.overshoot_bound);
+        }
+    }
+
+    impl<S: Publish, Rule: Syncable, C: Clock> Publish for Synced<S, Rule, C> {
+        fn publish(&self, name: &str) {
+            self.stats().publish(name);
+            self.get_ref().publish(name);
+        }
+    }
+}
+
 impl<S: Publish + Backend<Error = Error>, C: Clock> Publish for CircuitBreaker<S, C> {
     fn publish(&self, name: &str) {
         let current = self.state();
