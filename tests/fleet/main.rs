@@ -1,4 +1,5 @@
-//! Fleets of eight processes with leases on one server: never over the limit, and hardly below it.
+//! Fleets of eight processes on one server. With leases: never over the limit, and hardly below it. With background synchronisation: over it by no more than
+//! the bound, and nothing is lost.
 #![cfg(all(feature = "redis", feature = "memcached"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "processes live in real time")]
@@ -6,9 +7,10 @@
 #[path = "../common/fleet/mod.rs"]
 mod fleet;
 mod meter;
+mod synced;
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -24,8 +26,11 @@ use tollgate::{
 
 const TIME: Duration = Duration::from_secs(6);
 
-/// One fleet at a time: each of them needs the processors.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Waits for other fleets: each of them needs the processors.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Does nothing, except in a process that a fleet starts.
 #[test]
@@ -48,7 +53,7 @@ fn node() {
 
 #[test]
 fn memcached_that_is_restarted() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let server = servers::Memcached::start();
     let journals = Run {
         store: "memcached",
@@ -73,7 +78,7 @@ fn few_requests(journals: &fleet::journal::Journals) {
 }
 
 fn redis(server: &servers::Redis, seed: u64, restart: &dyn Fn(), forgets: bool) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let journals = Run {
         store: "redis",
         url: server.url(),
