@@ -125,23 +125,24 @@ fn share(args: &Args) -> Result<AnyRule, Error> {
 
 /// Guards a store that runs every rule.
 async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
-    let lease = |store: Guarded<AnyRule>| match &args.lease {
-        Some(config) => store.leased(config.clone()).boxed(),
-        None => store.boxed(),
+    let ahead = |store: Guarded<AnyRule>| match (&args.lease, &args.sync) {
+        (Some(config), _) => store.leased(config.clone()).boxed(),
+        (None, Some(config)) => store.synced(config.clone()).boxed(),
+        (None, None) => store.boxed(),
     };
-    let store = guard(remote, is_there, &args.rule, share(args), args, lease).await?;
+    let store = guard(remote, is_there, &args.rule, share(args), args, ahead).await?;
     Ok(Opened::Any(args.rule.clone(), store))
 }
 
-/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases, remembered refusals, and
-/// a fallback.
+/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases or background
+/// synchronisation, remembered refusals, and a fallback.
 async fn guard<Rule>(
     remote: Remote<Rule>,
     is_there: bool,
     rule: &Rule,
     share: Result<Rule, Error>,
     args: &Args,
-    lease: impl FnOnce(Guarded<Rule>) -> Remote<Rule>,
+    ahead: impl FnOnce(Guarded<Rule>) -> Remote<Rule>,
 ) -> Result<AnyStore<Rule>, String>
 where
     Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
@@ -156,10 +157,15 @@ where
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreakerConfig::new().open_for(PAUSES[0], PAUSES[1]));
-    let store = lease(store);
-    // Of a rule that cannot be leased, or not for so long.
+    let store = ahead(store);
+    // Of a rule that cannot be leased, or not for so long, or told later.
+    let flag = if args.sync.is_some() {
+        "--sync"
+    } else {
+        "--lease"
+    };
     let fits = Store::fits(&store, rule);
-    fits.map_err(|error| format!("--lease: {error}"))?;
+    fits.map_err(|error| format!("{flag}: {error}"))?;
     let store = if args.remember_refusals {
         store.remember_refusals().boxed()
     } else {

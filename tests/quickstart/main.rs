@@ -24,6 +24,8 @@ mod memcached;
 #[cfg(feature = "redis")]
 mod store;
 #[cfg(feature = "redis")]
+mod synced;
+#[cfg(feature = "redis")]
 mod together;
 
 #[cfg(any(feature = "redis", feature = "memcached"))]

@@ -5,7 +5,11 @@ mod store;
 
 use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
 
-use tollgate::{AnyRule, Quota, respond::Headers, store::LeaseConfig};
+use tollgate::{
+    AnyRule, Quota,
+    respond::Headers,
+    store::{LeaseConfig, SyncConfig},
+};
 
 pub(crate) use self::{
     key::ClientKey,
@@ -51,6 +55,11 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
   --lease[=TIME]   units that a shared store grants ahead, for so long: most
                    requests are decided here, and never above the limit;
                    the burst pays for it  [a tenth of what refills the limit]
+  --sync[=TIME]    requests are decided here, and a shared store is told
+                   later, so often: the limit is exceeded by a bound
+                   at most, and what exceeds it is repaid         [100ms]
+  --overshoot PERCENT
+                   that bound: a part of the limit, with --sync  [5%]
   --remember-refusals
                    a refused client is refused here until it may retry,
                    also while the store is gone
@@ -81,6 +90,7 @@ pub(crate) struct Args {
     pub(crate) nodes: u64,
     pub(crate) store_timeout: Duration,
     pub(crate) lease: Option<LeaseConfig>,
+    pub(crate) sync: Option<SyncConfig>,
     pub(crate) remember_refusals: bool,
 }
 
@@ -91,6 +101,7 @@ impl Command {
         let (mut store, mut on_store_error, mut nodes, mut store_timeout) =
             (None, None, None, None);
         let (mut demo, mut remember_refusals, mut lease) = (false, false, None);
+        let (mut sync, mut overshoot) = (None, None);
         let mut args = args.into_iter().peekable();
         while let Some(arg) = args.next() {
             let arg = text(arg)?;
@@ -105,17 +116,20 @@ impl Command {
                 ("--demo" | "--help" | "--remember-refusals", Some(_)) => {
                     return Err(format!("{flag} takes no value"));
                 }
-                ("--lease", _) => {
+                ("--lease" | "--sync", _) => {
                     let is_value = |next: &OsString| !next.to_string_lossy().starts_with('-');
                     let value = match value {
                         Some(value) => Some(value),
                         None => args.next_if(is_value).map(text).transpose()?,
                     };
-                    set(&mut lease, flag, hold(value.as_deref())?)?;
+                    match flag {
+                        "--lease" => set(&mut lease, flag, hold(value.as_deref())?)?,
+                        _ => set(&mut sync, flag, period(value.as_deref())?)?,
+                    }
                 }
                 (
                     "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error"
-                    | "--nodes" | "--store-timeout",
+                    | "--nodes" | "--store-timeout" | "--overshoot",
                     _,
                 ) => {
                     let value = match value {
@@ -133,6 +147,7 @@ impl Command {
                             set(&mut on_store_error, flag, parsed(flag, &value)?)?;
                         }
                         "--nodes" => set(&mut nodes, flag, count(&value)?)?,
+                        "--overshoot" => set(&mut overshoot, flag, percent(&value)?)?,
                         "--store-timeout" => set(&mut store_timeout, flag, time(flag, &value)?)?,
                         _ => set(&mut headers, flag, parsed(flag, &value)?)?,
                     }
@@ -140,7 +155,8 @@ impl Command {
                 _ => {
                     return Err(format!(
                         "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --store, \
-                         --on-store-error, --nodes, --store-timeout, --lease, --remember-refusals, --demo or --help"
+                         --on-store-error, --nodes, --store-timeout, --lease, --sync, --overshoot, --remember-refusals, \
+                         --demo or --help"
                     ));
                 }
             }
@@ -164,12 +180,23 @@ impl Command {
             nodes: nodes.unwrap_or(1),
             store_timeout: store_timeout.unwrap_or(Duration::from_millis(100)),
             lease,
+            sync: synced(sync, overshoot, nodes)?,
             remember_refusals,
         };
-        if args.lease.is_some() && matches!(args.store, StoreLocation::Memory) {
+        for (flag, is_given) in [
+            ("--lease", args.lease.is_some()),
+            ("--sync", args.sync.is_some()),
+        ] {
+            if is_given && matches!(args.store, StoreLocation::Memory) {
+                return Err(format!(
+                    "{flag} needs a store that servers share, as in --store redis://127.0.0.1:6379: \
+                     one in memory decides at once; name such a store, or take {flag} out"
+                ));
+            }
+        }
+        if args.lease.is_some() && args.sync.is_some() {
             return Err(
-                "--lease needs a store that servers share, as in --store redis://127.0.0.1:6379: \
-                 one in memory decides at once; name such a store, or take --lease out"
+                "--lease never exceeds the limit and --sync does so by a bound: expected one of them; take one out"
                     .to_owned(),
             );
         }
@@ -235,6 +262,49 @@ fn hold(value: Option<&str>) -> Result<LeaseConfig, String> {
     };
     let hold = config.try_hold(time("--lease", value)?);
     hold.map_err(|error| format!("--lease \"{value}\": {error}"))
+}
+
+/// Parses how often the store is told.
+fn period(value: Option<&str>) -> Result<SyncConfig, String> {
+    let config = SyncConfig::new();
+    let Some(value) = value else {
+        return Ok(config);
+    };
+    let period = config.try_period(time("--sync", value)?);
+    period.map_err(|error| format!("--sync \"{value}\": {error}"))
+}
+
+/// Parses a part of the limit, as in `5%`.
+fn percent(value: &str) -> Result<u64, String> {
+    let number = value.strip_suffix('%').unwrap_or(value).parse().ok();
+    let percent = number.filter(|percent| *percent <= 100);
+    percent.ok_or_else(|| {
+        format!("--overshoot \"{value}\": expected a whole percentage from 0 to 100, as in --overshoot 5%")
+    })
+}
+
+/// Joins what `--sync`, `--overshoot` and `--nodes` say.
+fn synced(
+    sync: Option<SyncConfig>,
+    overshoot: Option<u64>,
+    nodes: Option<u64>,
+) -> Result<Option<SyncConfig>, String> {
+    let Some(mut config) = sync else {
+        return match overshoot {
+            None => Ok(None),
+            Some(_) => Err(
+                "--overshoot says how far --sync may exceed the limit: expected --sync, too; add it, or take --overshoot out"
+                    .to_owned(),
+            ),
+        };
+    };
+    if let Some(percent) = overshoot {
+        config = config.overshoot_percent(percent);
+    }
+    if let Some(nodes) = nodes {
+        config = config.nodes(nodes);
+    }
+    Ok(Some(config))
 }
 
 /// Parses a time with the syntax of a quota's period.
