@@ -104,6 +104,7 @@ if [ "${1:-}" = slow ]; then
   cargo test --locked --all-features --test redis -- --ignored slow::
   say "a million schedules of leases"
   LEASE_SCHEDULES=1000000 cargo test --release --locked --all-features --lib lease::proof
+  SYNC_SCHEDULES=5000000 cargo test --release --locked --all-features --lib synced::proof
   say "a hundred million operations on the store in memory"
   cargo test --release --locked --features test-util --test local_stress --test local_growth -- --ignored slow_
   exit

@@ -17,7 +17,7 @@ use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 const WRITTEN_WITH: &str = "rustc 1.95.";
 
 /// The cases, and the words that help the user.
-const REMEDIES: [(&str, &str); 26] = [
+const REMEDIES: [(&str, &str); 27] = [
     (
         "also_of_another_rule",
         "make each of them an `AnyRule`, by `AnyRule::from(rule)`",
@@ -72,6 +72,10 @@ const REMEDIES: [(&str, &str); 26] = [
     (
         "queue_with_leases",
         "for another rule leave `.leased(…)` out",
+    ),
+    (
+        "queue_with_synced",
+        "for another rule leave `.synced(…)` out",
     ),
     (
         "rule_of_ones_own_in_redis",

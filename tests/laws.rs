@@ -211,6 +211,39 @@ fn limiters_use_stores_by_their_traits() {
 }
 
 #[test]
+fn what_nodes_decide_alone_is_pure() {
+    let lease = [
+        "lease",
+        "algorithm::Leasable",
+        "algorithm::Validity",
+        "decision",
+        "quota",
+        "random",
+        "store::Spend",
+        "time::Timestamp",
+    ];
+    let synced = [
+        "synced",
+        "algorithm::Syncable",
+        "decision",
+        "error",
+        "quota",
+        "time::Timestamp",
+    ];
+    let impure = [".now()", "Mutex", "Atomic", "async ", "std::net", "tokio"];
+    let sources = sources();
+    for (folder, allowed) in [("lease", &lease[..]), ("synced", &synced[..])] {
+        for (path, lines) in below(&sources, &[folder]) {
+            assert_uses_only(path, lines, allowed);
+            for line in lines {
+                let is_pure = !impure.iter().any(|word| line.contains(word));
+                assert!(is_pure, "{}: `{line}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
 fn backoff_uses_neither_stores_nor_clients() {
     for (path, lines) in below(&sources(), &["backoff"]) {
         assert_uses_only(path, lines, &["backoff", "random"]);

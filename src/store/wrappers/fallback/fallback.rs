@@ -61,6 +61,18 @@ use crate::{
 /// The local store keeps its states between outages, and refills them at the rate of the share, so a second outage soon after
 /// the first does not admit b/n again. A node that restarts during an outage starts with a full share.
 ///
+/// # Repaying
+///
+/// What was admitted in an outage is not told to the remote store. To have it repaid, take [`synced`](crate::store::Synced#a-fallback-that-repays) with an overshoot
+/// of 0 instead of this, or inside of it for rules without a part:
+///
+/// | | this | `synced`, overshoot 0 |
+/// |---|---|---|
+/// | at the beginning of an outage, a node has | its share of a full bucket: up to b/n, whatever the key has spent | its part of what remained when it asked last |
+/// | after an outage | the remote store has refilled, and admits up to b at once | what was admitted is a debt: the key is refused until it is refilled |
+/// | all nodes together, in an outage of length T | b + r·T, and b when it is over | at most b + r·T, and nothing more |
+/// | rules | any, by a function | token buckets, windows, and pairs of them |
+///
 /// No state is copied between the stores. So the node's clock may differ from that of the remote store, and no client is refused
 /// after an outage for requests during it.
 ///

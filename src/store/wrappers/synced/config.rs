@@ -211,7 +211,7 @@ impl<C> SyncConfig<C> {
         (self.period * 10).max(Duration::from_secs(1))
     }
 
-    pub(super) fn shortest_period(&self) -> Duration {
+    pub(super) fn usual_period(&self) -> Duration {
         self.period
     }
 }

@@ -427,7 +427,7 @@ where
         let Some(strong) = inner.upgrade() else {
             return;
         };
-        let period = strong.config.shortest_period();
+        let period = strong.config.usual_period();
         let synced = strong.sync(line).await;
         let now = strong.config.clock.now();
         drop(strong);

@@ -19,7 +19,7 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, OwnedAsks, Settlement, Store,
     },
-    time::{Clock, SystemClock},
+    time::{Clock, SystemClock, Timestamp},
 };
 
 /// A store that each node tells later what it admitted, so that it decides from memory, and all nodes together exceed the limit by no more than a
@@ -58,7 +58,7 @@ use crate::{
 /// | | store alone | [leases](crate::store::Leased) | background synchronisation |
 /// |---|---|---|---|
 /// | above the limit | 0 | 0 | (N − 1) · U, repaid |
-/// | below the limit | 0 | what the hold costs, and what other nodes hold | 0 |
+/// | below the limit | 0 | what the hold costs, and what other nodes hold | what is refilled between an admission and its delta, if the bucket was full meanwhile |
 /// | calls to the store for a busy key | one for each decision | 4 a hold and node | one a period and node, for up to 256 keys together |
 /// | a call waits for the store | always | when its node has no units left | for the first call of a key, and at U |
 /// | the store is down | as the outer wrapper says | the same, after a hold | each node goes on by its part of the limit, and repays |
@@ -139,9 +139,17 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
         (bound.nodes.is_some() || bound.most == 0).then(|| overshoot(&bound))
     }
 
-    /// Returns how many units a call may lack although the rule has them: 0, because nothing is granted ahead.
-    pub fn undershoot_bound(&self) -> u64 {
-        0
+    /// Returns how many units a call may lack although the rule has them: what is refilled during four periods.
+    ///
+    /// A node tells the store so late at most, beside the way of a call. If another node has told something meanwhile, the store takes the units to be spent after that,
+    /// although a bucket that was full had refilled them already.
+    pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
+        let look = rule.look(None, Timestamp::default());
+        let late = self.inner.config.usual_period() * 4;
+        look.quota().map_or(0, |quota| {
+            let units = u128::from(quota.amount()) * late.as_nanos();
+            u64::try_from(units.div_ceil(quota.period().as_nanos())).unwrap_or(u64::MAX)
+        })
     }
 }
 

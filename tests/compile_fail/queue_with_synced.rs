@@ -1,0 +1,10 @@
+//! A queue, whose units cannot be told to the store later.
+
+mod parts;
+
+use tollgate::{LeakyBucket, prelude::*, store::SyncConfig};
+
+fn main() {
+    let store = parts::Fallible.synced(SyncConfig::new()).fail_open();
+    let _ = RateLimitLayer::new(LeakyBucket::per_second(10)).store(store);
+}
