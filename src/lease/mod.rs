@@ -13,7 +13,7 @@ mod offered;
 mod portion;
 #[cfg(test)]
 #[path = "../../tests/leases/proof/mod.rs"]
-mod proof;
+pub(crate) mod proof;
 mod terms;
 
 pub(crate) use self::{

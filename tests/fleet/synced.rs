@@ -221,7 +221,7 @@ impl Fleet {
             .enable_all()
             .build();
         runtime.unwrap().block_on(async {
-            let store = Redis::<TokenBucket>::connect_lazy(&self.redis.url()).unwrap();
+            let store = Redis::<TokenBucket>::connect_lazy(self.redis.url()).unwrap();
             let (policy, rule) = (Policy::new("fleet"), rule(1));
             let ask = Ask::new(&policy, &rule, Key::from(1), Cost::ONE);
             let looked: Result<_, Error> = store.look(&[ask]).await;

@@ -1,8 +1,8 @@
 //! Requests that are decided here, and told to a shared store later: `--sync`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Program, SOON, Server};
+use super::{Program, SOON, Server, now};
 use crate::servers::Redis;
 
 const RULE: &str = "token-bucket 100/1h";
@@ -72,7 +72,7 @@ fn an_outage_is_not_felt_and_is_repaid() {
     assert_eq!(alone, 30, "less than its part of what remained");
     redis.restart();
     // Another server knows all of it, as soon as the first one has told the store.
-    let start = Instant::now();
+    let start = now();
     let left = loop {
         std::thread::sleep(Duration::from_millis(500));
         let other = Server::start(&args(&url, RULE, &["--on-store-error=closed"]));

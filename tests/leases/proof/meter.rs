@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A rule that admissions must not exceed. Times are nanoseconds.
 #[derive(Clone, Debug)]
-pub(super) enum Meter {
+pub(crate) enum Meter {
     /// A bucket of so many units, refilled by an amount in a period.
     Bucket {
         capacity: u64,
@@ -33,19 +33,19 @@ pub(super) enum Meter {
 
 /// An admitted call, at its true time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Admission {
-    pub(super) at: u64,
+pub(crate) struct Admission {
+    pub(crate) at: u64,
     /// Its cost after all settlements.
-    pub(super) cost: u64,
+    pub(crate) cost: u64,
 }
 
 impl Meter {
-    pub(super) fn both(a: Self, b: Self) -> Self {
+    pub(crate) fn both(a: Self, b: Self) -> Self {
         Self::Both(Box::new(a), Box::new(b))
     }
 
     /// Returns the first call that the meter refuses. The calls are sorted; `openings` are the starts and ends of windows that calls have opened.
-    pub(super) fn refused(
+    pub(crate) fn refused(
         &self,
         calls: &[Admission],
         openings: &[(u64, u64)],

@@ -2,7 +2,7 @@
 //! machine is not public.
 
 mod fleet;
-mod meter;
+pub(crate) mod meter;
 mod never_over;
-mod rules;
+pub(crate) mod rules;
 mod service;

@@ -11,7 +11,7 @@ fn per_second(amount: u64, seconds: u64) -> Quota {
     Quota::new(amount, Duration::from_secs(seconds))
 }
 
-pub(super) fn bucket(amount: u64, capacity: u64) -> (TokenBucket, Meter) {
+pub(crate) fn bucket(amount: u64, capacity: u64) -> (TokenBucket, Meter) {
     let meter = Meter::Bucket {
         capacity,
         amount,
@@ -23,7 +23,7 @@ pub(super) fn bucket(amount: u64, capacity: u64) -> (TokenBucket, Meter) {
     )
 }
 
-pub(super) fn calendar(amount: u64, seconds: u64) -> (FixedWindow, Meter) {
+pub(crate) fn calendar(amount: u64, seconds: u64) -> (FixedWindow, Meter) {
     let meter = Meter::Fixed {
         amount,
         period: seconds * SECOND,
@@ -31,7 +31,7 @@ pub(super) fn calendar(amount: u64, seconds: u64) -> (FixedWindow, Meter) {
     (FixedWindow::new(per_second(amount, seconds)), meter)
 }
 
-pub(super) fn first_call(amount: u64, seconds: u64) -> (FixedWindow, Meter) {
+pub(crate) fn first_call(amount: u64, seconds: u64) -> (FixedWindow, Meter) {
     let meter = Meter::FirstCall { amount };
     (
         FixedWindow::new(per_second(amount, seconds)).from_first_call(),
@@ -39,7 +39,7 @@ pub(super) fn first_call(amount: u64, seconds: u64) -> (FixedWindow, Meter) {
     )
 }
 
-pub(super) fn sliding(amount: u64, seconds: u64, slices: u64) -> (SlidingWindow, Meter) {
+pub(crate) fn sliding(amount: u64, seconds: u64, slices: u64) -> (SlidingWindow, Meter) {
     let meter = Meter::Sliding {
         amount,
         window: seconds * SECOND,
@@ -51,7 +51,7 @@ pub(super) fn sliding(amount: u64, seconds: u64, slices: u64) -> (SlidingWindow,
     )
 }
 
-pub(super) fn log(amount: u64, seconds: u64) -> (SlidingLog, Meter) {
+pub(crate) fn log(amount: u64, seconds: u64) -> (SlidingLog, Meter) {
     let meter = Meter::Log {
         amount,
         window: seconds * SECOND,
@@ -59,6 +59,6 @@ pub(super) fn log(amount: u64, seconds: u64) -> (SlidingLog, Meter) {
     (SlidingLog::new(per_second(amount, seconds)), meter)
 }
 
-pub(super) fn pair<A, B>((a, first): (A, Meter), (b, second): (B, Meter)) -> ((A, B), Meter) {
+pub(crate) fn pair<A, B>((a, first): (A, Meter), (b, second): (B, Meter)) -> ((A, B), Meter) {
     ((a, b), Meter::both(first, second))
 }

@@ -5,10 +5,7 @@ mod bounded;
 mod cut_off;
 mod exactly_once;
 mod fleet;
-#[path = "../../leases/proof/meter.rs"]
-mod meter;
 mod network;
 mod no_early_refusal;
-#[path = "../../leases/proof/rules.rs"]
-#[allow(dead_code, reason = "shared with the proofs of leases")]
-mod rules;
+
+use crate::lease::proof::{meter, rules};

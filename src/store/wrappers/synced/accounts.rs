@@ -244,7 +244,10 @@ impl<Rule: Syncable> Known<Rule> {
     /// Lets calls that wait go on.
     pub(super) fn wake(&mut self, result: &Result<(), Error>) {
         for waiting in self.waiting.drain(..) {
-            let result = result.as_ref().map(|()| ()).map_err(Error::duplicate);
+            let result = match result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.duplicate()),
+            };
             // A call that is gone needs no answer.
             let _ = waiting.send(result);
         }
