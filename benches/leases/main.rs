@@ -1,4 +1,4 @@
-//! Decisions from a lease beside those of the store in memory.
+//! Decisions from a lease, and of a node that tells the store later, beside those of the store in memory.
 //!
 //! All units were granted before the run, so that nearly every decision is made from what is here. The store behind the leases is a map in
 //! memory, and the table at the end says how often it was asked. How many round trips leases save is measured by `benches/redis`.
@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "shared with other benchmarks")]
 mod common;
+mod shelf;
 
 use std::{
     collections::HashMap,
@@ -22,6 +23,7 @@ use common::{
     decider::{Decider, Part},
     keys::{BenchKey, Keys, texts, zipf},
 };
+use shelf::Shelf;
 use support::{
     bench::{Contender, Mode, Race, Reads, Table},
     counting::{Counting, allocations},
@@ -32,8 +34,9 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Backend, Check, Decisions, Error, LeaseConfig, Leased, Local, LocalBuilder, StateKey,
-        Store, StoreExt, Transact, Transaction, Transactional,
+        Ask, Backend, Check, Decisions, Error, LeaseConfig, Leased, Local, LocalBuilder,
+        Optimistic, OptimisticBuilder, StateKey, Store, StoreExt, SyncConfig, Synced, Transact,
+        Transaction, Transactional,
     },
 };
 
@@ -78,11 +81,14 @@ impl Transact<TokenBucket> for States {
 }
 
 type Node = Leased<Transactional<States>, TokenBucket>;
+/// Tells the store within a period, or four, while the run goes on.
+type Later = Synced<Optimistic<Shelf, TokenBucket>, TokenBucket>;
 
 fn main() {
     let mode = Mode::from_args();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
+        .enable_time()
         .build()
         .unwrap();
     let mut table = Table::new(Reads::Time);
@@ -141,6 +147,16 @@ fn compete(
         }
     });
     let decided = Decider::ours(keys, rule, decided);
+    let shelf = OptimisticBuilder::new(Shelf::default()).build();
+    let config = SyncConfig::new().most_ahead(1_000_000_000).nodes(2);
+    let later: Later = shelf.synced(config.keys(1_000_000));
+    let synced = Decider::new(keys, |key: &String| {
+        let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
+        match later.acquire(&[ask]) {
+            Check::Ready(answer) => answer.unwrap().is_admitted(),
+            Check::Pending(answer) => runtime.block_on(answer).unwrap().is_admitted(),
+        }
+    });
     let visits = keys.visits.len();
     // So many units are asked for as were offered before: afterwards each key has more than a run spends.
     for _ in 0..mode.pick(1000, 10) {
@@ -150,10 +166,12 @@ fn compete(
         }
     }
     leased.decide(0..visits);
+    synced.decide(0..visits);
     let before = node.stats();
     let each = mode.pick(250_000, 500).min(visits / threads);
     let contenders = [
         contender("leases", leased, visits, threads, each),
+        contender("told later", synced, visits, threads, each),
         contender("Local", acquired, visits, threads, each),
         contender("Local::decide", decided, visits, threads, each),
     ];

@@ -13,7 +13,7 @@ use crate::{error::Error, quota::Quota, time::Timestamp};
 /// ```
 /// use tollgate::{AnyRule, FixedWindow, Timestamp, TokenBucket, algorithm::Syncable};
 ///
-/// let at = |seconds| Timestamp::from_nanos(seconds * 1_000_000_000);
+/// let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
 /// assert!(TokenBucket::per_minute(100).is_together(at(0), at(600)));
 /// assert!(FixedWindow::per_minute(100).is_together(at(0), at(59)));
 /// assert!(!FixedWindow::per_minute(100).is_together(at(0), at(60)));

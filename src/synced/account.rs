@@ -14,6 +14,8 @@ use crate::{
 /// What a node may do alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
+    /// Another one for each rule, so that equal rules need not be compared.
+    pub(crate) number: u64,
     /// The most units that the store does not know yet.
     pub(crate) most: u64,
     /// The usual time between two synchronisations of a key.
@@ -41,6 +43,8 @@ pub(crate) enum Tried {
 #[derive(Clone, Debug)]
 pub(crate) struct Account<Rule: Syncable> {
     rule: Rule,
+    /// That of the bound that came with the rule.
+    number: u64,
     view: Option<Rule::State>,
     /// `false` if the store has to be asked before the view can be used.
     is_known: bool,
@@ -80,6 +84,7 @@ impl<Rule: Syncable> Account<Rule> {
     pub(crate) fn new(rule: Rule, now: Timestamp) -> Self {
         Self {
             rule,
+            number: u64::MAX,
             view: None,
             is_known: false,
             clock: StoreClock::default(),
@@ -131,7 +136,13 @@ impl<Rule: Syncable> Account<Rule> {
         self.is_known || self.is_cut_off()
     }
 
+    /// Returns `true` if nothing is lost when the account is dropped, and the store can be reached.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_settled() && !self.is_cut_off()
+    }
+
     /// Returns `true` if the store cannot be reached.
+    #[inline]
     pub(crate) fn is_cut_off(&self) -> bool {
         self.cut_off.is_some() || self.is_unreachable
     }
@@ -147,10 +158,8 @@ impl<Rule: Syncable> Account<Rule> {
     ) -> Tried {
         self.last_used = now;
         self.is_used = true;
-        if self.rule != *rule {
-            self.rule = rule.clone();
-            self.begins_anew = true;
-            self.cut_off = None;
+        if self.number != bound.number {
+            self.come_under(rule, bound);
         }
         if self.in_store > 0 {
             if must_ask {
@@ -170,8 +179,8 @@ impl<Rule: Syncable> Account<Rule> {
         if self.unsynced.saturating_add(cost.get()) > bound.most {
             return self.refuse_or_ask((now, at), (cost, must_ask), bound);
         }
-        let begins = self.begins_at(now, at);
-        let decision = self.rule.step(&mut self.view, at, cost).decision();
+        let begins = self.begins_at(rule, now, at);
+        let decision = rule.step(&mut self.view, at, cost).decision();
         if decision.is_admitted() {
             self.admitted((now, at), cost, begins);
             if self.unsynced.saturating_mul(2) >= bound.most {
@@ -183,6 +192,16 @@ impl<Rule: Syncable> Account<Rule> {
             self.refused(now, bound);
         }
         Tried::Decided(decision)
+    }
+
+    #[cold]
+    fn come_under(&mut self, rule: &Rule, bound: &Bound) {
+        self.number = bound.number;
+        if self.rule != *rule {
+            self.rule = rule.clone();
+            self.begins_anew = true;
+            self.cut_off = None;
+        }
     }
 
     /// Returns how the key stands, as this node knows it; `None` if it does not know enough.
@@ -231,7 +250,7 @@ impl<Rule: Syncable> Account<Rule> {
         }
         let decision = cut_off.acquire(at, cost);
         if decision.is_none_or(|decision| decision.is_admitted()) {
-            let begins = self.begins_at(now, at);
+            let begins = self.begins_at(&self.rule, now, at);
             self.view = view;
             self.admitted((now, at), cost, begins);
         }
@@ -250,17 +269,17 @@ impl<Rule: Syncable> Account<Rule> {
     ///
     /// So does the unit that follows a full bucket: with the former ones it would be refilled from their instant on, although nothing was missing
     /// meanwhile. The bucket may be full by the clock of the store before it is by the estimate.
-    fn begins_at(&self, now: Timestamp, at: Timestamp) -> bool {
+    #[inline]
+    fn begins_at(&self, rule: &Rule, now: Timestamp, at: Timestamp) -> bool {
         let Some(last) = self.fresh.last() else {
             return true;
         };
         self.begins_anew
-            || !self.rule.is_together(last.store_at, at)
-            || self
-                .rule
-                .is_at_rest(self.view.as_ref(), self.clock.latest(now))
+            || !rule.is_together(last.store_at, at)
+            || rule.is_at_rest(self.view.as_ref(), self.clock.latest(now))
     }
 
+    #[inline]
     fn admitted(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost, begins: bool) {
         self.is_refusing = false;
         self.unsynced = self.unsynced.saturating_add(cost.get());
@@ -268,6 +287,11 @@ impl<Rule: Syncable> Account<Rule> {
             last.units = last.units.saturating_add(cost.get());
             return;
         }
+        self.begin_delta((now, at), cost);
+    }
+
+    #[cold]
+    fn begin_delta(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost) {
         self.begins_anew = false;
         self.fresh.push(Unsent {
             rule: self.rule.clone(),
@@ -324,7 +348,7 @@ impl<Rule: Syncable> Account<Rule> {
         rule.settle(&mut self.view, charge, at, actual);
         if let Some(more) = actual.checked_sub(charge.cost) {
             if let Some(more) = Cost::new(more) {
-                let begins = self.begins_at(now, at);
+                let begins = self.begins_at(rule, now, at);
                 self.admitted((now, at), more, begins);
                 self.is_due_by(now.saturating_add(bound.period));
             }

@@ -1,5 +1,7 @@
 //! The clock of the store, as this node knows it.
 
+use std::time::Duration;
+
 use crate::time::Timestamp;
 
 /// Two bounds of the clock of the store: an estimate that is behind it by the way of an answer at most, and the latest that it may show.
@@ -18,6 +20,8 @@ pub(super) struct StoreClock {
 impl StoreClock {
     /// Clocks differ by less than one part in so many.
     const DRIFT: u32 = 1000;
+    /// The next power of two, because this is computed for each call.
+    const DRIFT_SHIFT: u32 = 9;
 
     /// Returns the instant by the clock of the store. It is not earlier than this.
     #[inline]
@@ -34,8 +38,9 @@ impl StoreClock {
 
     /// Returns the latest instant that the clock of the store may show.
     pub(super) fn latest(&self, now: Timestamp) -> Timestamp {
-        let since = now.saturating_since(self.here);
-        self.latest.saturating_add(since + since / Self::DRIFT)
+        let since = now.nanos_since(self.here);
+        let since = since.saturating_add(since >> Self::DRIFT_SHIFT);
+        self.latest.saturating_add(Duration::from_nanos(since))
     }
 
     /// Takes in an answer, which has the clock of the store at some instant between the request and the answer.

@@ -1,4 +1,4 @@
-//! Decisions with leases beside one `EVALSHA` of the least script for each, on a real server on the loopback.
+//! Decisions with leases, and of a node that tells the store later, beside one `EVALSHA` of the least script for each, on a real server on the loopback.
 //!
 //! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target/benches --bench leases`
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bench_redis::{
     contender::{Decide, Minimal},
-    leased::WithLeases,
+    leased::{ToldLater, WithLeases},
     race::{Aim, Contender, race},
     turn::{Load, turn},
 };
@@ -89,9 +89,10 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
     } = *setting;
     server.command(&["FLUSHALL"]);
     let url = server.url();
-    let (leased, without, minimal) = runtime.block_on(async {
+    let (leased, later, without, minimal) = runtime.block_on(async {
         (
             WithLeases::connect(&url, "leased", rate, hold).await,
+            ToldLater::connect(&url, "later", rate).await,
             WithLeases::connect(&url, "plain", rate, Duration::ZERO).await,
             Minimal::connect(&url, clients).await,
         )
@@ -113,9 +114,10 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
     }
     // A turn lasts about as long for each.
     let slow = load(decisions.min(6_400));
-    let before = leased.stats();
+    let (before, told_before) = (leased.stats(), later.stats());
     let all = vec![
         contender("with leases", leased.clone(), load(decisions), runtime),
+        contender("told later", later.clone(), load(decisions), runtime),
         contender("minimal script", minimal, slow, runtime),
         contender("without leases", without, slow, runtime),
     ];
@@ -127,6 +129,14 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
         println!(
             "\n{:.4} calls to the server for each decision\n",
             asked as f64 / (asked + here) as f64
+        );
+        let told = later.stats();
+        let decisions = told.admitted + told.refused - told_before.admitted - told_before.refused;
+        println!(
+            "told later: {:.4} calls for each decision, {} waits, {} told with each call\n",
+            (told.syncs - told_before.syncs) as f64 / decisions as f64,
+            told.waited - told_before.waited,
+            (told.told - told_before.told) / (told.syncs - told_before.syncs).max(1)
         );
     }
 }

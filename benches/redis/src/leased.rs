@@ -1,11 +1,13 @@
-//! The store with leases, and the pace of tasks that do not call all the time.
+//! The store with leases, and the store that is told later.
 
 use std::time::Duration;
 
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, LeaseConfig, LeaseStats, Leased, Redis, Store, StoreExt},
+    store::{
+        Ask, LeaseConfig, LeaseStats, Leased, Redis, Store, StoreExt, SyncConfig, SyncStats, Synced,
+    },
 };
 
 use crate::contender::{Decide, PATIENCE};
@@ -32,6 +34,39 @@ impl WithLeases {
 
     pub fn stats(&self) -> LeaseStats {
         self.store.stats()
+    }
+}
+
+/// The same limit, of a node that tells the store later. Of eight nodes, all may exceed the limit by five percent.
+#[derive(Clone)]
+pub struct ToldLater {
+    store: Synced<Redis<TokenBucket>, TokenBucket>,
+    policy: Policy,
+    rule: TokenBucket,
+}
+
+impl ToldLater {
+    pub async fn connect(url: &str, name: &str, rate: u64) -> Self {
+        let store = Redis::<TokenBucket>::builder(url).response_timeout(PATIENCE);
+        let store = store.connect().await.expect("a server");
+        Self {
+            store: store.synced(SyncConfig::new().nodes(8).keys(1_000_000)),
+            policy: Policy::new(name),
+            rule: TokenBucket::per_second(rate).burst(10 * rate),
+        }
+    }
+
+    pub fn stats(&self) -> SyncStats {
+        self.store.stats()
+    }
+}
+
+impl Decide for ToldLater {
+    async fn decide(&self, client: usize) -> bool {
+        let key = Key::from(client as u64);
+        let ask = Ask::new(&self.policy, &self.rule, key, Cost::ONE);
+        let decisions = self.store.acquire(&[ask]).await;
+        decisions.expect("a decision").is_admitted()
     }
 }
 

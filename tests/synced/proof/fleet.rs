@@ -135,6 +135,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             _ => self.network.most,
         };
         Bound {
+            number: 0,
             most,
             period: Duration::from_nanos(self.network.period),
             nodes: Some(nodes),

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::{SyncConfig, line::Line};
 use crate::{
     algorithm::{StateKind, Syncable},
+    decision::Decision,
     key::Key,
     policy::Policy,
     store::{Ask, Error, local::Fingerprinter, wrappers::of_fingerprint::OfFingerprint},
@@ -64,6 +65,16 @@ struct LastRule<Rule> {
     nodes: Option<u64>,
     bound: Bound,
     is_syncable: bool,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, decision: &Decision, is_cut_off: bool) {
+        self.cut_off += u64::from(is_cut_off);
+        match decision.is_admitted() {
+            true => self.admitted += 1,
+            false => self.refused += 1,
+        }
+    }
 }
 
 impl<Rule: Syncable> Accounts<Rule> {
@@ -156,7 +167,11 @@ impl<Rule: Syncable> Shard<Rule> {
         {
             return last.bound;
         }
-        let bound = config.bound(rule, nodes);
+        let number = self.last_rule.as_ref().map_or(0, |last| last.bound.number);
+        let bound = Bound {
+            number: number + 1,
+            ..config.bound(rule, nodes)
+        };
         self.last_rule = Some(LastRule {
             rule: rule.clone(),
             nodes,

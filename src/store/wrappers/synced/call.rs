@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{
-    accounts::{Accounts, Shard},
+    accounts::{Accounts, Known, Shard},
     inner::{Inner, is_unreachable},
     line::Line,
 };
@@ -14,7 +14,7 @@ use crate::{
     algorithm::Syncable,
     decision::{Decision, Decisions, Position},
     store::{Ask, Backend, Error, OwnedAsks, Settlement, Store, ask::policies},
-    synced::{Account, Tried},
+    synced::{Account, Bound, Tried},
     time::{Clock, Timestamp},
 };
 
@@ -58,9 +58,17 @@ impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
     }
 }
 
+/// A decision that was made here.
+struct Decided {
+    decision: Decision,
+    is_cut_off: bool,
+    /// The line of the key if no task serves it.
+    unserved: Option<Arc<Line>>,
+}
+
 /// What came of one ask.
 enum Part {
-    Decided(Decision),
+    Decided(Decided),
     Wait(Waiting),
     /// The store decides. `true` if there is an account that knows of it.
     Store(bool),
@@ -118,24 +126,19 @@ where
             return self.acquire_all(asks, (now, must_ask));
         };
         let asked = self.asked(ask);
-        let (part, line) = {
-            let mut shard = self.accounts.shard_of(asked.fingerprint);
-            let part = self.part(&mut shard, &asked, (now, must_ask));
-            let is_decided = matches!(part, Part::Decided(_));
-            if let Part::Decided(decision) = &part {
-                self.count(&mut shard, asked.fingerprint, decision);
-            }
-            let known = shard.get(asked.fingerprint).filter(|_| is_decided);
-            let is_served = |line: &Arc<Line>| line.is_served.load(Ordering::Relaxed);
-            let line = known.map(|known| &known.line);
-            (part, line.filter(|line| !is_served(line)).map(Arc::clone))
-        };
-        if let Some(line) = line {
-            // Without a runtime the units stay here until a call has one: the node is never further ahead than it may be.
-            let _ = self.serve(&line);
+        let mut shard = self.accounts.shard_of(asked.fingerprint);
+        let part = self.part(&mut shard, &asked, (now, must_ask));
+        if let Part::Decided(decided) = &part {
+            shard.counts.add(&decided.decision, decided.is_cut_off);
         }
+        drop(shard);
         match part {
-            Part::Decided(decision) => Outcome::Decided(ask.charged(decision).into()),
+            Part::Decided(Decided {
+                decision, unserved, ..
+            }) => {
+                self.serve_all(unserved);
+                Outcome::Decided(ask.charged(decision).into())
+            }
             Part::Wait(waiting) => Outcome::Wait(waiting),
             Part::Store(is_known) => Outcome::Store(InStore {
                 inner: Arc::clone(self),
@@ -146,15 +149,11 @@ where
         }
     }
 
-    fn count(&self, shard: &mut Shard<Rule>, fingerprint: u64, decision: &Decision) {
-        let is_cut_off = shard
-            .get(fingerprint)
-            .is_some_and(|known| known.account.is_cut_off());
-        let counts = &mut shard.counts;
-        counts.cut_off += u64::from(is_cut_off);
-        match decision.is_admitted() {
-            true => counts.admitted += 1,
-            false => counts.refused += 1,
+    /// Lets tasks serve lines that have none.
+    fn serve_all(self: &Arc<Self>, lines: impl IntoIterator<Item = Arc<Line>>) {
+        for line in lines {
+            // Without a runtime the units stay here until a call has one: the node is never further ahead than it may be.
+            let _ = self.serve(&line);
         }
     }
 
@@ -179,35 +178,32 @@ where
         if self.is_off() {
             bound.most = 0;
         }
-        if bound.most == 0 {
+        let known = match shard.get(*fingerprint) {
             // Only what has to be told first keeps the store from deciding.
-            match shard.get(*fingerprint) {
+            Some(known) if bound.most == 0 && known.account.is_idle() => {
+                shard.remove(*fingerprint);
+                return Part::Store(false);
+            }
+            Some(known) => known,
+            None if bound.most == 0 => return Part::Store(false),
+            None => match self.add(shard, asked, now, &bound) {
+                Some(known) => known,
                 None => return Part::Store(false),
-                Some(known) if known.account.is_settled() && !known.account.is_cut_off() => {
-                    shard.remove(*fingerprint);
-                    return Part::Store(false);
-                }
-                Some(_) => {}
-            }
-        }
-        let is_new = shard.get(*fingerprint).is_none();
-        let line = || self.line(self.store.shard(ask.policy(), ask.key()));
-        let Some(known) = shard.get_or_add(*fingerprint, (ask, rule), now, line) else {
-            self.counters.crowded.add(1);
-            return Part::Store(false);
+            },
         };
-        if is_new {
-            self.accounts.note_kind(rule.state_kind());
-            if known.line.is_down() {
-                known.account.failed(now, true, &bound);
-            }
-        }
         let call = (ask.cost(), must_ask);
         let tried = known.with((*fingerprint, self.idle), |account| {
             account.acquire(rule, now, call, &bound)
         });
         match tried {
-            Tried::Decided(decision) => Part::Decided(decision),
+            Tried::Decided(decision) => {
+                let is_served = known.line.is_served.load(Ordering::Relaxed);
+                Part::Decided(Decided {
+                    decision,
+                    is_cut_off: known.account.is_cut_off(),
+                    unserved: (!is_served).then(|| Arc::clone(&known.line)),
+                })
+            }
             Tried::Sync => Part::Wait(Waiting {
                 answer: known.wait(),
                 line: Arc::clone(&known.line),
@@ -215,6 +211,29 @@ where
             Tried::Store => Part::Store(true),
             Tried::Unreachable => Part::Unreachable,
         }
+    }
+
+    /// Makes a key known; `None` if there is no room.
+    #[cold]
+    fn add<'a>(
+        &self,
+        shard: &'a mut Shard<Rule>,
+        asked: &Asked<'_, Rule>,
+        now: Timestamp,
+        bound: &Bound,
+    ) -> Option<&'a mut Known<Rule>> {
+        let (ask, rule) = (&asked.ask, asked.rule());
+        let line = || self.line(self.store.shard(ask.policy(), ask.key()));
+        let known = shard.get_or_add(asked.fingerprint, (ask, rule), now, line);
+        let Some(known) = known else {
+            self.counters.crowded.add(1);
+            return None;
+        };
+        self.accounts.note_kind(rule.state_kind());
+        if known.line.is_down() {
+            known.account.failed(now, true, bound);
+        }
+        Some(known)
     }
 
     /// Decides several asks: all of them spend, or none.
@@ -225,7 +244,7 @@ where
     ) -> Outcome<S, Rule, C> {
         let all: SmallVec<[_; 2]> = asks.iter().map(|ask| self.asked(ask)).collect();
         let mut shards = Locked::new(&self.accounts, all.iter().map(|asked| asked.fingerprint));
-        let mut decided: SmallVec<[Decision; 2]> = SmallVec::new();
+        let mut all_decided: SmallVec<[Decided; 2]> = SmallVec::new();
         let mut former: SmallVec<[Option<Account<Rule>>; 2]> = SmallVec::new();
         let mut otherwise = None;
         for asked in &all {
@@ -233,14 +252,15 @@ where
             let before = shard.get(asked.fingerprint);
             former.push(before.map(|known| known.account.clone()));
             match self.part(shard, asked, (now, must_ask)) {
-                Part::Decided(decision) => decided.push(decision),
+                Part::Decided(decided) => all_decided.push(decided),
                 part => {
                     otherwise = Some(part);
                     break;
                 }
             }
         }
-        let is_admitted = decided.iter().all(Decision::is_admitted);
+        let mut decisions = all_decided.iter().map(|decided| decided.decision);
+        let is_admitted = decisions.all(|decision| decision.is_admitted());
         if otherwise.is_some() || !is_admitted {
             // The last one first, because two asks may be about one key.
             for (asked, former) in all.iter().zip(former).rev() {
@@ -261,29 +281,24 @@ where
             Some(Part::Unsupported(error)) => return Outcome::Unsupported(error),
             Some(Part::Decided(_)) | None => {}
         }
-        let mut unserved: SmallVec<[Arc<Line>; 2]> = SmallVec::new();
-        for (asked, decision) in all.iter().zip(&mut decided) {
+        for (asked, decided) in all.iter().zip(&mut all_decided) {
             let shard = shards.of(asked.fingerprint);
             if !is_admitted
-                && decision.is_admitted()
+                && decided.decision.is_admitted()
                 && let Some(known) = shard.get(asked.fingerprint)
                 && let Some(look) = known.account.look(asked.rule(), now)
             {
-                *decision = look;
+                decided.decision = look;
             }
-            self.count(shard, asked.fingerprint, decision);
-            unserved.extend(
-                shard
-                    .get(asked.fingerprint)
-                    .map(|known| Arc::clone(&known.line)),
-            );
+            shard.counts.add(&decided.decision, decided.is_cut_off);
         }
         drop(shards);
-        for line in unserved {
-            // As for a single ask.
-            let _ = self.serve(&line);
-        }
-        let decisions: Decisions = decided.into_iter().collect();
+        let decisions: Decisions = all_decided.iter().map(|decided| decided.decision).collect();
+        self.serve_all(
+            all_decided
+                .into_iter()
+                .filter_map(|decided| decided.unserved),
+        );
         Outcome::Decided(decisions.of_policies(policies(asks)))
     }
 

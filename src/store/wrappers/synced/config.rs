@@ -195,6 +195,7 @@ impl<C> SyncConfig<C> {
             (Ahead::Percent(_), None) => 0,
         };
         Bound {
+            number: 0,
             most,
             period: self.period,
             nodes,
