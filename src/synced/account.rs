@@ -1,6 +1,6 @@
 //! What a node knows of a key, and what it owes the store.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -42,7 +42,8 @@ pub(crate) enum Tried {
 /// it, at the time of the store as this node knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Account<Rule: Syncable> {
-    rule: Rule,
+    /// Behind a pointer: calls bring their rule, and this one is read when the store is told.
+    rule: Arc<Rule>,
     /// That of the bound that came with the rule.
     number: u64,
     view: Option<Rule::State>,
@@ -52,7 +53,7 @@ pub(crate) struct Account<Rule: Syncable> {
     /// Units that were not sent yet, oldest first.
     fresh: SmallVec<[Unsent<Rule>; 1]>,
     /// Units that were sent. Whether the store has them is not known before an answer, so they are sent again with the same numbers.
-    in_flight: SmallVec<[Unsent<Rule>; 1]>,
+    in_flight: Vec<Unsent<Rule>>,
     /// The units of both.
     unsynced: u64,
     /// `true` if the next unit begins a delta of its own.
@@ -83,13 +84,13 @@ impl<Rule: Syncable> Account<Rule> {
     /// A key of which nothing is known.
     pub(crate) fn new(rule: Rule, now: Timestamp) -> Self {
         Self {
-            rule,
+            rule: Arc::new(rule),
             number: u64::MAX,
             view: None,
             is_known: false,
             clock: StoreClock::default(),
             fresh: SmallVec::new(),
-            in_flight: SmallVec::new(),
+            in_flight: Vec::new(),
             unsynced: 0,
             begins_anew: true,
             is_refusing: false,
@@ -197,8 +198,8 @@ impl<Rule: Syncable> Account<Rule> {
     #[cold]
     fn come_under(&mut self, rule: &Rule, bound: &Bound) {
         self.number = bound.number;
-        if self.rule != *rule {
-            self.rule = rule.clone();
+        if *self.rule != *rule {
+            self.rule = Arc::new(rule.clone());
             self.begins_anew = true;
             self.cut_off = None;
         }
@@ -259,7 +260,7 @@ impl<Rule: Syncable> Account<Rule> {
 
     fn cut_off(&mut self, at: Timestamp, bound: &Bound) {
         let Some(nodes) = bound.nodes else { return };
-        let known = (&self.rule, self.view.as_ref());
+        let known = (&*self.rule, self.view.as_ref());
         let drift = bound.period * DRIFT_PERIODS;
         let cut_off = CutOff::new(known, at, &self.traffic, (nodes, drift));
         self.cut_off = cut_off.ok().map(Box::new);
@@ -294,7 +295,7 @@ impl<Rule: Syncable> Account<Rule> {
     fn begin_delta(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost) {
         self.begins_anew = false;
         self.fresh.push(Unsent {
-            rule: self.rule.clone(),
+            rule: Arc::clone(&self.rule),
             at: now,
             store_at: at,
             units: cost.get(),
@@ -375,7 +376,7 @@ impl<Rule: Syncable> Account<Rule> {
         (self.due, self.is_sending, self.is_used) = (Timestamp::MAX, true, false);
         self.is_outdated = self.in_store > 0;
         if self.in_flight.is_empty() {
-            self.in_flight = std::mem::take(&mut self.fresh);
+            self.in_flight.extend(self.fresh.drain(..));
             self.begins_anew = true;
             for unsent in &mut self.in_flight {
                 unsent.number = number();
@@ -397,7 +398,7 @@ impl<Rule: Syncable> Account<Rule> {
         bound: &Bound,
     ) -> u64 {
         self.clock.note(sent, at, now);
-        let (at, rule) = (self.clock.at(now), self.rule.clone());
+        let (at, rule) = (self.clock.at(now), Arc::clone(&self.rule));
         let own = self.in_flight.drain(..).map(|unsent| unsent.units).sum();
         self.unsynced = self.unsynced.saturating_sub(own);
         let remaining = |state: &Option<_>| rule.look(state.as_ref(), at).remaining().unwrap_or(0);

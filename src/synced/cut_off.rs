@@ -13,8 +13,8 @@ use crate::{
 
 /// The part of a key's limit by which a node decides while it cannot reach the store.
 ///
-/// It begins with an equal part of what remains. What the node admitted above or below an equal part before is added or taken once, as much as a
-/// part that drifts to the equal one in the time of the drift has more or less. So no part needs to change with time.
+/// It begins with an equal part of what remains. If the node admitted more or less than an equal part lately, it goes on doing so, less and less: what a
+/// part of the rate that drifts to the equal one has more or less in all is added or taken once. So no part needs to change with time.
 #[derive(Clone, Debug)]
 pub(super) struct CutOff<Rule: Syncable> {
     part: Rule,

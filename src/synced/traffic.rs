@@ -29,17 +29,17 @@ impl Traffic {
     /// Returns by how much the part of this node exceeds an equal one, and by how much it falls short of it, in units, if the first drifts to the
     /// second during `drift`.
     ///
-    /// Both parts are of what remains and of what is refilled meanwhile, of which the drift takes half.
+    /// Both parts are of what is refilled meanwhile, of which the drift takes half. Not of what remains: parts that were measured at different times may
+    /// add up to more than all.
     pub(super) fn beside_equal_part(
         &self,
         look: &Decision,
         nodes: u64,
         drift: Duration,
     ) -> (u64, u64) {
-        let refilled = look.quota().map_or(0, |quota| {
+        let units = look.quota().map_or(0, |quota| {
             u128::from(quota.amount()) * drift.as_nanos() / quota.period().as_nanos().max(1) / 2
         });
-        let units = u128::from(look.remaining().unwrap_or(0)) + refilled;
         let (own, equal) = (self.part_of(units, nodes), units / u128::from(nodes.max(1)));
         let difference = |a: u128, b: u128| u64::try_from(a.saturating_sub(b)).unwrap_or(u64::MAX);
         (difference(own, equal), difference(equal, own))

@@ -61,8 +61,8 @@ fn over(seed: u64, is_known: bool, broken: Broken) -> (u64, bool) {
     }
     let admitted = fleet.admitted();
     let elapsed = fleet.now - start;
-    // What one node admitted lately, and another one now, may be the same part of the limit.
-    let moved = RATE * 10 * period / SECOND + 1;
+    // What one node admitted lately, and another one now, may be the same part of the rate, which drifts to an equal one in ten periods.
+    let moved = RATE * (nodes - 1) * 5 * period / SECOND + nodes;
     let unknown = if is_known {
         0
     } else {

@@ -49,8 +49,7 @@ pub(super) struct Counts {
 
 /// What this node knows of a key under rules of one kind.
 pub(super) struct Known<Rule: Syncable> {
-    pub(super) policy: Policy,
-    pub(super) key: Key,
+    pub(super) place: Box<(Policy, Key)>,
     pub(super) account: Account<Rule>,
     /// Calls that wait for the store.
     pub(super) waiting: Vec<oneshot::Sender<Result<(), Error>>>,
@@ -210,8 +209,7 @@ impl<Rule: Syncable> Shard<Rule> {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(_) if is_full => None,
             Entry::Vacant(place) => Some(place.insert(Known {
-                policy: ask.policy().clone(),
-                key: *ask.key(),
+                place: Box::new((ask.policy().clone(), *ask.key())),
                 account: Account::new(rule.clone(), now),
                 waiting: Vec::new(),
                 line: line(),

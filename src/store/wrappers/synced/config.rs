@@ -154,7 +154,7 @@ impl<C> SyncConfig<C> {
 
     /// Sets the most keys of which this node knows something. Calls of further keys are decided by the store.
     ///
-    /// With a token bucket a key takes about 600 bytes, from its first call until some periods after its last one.
+    /// With a token bucket a key takes about 700 bytes, from its first call until some periods after its last one.
     pub fn keys(self, most: usize) -> Self {
         Self { keys: most, ..self }
     }

@@ -93,7 +93,7 @@ impl<Rule> Told<Rule> {
             .then(|| delta(&self.rule, self.number, Duration::ZERO, 0));
         let told = self.unsent.iter().map(move |unsent| {
             let age = now.saturating_since(unsent.at);
-            delta(&unsent.rule, unsent.number, age, unsent.units)
+            delta(&*unsent.rule, unsent.number, age, unsent.units)
         });
         told.chain(read)
     }
@@ -259,7 +259,8 @@ where
             if known.account.due() != due {
                 continue;
             }
-            let at = self.line(self.store.shard(&known.policy, &known.key));
+            let (policy, key) = &*known.place;
+            let at = self.line(self.store.shard(policy, key));
             if !Arc::ptr_eq(&at, line) {
                 // The store has moved the key.
                 at.note(fingerprint, due, true);
@@ -270,8 +271,8 @@ where
             let unsent = known.account.send(&mut number).iter().cloned().collect();
             let told = Told {
                 fingerprint,
-                policy: known.policy.clone(),
-                key: known.key,
+                policy: known.place.0.clone(),
+                key: known.place.1,
                 rule: known.account.rule().clone(),
                 // The store keeps the last number of a node and key, and kinds of rules are told apart from each other.
                 node: (self.node ^ known.account.rule().state_kind().as_u64()) & ((1 << 53) - 1),
