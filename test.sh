@@ -26,6 +26,9 @@ has_valkey() { [ -x "$servers/valkey-server" ] || command -v valkey-server >/dev
 
 packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
+# The client in examples/kafka is built from C and C++.
+command -v make >/dev/null || packages+=(make)
+command -v c++ >/dev/null || packages+=(g++)
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v memcached >/dev/null || packages+=(memcached)
 command -v etcd >/dev/null || packages+=(etcd-server)
@@ -117,6 +120,7 @@ rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod
 cargo fmt --check --manifest-path tests/models/Cargo.toml
 cargo fmt --check --manifest-path examples/etcd/Cargo.toml
 cargo fmt --check --manifest-path examples/dynamodb/Cargo.toml
+cargo fmt --check --manifest-path examples/kafka/Cargo.toml
 cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
 cargo fmt --check --manifest-path tools/replay/Cargo.toml
 cargo fmt --check --manifest-path tools/figures/Cargo.toml
@@ -174,6 +178,11 @@ else
   cargo clippy "${dynamodb[@]}" --all-targets -- "${deny[@]}"
   cargo test "${dynamodb[@]}"
 fi
+
+say "limits told through Kafka, an example project"
+kafka=(--locked --manifest-path examples/kafka/Cargo.toml --target-dir target/kafka)
+cargo clippy "${kafka[@]}" --all-targets -- "${deny[@]}"
+cargo test "${kafka[@]}"
 
 say "metrics for Prometheus, an example project"
 prometheus=(--locked --manifest-path examples/prometheus/Cargo.toml --target-dir target/prometheus)

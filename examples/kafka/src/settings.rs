@@ -1,0 +1,89 @@
+//! Where the topics are.
+
+use std::time::Duration;
+
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    error::{KafkaError, RDKafkaErrorCode},
+};
+
+/// The brokers and the names of the topics.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `host:port`, with commas between several.
+    pub brokers: String,
+    /// The topic of deltas; that of totals has `.totals` behind it. The group of the aggregators has this name, too.
+    pub topic: String,
+    /// How long a message may take to be written.
+    pub timeout: Duration,
+}
+
+impl Settings {
+    /// Settings with a timeout of a second.
+    pub fn new(brokers: &str, topic: &str) -> Self {
+        Self {
+            brokers: brokers.to_owned(),
+            topic: topic.to_owned(),
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    pub(crate) fn totals(&self) -> String {
+        format!("{}.totals", self.topic)
+    }
+
+    fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.brokers);
+        config
+    }
+
+    /// Each message is written once and in order, as long as the producer lives.
+    pub(crate) fn producer(&self) -> ClientConfig {
+        let timeout = self.timeout.as_millis().to_string();
+        let mut config = self.client();
+        config
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("linger.ms", "2")
+            .set("message.timeout.ms", &timeout)
+            .set("request.timeout.ms", &timeout);
+        config
+    }
+
+    pub(crate) fn consumer(&self, group: &str) -> ClientConfig {
+        let mut config = self.client();
+        config
+            .set("group.id", group)
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("enable.partition.eof", "true")
+            .set("session.timeout.ms", "6000")
+            .set("fetch.wait.max.ms", "20");
+        config
+    }
+
+    /// Creates the topics, unless they are there: that of totals compacted.
+    ///
+    /// # Errors
+    ///
+    /// When the brokers refuse it, or do not answer.
+    pub async fn create_topics(&self, partitions: i32, copies: i32) -> Result<(), KafkaError> {
+        let admin: AdminClient<DefaultClientContext> = self.client().create()?;
+        let totals = self.totals();
+        let topic = |name| NewTopic::new(name, partitions, TopicReplication::Fixed(copies));
+        let topics = [
+            topic(&self.topic),
+            topic(&totals).set("cleanup.policy", "compact"),
+        ];
+        for created in admin.create_topics(&topics, &AdminOptions::new()).await? {
+            match created {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((_, code)) => return Err(KafkaError::AdminOp(code)),
+            }
+        }
+        Ok(())
+    }
+}
