@@ -131,7 +131,7 @@ fn compete(
     let config = LeaseConfig::new().hold(HOLD).keys(1_000_000);
     let node: Node = Transactional::new(States::default()).leased(config);
     let local = || -> Local<TokenBucket> { LocalBuilder::new().capacity(20_000).build() };
-    let (acquired, decided) = (local(), local());
+    let acquired = || acquiring(keys, local(), &rule, &policy);
     let leased = Decider::new(keys, |key: &String| {
         let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
         match node.acquire(&[ask]) {
@@ -139,14 +139,7 @@ fn compete(
             Check::Pending(answer) => runtime.block_on(answer).unwrap().is_admitted(),
         }
     });
-    let acquired = Decider::new(keys, |key: &String| {
-        let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
-        match acquired.acquire(&[ask]) {
-            Check::Ready(Ok(decisions)) => decisions.is_admitted(),
-            Check::Pending(_) => unreachable!("the store in memory never waits"),
-        }
-    });
-    let decided = Decider::ours(keys, rule, decided);
+    let decided = Decider::ours(keys, rule, local());
     let shelf = OptimisticBuilder::new(Shelf::default()).build();
     let config = SyncConfig::new().most_ahead(1_000_000_000).nodes(2);
     let later: Later = shelf.synced(config.keys(1_000_000));
@@ -169,10 +162,10 @@ fn compete(
     synced.decide(0..visits);
     let before = node.stats();
     let each = mode.pick(250_000, 500).min(visits / threads);
+    // The first one is compared with all others.
     let contenders = [
         contender("leases", leased, visits, threads, each),
-        contender("told later", synced, visits, threads, each),
-        contender("Local", acquired, visits, threads, each),
+        contender("Local", acquired(), visits, threads, each),
         contender("Local::decide", decided, visits, threads, each),
     ];
     table.race(
@@ -185,9 +178,39 @@ fn compete(
             targets,
         },
     );
+    let name = format!("told later, {name}");
+    table.race(
+        mode,
+        mode.rounds(ROUNDS),
+        Race {
+            name: &name,
+            bare: None,
+            contenders: vec![
+                contender("told later", synced, visits, threads, each),
+                contender("Local", acquired(), visits, threads, each),
+            ],
+            targets: &[("Local", "≤ 2")],
+        },
+    );
     let after = node.stats();
     let asked = (after.asked - before.asked) as f64;
     asked / (asked + (after.from_leases - before.from_leases) as f64)
+}
+
+/// Asks the store in memory as a wrapper is asked.
+fn acquiring<'a>(
+    keys: &'a Keys<String>,
+    store: Local<TokenBucket>,
+    rule: &'a TokenBucket,
+    policy: &'a Policy,
+) -> Decider<'a> {
+    Decider::new(keys, move |key: &String| {
+        let ask = Ask::new(policy, rule, key.ours(), tollgate::Cost::ONE);
+        match store.acquire(&[ask]) {
+            Check::Ready(Ok(decisions)) => decisions.is_admitted(),
+            Check::Pending(_) => unreachable!("the store in memory never waits"),
+        }
+    })
 }
 
 fn contender<'a>(

@@ -161,6 +161,45 @@ async fn a_lone_call_on_a_silent_store_is_decided_here() {
     assert!(start.elapsed() < Duration::from_millis(100));
 }
 
+/// The runtime of the task that tells the store ends in the middle of a call. Another one takes it up, and nothing is lost or counted twice.
+#[test]
+fn a_runtime_that_ends_is_followed_by_another_one() {
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap()
+    };
+    let first = runtime();
+    let (fleet, node, rule) = first.block_on(async {
+        let (fleet, rule) = (Fleet::new(), bucket(1000));
+        let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+        assert!(
+            acquire(&node, &rule, "alice", 10)
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        // The delta is under way.
+        let waiting = acquire(&node, &rule, "alice", 1);
+        assert!(tokio::time::timeout(DELAY / 2, waiting).await.is_err());
+        (fleet, node, rule)
+    });
+    drop(first);
+    let second = async {
+        for _ in 0..20 {
+            assert!(
+                acquire(&node, &rule, "alice", 1)
+                    .await
+                    .unwrap()
+                    .is_admitted()
+            );
+        }
+        assert_eq!(node.flush(PERIOD * 10).await, 0);
+        assert_eq!(spent(&fleet.server(), &rule, "alice").await, 30);
+    };
+    let deadline = async { tokio::time::timeout(Duration::from_secs(30), second).await };
+    assert!(runtime().block_on(deadline).is_ok(), "calls wait for ever");
+}
+
 /// A lost answer leaves it open whether the store has taken a delta in. It is told again, and counts once.
 #[tokio::test(start_paused = true)]
 async fn lost_answers_count_once() {

@@ -269,7 +269,9 @@ impl<Rule: Syncable> Known<Rule> {
     /// Waits for the store.
     pub(super) fn wait(&mut self) -> oneshot::Receiver<Result<(), Error>> {
         let (sender, receiver) = oneshot::channel();
-        self.waiting.retain(|waiting| !waiting.is_closed());
+        if self.waiting.len() == self.waiting.capacity() {
+            self.waiting.retain(|waiting| !waiting.is_closed());
+        }
         self.waiting.push(sender);
         self.line.hurry.notify_one();
         receiver

@@ -397,7 +397,7 @@ where
                     self.serve(&line)?;
                     self.counters.waited.add(1);
                     match answer.await {
-                        Ok(Err(error)) if error.is_unsupported() => return Err(error),
+                        Ok(Err(error)) if !is_unreachable(&error) => return Err(error),
                         Ok(Err(error)) => failure = Some(error),
                         // A sender that is gone has forgotten the key.
                         Ok(Ok(())) | Err(_) => {}

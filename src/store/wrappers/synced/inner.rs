@@ -23,7 +23,7 @@ use crate::{
     random::Random,
     store::{
         Backend, Batch, Delta, Error, Pulled, Store,
-        engine::{Counter, runtime},
+        engine::{Counter, runtime, runtime_gone},
         wrappers::nodes::Nodes,
     },
     synced::{Bound, Unsent},
@@ -96,6 +96,34 @@ impl<Rule> Told<Rule> {
             delta(&*unsent.rule, unsent.number, age, unsent.units)
         });
         told.chain(read)
+    }
+}
+
+/// Keys that tell the store something. If that ends without an answer, with its runtime or by a panic of the store, they tell it again.
+struct Telling<'a, S, Rule, C>
+where
+    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Syncable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    inner: &'a Inner<S, Rule, C>,
+    told: Vec<Told<Rule>>,
+    has_ended: bool,
+}
+
+impl<S, Rule, C> Drop for Telling<'_, S, Rule, C>
+where
+    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Syncable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let (now, gone) = (self.inner.config.clock.now(), Err(runtime_gone()));
+            for told in &self.told {
+                self.inner.failed(told.fingerprint, now, (false, &gone));
+            }
+        }
     }
 }
 
@@ -304,17 +332,23 @@ where
     /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if the store has taken it in.
     async fn sync(self: &Arc<Self>, line: &Arc<Line>) -> Option<bool> {
         let sent = self.config.clock.now();
-        let told = self.collect(line, sent);
-        let first = told.first()?;
+        let mut telling = Telling {
+            inner: &**self,
+            told: self.collect(line, sent),
+            has_ended: false,
+        };
+        let first = telling.told.first()?;
         self.count_node(&first.policy);
         let syncing = {
-            let deltas: Vec<_> = told.iter().flat_map(|told| told.deltas(sent)).collect();
+            let told = telling.told.iter();
+            let deltas: Vec<_> = told.flat_map(|told| told.deltas(sent)).collect();
             self.store.sync(&deltas)
         };
         let Some(syncing) = syncing else {
             // The store cannot take in deltas, so nothing was admitted here.
             self.cannot_sync.store(true, Ordering::Relaxed);
-            for told in &told {
+            telling.has_ended = true;
+            for told in &telling.told {
                 let mut shard = self.accounts.shard_of(told.fingerprint);
                 shard.remove(told.fingerprint);
             }
@@ -322,18 +356,20 @@ where
         };
         self.counters.syncs.add(1);
         let answer = syncing.await;
+        telling.has_ended = true;
+        let told = &telling.told;
         let now = self.config.clock.now();
         match answer {
             Ok(pulled) => {
                 line.is_down.store(false, Ordering::Relaxed);
-                self.answered(&told, pulled, (sent, now));
+                self.answered(told, pulled, (sent, now));
                 Some(true)
             }
             Err(error) => {
                 self.counters.failed.add(1);
                 let is_unreachable = is_unreachable(&error);
                 let result = Err(error);
-                for told in &told {
+                for told in told {
                     self.failed(told.fingerprint, now, (is_unreachable, &result));
                 }
                 if is_unreachable {
