@@ -8,6 +8,9 @@ mod broken;
 mod faulty;
 mod flawed;
 mod leased;
+#[path = "../common/memory.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod memory;
 mod recorder;
 mod right;
 #[path = "../common/rules.rs"]

@@ -10,7 +10,11 @@ use tollgate::{
     time::ManualClock,
 };
 
-use super::recorder::{Recorder, calls, states};
+use super::{
+    memory::{Memory, Ways, driver},
+    recorder::{Recorder, calls, states},
+    turns::InTurns,
+};
 
 fn exact(clock: &ManualClock) -> SyncConfig<ManualClock> {
     let config = SyncConfig::new().overshoot_percent(0).nodes(3);
@@ -31,6 +35,40 @@ async fn an_overshoot_of_zero_keeps_all_laws() {
     let stats = store.stats();
     assert_eq!((stats.admitted, stats.refused, stats.syncs), (0, 0, 0));
     assert!(stats.in_store > 1000, "{stats:?}");
+}
+
+/// A store that can take in units is not told any if no node may be ahead. If one may, the suite notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_that_may_not_be_ahead_are_one_store() {
+    for most in [0, 3] {
+        let clock = ManualClock::default();
+        let memory = Memory::new(clock.clone(), Ways::default());
+        let config = SyncConfig::new().most_ahead(most).nodes(2);
+        let node = |number| {
+            let store = driver::<AnyRule>(memory.node(number));
+            store.synced(config.clone().clock(clock.clone()))
+        };
+        let (one, other) = (node(1), node(2));
+        let rules = [
+            "token-bucket 6/1h",
+            "fixed-window 4/1d",
+            "sliding-window 6/1d slices=4",
+            "token-bucket 6/1h & fixed-window 4/1d",
+        ];
+        let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
+        let suite = Suite::with_rules(InTurns::new(one.clone(), other), rules)
+            .clock(clock)
+            .sleep(tokio::time::sleep)
+            .spawn(tokio::spawn)
+            .settling_back()
+            .without(Law::Fault);
+        let result = suite.run().await;
+        match most {
+            0 => assert_eq!(result.unwrap().kept().len(), Law::ALL.len() - 1),
+            _ => assert!(result.is_err(), "nodes that are ahead are not noticed"),
+        }
+        assert_eq!(one.stats().syncs > 0, most > 0);
+    }
 }
 
 /// If a node may not be ahead, the wrapped store is asked the same as without the wrapper, and the answers are its own.
