@@ -136,6 +136,7 @@ fn the_counters_of_stores_are_published_field_by_field() {
         keys: 43, "sync_keys";
         nodes: 47, "sync_nodes";
         overshoot_bound: 53, "sync_overshoot_bound_units";
+        undershoot_bound: 59, "sync_undershoot_bound_units";
     });
 }
 

@@ -28,6 +28,12 @@ async fn calls_are_decided_here_and_told_later() {
     let stats = node.stats();
     assert_eq!((stats.unsynced, stats.admitted, stats.keys), (31, 31, 1));
     assert_eq!(node.overshoot_bound(&rule), Some(100));
+    assert_eq!((stats.overshoot_bound, stats.nodes), (100, 2));
+    // 400 ms of 1000 a day.
+    assert_eq!(
+        (node.undershoot_bound(&rule), stats.undershoot_bound),
+        (1, 1)
+    );
     // Less than a tenth of the limit is used.
     tokio::time::sleep(4 * PERIOD + 4 * DELAY).await;
     assert_eq!(spent(&store, &rule, "alice").await, 31);

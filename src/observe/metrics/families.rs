@@ -187,6 +187,8 @@ families! {
         "Nodes that share the limits; 0 while their number is not known";
     SYNC_OVERSHOOT = "tollgate_sync_overshoot_bound_units" Gauge Count ["`store`"]
         "Units that all nodes together may admit more than the rule";
+    SYNC_UNDERSHOOT = "tollgate_sync_undershoot_bound_units" Gauge Count ["`store`"]
+        "Units that a call may lack although the rule has them";
 
     // Published for `Local`.
     LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]

@@ -98,7 +98,7 @@ mod synced {
         observe::metrics::families::{
             SYNC_ADMITTED, SYNC_CALLS, SYNC_CROWDED, SYNC_CUT_OFF, SYNC_DRIFT, SYNC_DROPPED,
             SYNC_FAILED, SYNC_IN_STORE, SYNC_KEYS, SYNC_NODES, SYNC_OVERSHOOT, SYNC_REFUSED,
-            SYNC_STALENESS, SYNC_TOLD, SYNC_UNSYNCED, SYNC_WAITED,
+            SYNC_STALENESS, SYNC_TOLD, SYNC_UNDERSHOOT, SYNC_UNSYNCED, SYNC_WAITED,
         },
         store::{SyncStats, Synced},
         time::Clock,
@@ -122,6 +122,7 @@ mod synced {
             SYNC_KEYS.set(store(name), self.keys);
             SYNC_NODES.set(store(name), self.nodes);
             SYNC_OVERSHOOT.set(store(name), self.overshoot_bound);
+            SYNC_UNDERSHOOT.set(store(name), self.undershoot_bound);
         }
     }
 

@@ -186,9 +186,11 @@ impl<Rule: Syncable> Shard<Rule> {
         self.last_rule.as_ref().is_none_or(|last| last.is_syncable)
     }
 
-    /// Returns the greatest number of units that all nodes may admit above the last rule.
-    pub(super) fn last_bound(&self) -> Option<Bound> {
-        self.last_rule.as_ref().map(|last| last.bound)
+    /// Returns the rule of the last call, and what a node may do alone under it.
+    pub(super) fn last_rule(&self) -> Option<(&Rule, &Bound)> {
+        self.last_rule
+            .as_ref()
+            .map(|last| (&last.rule, &last.bound))
     }
 
     #[inline]

@@ -17,7 +17,7 @@ use super::{
     line::{Line, Next},
 };
 use crate::{
-    algorithm::Syncable,
+    algorithm::{Algorithm, Syncable},
     key::Key,
     policy::Policy,
     random::Random,
@@ -202,8 +202,11 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             stats.admitted += counts.admitted;
             stats.refused += counts.refused;
             stats.cut_off += counts.cut_off;
-            let bound = shard.last_bound().map_or(0, |bound| overshoot(&bound));
-            stats.overshoot_bound = stats.overshoot_bound.max(bound);
+            if let Some((rule, bound)) = shard.last_rule() {
+                stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
+                let undershoot = undershoot(rule, bound.period);
+                stats.undershoot_bound = stats.undershoot_bound.max(undershoot);
+            }
             stats.keys += shard.all().len() as u64;
             for (_, known) in shard.all() {
                 stats.unsynced += known.account.unsynced();
@@ -220,6 +223,15 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
 pub(super) fn overshoot(bound: &Bound) -> u64 {
     let others = bound.nodes.map_or(0, |nodes| nodes.saturating_sub(1));
     bound.most.saturating_mul(others)
+}
+
+/// Returns how many units a rule refills before all of a key is told: after four periods at the latest.
+pub(super) fn undershoot(rule: &impl Algorithm, period: Duration) -> u64 {
+    let look = rule.look(None, Timestamp::default());
+    look.quota().map_or(0, |quota| {
+        let units = u128::from(quota.amount()) * (period * 4).as_nanos();
+        u64::try_from(units.div_ceil(quota.period().as_nanos())).unwrap_or(u64::MAX)
+    })
 }
 
 impl<S, Rule, C> Inner<S, Rule, C>

@@ -57,4 +57,6 @@ pub struct SyncStats {
     pub nodes: u64,
     /// The [bound](super::Synced::overshoot_bound) of the rules that were used last, the greatest of them.
     pub overshoot_bound: u64,
+    /// The [other bound](super::Synced::undershoot_bound) of these rules.
+    pub undershoot_bound: u64,
 }

@@ -10,7 +10,7 @@ use std::{
 use super::{
     SyncConfig, SyncStats,
     call::Outcome,
-    inner::{Inner, overshoot},
+    inner::{Inner, overshoot, undershoot},
 };
 use crate::{
     algorithm::Syncable,
@@ -19,7 +19,7 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, OwnedAsks, Settlement, Store,
     },
-    time::{Clock, SystemClock, Timestamp},
+    time::{Clock, SystemClock},
 };
 
 /// A store that each node tells later what it admitted, so that it decides from memory, and all nodes together exceed the limit by no more than a
@@ -144,12 +144,7 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
     /// A node tells the store so late at most, beside the way of a call. If another node has told something meanwhile, the store takes the units to be spent after that,
     /// although a bucket that was full had refilled them already.
     pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
-        let look = rule.look(None, Timestamp::default());
-        let late = self.inner.config.usual_period() * 4;
-        look.quota().map_or(0, |quota| {
-            let units = u128::from(quota.amount()) * late.as_nanos();
-            u64::try_from(units.div_ceil(quota.period().as_nanos())).unwrap_or(u64::MAX)
-        })
+        undershoot(rule, self.inner.config.usual_period())
     }
 }
 
