@@ -68,7 +68,8 @@ trait ErasedStore<Rule, E>: Send + Sync {
         Rule: Algorithm<State: Send + 'static>;
 }
 
-fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
+/// Boxes the future of a check.
+pub(super) fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
 where
     F: Future<Output = T> + Send + 'static,
 {

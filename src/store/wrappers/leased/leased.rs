@@ -15,7 +15,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
-        wrappers::nodes::Nodes,
+        boxed::boxed, wrappers::nodes::Nodes,
     },
     time::{Clock, LeaseClock},
 };
@@ -420,14 +420,5 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             charge: forced,
             actual,
         })
-    }
-}
-
-fn boxed<T>(
-    check: Check<impl Future<Output = Result<T, Error>> + Send + 'static>,
-) -> Check<BoxFuture<Result<T, Error>>> {
-    match check {
-        Check::Ready(result) => Check::Ready(result),
-        Check::Pending(future) => Check::Pending(Box::pin(future)),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    future::Future,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -18,6 +17,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, OwnedAsks, Settlement, Store,
+        boxed::boxed,
     },
     time::{Clock, SystemClock},
 };
@@ -335,14 +335,5 @@ where
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
         self.inner.store.count_node(policy, period)
-    }
-}
-
-fn boxed<T>(
-    check: Check<impl Future<Output = Result<T, Error>> + Send + 'static>,
-) -> Check<BoxFuture<Result<T, Error>>> {
-    match check {
-        Check::Ready(result) => Check::Ready(result),
-        Check::Pending(future) => Check::Pending(Box::pin(future)),
     }
 }
