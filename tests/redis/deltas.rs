@@ -6,10 +6,10 @@ use support::{Random, servers::Reply};
 use tollgate::{
     AnyRule, Cost, TokenBucket,
     key::Key,
-    store::{Ask, Batch, Delta, Pulled, Redis, Settlement, Store},
+    store::{Ask, Batch, Delta, Pulled, Redis, Settlement, Store, StoreExt, SyncConfig},
 };
 
-use super::{only, policy, servers};
+use super::{callers::url_of, only, policy, servers};
 
 const KEYS: u64 = 4;
 const NODES: u64 = 3;
@@ -121,6 +121,39 @@ async fn each_unit_is_added_once_however_often_it_is_sent() {
             }
             assert_eq!(store.stats().healed, 0);
         }
+    }
+}
+
+/// The keys of a call lie in different slots of a cluster, and a program may touch those of one slot only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deltas_of_many_slots_go_to_a_cluster_by_one_call() {
+    const CLIENTS: u64 = 60;
+    let cluster = servers::Cluster::start();
+    let url = url_of(&cluster);
+    let store: Server = Redis::connect(url.clone()).await.unwrap();
+    let rule: AnyRule = RULES[0].parse().unwrap();
+    let sent = |client| delta(&rule, 1, (client, 1, client), Duration::ZERO);
+    let deltas: Vec<_> = (0..CLIENTS).map(sent).collect();
+    for _ in 0..2 {
+        assert_eq!(sync(&store, &deltas).await.len(), CLIENTS as usize);
+    }
+    for client in 0..CLIENTS {
+        assert_eq!(spent(&store, &rule, client).await, client);
+    }
+    // The same by a node that tells later, and keeps the parts of the cluster apart.
+    let node = store
+        .clone()
+        .synced(SyncConfig::new().most_ahead(50).nodes(2));
+    for _ in 0..5 {
+        for client in 0..CLIENTS {
+            let decisions = node.acquire(&[ask(&rule, client, 2)]).await.unwrap();
+            assert!(decisions.is_admitted());
+        }
+    }
+    assert_eq!(node.flush(Duration::from_secs(10)).await, 0);
+    assert_eq!((node.stats().failed, node.stats().cut_off), (0, 0));
+    for client in 0..CLIENTS {
+        assert_eq!(spent(&store, &rule, client).await, client + 10);
     }
 }
 
