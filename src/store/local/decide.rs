@@ -155,9 +155,6 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         cost: Cost,
     ) -> Decision {
         let meter = rule.meter();
-        if meter.is_some() {
-            self.table.fetch(location.fingerprint);
-        }
         let shard = &mut self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);

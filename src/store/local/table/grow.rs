@@ -13,13 +13,10 @@
 
 use smallvec::SmallVec;
 
-use super::{Claim, Table, Words, sets::WAYS, slot::NO_KEY};
+use super::{Claim, Table, Words, sets::WAYS, slot::NO_KEY, table::FULL};
 
 /// The slots of a set, all of them held.
 type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
-
-/// The percentage of all slots in use from which on the number of sets is doubled.
-const DOUBLES_FROM: usize = 60;
 
 /// The number of sets that a new key adds until the number has doubled. While it doubles, the sets that are not split yet are the fullest
 /// ones, so that is made short.
@@ -31,7 +28,7 @@ impl Table {
     /// Keys in the map count, too: there are few of them where states are packed.
     #[inline]
     pub(in crate::store::local) fn grow_for(&self, keys: usize) {
-        if self.sets.are_doubling() || keys * 100 > self.sets.len() * WAYS * DOUBLES_FROM {
+        if self.sets.are_doubling() || keys * 100 > self.sets.len() * WAYS * FULL {
             self.grow_some();
         }
     }

@@ -96,13 +96,12 @@ impl SetScan<'_> {
 impl Table {
     /// Begins to fetch the memory that the insertion of a key reads, all at once: behind the lock, each part would wait for the one
     /// before.
-    #[inline]
-    pub(in crate::store::local) fn fetch(&self, key: u64) {
-        let home = self.sets.home(key);
+    #[inline(always)]
+    pub(super) fn fetch(&self, home: HomeSets, key: u64) {
         for set in [home.first, home.second] {
             self.sets.set(set).slot(0).fetch_word();
         }
-        let _ = self.owed_of(key);
+        let _ = self.sets.owed(key);
     }
 
     /// Looks for a free slot of a key whose shard is locked.
@@ -125,7 +124,7 @@ impl Table {
         let slot = set.slot(keys.iter().position(|key| *key == NO_KEY)?);
         let seen = slot.see()?;
         // As in `scan`, after the key was found in no slot.
-        let is_new = self.owed_of(key) == 0 && self.sets.home(key) == home;
+        let is_new = self.sets.owed(key) == 0 && self.sets.home(key) == home;
         let found = Found { slot, seen };
         (seen.key == NO_KEY && is_new).then_some(FreeSlot { key, home, found })
     }
@@ -165,7 +164,7 @@ impl Table {
         let home = self.sets.home(key);
         let mut scan = SetScan {
             // Fetched while the slots are scanned.
-            owed: self.owed_of(key),
+            owed: self.sets.owed(key),
             ..SetScan::new(key, home)
         };
         let first = self.scan_set(home.first, now, floor, &mut scan);
@@ -175,7 +174,7 @@ impl Table {
             false => second.first,
         };
         // Read again: a debt that was recorded before the key was seen to be gone counts.
-        scan.owed = scan.owed.max(self.owed_of(key));
+        scan.owed = scan.owed.max(self.sets.owed(key));
         scan
     }
 
@@ -263,21 +262,8 @@ impl Table {
 
     /// Returns the largest debt that was recorded for a key whose shard is locked.
     pub(in crate::store::local) fn owed(&self, key: u64) -> Option<PackedState> {
-        let owed = self.owed_of(key);
+        let owed = self.sets.owed(key);
         (owed > 0).then(|| PackedState::new(owed))
-    }
-
-    #[inline]
-    fn owed_of(&self, key: u64) -> u64 {
-        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the debt was recorded
-        // before that key was stored.
-        self.sets.owed(key).load(Ordering::Relaxed)
-    }
-
-    /// Records a debt of a key.
-    fn record(&self, key: u64, debt: PackedState) {
-        // Relaxed: see `owed_of`. If the key has no slot, the next call for it locks its shard after this thread.
-        self.sets.owed(key).fetch_max(debt.get(), Ordering::Relaxed);
     }
 
     /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was one.
@@ -298,14 +284,14 @@ impl Table {
         let found = scan.smallest.filter(smaller)?;
         let claim = self.claim_found(scan.key, scan.home, found)?;
         // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its debt.
-        self.record(found.seen.key, found.seen.word.packed());
+        self.sets.record(found.seen.key, found.seen.word.packed());
         Some(claim.hand_over(scan.key, word))
     }
 
     /// Records a debt, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
     pub(in crate::store::local) fn owe(&self, key: u64, debt: PackedState) {
         debug_assert!(debt.get() <= Word::LAST);
-        self.record(key, debt);
+        self.sets.record(key, debt);
     }
 
     /// Vacates the expired slots of the next set. Returns how many.

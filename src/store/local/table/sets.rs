@@ -3,7 +3,10 @@
 use std::array;
 
 use super::{size::Size, slot::TableSlot};
-use crate::sync::{AtomicU64, Ordering, first_line, zeroed};
+use crate::{
+    algorithm::packed::PackedState,
+    sync::{AtomicBool, AtomicU64, Ordering, first_line, zeroed},
+};
 
 /// The number of slots per set. Their keys fill one cache line, and their words the next one.
 pub(crate) const WAYS: usize = 8;
@@ -20,6 +23,8 @@ pub(crate) struct Sets {
     /// For each two neighbouring sets, the latest packed state that was ever evicted of a key whose first home, at the largest size, is one
     /// of them; or 0.
     owed: Box<[AtomicU64]>,
+    /// `true` once a debt was recorded. Until then, new keys do not read `owed`, whose cache lines would be cold.
+    is_owed: AtomicBool,
 }
 
 /// The indexes of the two sets that may contain a key. A few keys have only one.
@@ -54,6 +59,7 @@ impl Sets {
             first_sets,
             largest: Size::doubled(first_sets, doublings),
             owed: zeroed(count.div_ceil(2))?,
+            is_owed: AtomicBool::new(false),
         })
     }
 
@@ -124,9 +130,28 @@ impl Sets {
         }
     }
 
-    /// Returns the largest debt that was recorded for a key, or for one that shares its place.
+    /// Returns the largest debt that was recorded for a key, or for one that shares its place; or 0.
     #[inline]
-    pub(crate) fn owed(&self, key: u64) -> &AtomicU64 {
+    pub(crate) fn owed(&self, key: u64) -> u64 {
+        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the debt was recorded
+        // before that key was stored.
+        if !self.is_owed.load(Ordering::Relaxed) {
+            return 0;
+        }
+        self.owed_of(key).load(Ordering::Relaxed)
+    }
+
+    /// Records a debt of a key.
+    pub(crate) fn record(&self, key: u64, debt: PackedState) {
+        // Relaxed: see `owed`. If the key has no slot, the next call for it locks its shard after this thread.
+        if !self.is_owed.load(Ordering::Relaxed) {
+            self.is_owed.store(true, Ordering::Relaxed);
+        }
+        self.owed_of(key).fetch_max(debt.get(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn owed_of(&self, key: u64) -> &AtomicU64 {
         &self.owed[self.largest.set_of(key as u32, self.first_sets) as usize / 2]
     }
 

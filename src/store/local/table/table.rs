@@ -28,6 +28,10 @@ pub(in crate::store::local) struct Table {
     pub(super) growing: Mutex<()>,
 }
 
+/// The percentage of all slots that are in use when the table is full, at its largest size and at those before. So a table that could
+/// be four times as large is as dense as one that has just enough room.
+pub(super) const FULL: usize = 70;
+
 /// The least number of sets in use at the beginning, unless there are fewer at all: four pages of memory.
 const FIRST_SETS: usize = 128;
 
@@ -35,13 +39,13 @@ const FIRST_SETS: usize = 128;
 const LOCK_FREE_ATTEMPTS: usize = 16;
 
 impl Table {
-    /// Creates a table that is 70 % full at `keys` entries, once it has [grown](Self::grow). It has at least two sets.
+    /// Creates a table that is [full](FULL) at `keys` entries, once it has [grown](Self::grow). It has at least two sets.
     ///
     /// # Panics
     ///
     /// If there is not enough memory for it.
     pub(in crate::store::local) fn new(keys: usize) -> Self {
-        let sets = keys.saturating_mul(10) / (7 * WAYS);
+        let sets = keys.saturating_mul(100) / (FULL * WAYS);
         let Some(table) = Self::beginning_with(FIRST_SETS, sets.max(2)) else {
             panic!(
                 "no memory for a local store of {keys} keys, about {sets} · 132 bytes: \
@@ -80,7 +84,14 @@ impl Table {
         cost: Cost,
     ) -> Option<Decision> {
         let size = self.sets.size();
-        let slot = self.find_in(self.sets.home_at(size, key), key)?;
+        let home = self.sets.home_at(size, key);
+        let slot = match self.sets.set(home.first).find(key) {
+            Some(slot) => slot,
+            None => {
+                self.fetch(home, key);
+                self.sets.set(home.second).find(key)?
+            }
+        };
         // Read while the memory of the slot is being fetched.
         let now = now();
         if now.packed().get() > Word::LAST - M::AHEAD {
