@@ -157,6 +157,8 @@ fn allocations_of_a_request<B>(
         }
     };
     assert_eq!(answer(request()).status(), StatusCode::OK);
+    // The first answer of each kind keeps texts for those that follow.
+    drop(answer(request()));
     let counts: Vec<(u64, Response<B>)> = (0..10)
         .map(|_| {
             let request = request();
@@ -346,7 +348,7 @@ fn a_refusal_with_headers_and_a_problem_document() {
     // `request` makes no headers: a server's has a map already.
     let map = allocations_of_the_map(response.headers().len());
     assert!(
-        count <= map + 3,
+        count <= map + 2,
         "{count} allocations, {map} of them the map's"
     );
 }

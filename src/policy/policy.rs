@@ -208,6 +208,12 @@ impl Policy {
         self.digest == other.digest && self.unit == other.unit
     }
 
+    /// Returns `true` if refusals by both policies are described by the same problem document.
+    #[inline]
+    pub(crate) fn same_problem(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.abnormal == other.abnormal
+    }
+
     /// Returns the first 64 bits of the name's BLAKE3 digest.
     #[inline]
     pub(crate) fn digest(&self) -> u64 {

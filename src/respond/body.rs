@@ -1,6 +1,6 @@
 //! The bodies of refusals.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use http::response::Parts;
 
@@ -12,7 +12,7 @@ use super::{problem_body::ProblemBody, refusal::Refusal};
 ///
 /// | | bodies |
 /// |---|---|
-/// | [`ProblemBody`] | types that are `From<String>` |
+/// | [`ProblemBody`] | types that are `From<Cow<'static, str>>` |
 /// | [`EmptyBody`] | types that are `Default` |
 /// | [`BodyFn`] | the type that its closure returns |
 ///
@@ -87,7 +87,7 @@ impl<F> fmt::Debug for BodyFn<F> {
     }
 }
 
-impl<B: From<String>> MakeBody<B> for ProblemBody {
+impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
     fn make(&self, refusal: &Refusal, parts: &mut Parts) -> B {
         self.text(refusal, parts).into()
     }

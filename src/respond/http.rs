@@ -43,7 +43,7 @@ use crate::outcome::Outcome;
 /// use http::Response;
 /// use tollgate::respond::{Headers, Http};
 ///
-/// // Bodies that are `From<String>`: axum's, `String`, http-body-util's `Full<Bytes>`.
+/// // Bodies that are `From<Cow<'static, str>>`: axum's, `String`, http-body-util's `Full<Bytes>`.
 /// let problems = Http::new().headers(Headers::Legacy);
 /// // Bodies that are `Default`.
 /// let nothing = Http::empty();
@@ -64,7 +64,8 @@ pub struct Http<B = ProblemBody> {
 }
 
 impl Http {
-    /// Answers with a problem document (RFC 9457). Needs a response body that is `From<String>`.
+    /// Answers with a problem document (RFC 9457). Needs a response body that is `From<Cow<'static, str>>`, as axum's, `String` and
+    /// http-body-util's `Full<Bytes>` are.
     pub fn new() -> Self {
         Self::default()
     }

@@ -42,6 +42,7 @@ mod grpc_status_details;
 mod header_value;
 mod headers;
 mod http;
+mod kept;
 #[cfg(feature = "http-body")]
 mod metered;
 mod problem_body;

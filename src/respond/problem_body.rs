@@ -1,14 +1,17 @@
 //! Problem documents (RFC 9457) as the bodies of refusals.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use http::{
-    HeaderValue,
+    HeaderValue, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
     response::Parts,
 };
 
-use super::refusal::{BodyForm, Cause, Refusal};
+use super::{
+    kept::{FirstKept, Kept},
+    refusal::{BodyForm, Cause, Refusal},
+};
 use crate::policy::Policy;
 
 /// A problem document as the body: the default of [`Http`](super::Http).
@@ -28,7 +31,7 @@ use crate::policy::Policy;
 /// ```
 /// use tollgate::respond::{Http, ProblemBody};
 ///
-/// // For response bodies that are `From<String>`.
+/// // For response bodies that are `From<Cow<'static, str>>`.
 /// let respond: Http<ProblemBody> = Http::new();
 /// # let _ = respond;
 /// ```
@@ -41,8 +44,20 @@ use crate::policy::Policy;
 ///  "status":429,"violated-policies":["api"]}
 /// ```
 #[doc(alias = "rfc9457")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProblemBody;
+#[derive(Clone, Debug, Default)]
+pub struct ProblemBody {
+    /// The document of the layer's only limit.
+    kept: Arc<FirstKept<PolicyDocument>>,
+}
+
+/// The document of a refusal by one policy, which is equal for all requests.
+#[derive(Debug)]
+struct PolicyDocument {
+    policy: Policy,
+    text: String,
+}
+
+static KEPT: Kept<PolicyDocument> = Kept::new();
 
 /// The beginning of a document of a registered problem type, up to its status.
 macro_rules! head {
@@ -74,45 +89,61 @@ const ABOUT_BLANK: &str = r#"{"type":"about:blank","title":""#;
 
 impl ProblemBody {
     /// Returns the document, or an empty text if the response must not have a body.
-    pub(super) fn text(self, refusal: &Refusal, parts: &mut Parts) -> String {
+    pub(super) fn text(&self, refusal: &Refusal, parts: &mut Parts) -> Cow<'static, str> {
         if refusal.form() != BodyForm::Grpc {
             let json = HeaderValue::from_static("application/problem+json");
             parts.headers.insert(CONTENT_TYPE, json);
         }
         match refusal.form() {
-            BodyForm::Full => document(refusal, parts),
+            BodyForm::Full => self.document(refusal, parts.status),
             BodyForm::Head => {
                 // The length for GET (RFC 9110 §8.6); a framework would otherwise set that of the empty body.
-                let length = HeaderValue::from(document(refusal, parts).len());
+                let length = HeaderValue::from(self.document(refusal, parts.status).len());
                 parts.headers.insert(CONTENT_LENGTH, length);
-                String::new()
+                Cow::Borrowed("")
             }
-            BodyForm::Grpc => String::new(),
+            BodyForm::Grpc => Cow::Borrowed(""),
         }
+    }
+
+    #[inline]
+    fn document(&self, refusal: &Refusal, status: StatusCode) -> Cow<'static, str> {
+        // Most layers have one limit, and its refusals have one document.
+        if let (Cause::Limit, Some((policy, _))) = (refusal.cause(), refusal.outcome().only())
+            && status == StatusCode::TOO_MANY_REQUESTS
+            && let Some(kept) = self.kept.get(
+                &KEPT,
+                |kept| kept.policy.same_problem(policy),
+                || Some(PolicyDocument::new(policy.clone(), status)),
+            )
+        {
+            return Cow::Borrowed(&kept.text);
+        }
+        Cow::Owned(document(refusal, status))
+    }
+}
+
+impl PolicyDocument {
+    #[cold]
+    fn new(policy: Policy, status: StatusCode) -> Self {
+        let text = quota_exceeded(&[&policy], status);
+        Self { policy, text }
     }
 }
 
 /// Returns the document, in as much memory as it needs: then `Bytes` takes it over as it is.
-fn document(refusal: &Refusal, parts: &Parts) -> String {
-    let status = parts.status.as_str();
+fn document(refusal: &Refusal, status: StatusCode) -> String {
     let about_blank = || {
-        let reason = parts.status.canonical_reason();
+        let reason = status.canonical_reason();
         let title = reason.unwrap_or("Request refused");
-        [ABOUT_BLANK, title, r#"","status":"#, status]
+        [ABOUT_BLANK, title, r#"","status":"#, status.as_str()]
     };
     match refusal.cause() {
         Cause::Limit => {
-            let refusing = || refusal.outcome().refusals().map(|(policy, _)| policy);
-            let head = match refusing().any(Policy::is_abnormal_usage) {
-                true => ABNORMAL_USAGE,
-                false => QUOTA_EXCEEDED,
-            };
-            let names = refusing().map(|policy| escaped(policy.name()));
-            let names = names.reduce(|all, name| [&all, r#"",""#, &name].concat().into());
-            let names = names.unwrap_or_default();
-            [head, status, r#","violated-policies":[""#, &names, r#""]}"#].concat()
+            let refusing = refusal.outcome().refusals().map(|(policy, _)| policy);
+            quota_exceeded(&refusing.collect::<Vec<_>>(), status)
         }
-        Cause::Undecided => [REDUCED_CAPACITY, status, "}"].concat(),
+        Cause::Undecided => [REDUCED_CAPACITY, status.as_str(), "}"].concat(),
         // A fault of the server is not described to clients.
         Cause::MissingKey(missing) if !missing.is_server_fault() => {
             let [start, title, middle, status] = about_blank();
@@ -133,6 +164,27 @@ fn document(refusal: &Refusal, parts: &Parts) -> String {
             [start, title, middle, status, "}"].concat()
         }
     }
+}
+
+/// Returns the document of a refusal by these policies.
+fn quota_exceeded(refusing: &[&Policy], status: StatusCode) -> String {
+    let head = match refusing.iter().any(|policy| policy.is_abnormal_usage()) {
+        true => ABNORMAL_USAGE,
+        false => QUOTA_EXCEEDED,
+    };
+    let names: Vec<_> = refusing
+        .iter()
+        .map(|policy| escaped(policy.name()))
+        .collect();
+    let names = names.join(r#"",""#);
+    [
+        head,
+        status.as_str(),
+        r#","violated-policies":[""#,
+        &names,
+        r#""]}"#,
+    ]
+    .concat()
 }
 
 /// Returns the content of a JSON string (RFC 8259 §7).

@@ -57,7 +57,7 @@ use crate::outcome::Outcome;
 #[doc(alias = "error handler")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer `{Req}` with `{Res}` or the error `{Err}`",
-    note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<String>`; \
+    note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<Cow<'static, str>>`; \
             `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body; \
             without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`"
 )]

@@ -1,18 +1,21 @@
 //! A cache of the texts in `RateLimit` and `RateLimit-Policy` that are equal for all requests of a policy.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
-
 use http::HeaderValue;
 
 use super::{
     draft::{self, AvailableQuota},
     entry::PolicyEntry,
 };
-use crate::{policy::Policy, quota::Quota, respond::header_value};
+use crate::{
+    policy::Policy,
+    quota::Quota,
+    respond::{
+        header_value,
+        kept::{FirstKept, Kept},
+    },
+};
 
-/// The constant texts of one policy, kept for the life of the process.
-///
-/// Leaked, so that responses copy a pointer: a reference count would be written by all threads.
+/// The constant texts of one policy.
 #[derive(Debug)]
 pub(super) struct PolicyHeader {
     policy: Policy,
@@ -24,34 +27,20 @@ pub(super) struct PolicyHeader {
     value: HeaderValue,
 }
 
-/// The maximum number of policies that are kept. No program has as many limits; the bound is for one that builds layers
-/// without end.
-const MAX_KEPT: usize = 1024;
-
-static KEPT: Mutex<Vec<&'static PolicyHeader>> = Mutex::new(Vec::new());
+static KEPT: Kept<PolicyHeader> = Kept::new();
 
 impl PolicyHeader {
-    /// Returns the kept texts of an entry, or keeps them; `None` when the cache is full.
     #[cold]
-    fn intern(entry: &PolicyEntry<'_>) -> Option<&'static Self> {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(header) = kept.iter().find(|header| header.matches(entry)) {
-            return Some(header);
-        }
-        if kept.len() >= MAX_KEPT {
-            return None;
-        }
+    fn new(entry: &PolicyEntry<'_>) -> Option<Self> {
         let value = draft::policy_list(std::slice::from_ref(entry))?;
         let text: &'static str = Box::leak(value.to_str().ok()?.into());
-        let header: &'static Self = Box::leak(Box::new(Self {
+        Some(Self {
             policy: entry.policy.clone(),
             limit: entry.limit,
             quota: entry.quota,
             beginning: draft::beginning(entry.policy),
             value: HeaderValue::from_static(text),
-        }));
-        kept.push(header);
-        Some(header)
+        })
     }
 
     #[inline]
@@ -78,14 +67,14 @@ impl PolicyHeader {
 
 /// The header of a layer's only limit, set by its first decision.
 #[derive(Debug, Default)]
-pub(in crate::respond) struct CachedPolicyHeader(OnceLock<Option<&'static PolicyHeader>>);
+pub(in crate::respond) struct CachedPolicyHeader(FirstKept<PolicyHeader>);
 
 impl CachedPolicyHeader {
     /// Returns the header of this entry; `None` for an entry that differs from the first, and when the cache is full.
     #[inline]
     pub(super) fn get(&self, entry: &PolicyEntry<'_>) -> Option<&'static PolicyHeader> {
-        let first = self.0.get_or_init(|| PolicyHeader::intern(entry));
-        first.filter(|header| header.matches(entry))
+        let matches = |header: &PolicyHeader| header.matches(entry);
+        self.0.get(&KEPT, matches, || PolicyHeader::new(entry))
     }
 }
 

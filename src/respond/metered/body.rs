@@ -1,6 +1,7 @@
 //! A body whose length settles a charge.
 
 use std::{
+    borrow::Cow,
     fmt,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -104,9 +105,9 @@ impl<B: Default> Default for MeteredBody<B> {
     }
 }
 
-impl<B: From<String>> From<String> for MeteredBody<B> {
+impl<B: From<Cow<'static, str>>> From<Cow<'static, str>> for MeteredBody<B> {
     /// Returns a body that settles nothing.
-    fn from(text: String) -> Self {
+    fn from(text: Cow<'static, str>) -> Self {
         Self::unmetered(B::from(text))
     }
 }
