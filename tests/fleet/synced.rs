@@ -1,4 +1,4 @@
-//! Eight processes with background synchronisation on one Redis, behind links that are cut; some are killed and started anew.
+//! Eight processes with background synchronisation on one Redis, behind links that are cut; some are killed and started anew, and so is the Redis.
 //!
 //! A hot key has a limit below the number of nodes that it is given, so that no node has a part of it in an outage: what is admitted must keep the hard
 //! bound. A second key is counted in the store: in the end it must know each admitted unit once.
@@ -163,11 +163,15 @@ impl Drop for Fleet {
 
 impl Fleet {
     fn new(name: &str, seed: u64) -> Self {
+        Self::on(servers::Redis::start(), name, seed)
+    }
+
+    fn on(redis: servers::Redis, name: &str, seed: u64) -> Self {
         let folder = format!("tollgate-synced-{}-{name}", std::process::id());
         let folder = env::temp_dir().join(folder);
         fs::create_dir_all(&folder).unwrap();
         Self {
-            redis: servers::Redis::start(),
+            redis,
             folder,
             files: Vec::new(),
             random: Random::new(seed),
@@ -268,30 +272,56 @@ fn check(journals: &Journals, killed: u64) -> u64 {
     of(1, Fate::Admitted).count() as u64
 }
 
+/// Faults of the links to the server.
+const LINK_FAULTS: u64 = 4;
+
+/// Disturbs the link of a node for a while.
+fn disturb_link(fleet: &mut Fleet, nodes: &[Node], fault: u64) {
+    let node = &nodes[fleet.random.below(NODES) as usize];
+    match fault {
+        // The store hears, and its answers are lost, with the connection.
+        0 => node.link.set_answers(Flow::Swallow),
+        1 => node.link.set_flow(Flow::Hold),
+        2 => node.link.cut(),
+        _ => node
+            .link
+            .delay(Duration::from_millis(fleet.random.below(100))),
+    }
+    thread::sleep(Duration::from_millis(fleet.random.below(400)));
+    if fault == 0 || fleet.random.once_in(2) {
+        node.link.cut();
+    }
+    node.link.set_flow(Flow::Forward);
+    node.link.delay(Duration::ZERO);
+}
+
+/// Kills a node, and starts another one in its place.
+fn replace_node(fleet: &mut Fleet, nodes: &mut [Node]) {
+    let node = fleet.random.below(NODES) as usize;
+    nodes[node] = fleet.start();
+}
+
+/// Asserts that the store knows the units that were admitted, up to those that died with so many nodes.
+fn check_known(fleet: &Fleet, admitted: u64, killed: u64) {
+    let known = fleet.known();
+    // A node may be killed between a decision and its line in the journal.
+    let unwritten = 2 * killed;
+    assert!(known <= admitted + unwritten, "{known} of {admitted}");
+    assert!(
+        known + killed * AHEAD[1] >= admitted,
+        "{known} of {admitted}"
+    );
+}
+
 #[test]
 fn links_that_are_cut_lose_and_double_nothing() {
     let _alone = crate::alone();
     let mut fleet = Fleet::new("cut", 5);
     let mut faults = 0;
     let journals = fleet.run(|fleet, nodes| {
-        let node = &nodes[fleet.random.below(NODES) as usize];
         faults += 1;
-        let fault = fleet.random.below(4);
-        match fault {
-            // The store hears, and its answers are lost, with the connection.
-            0 => node.link.set_answers(Flow::Swallow),
-            1 => node.link.set_flow(Flow::Hold),
-            2 => node.link.cut(),
-            _ => node
-                .link
-                .delay(Duration::from_millis(fleet.random.below(100))),
-        }
-        thread::sleep(Duration::from_millis(fleet.random.below(400)));
-        if fault == 0 || fleet.random.once_in(2) {
-            node.link.cut();
-        }
-        node.link.set_flow(Flow::Forward);
-        node.link.delay(Duration::ZERO);
+        let fault = fleet.random.below(LINK_FAULTS);
+        disturb_link(fleet, nodes, fault);
     });
     assert!(faults > 3);
     let admitted = check(&journals, 0);
@@ -305,16 +335,33 @@ fn nodes_that_are_killed_take_what_they_may_be_ahead() {
     let mut killed = 0;
     let journals = fleet.run(|fleet, nodes| {
         killed += 1;
-        let node = fleet.random.below(NODES) as usize;
-        nodes[node] = fleet.start();
+        replace_node(fleet, nodes);
     });
     assert!(killed > 3);
-    let (admitted, known) = (check(&journals, killed), fleet.known());
-    // A node may be killed between a decision and its line in the journal.
-    let unwritten = 2 * killed;
-    assert!(known <= admitted + unwritten, "{known} of {admitted}");
-    assert!(
-        known + killed * AHEAD[1] >= admitted,
-        "{known} of {admitted}"
-    );
+    check_known(&fleet, check(&journals, killed), killed);
+}
+
+#[test]
+fn all_faults_together_keep_the_bound() {
+    let _alone = crate::alone();
+    // It writes each change to its disk before it answers.
+    let redis = servers::Redis::options().durable().start();
+    let mut fleet = Fleet::on(redis, "all", 7);
+    let (mut turn, mut killed) = (0, 0);
+    let journals = fleet.run(|fleet, nodes| {
+        match turn % 4 {
+            0 => {
+                killed += 1;
+                replace_node(fleet, nodes);
+            }
+            2 => fleet.redis.restart(),
+            _ => {
+                let fault = fleet.random.below(LINK_FAULTS);
+                disturb_link(fleet, nodes, fault);
+            }
+        }
+        turn += 1;
+    });
+    assert!(turn > 3, "each kind of fault");
+    check_known(&fleet, check(&journals, killed), killed);
 }
