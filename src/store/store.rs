@@ -113,8 +113,8 @@ pub trait Store<Rule>: Backend {
         None
     }
 
-    /// Adds units that a node admitted by itself, and returns the states of their keys afterwards, in order. `None`, the default, for a store
-    /// that cannot.
+    /// Adds units that a node admitted by itself, and returns the state of each delta's key afterwards, in order. `None`, the default, for a
+    /// store that cannot.
     ///
     /// The units are added by force, so a bucket may go into debt. Each delta is as if it had been spent at [its instant](Delta::at): a bucket
     /// has refilled since, and a window that is over takes nothing. A delta whose [number](Delta::batch) is not above all those that its node added to
@@ -124,9 +124,18 @@ pub trait Store<Rule>: Backend {
     ///
     /// Wrappers that return the errors of the store forward it.
     ///
+    /// # Errors
+    ///
+    /// Each delta has a result of its own, so that a key that fails does not keep the deltas of other keys from being added. An
+    /// [unsupported](super::Error::is_unsupported) delta, whose rule or state the store cannot handle, is not worth sending again. Any other delta
+    /// that failed may have been added, and may be sent again.
+    ///
+    /// An error of the whole call says that the server failed, and that no delta has an answer. A [timeout](super::Timeout) is such an error, and a
+    /// [circuit breaker](super::CircuitBreaker) counts these alone.
+    ///
     /// # Cancellation
     ///
-    /// Any of the deltas of a future that is dropped, or that fails, may have been added. They may be sent again.
+    /// Any of the deltas of a future that is dropped may have been added. They may be sent again.
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
     where
         Rule: Algorithm<State: Send + 'static>,
@@ -136,8 +145,9 @@ pub trait Store<Rule>: Backend {
     }
 }
 
-/// The future of the states that [`Store::sync`] returns.
-pub type SyncFuture<Rule, E> = BoxFuture<Result<Vec<Pulled<<Rule as Algorithm>::State>>, E>>;
+/// The future of [`Store::sync`]: a state for each delta, or the error of that delta; or the error of all of them.
+pub type SyncFuture<Rule, E> =
+    BoxFuture<Result<Vec<Result<Pulled<<Rule as Algorithm>::State>, E>>, E>>;
 
 impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
     type Answer = S::Answer;

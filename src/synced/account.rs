@@ -67,6 +67,8 @@ pub(crate) struct Account<Rule: Syncable> {
     is_outdated: bool,
     /// Calls that the store decides at the moment. Nothing is admitted here meanwhile.
     in_store: u32,
+    /// Until then the store decides all calls, because it cannot take in the units of this key.
+    left_until: Timestamp,
     is_unreachable: bool,
     cut_off: Option<Box<CutOff<Rule>>>,
     traffic: Traffic,
@@ -98,6 +100,7 @@ impl<Rule: Syncable> Account<Rule> {
             is_sending: false,
             is_outdated: false,
             in_store: 0,
+            left_until: Timestamp::default(),
             is_unreachable: false,
             cut_off: None,
             traffic: Traffic::default(),
@@ -162,6 +165,10 @@ impl<Rule: Syncable> Account<Rule> {
         if self.number != bound.number {
             self.come_under(rule, bound);
         }
+        if now < self.left_until && !self.is_unreachable {
+            self.in_store += 1;
+            return Tried::Store;
+        }
         if self.in_store > 0 {
             if must_ask {
                 self.in_store += 1;
@@ -202,6 +209,7 @@ impl<Rule: Syncable> Account<Rule> {
             self.rule = Arc::new(rule.clone());
             self.begins_anew = true;
             self.cut_off = None;
+            self.left_until = Timestamp::default();
         }
     }
 
@@ -443,6 +451,16 @@ impl<Rule: Syncable> Account<Rule> {
         if self.unsynced > 0 || self.is_used || !self.is_known {
             self.is_due_by(now.saturating_add(bound.period));
         }
+    }
+
+    /// Leaves all calls to the store until then, because it cannot take in the units of this key. Returns the units that were not taken in.
+    pub(crate) fn leave_to_store(&mut self, until: Timestamp) -> u64 {
+        self.fresh.clear();
+        self.in_flight.clear();
+        (self.view, self.is_known, self.is_sending) = (None, false, false);
+        (self.is_unreachable, self.cut_off) = (false, None);
+        (self.left_until, self.begins_anew) = (until, true);
+        std::mem::take(&mut self.unsynced)
     }
 
     /// Begins a call of several keys that the store decides. Returns `false` if something has to be told first.

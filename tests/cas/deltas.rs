@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
-use support::Random;
+use support::{
+    Random,
+    value::{states, value_of},
+};
 use tollgate::{
     AnyRule, Policy,
+    algorithm::Algorithm,
     key::Key,
-    store::{Ask, Batch, Delta, Optimistic, Store},
+    store::{
+        Ask, Batch, CompareAndSwap, Delta, Error, Loaded, Optimistic, OptimisticBuilder, Store,
+        StoreExt, Swap, Swapped,
+    },
     time::ManualClock,
 };
 
@@ -30,7 +37,8 @@ fn key(n: u64) -> Key {
 /// Sends deltas until they are answered, as a node does that cannot know whether they arrived.
 async fn send(store: &Swaps, deltas: &[Delta<'_, AnyRule>]) {
     for _ in 0..1000 {
-        if store.sync(deltas).unwrap().await.is_ok() {
+        let answer = store.sync(deltas).unwrap().await;
+        if answer.is_ok_and(|each| each.iter().all(Result::is_ok)) {
             return;
         }
     }
@@ -125,7 +133,8 @@ async fn nodes_that_come_and_go_fill_no_value() {
             number: (1 << 53) - 1,
         };
         let delta = Delta::new(&api, &rule, key(0), batch, (Duration::ZERO, 1));
-        store.sync(&[delta]).unwrap().await.unwrap();
+        let synced = store.sync(&[delta]).unwrap().await.unwrap();
+        assert!(synced[0].is_ok(), "{synced:?}");
     }
     let [name] = &store.data().keys()[..] else {
         panic!("one key has one value");
@@ -135,23 +144,121 @@ async fn nodes_that_come_and_go_fill_no_value() {
     assert_eq!(spent(&store, &rule, 0).await, 1000);
 }
 
-/// A value that a newer program wrote is not touched.
+/// A value that a newer program wrote is not touched, and fails the deltas of its key alone.
 #[tokio::test(start_paused = true)]
-async fn a_newer_value_is_an_error() {
+async fn a_newer_value_is_an_error_of_its_key() {
     let rule: AnyRule = RULES[0].parse().unwrap();
     let clock = ManualClock::default();
     let store: Swaps = driver(Memory::new(clock.clone(), Ways::default()));
     let api = Policy::new("api");
-    let delta = |number| {
+    let delta = |n, number| {
         let batch = Batch { node: 1, number };
-        Delta::new(&api, &rule, key(0), batch, (Duration::ZERO, 1))
+        Delta::new(&api, &rule, key(n), batch, (Duration::ZERO, 1))
     };
-    store.sync(&[delta(1)]).unwrap().await.unwrap();
+    let synced = store.sync(&[delta(0, 1)]).unwrap().await.unwrap();
+    assert!(synced[0].is_ok(), "{synced:?}");
     let name = store.data().keys().remove(0);
     let (_, mut value, _) = store.data().get(&name).unwrap();
     value[0] += 1;
     store.data().put(&name, &value);
-    let error = store.sync(&[delta(2)]).unwrap().await.unwrap_err();
+    let deltas = [delta(1, 1), delta(0, 2), delta(2, 1)];
+    let synced = store.sync(&deltas).unwrap().await.unwrap();
+    let [first, newer, last] = &synced[..] else {
+        panic!("each delta has a result: {synced:?}");
+    };
+    assert!(first.is_ok() && last.is_ok(), "{synced:?}");
+    let error = newer.as_ref().unwrap_err();
     assert!(error.is_unsupported(), "{error}");
     assert_eq!(store.data().get(&name).unwrap().1, value);
+    for n in [1, 2] {
+        assert_eq!(spent(&store, &rule, n).await, 1);
+    }
+}
+
+/// A state that a newer program wrote fails the deltas of its kind alone.
+#[tokio::test(start_paused = true)]
+async fn a_newer_state_is_an_error_of_its_kind() {
+    let rules = [RULES[0], RULES[1]].map(|rule| rule.parse::<AnyRule>().unwrap());
+    let clock = ManualClock::default();
+    let store: Swaps = driver(Memory::new(clock.clone(), Ways::default()));
+    let api = Policy::new("api");
+    let delta = |rule, node, number| {
+        let batch = Batch { node, number };
+        Delta::new(&api, rule, key(0), batch, (Duration::ZERO, 1))
+    };
+    let synced = store
+        .sync(&[delta(&rules[0], 1, 1)])
+        .unwrap()
+        .await
+        .unwrap();
+    assert!(synced[0].is_ok(), "{synced:?}");
+    let name = store.data().keys().remove(0);
+    let (_, value, _) = store.data().get(&name).unwrap();
+    let kind = rules[0].state_kind().as_u64();
+    let mut all = states(&value);
+    let state = all.iter_mut().find(|state| state.kind == kind).unwrap();
+    // A token bucket has two versions.
+    state.bytes[0] += 2;
+    store.data().put(&name, &value_of(&all));
+    let deltas = [delta(&rules[0], 1, 2), delta(&rules[1], 2, 1)];
+    let synced = store.sync(&deltas).unwrap().await.unwrap();
+    let error = synced[0].as_ref().unwrap_err();
+    assert!(error.is_unsupported() && synced[1].is_ok(), "{synced:?}");
+    assert_eq!(spent(&store, &rules[1], 0).await, 1);
+}
+
+/// A store in which other processes always win the race for one key.
+struct OneIsContended {
+    memory: Memory,
+    key: String,
+}
+
+impl CompareAndSwap for OneIsContended {
+    type Version = u64;
+
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+        self.memory.load(key).await
+    }
+
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+        if String::from_utf8_lossy(key).contains(&self.key) {
+            return self.memory.load(key).await.map(|_| Swapped::Lost(None));
+        }
+        self.memory.swap(key, swap).await
+    }
+}
+
+/// A contended key fails alone, and early enough that the others are answered within a usual deadline.
+#[tokio::test(start_paused = true)]
+async fn a_contended_key_fails_alone() {
+    let rule: AnyRule = RULES[0].parse().unwrap();
+    let ways = Ways {
+        delay: Some(Duration::from_millis(2)),
+        ..Ways::default()
+    };
+    let clock = ManualClock::default();
+    let data = OneIsContended {
+        memory: Memory::new(clock.clone(), ways),
+        key: "busy".to_owned(),
+    };
+    let store: Optimistic<_, AnyRule, _> =
+        OptimisticBuilder::new(data).clock(clock).seed(1).build();
+    let api = Policy::new("api");
+    let named = |n: u64| match n {
+        100 => Key::from("busy").labelled(),
+        n => key(n),
+    };
+    let batch = Batch { node: 1, number: 1 };
+    let deltas: Vec<_> = (0..256)
+        .map(|n| Delta::new(&api, &rule, named(n), batch, (Duration::ZERO, 1)))
+        .collect();
+    let in_time = store.clone().timeout(Duration::from_millis(100));
+    let synced = in_time.sync(&deltas).unwrap().await.unwrap();
+    for (n, result) in synced.iter().enumerate() {
+        match result {
+            Ok(_) => assert_ne!(n, 100),
+            Err(error) => assert!(n == 100 && error.is_contended(), "{n}: {error}"),
+        }
+    }
+    assert_eq!((synced.len(), store.stats().contended), (256, 1));
 }

@@ -84,6 +84,7 @@ async fn each_flaw_breaks_its_law() {
         (Flaw::RacesDeltas, Law::Sync),
         (Flaw::DeltasComeNow, Law::Sync),
         (Flaw::DeltasAnswerEarly, Law::Sync),
+        (Flaw::DeltasAnswerInReverse, Law::Sync),
     ];
     for (flaw, law) in flaws {
         let Err(broken) = suite(flaw).only(law).run().await else {

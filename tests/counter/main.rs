@@ -6,6 +6,7 @@ mod boundary;
 mod cache;
 mod cancel;
 mod conformance;
+mod deltas;
 mod differential;
 mod faults;
 mod grants;

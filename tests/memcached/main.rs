@@ -148,7 +148,8 @@ fn crawled_items(server: &servers::Memcached) -> Vec<(String, i64)> {
         let name = name
             .replace("%7B", "{")
             .replace("%7D", "}")
-            .replace("%3D", "=");
+            .replace("%3D", "=")
+            .replace("%40", "@");
         let expiry = words.find_map(|word| word.strip_prefix("exp="));
         (name, expiry.unwrap().parse().unwrap())
     };

@@ -7,14 +7,15 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
     key::Key,
     store::{
-        Ask, CircuitBreakerConfig, CircuitState, CompareAndSwap, Error, Memcached,
+        Ask, Batch, CircuitBreakerConfig, CircuitState, CompareAndSwap, Delta, Error, Memcached,
         MemcachedCounters, Store, StoreExt, Swap, Swapped,
     },
 };
 
 use super::{
-    acquire, connect, items, look, policy, servers, swaps, url,
+    acquire, connect, counters, items, look, policy, servers, swaps, url,
     value::{states, value_of},
+    window,
 };
 
 const HOSTILE: u64 = 7;
@@ -205,4 +206,37 @@ async fn a_window_that_counters_cannot_run_is_refused_when_the_layer_is_built() 
             assert!(error.is_unsupported(), "{error:?}");
         }
     }
+}
+
+/// A counter that another program has overwritten fails its own delta, and no other of the call.
+#[tokio::test]
+async fn a_counter_that_is_no_number_fails_its_own_delta() {
+    let server = servers::Memcached::start();
+    let data = connect(&server).await;
+    let store = counters(&data);
+    let rule = window(100);
+    let delta = |client: u64, number, units| {
+        let batch = Batch { node: 1, number };
+        let told = (Duration::ZERO, units);
+        Delta::new(policy(), &rule, Key::from(client), batch, told)
+    };
+    let synced = store.sync(&[delta(HOSTILE, 1, 1)]).unwrap().await.unwrap();
+    assert!(synced[0].is_ok(), "{synced:?}");
+    server.command(&format!("ms {} 9 T60\r\nno number", name(&server)));
+    let deltas = [delta(1, 1, 3), delta(HOSTILE, 2, 0), delta(2, 1, 4)];
+    let synced = store.sync(&deltas).unwrap().await.unwrap();
+    let [first, hostile, last] = &synced[..] else {
+        panic!("each delta has a result: {synced:?}");
+    };
+    let error = hostile.as_ref().unwrap_err();
+    assert!(error.is_unsupported(), "{error}");
+    for (pulled, left) in [(first, 97), (last, 96)] {
+        let pulled = pulled.as_ref().unwrap();
+        let looked = rule.look(pulled.state.as_ref(), pulled.at);
+        assert_eq!(looked.remaining(), Some(left));
+    }
+    // The next addition replaces the value.
+    let synced = store.sync(&[delta(HOSTILE, 3, 5)]).unwrap().await.unwrap();
+    assert!(synced[0].is_ok(), "{synced:?}");
+    assert_eq!(store.stats().doubtful, 0);
 }

@@ -43,7 +43,8 @@ async fn sync(
     store: &Server,
     deltas: &[Delta<'_, AnyRule>],
 ) -> Vec<Pulled<<AnyRule as tollgate::algorithm::Algorithm>::State>> {
-    store.sync(deltas).unwrap().await.unwrap()
+    let synced = store.sync(deltas).unwrap().await.unwrap();
+    synced.into_iter().map(Result::unwrap).collect()
 }
 
 async fn spent(store: &Server, rule: &AnyRule, client: u64) -> u64 {
@@ -224,20 +225,45 @@ async fn a_reset_forgets_the_numbers() {
     assert_eq!(spent(&store, &rule, 7).await, 3);
 }
 
+/// Whatever else is in its call.
 #[tokio::test]
-async fn a_rule_that_does_not_fit_is_an_error() {
+async fn a_rule_that_does_not_fit_fails_its_own_delta() {
     let server = servers::Redis::start();
     let store: Redis<TokenBucket> = Redis::connect(server.url()).await.unwrap();
-    let rule: TokenBucket = "token-bucket 1/365d burst=1000000".parse().unwrap();
+    let unfit: TokenBucket = "token-bucket 1/365d burst=1000000".parse().unwrap();
+    let fits: TokenBucket = "token-bucket 1/1d burst=100".parse().unwrap();
     let batch = Batch { node: 1, number: 1 };
-    let delta = Delta::new(
-        policy(),
-        &rule,
-        Key::from(1_u64),
-        batch,
-        (Duration::ZERO, 1),
-    );
-    let error = store.sync(&[delta]).unwrap().await.unwrap_err();
-    assert!(error.is_unsupported(), "{error}");
+    let delta = |client: u64, rule| {
+        let told = (Duration::ZERO, client);
+        Delta::new(policy(), rule, Key::from(client), batch, told)
+    };
+    let deltas = [delta(1, &fits), delta(2, &unfit), delta(3, &fits)];
+    for _ in 0..2 {
+        let synced = store.sync(&deltas).unwrap().await.unwrap();
+        let [first, unfit, last] = &synced[..] else {
+            panic!("each delta has a result: {synced:?}");
+        };
+        assert!(first.is_ok() && last.is_ok(), "{synced:?}");
+        let error = unfit.as_ref().unwrap_err();
+        assert!(error.is_unsupported(), "{error}");
+    }
+    for client in [1, 3] {
+        let ask = [Ask::new(policy(), &fits, Key::from(client), Cost::ONE)];
+        let looked = only(store.look(&ask).await.unwrap());
+        assert_eq!(looked.remaining(), Some(100 - client));
+    }
     assert!(store.sync(&[]).unwrap().await.unwrap().is_empty());
+    // A node that may be ahead leaves the client to the store, and tells of the others.
+    let node = store.synced(SyncConfig::new().most_ahead(50).nodes(2));
+    for client in 1..=3 {
+        let rule = if client == 2 { &unfit } else { &fits };
+        let ask = [Ask::new(policy(), rule, Key::from(client), Cost::ONE)];
+        match node.acquire(&ask).await {
+            Ok(decisions) => assert!(client != 2 && decisions.is_admitted()),
+            Err(error) => assert!(client == 2 && error.is_unsupported(), "{error}"),
+        }
+    }
+    assert_eq!(node.flush(Duration::from_secs(10)).await, 0);
+    let stats = node.stats();
+    assert_eq!((stats.told, stats.failed, stats.dropped), (2, 0, 0));
 }

@@ -9,6 +9,7 @@ mod keys;
 mod memory;
 mod nodes;
 mod outage;
+mod results;
 mod rules;
 mod settlements;
 mod several;

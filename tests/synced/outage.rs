@@ -84,6 +84,27 @@ async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 25);
 }
 
+/// Keys that are first called while others have found out that the store is gone are told afterwards, too.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_new_in_an_outage_is_told_afterwards() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(10).nodes(4));
+    faults.always(Fault::Unavailable);
+    for key in ["alice", "bob"] {
+        for _ in 0..5 {
+            let decision = acquire(&node, &rule, key, 1).await.unwrap();
+            assert!(decision.is_admitted());
+        }
+    }
+    faults.none();
+    tokio::time::sleep(4 * PERIOD).await;
+    for key in ["alice", "bob"] {
+        assert_eq!(spent(&fleet.server(), &rule, key).await, 5, "{key}");
+    }
+    assert_eq!(node.stats().unsynced, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_without_a_part_fails_and_the_wrapper_decides() {
     let fleet = Fleet::new();

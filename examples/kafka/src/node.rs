@@ -367,9 +367,11 @@ impl Store<AnyRule> for Kafka {
         Some(Box::pin(async move {
             inner.produce(&changes).await?;
             let (totals, at) = (inner.totals(), inner.clock.now());
-            let pulled = names.iter().map(|name| Pulled {
-                at,
-                state: totals.state(name),
+            let pulled = names.iter().map(|name| {
+                Ok(Pulled {
+                    at,
+                    state: totals.state(name),
+                })
             });
             Ok(pulled.collect())
         }))

@@ -174,7 +174,7 @@ families! {
     SYNC_TOLD = "tollgate_sync_told_units_total" Counter Count ["`store`"]
         "Units that the store took in";
     SYNC_DROPPED = "tollgate_sync_dropped_units_total" Counter Count ["`store`"]
-        "Units that were dropped untold, because their key was reset";
+        "Units that were dropped untold, because their key was reset or the store cannot take them in";
     SYNC_UNSYNCED = "tollgate_sync_unsynced_units" Gauge Count ["`store`"]
         "Units that the store may not know yet";
     SYNC_STALENESS = "tollgate_sync_staleness_nanoseconds" Gauge Nanoseconds ["`store`"]

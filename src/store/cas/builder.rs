@@ -104,7 +104,8 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
     }
 
     /// Sets the number of races that a call may lose before it is given up as [contended](crate::store::Error::is_contended); 32 by
-    /// default, and at least 1.
+    /// default, and at least 1. [Deltas](crate::store::Delta) of several keys are given up after 7 at most, because they wait
+    /// for each other.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.settings.attempts = attempts.max(1);
         self

@@ -107,7 +107,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 let part = self.part(rule.state_kind());
                 part.entry.settle(rule, charge, now, *actual);
             }
-            Work::Sync(deltas, pulled) => self.sync(deltas, pulled)?,
+            Work::Sync { deltas, pulled, .. } => self.sync(deltas, pulled)?,
             Work::Reset => {
                 (self.is_newer, self.is_reset) = (false, true);
                 self.parts.clear();

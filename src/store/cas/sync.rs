@@ -8,8 +8,8 @@ use std::{
 
 use super::{CompareAndSwap, queue::Queue, store::told, work::Work};
 use crate::{
-    algorithm::{Algorithm, Codec},
-    store::{Batch, Delta, Error, Pulled, SyncFuture, name::key_name},
+    algorithm::{Algorithm, Codec, StateKind},
+    store::{Batch, Delta, Error, Pulled, SyncFuture, engine::each_delta, name::key_name},
     time::{Clock, Timestamp},
 };
 
@@ -35,13 +35,15 @@ impl PulledBytes {
     }
 }
 
-/// The deltas of one key, and where each of them stands among all.
-struct OfKey<Rule> {
+/// The deltas of one key under rules of one kind, and where each of them stands among all.
+struct OfKind<Rule> {
     places: Vec<usize>,
     deltas: Vec<OwnedDelta<Rule>>,
 }
 
 /// Adds deltas, all of a key by one swap.
+///
+/// Kinds are jobs of their own, because a newer program may have written the state of one of them.
 pub(super) fn sync<C, Rule, K>(
     queue: &Arc<Queue<C, Rule, K>>,
     prefix: &str,
@@ -52,40 +54,63 @@ where
     Rule: Algorithm<State: Codec + Send + 'static> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    let mut of_keys: HashMap<Box<[u8]>, OfKey<Rule>> = HashMap::new();
+    let mut of_kinds: HashMap<(Box<[u8]>, StateKind), OfKind<Rule>> = HashMap::new();
     for (place, delta) in deltas.iter().enumerate() {
         let key = key_name(prefix, delta.policy(), delta.key());
-        let of_key = of_keys.entry(key).or_insert_with(|| OfKey {
+        let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
+        let of_kind = of_kinds.entry((key, rule.state_kind()));
+        let of_kind = of_kind.or_insert_with(|| OfKind {
             places: Vec::new(),
             deltas: Vec::new(),
         });
-        of_key.places.push(place);
-        of_key.deltas.push(OwnedDelta {
-            rule: delta.rule_for_key().unwrap_or_else(|| delta.rule().clone()),
+        of_kind.places.push(place);
+        of_kind.deltas.push(OwnedDelta {
+            rule,
             batch: delta.batch(),
             age: delta.age(),
             units: delta.units(),
         });
     }
-    let asked: Vec<_> = of_keys
+    let has_others = of_kinds.len() > 1;
+    let asked: Vec<_> = of_kinds
         .into_iter()
-        .map(|(key, OfKey { places, deltas })| {
+        .map(|((key, _), OfKind { places, deltas })| {
             let pulled = PulledBytes::default();
-            let answer = queue.ask(key, Work::Sync(deltas, pulled.clone()));
+            let answer = queue.ask(
+                key,
+                Work::Sync {
+                    deltas,
+                    pulled: pulled.clone(),
+                    has_others,
+                },
+            );
             (places, pulled, answer)
         })
         .collect();
-    let mut all: Vec<Option<Pulled<Rule::State>>> = deltas.iter().map(|_| None).collect();
+    let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
     Box::pin(async move {
-        for (places, bytes, answer) in asked {
-            told(answer?).await?;
-            let (at, states) = bytes.take();
-            for (place, bytes) in places.into_iter().zip(states) {
-                let state = bytes.map(|bytes| Rule::State::from_bytes(&bytes));
-                let state = state.transpose().map_err(Error::other)?;
-                all[place] = Some(Pulled { at, state });
+        // All keys are worked on at once, whichever is awaited first.
+        for (places, pulled, answer) in asked {
+            let answer = match answer {
+                Ok(answer) => told(answer).await,
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(_) => {
+                    let (at, states) = pulled.take();
+                    for (place, bytes) in places.into_iter().zip(states) {
+                        let state = bytes.map(|bytes| Rule::State::from_bytes(&bytes));
+                        let state = state.transpose().map_err(Error::other);
+                        each[place] = Some(state.map(|state| Pulled { at, state }));
+                    }
+                }
+                Err(error) => {
+                    for place in places {
+                        each[place] = Some(Err(error.duplicate()));
+                    }
+                }
             }
         }
-        Ok(all.into_iter().flatten().collect())
+        each_delta(each.into_iter().flatten().collect())
     })
 }

@@ -25,7 +25,12 @@ pub(super) enum Work<Rule> {
         actual: u64,
     },
     /// Adds what nodes admitted by themselves, and tells the states.
-    Sync(Vec<OwnedDelta<Rule>>, PulledBytes),
+    Sync {
+        deltas: Vec<OwnedDelta<Rule>>,
+        pulled: PulledBytes,
+        /// `true` if the call is about other keys, too.
+        has_others: bool,
+    },
     Reset,
 }
 
@@ -35,11 +40,15 @@ impl<Rule> Work<Rule> {
         match self {
             Self::Spend(asks) | Self::Probe(asks) => asks.iter().map(|(rule, _)| rule).collect(),
             Self::Look(rule) | Self::Settle { rule, .. } => SmallVec::from_iter([rule]),
-            Self::Sync(deltas, _) => deltas.iter().map(|delta| &delta.rule).collect(),
+            Self::Sync { deltas, .. } => deltas.iter().map(|delta| &delta.rule).collect(),
             Self::Reset => SmallVec::new(),
         }
     }
 }
+
+/// The most races that deltas may lose while those of other keys wait for their answer, and nodes tell them again a little later anyway. With the
+/// default back-off so many attempts wait for 63 ms at most.
+const ATTEMPTS_BESIDE_OTHERS: u32 = 7;
 
 /// Work and its caller.
 pub(super) struct Job<Rule> {
@@ -58,6 +67,16 @@ impl<Rule> Job<Rule> {
             reply,
             losses: 0,
             until: None,
+        }
+    }
+
+    /// Returns the number of races that the work may lose, of those that a call may.
+    pub(super) fn attempts(&self, of_call: u32) -> u32 {
+        match self.work {
+            Work::Sync {
+                has_others: true, ..
+            } => of_call.min(ATTEMPTS_BESIDE_OTHERS),
+            _ => of_call,
         }
     }
 

@@ -211,7 +211,7 @@ where
         for job in &mut self.batch {
             job.losses += 1;
         }
-        self.give_up(|job| job.losses >= attempts);
+        self.give_up(|job| job.losses >= job.attempts(attempts));
         let is_first = self.batch.iter().all(|job| job.losses <= 1);
         if is_first && found.is_some() {
             // No other process knows the new value sooner.

@@ -246,7 +246,7 @@ fn shrunk() -> Error {
 }
 
 #[cold]
-fn miscounted() -> Error {
+pub(super) fn miscounted() -> Error {
     Error::other(
         "the store tells more totals or fewer than it was asked for: expected one for each counter, in \
          their order; correct its `Increment`",

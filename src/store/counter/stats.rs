@@ -27,7 +27,7 @@ stats! {
             /// Additions that were refused, and those above a grant, that could not be taken back. They count until their slice no longer
             /// counts.
             left_behind,
-            /// Units of background sync whose addition failed. They may have been added, and are not added again.
+            /// Units of background sync whose addition failed or was given up, each once. They may have been added, and are not added again.
             doubtful,
         }
         given {

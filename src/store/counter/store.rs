@@ -127,7 +127,8 @@ where
     /// Adds each delta once at most: one whose addition has failed is [not repeated](super::CounterStats::doubtful).
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
         let inner = Arc::clone(&self.inner);
-        let deltas = inner.deltas(deltas).map_err(Error::unsupported);
-        Some(Box::pin(async move { inner.sync(&deltas?).await }))
+        let delta = |delta| inner.delta(delta).map_err(Error::unsupported);
+        let deltas = deltas.iter().map(delta).collect();
+        Some(Box::pin(async move { inner.sync(deltas).await }))
     }
 }

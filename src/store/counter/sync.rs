@@ -1,22 +1,29 @@
 //! Deltas of nodes that decide by themselves.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use super::{
     counter_set::{CounterAsk, CounterSet},
+    decide::miscounted,
     inner::Inner,
     slice_totals::SliceTotals,
 };
 use crate::{
     algorithm::Counted,
     decision::{Charge, Cost},
-    store::{Batch, Delta, Error, Increment, Pulled},
+    store::{
+        Batch, Delta, Error, Increment, Pulled,
+        engine::{Counter, concurrently, each_delta},
+    },
     time::Clock,
 };
+
+/// The most additions of a call that are in flight together.
+const AT_ONCE: usize = 64;
 
 /// A delta as its key meets it.
 pub(super) struct CounterDelta<Rule> {
@@ -26,7 +33,7 @@ pub(super) struct CounterDelta<Rule> {
     units: u64,
 }
 
-/// The deltas of which it is not known that they were added. Counters cannot tell a repetition from news, so none is added again.
+/// The deltas that were sent, until their call is answered. Counters cannot tell a repetition from news, so none is added again.
 #[derive(Default)]
 pub(super) struct OpenDeltas(Mutex<HashMap<(u64, u64), u64>>);
 
@@ -47,8 +54,8 @@ impl OpenDeltas {
         true
     }
 
-    /// Forgets the deltas of a call that was answered, so that they will not be sent again.
-    fn close(&self, hash: u64, Batch { node, .. }: Batch) {
+    /// Forgets deltas that were answered, so that they will not be sent again.
+    fn close(&self, hash: u64, node: u64) {
         self.last().remove(&(hash, node));
     }
 
@@ -58,56 +65,127 @@ impl OpenDeltas {
     }
 }
 
+/// Counts the units of an addition as doubtful on drop, unless it was answered. So each is counted once, however often its delta is sent again.
+struct Doubtful<'a> {
+    count: &'a Counter,
+    units: u64,
+}
+
+impl Doubtful<'_> {
+    fn was_added(mut self) {
+        self.units = 0;
+    }
+}
+
+impl Drop for Doubtful<'_> {
+    fn drop(&mut self) {
+        self.count.add(self.units);
+    }
+}
+
 impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
-    pub(super) fn deltas(
+    /// Returns a delta that outlives its call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if counters cannot run its rule.
+    pub(super) fn delta(
         &self,
-        deltas: &[Delta<'_, Rule>],
-    ) -> Result<Vec<CounterDelta<Rule>>, crate::Error> {
-        let owned = |delta: &Delta<'_, Rule>| {
-            self.known.learn(delta.rule())?;
-            let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
-            let place = CounterSet::of(&self.prefix, delta.policy(), delta.key(), &rule)?;
-            Ok(CounterDelta {
-                ask: CounterAsk {
-                    hash: self.hints.hash(&place),
-                    added: 0,
-                    place,
-                    rule,
-                    cost: Cost::ONE,
-                },
-                batch: delta.batch(),
-                age: delta.age(),
-                units: delta.units(),
-            })
-        };
-        deltas.iter().map(owned).collect()
+        delta: &Delta<'_, Rule>,
+    ) -> Result<CounterDelta<Rule>, crate::Error> {
+        self.known.learn(delta.rule())?;
+        let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
+        let place = CounterSet::of(&self.prefix, delta.policy(), delta.key(), &rule)?;
+        Ok(CounterDelta {
+            ask: CounterAsk {
+                hash: self.hints.hash(&place),
+                added: 0,
+                place,
+                rule,
+                cost: Cost::ONE,
+            },
+            batch: delta.batch(),
+            age: delta.age(),
+            units: delta.units(),
+        })
     }
 
     /// Adds deltas, each once at most, and reads the totals.
     pub(super) async fn sync(
         &self,
-        deltas: &[CounterDelta<Rule>],
-    ) -> Result<Vec<Pulled<Rule::State>>, Error> {
-        for delta in deltas.iter().filter(|delta| delta.units > 0) {
-            if self.open_deltas.note(delta.ask.hash, delta.batch) {
-                let charge = Charge::new(self.now().saturating_sub(delta.age), 0);
-                self.settle(&delta.ask.place, &charge, delta.units).await?;
-                self.hints.forget(delta.ask.hash);
-            } else {
-                self.counts.doubtful.add(delta.units);
-            }
+        deltas: Vec<Result<CounterDelta<Rule>, Error>>,
+    ) -> Result<Vec<Result<Pulled<Rule::State>, Error>>, Error> {
+        let known: Vec<_> = deltas.iter().flatten().collect();
+        let adding = known.iter().map(|delta| self.add_once(delta)).collect();
+        let added = concurrently(AT_ONCE, adding).await;
+        let pulled = self.pull(&known).await;
+        let answers = added.into_iter().zip(pulled);
+        let answers: Vec<_> = answers.map(|(added, pulled)| added.and(pulled)).collect();
+        self.close_answered(&known, &answers);
+        let mut answers = answers.into_iter();
+        let each = deltas.into_iter().filter_map(|delta| match delta {
+            Ok(_) => answers.next(),
+            Err(error) => Some(Err(error)),
+        });
+        each_delta(each.collect())
+    }
+
+    /// Adds a delta, unless it may have been added before.
+    async fn add_once(&self, delta: &CounterDelta<Rule>) -> Result<(), Error> {
+        if delta.units == 0 || !self.open_deltas.note(delta.ask.hash, delta.batch) {
+            return Ok(());
         }
-        let now = self.now();
+        let doubtful = Doubtful {
+            count: &self.counts.doubtful,
+            units: delta.units,
+        };
+        let charge = Charge::new(self.now().saturating_sub(delta.age), 0);
+        self.settle(&delta.ask.place, &charge, delta.units).await?;
+        doubtful.was_added();
+        self.hints.forget(delta.ask.hash);
+        Ok(())
+    }
+
+    /// Reads the totals of the keys of deltas: together, or each by itself if one of them cannot be read.
+    async fn pull(
+        &self,
+        deltas: &[&CounterDelta<Rule>],
+    ) -> Vec<Result<Pulled<Rule::State>, Error>> {
         let asks: Vec<_> = deltas.iter().map(|delta| &delta.ask).collect();
-        let found = self.read(&asks, now).await?;
-        for delta in deltas {
-            self.open_deltas.close(delta.ask.hash, delta.batch);
-        }
+        let now = self.now();
         let pulled = |(found, ask): (&SliceTotals, _)| Pulled {
             at: now,
             state: found.state(ask),
         };
-        Ok(found.iter().zip(asks).map(pulled).collect())
+        match self.read(&asks, now).await {
+            Ok(found) => found.iter().zip(asks).map(pulled).map(Ok).collect(),
+            Err(error) if error.is_timeout() || error.is_unavailable() || asks.len() == 1 => {
+                let failed = asks.iter().map(|_| Err(error.duplicate()));
+                failed.collect()
+            }
+            Err(_) => {
+                let each = asks.into_iter().map(async |ask| {
+                    let found = self.read(&[ask], now).await?;
+                    Ok(pulled((found.first().ok_or_else(miscounted)?, ask)))
+                });
+                concurrently(AT_ONCE, each.collect()).await
+            }
+        }
+    }
+
+    /// Forgets the deltas of the keys and nodes all of whose deltas were answered. The others are sent again together.
+    fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, Error>]) {
+        let name = |delta: &CounterDelta<Rule>| (delta.ask.hash, delta.batch.node);
+        let answers = deltas.iter().zip(answers);
+        let failed: HashSet<_> = answers
+            .filter(|(_, answer)| answer.is_err())
+            .map(|(delta, _)| name(delta))
+            .collect();
+        for (hash, node) in deltas.iter().map(|delta| name(delta)) {
+            if !failed.contains(&(hash, node)) {
+                self.open_deltas.close(hash, node);
+            }
+        }
     }
 }
 
@@ -125,7 +203,7 @@ mod tests {
             "sent again"
         );
         assert!(open.note(8, batch(1)) && open.note(7, Batch { node: 2, number: 1 }));
-        open.close(7, batch(2));
+        open.close(7, 1);
         assert!(open.note(7, batch(1)), "it knows no more");
     }
 

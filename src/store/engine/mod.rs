@@ -3,6 +3,8 @@
 //! | file | |
 //! |---|---|
 //! | `all_or_nothing` | the rule for several asks at once: all of them spend, or none |
+//! | `concurrently` | operations that are in flight at the same time |
+//! | `each_delta` | the answer to several deltas, each of which has a result |
 //! | `queue` | calls that wait while a batch is in flight, and the turns of those who send batches |
 //! | `single_flight` | one attempt at a time to make what all calls share, such as a connection |
 //! | `monotone` | a clock that never falls |
@@ -16,6 +18,10 @@
     expect(dead_code, reason = "remote stores use the rest")
 )]
 mod all_or_nothing;
+#[cfg(feature = "tokio")]
+mod concurrently;
+#[cfg(feature = "tokio")]
+mod each_delta;
 mod monotone;
 #[cfg(feature = "tokio")]
 #[cfg_attr(
@@ -42,6 +48,8 @@ pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
+    concurrently::concurrently,
+    each_delta::each_delta,
     queue::{CombiningQueue, Turn},
     task::{runtime, runtime_gone, spawn_detached},
 };

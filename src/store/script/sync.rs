@@ -10,12 +10,15 @@ use super::{
     settlement::Correction,
 };
 use crate::{
-    algorithm::{Algorithm, Scripted},
+    algorithm::Scripted,
     store::{
         Delta, Error, Pulled, SyncFuture,
-        engine::{runtime, runtime_gone},
+        engine::{concurrently, each_delta},
     },
 };
+
+/// The most requests of a call that are in flight together.
+const GROUPS_AT_ONCE: usize = 256;
 
 /// The deltas of a group of keys, which one request may be about.
 struct Group<Rule> {
@@ -33,10 +36,15 @@ where
     /// Adds deltas, by one request for each group of keys.
     pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, Error> {
         let mut groups: HashMap<u32, Group<Rule>> = HashMap::new();
+        // For each delta the error that keeps it from being sent, and then its answer.
+        let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
         for (place, delta) in deltas.iter().enumerate() {
             let correction = match Correction::of_delta(&self.prefix, &self.rules, delta) {
                 Ok(correction) => correction,
-                Err(error) => return Box::pin(async { Err(Error::unsupported(error)) }),
+                Err(error) => {
+                    each[place] = Some(Err(Error::unsupported(error)));
+                    continue;
+                }
             };
             let group = groups.entry(self.data.group(&correction.key));
             let group = group.or_insert_with(|| Group {
@@ -50,48 +58,39 @@ where
             group.places.push(place);
         }
         let (data, queue) = (Arc::clone(&self.data), Arc::clone(&self.queue));
-        let mut all: Vec<Option<Pulled<Rule::State>>> = deltas.iter().map(|_| None).collect();
         Box::pin(async move {
-            let mut groups = groups.into_values();
-            let here = groups.next();
-            // All requests are under way at once.
-            let sent: Vec<_> = match groups.len() {
-                0 => Vec::new(),
-                _ => {
-                    let runtime = runtime()?;
-                    groups
-                        .map(|group| {
-                            let (data, queue) = (Arc::clone(&data), Arc::clone(&queue));
-                            runtime.spawn(async move { send(&*data, &queue, group).await })
-                        })
-                        .collect()
+            let sending = groups.into_values().map(|group| {
+                let (data, queue) = (&*data, &*queue);
+                async move {
+                    let places = group.places.clone();
+                    (places, send(data, queue, group).await)
                 }
-            };
-            let mut take = |pulled: Vec<(usize, _)>| {
-                for (place, pulled) in pulled {
-                    all[place] = Some(pulled);
+            });
+            for (places, answer) in concurrently(GROUPS_AT_ONCE, sending.collect()).await {
+                match answer {
+                    Ok(pulled) => {
+                        for (place, pulled) in places.into_iter().zip(pulled) {
+                            each[place] = Some(Ok(pulled));
+                        }
+                    }
+                    Err(error) => {
+                        for place in places {
+                            each[place] = Some(Err(error.duplicate()));
+                        }
+                    }
                 }
-            };
-            if let Some(group) = here {
-                take(send(&*data, &queue, group).await?);
             }
-            for sent in sent {
-                take(sent.await.unwrap_or_else(|_| Err(runtime_gone()))?);
-            }
-            Ok(all.into_iter().flatten().collect())
+            each_delta(each.into_iter().flatten().collect())
         })
     }
 }
-
-/// The states of the keys of a group, and where they stand among all.
-type Placed<Rule> = Vec<(usize, Pulled<<Rule as Algorithm>::State>)>;
 
 /// Adds the deltas of a group by one request.
 async fn send<E, Rule>(
     data: &E,
     queue: &Queue<E, Rule>,
     group: Group<Rule>,
-) -> Result<Placed<Rule>, Error>
+) -> Result<Vec<Pulled<Rule::State>>, Error>
 where
     E: Evaluate,
     Rule: Scripted,
@@ -117,6 +116,5 @@ where
             state: bytes.and_then(|bytes| state_of(rule, bytes)),
         }
     };
-    let states = group.rules.iter().zip(places).map(pulled);
-    Ok(group.places.into_iter().zip(states).collect())
+    Ok(group.rules.iter().zip(places).map(pulled).collect())
 }

@@ -153,8 +153,13 @@ where
         Rule: Algorithm<State: Send + 'static>,
     {
         let syncing = self.store.sync(deltas)?;
-        let syncing: SyncFuture<Rule, Error> =
-            Box::pin(async move { syncing.await.map_err(Into::into) });
+        let syncing: SyncFuture<Rule, Error> = Box::pin(async move {
+            let synced = syncing.await.map_err(Into::into)?;
+            Ok(synced
+                .into_iter()
+                .map(|one| one.map_err(Into::into))
+                .collect())
+        });
         Some(match self.with_fault(|| Check::Pending(syncing)) {
             Check::Ready(result) => Box::pin(ready(result)),
             Check::Pending(syncing) => Box::pin(syncing),

@@ -66,5 +66,7 @@ pub(crate) enum Flaw {
     DeltasComeNow,
     /// The state that comes back is that before the delta.
     DeltasAnswerEarly,
+    /// The states of several deltas come back in reverse.
+    DeltasAnswerInReverse,
     Panics,
 }

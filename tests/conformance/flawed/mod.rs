@@ -349,13 +349,16 @@ impl Store<AnyRule> for Flawed {
                     rule.settle(&mut state, &Charge::new(at, 0), as_of, units);
                     store.keep(place.clone(), state, &rule);
                 }
-                all.push(Pulled {
+                all.push(Ok(Pulled {
                     at: store.now(),
                     state: match store.flaw {
                         Flaw::DeltasAnswerEarly => before,
                         _ => store.recall(&place, &rule),
                     },
-                });
+                }));
+            }
+            if store.has(Flaw::DeltasAnswerInReverse) {
+                all.reverse();
             }
             Ok(all)
         }))

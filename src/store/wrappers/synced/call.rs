@@ -231,7 +231,9 @@ where
         };
         self.accounts.note_kind(rule.state_kind());
         if known.line.is_down() {
-            known.account.failed(now, true, bound);
+            known.with((asked.fingerprint, self.idle), |account| {
+                account.failed(now, true, bound);
+            });
         }
         Some(known)
     }

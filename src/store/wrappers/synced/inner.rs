@@ -374,7 +374,9 @@ where
         match answer {
             Ok(pulled) => {
                 line.is_down.store(false, Ordering::Relaxed);
-                self.answered(told, pulled, (sent, now));
+                if !self.answered(told, pulled, (sent, now)) {
+                    self.counters.failed.add(1);
+                }
                 Some(true)
             }
             Err(error) => {
@@ -401,22 +403,41 @@ where
         }
     }
 
+    /// Takes in the results of all deltas. Returns `false` if one of them failed that can be told again.
     fn answered(
         &self,
         told: &[Told<Rule>],
-        pulled: Vec<Pulled<Rule::State>>,
+        pulled: Vec<Result<Pulled<Rule::State>, Error>>,
         (sent, now): (Timestamp, Timestamp),
-    ) {
-        let mut pulled = pulled.into_iter();
+    ) -> bool {
+        let (mut pulled, mut is_whole) = (pulled.into_iter(), true);
         for told in told {
+            let results = pulled.by_ref().take(told.unsent.len().max(1));
+            let mut taken_in = 0;
             // The last state of a key contains all its deltas.
-            let Some(Pulled { at, state }) = pulled.by_ref().take(told.unsent.len().max(1)).last()
-            else {
-                let lacking = Err(Error::other(
-                    "the store returned fewer states than it was asked for: expected one for each delta; nothing was taken in",
-                ));
-                self.failed(told.fingerprint, now, (false, &lacking));
-                continue;
+            let last = results.enumerate().map(|(n, result)| {
+                let unsent = told.unsent.get(n).filter(|_| result.is_ok());
+                taken_in += unsent.map_or(0, |unsent| unsent.units);
+                result
+            });
+            let Pulled { at, state } = match last.reduce(Result::and) {
+                Some(Ok(pulled)) => pulled,
+                Some(Err(error)) if error.is_unsupported() => {
+                    self.leave_to_store(told.fingerprint, now, taken_in);
+                    continue;
+                }
+                failed => {
+                    let error = failed.and_then(Result::err).unwrap_or_else(|| {
+                        Error::other(
+                            "the store returned fewer states than it was asked for: expected one for each delta; nothing was taken in",
+                        )
+                    });
+                    // The other keys were answered, so the store can be reached.
+                    is_whole = false;
+                    let is_unreachable = is_unreachable(&error);
+                    self.failed(told.fingerprint, now, (is_unreachable, &Err(error)));
+                    continue;
+                }
             };
             let mut shard = self.accounts.shard_of(told.fingerprint);
             let bound = shard.bound(&told.rule, self.nodes(), &self.config);
@@ -428,10 +449,21 @@ where
             });
             known.wake(&Ok(()));
             self.counters.drift.fetch_max(others, Ordering::Relaxed);
-            self.counters
-                .told
-                .add(told.unsent.iter().map(|unsent| unsent.units).sum());
+            self.counters.told.add(taken_in);
         }
+        is_whole
+    }
+
+    /// Has the store decide the calls of a key for a while, because it cannot take in the units of the key.
+    fn leave_to_store(&self, fingerprint: u64, now: Timestamp, taken_in: u64) {
+        let mut shard = self.accounts.shard_of(fingerprint);
+        let Some(known) = shard.get(fingerprint) else {
+            return;
+        };
+        let unsynced = known.account.leave_to_store(now.saturating_add(self.idle));
+        known.wake(&Ok(()));
+        self.counters.told.add(taken_in);
+        self.counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
 
     fn failed(

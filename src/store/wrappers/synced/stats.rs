@@ -39,11 +39,12 @@ pub struct SyncStats {
     pub crowded: u64,
     /// Calls to the store that told or asked it something.
     pub syncs: u64,
-    /// Of these, calls that failed.
+    /// Of these, calls that failed, for one key at least.
     pub failed: u64,
     /// Units that the store took in.
     pub told: u64,
-    /// Units that were dropped before the store had taken them in, because their key was reset.
+    /// Units that were dropped before the store had taken them in, because their key was reset, or because the store does not
+    /// [support](crate::store::Error::is_unsupported) its rule or its state.
     pub dropped: u64,
     /// Units that the store may not know yet.
     pub unsynced: u64,

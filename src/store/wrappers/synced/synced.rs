@@ -84,6 +84,8 @@ use crate::{
 /// | a call costs more than U | The store decides it, after it was told everything of this key. |
 /// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`crowded`](SyncStats::crowded). Nothing that was not told is ever dropped for room. |
 /// | the store cannot take in units | It decides each call. |
+/// | the store cannot take in the units of a key: its rule does not fit, or a newer release wrote its state | It decides each call of that key, and is asked again after ten periods. What was not told is [dropped](SyncStats::dropped). |
+/// | a key fails, and others are answered | Its units are told again a period later. A call that waits for a [contended](Error::is_contended) key fails; a key for which the server failed is decided alone. |
 ///
 /// [`remaining`](crate::Decision::remaining) and `Retry-After` are by what this node knows: other nodes may have admitted up to (N − 1) · U units that it does not
 /// know of.

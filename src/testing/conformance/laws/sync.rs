@@ -1,6 +1,6 @@
 //! Checks of deltas.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use super::super::{
     checker::{CheckResult, Checker},
@@ -80,6 +80,7 @@ where
                 self.sync(&alice, rule, (sent, at), is_new, 1).await?;
             }
             self.acquire(&alice, rule, 1).await?;
+            self.sync_several(rule, limit.div_ceil(2)).await?;
             if self.suite.repeats_deltas {
                 continue;
             }
@@ -94,6 +95,45 @@ where
             self.acquire(&bob, rule, 1).await?;
         }
         Ok(())
+    }
+
+    /// Sends deltas of two keys by one call, and compares the states, which come back in their order.
+    async fn sync_several(&mut self, rule: &R, units: u64) -> CheckResult {
+        let carol_and_dave = [self.subject("carol"), self.subject("dave")];
+        let mut at = Timestamp::default();
+        for subject in &carol_and_dave {
+            at = self.look(subject, rule).await?.at();
+        }
+        let line = format!(
+            "{units} units to {} and none to {}",
+            carol_and_dave[0], carol_and_dave[1]
+        );
+        let synced = {
+            let batch = Batch { node: 1, number: 1 };
+            let sent = carol_and_dave.iter().zip([units, 0]);
+            let deltas: Vec<_> = sent
+                .map(|(subject, units)| {
+                    let told = (Duration::ZERO, units);
+                    Delta::new(&subject.policy, rule, subject.key, batch, told)
+                })
+                .collect();
+            let syncing = self.suite.store.sync(&deltas);
+            self.with_timeout(&line, together(syncing, |_| false))
+                .await?
+        };
+        self.note(line.clone());
+        let mut all = Vec::new();
+        for synced in synced.into_iter().flatten() {
+            all = synced.map_err(|error| self.breach(format!("{line}: it failed: {error:?}")))?;
+        }
+        let [of_carol, of_dave] = self.each(&line, all)?;
+        let [carol, dave] = &carol_and_dave;
+        let charge = Charge::new(of_carol.at, 0);
+        self.model
+            .settle(carol, rule, &charge, [at, of_carol.at], units);
+        self.pulled(carol, rule, &of_carol, at)?;
+        self.pulled(dave, rule, &of_dave, at)?;
+        self.look(carol, rule).await.map(drop)
     }
 
     /// Sends a delta, several times at once, and compares the state that comes back.
@@ -125,12 +165,12 @@ where
         for synced in synced.into_iter().flatten() {
             match synced {
                 Err(error) => return Err(self.breach(format!("{line}: it failed: {error:?}"))),
-                Ok(pulled) => all.push(pulled),
+                Ok(pulled) => all.extend(self.each::<1>(&line, pulled)?),
             }
         }
         if is_new {
             // It counts as of its age before the arrival.
-            let arrivals = all.iter().flatten().map(|pulled| pulled.at);
+            let arrivals = all.iter().map(|pulled| pulled.at);
             let on_its_way = arrivals
                 .max()
                 .map_or(at, |arrived| arrived.saturating_sub(age));
@@ -144,18 +184,31 @@ where
         self.look(subject, rule).await.map(drop)
     }
 
+    /// Returns the states in the answer to so many deltas.
+    fn each<const COUNT: usize>(
+        &self,
+        line: &str,
+        synced: Vec<Result<Pulled<R::State>, S::Error>>,
+    ) -> Result<[Pulled<R::State>; COUNT], Breach> {
+        let pulled: Result<Vec<_>, _> = synced.into_iter().collect();
+        let pulled =
+            pulled.map_err(|error| self.breach(format!("{line}: a delta failed: {error:?}")))?;
+        <[_; COUNT]>::try_from(pulled).map_err(|pulled| {
+            let found = pulled.len();
+            self.breach(format!(
+                "{line}: {COUNT} deltas are answered by {found} results"
+            ))
+        })
+    }
+
     /// Compares the state that a store returned.
     fn pulled(
         &mut self,
         subject: &Subject,
         rule: &R,
-        pulled: &[Pulled<R::State>],
+        Pulled { at, state }: &Pulled<R::State>,
         since: Timestamp,
     ) -> Result<(), Breach> {
-        let [Pulled { at, state }] = pulled else {
-            let found = pulled.len();
-            return Err(self.breach(format!("one delta is answered by {found} states")));
-        };
         if *at < since {
             return Err(self.breach(format!("the clock went back from {since:?} to {at:?}")));
         }
