@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{self, AtomicBool, AtomicU64},
+        atomic::{self, AtomicU64},
     },
     task::{Poll, Waker},
     time::Duration,
@@ -38,8 +38,6 @@ pub(crate) struct Timeline(Arc<Inner>);
 struct Inner {
     now: AtomicU64,
     queue: Mutex<Queue>,
-    /// `true` if timers of tokio have to fire before time goes on.
-    has_ticked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -145,7 +143,7 @@ impl Timeline {
     async fn tick(&self) {
         loop {
             self.sleep(1_000_000).await;
-            self.0.has_ticked.store(true, atomic::Ordering::Relaxed);
+            // It yields, so timers fire before time goes on.
             tokio::time::advance(Duration::from_millis(1)).await;
         }
     }
@@ -170,16 +168,8 @@ impl Timeline {
 
     /// Goes to the next event. Called when no task can go on.
     fn jump(&self) {
-        // The runtime fires timers after this. Their clock does not go on by itself, because the main task is awake then.
-        let is_tick = self.0.has_ticked.swap(false, atomic::Ordering::Relaxed);
         let (event, main) = {
             let mut queue = lock(&self.0.queue);
-            if is_tick {
-                if let Some(main) = &queue.main {
-                    main.wake_by_ref();
-                }
-                return;
-            }
             (queue.events.pop(), queue.main.clone())
         };
         if let (Some(Reverse(event)), Some(main)) = (event, main) {
