@@ -3,15 +3,12 @@
 use std::{
     ffi::OsString,
     io::{self, ErrorKind, Write},
-    num::NonZeroUsize,
-    sync::{Mutex, PoisonError},
-    thread,
 };
 
 use clap::{Parser, Subcommand, error::ErrorKind as Wrong};
 
 use crate::{
-    figure::{Bar, Common, Drawn, Figure, Folder},
+    figure::{Bar, Common, Drawn, Figure, Folder, in_parallel},
     simulate::Simulate,
 };
 
@@ -52,44 +49,26 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), S
         Err(error) => return Err(one_line(&error)),
     };
     match cli.command {
-        Command::All(common) => draw(common, Drawn::all()),
+        Command::All(common) => draw(common, &Drawn::all()),
         Command::Figure(drawn) => {
             let (common, figure) = drawn.open();
-            draw(common, vec![figure])
+            draw(common, &[figure])
         }
         Command::Simulate(simulate) => print(&simulate.output()?),
     }
 }
 
 /// Makes figures on all cores, and writes the files of each as soon as they are complete.
-fn draw(common: Common, figures: Vec<Box<dyn Figure>>) -> Result<(), String> {
+fn draw(common: Common, figures: &[Box<dyn Figure>]) -> Result<(), String> {
     let folder = Folder::open(common.out)?;
     let bar = Bar::start(figures.len());
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let workers = cores.min(figures.len());
-    let waiting = Mutex::new(figures.into_iter());
-    let next = || {
-        waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next()
-    };
-    let work = || {
-        while let Some(figure) = next() {
-            let progress = bar.figure(figure.name());
-            folder.write(&figure.make(common.seed, &progress)?)?;
-            progress.finish();
-        }
+    let drawn = in_parallel(figures, |figure| {
+        let progress = bar.figure(figure.name());
+        folder.write(&figure.make(common.seed, &progress)?)?;
+        progress.finish();
         Ok(())
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let results = workers.into_iter().map(|worker| {
-            let failed = |_| Err("a figure panicked; its message is above".to_owned());
-            worker.join().unwrap_or_else(failed)
-        });
-        results.fold(Ok(()), Result::and)
-    })
+    });
+    drawn.map(drop)
 }
 
 fn print(text: &str) -> Result<(), String> {

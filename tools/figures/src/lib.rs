@@ -24,6 +24,7 @@
 //! | `clients`, `keys`, `balancer` | when calls come, for which key, and to which node |
 //! | `node` | a node with the real leases |
 //! | `network`, `remote_store`, `server` | the way to the store, the node's end of it, and the store |
+//! | `owned_delta` | units on their way, which a node admitted by itself |
 //! | `queue` | a server that does one thing after the other |
 //! | `faults` | outages, partitions, freezes and deaths |
 //! | `fleet` | runs a scenario |
@@ -48,6 +49,7 @@ pub mod meter;
 mod network;
 mod node;
 mod node_clock;
+mod owned_delta;
 mod pacing;
 mod queue;
 mod random;

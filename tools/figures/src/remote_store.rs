@@ -1,25 +1,26 @@
 //! The node's end of the way to the store.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 use tollgate::{
     AnyRule, Policy,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Error, OwnedAsks, Settlement, Store},
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, OwnedAsks, Settlement, Store,
+        SyncFuture,
+    },
 };
 
 use crate::{
     faults::nanos,
     network::Network,
+    owned_delta::OwnedDelta,
     server::{Operation, OwnedSettlement, Server},
     timeline::lock,
 };
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+type Answer<T> = BoxFuture<Result<T, Error>>;
 
 /// A store behind the network, as one node sees it.
 #[derive(Clone)]
@@ -29,25 +30,33 @@ pub(crate) struct RemoteStore {
     pub(crate) network: Arc<Network>,
 }
 
-type Reply = Mutex<Option<oneshot::Sender<Decisions>>>;
+type Reply<T> = Mutex<Option<oneshot::Sender<T>>>;
 
 impl RemoteStore {
     fn call(&self, operation: Operation) -> Answer<Decisions> {
+        self.ask(move |server| server.run(&operation))
+    }
+
+    /// Has the store do something, once for each copy of the request that arrives.
+    fn ask<T: Send + 'static>(
+        &self,
+        request: impl Fn(&Server) -> T + Send + Sync + 'static,
+    ) -> Answer<T> {
         let this = self.clone();
         Box::pin(async move {
             let network = &this.network;
             let deadline = network.time.now() + nanos(network.link.deadline);
             let (reply, answer) = oneshot::channel();
-            let (reply, operation) = (Arc::new(Mutex::new(Some(reply))), Arc::new(operation));
+            let (reply, request) = (Arc::new(Mutex::new(Some(reply))), Arc::new(request));
             for _ in 0..network.called(this.node) {
-                let (this, reply, operation) =
-                    (this.clone(), Arc::clone(&reply), Arc::clone(&operation));
-                tokio::spawn(async move { this.deliver(&operation, &reply).await });
+                let (this, reply, request) =
+                    (this.clone(), Arc::clone(&reply), Arc::clone(&request));
+                tokio::spawn(async move { this.deliver(&*request, &reply).await });
             }
             drop(reply);
             let answer = tokio::select! {
                 biased;
-                Ok(decisions) = answer => Ok(decisions),
+                Ok(answer) = answer => Ok(answer),
                 () = network.time.until(deadline) => Err(Error::timeout()),
             };
             network.faults.thawed(this.node, &network.time).await;
@@ -56,7 +65,7 @@ impl RemoteStore {
     }
 
     /// Carries one copy of a request to the store, and its answer back.
-    async fn deliver(&self, operation: &Operation, reply: &Reply) {
+    async fn deliver<T>(&self, request: &(impl Fn(&Server) -> T + Sync), reply: &Reply<T>) {
         let network = &self.network;
         let Some(delay) = network.way_to_store(self.node) else {
             return;
@@ -66,14 +75,14 @@ impl RemoteStore {
             return;
         }
         network.served().await;
-        let decisions = self.server.run(operation);
+        let answer = request(&self.server);
         let Some(delay) = network.way_back(self.node) else {
             return;
         };
         network.time.sleep(delay).await;
         // The first answer counts, if it comes in time.
         if let Some(reply) = lock(reply).take() {
-            let _ = reply.send(decisions);
+            let _ = reply.send(answer);
         }
     }
 
@@ -113,5 +122,10 @@ impl Store<AnyRule> for RemoteStore {
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.done(Operation::Reset(policy.clone(), *key))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, Error>> {
+        let deltas: Vec<_> = deltas.iter().map(OwnedDelta::new).collect();
+        Some(self.ask(move |server| server.sync(&deltas)))
     }
 }

@@ -4,13 +4,14 @@ use std::{collections::HashMap, sync::Mutex};
 
 use tollgate::{
     AnyRule, Charge, Policy,
-    algorithm::Algorithm,
     key::Key,
-    store::{Decisions, OwnedAsks, Settlement, StateKey, Transaction},
+    store::{Decisions, OwnedAsks, Pulled, Settlement, StateKey, Transaction},
+    time::Clock,
 };
 
 use crate::{
     node_clock::NodeClock,
+    owned_delta::{OwnedDelta, State},
     timeline::{Timeline, lock},
 };
 
@@ -35,7 +36,9 @@ pub(crate) struct OwnedSettlement {
 /// The store, which decides by an exact clock.
 pub(crate) struct Server {
     clock: NodeClock,
-    states: Mutex<HashMap<StateKey, <AnyRule as Algorithm>::State>>,
+    states: Mutex<HashMap<StateKey, State>>,
+    /// The number of the last delta of each node to a key.
+    last: Mutex<HashMap<(StateKey, u64), u64>>,
 }
 
 impl Server {
@@ -43,6 +46,7 @@ impl Server {
         Self {
             clock: NodeClock::exact(time),
             states: Mutex::default(),
+            last: Mutex::default(),
         }
     }
 
@@ -75,6 +79,28 @@ impl Server {
         }
     }
 
+    /// Adds deltas, each once, and returns the states of their keys.
+    pub(crate) fn sync(&self, deltas: &[OwnedDelta]) -> Vec<Pulled<State>> {
+        let at = self.clock.now();
+        let (mut states, mut last) = (lock(&self.states), lock(&self.last));
+        for delta in deltas.iter().filter(|delta| delta.units > 0) {
+            let last = last.entry((delta.key.clone(), delta.batch.node));
+            let last = last.or_default();
+            if delta.batch.number <= *last {
+                continue;
+            }
+            *last = delta.batch.number;
+            let mut state = states.remove(&delta.key);
+            delta.add_to(&mut state, at);
+            states.extend(state.map(|state| (delta.key.clone(), state)));
+        }
+        let pulled = |delta: &OwnedDelta| Pulled {
+            at,
+            state: states.get(&delta.key).cloned(),
+        };
+        deltas.iter().map(pulled).collect()
+    }
+
     fn decide(&self, transaction: Transaction<'_, AnyRule>) -> Decisions {
         let mut states = lock(&self.states);
         let (decisions, changes) = transaction.decide(|key| states.get(key).cloned());
@@ -90,5 +116,50 @@ impl Server {
     /// Forgets all states.
     pub(crate) fn lose(&self) {
         lock(&self.states).clear();
+        lock(&self.last).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tollgate::{
+        Cost, Timestamp,
+        algorithm::Algorithm,
+        store::{Ask, Batch},
+    };
+
+    use super::*;
+
+    /// Also if a later one of the node has arrived meanwhile.
+    #[test]
+    fn a_delta_that_arrives_again_counts_once() {
+        let server = Server::new(&Timeline::default());
+        let (policy, rule) = (Policy::new("test"), "token-bucket 10/s".parse::<AnyRule>());
+        let rule = rule.expect("a rule");
+        let delta = |node, number, units| OwnedDelta {
+            key: Ask::new(&policy, &rule, Key::from(1), Cost::ONE).state_key(),
+            rule: rule.clone(),
+            batch: Batch { node, number },
+            age: Duration::ZERO,
+            units,
+        };
+        let left = |deltas: &[OwnedDelta]| {
+            let pulled = server.sync(deltas).pop().expect("a state");
+            let look = rule.look(pulled.state.as_ref(), pulled.at);
+            assert!(pulled.at > Timestamp::default());
+            look.remaining()
+        };
+        assert_eq!(left(&[delta(1, 1, 2)]), Some(8));
+        assert_eq!(left(&[delta(1, 1, 2), delta(1, 2, 1)]), Some(7));
+        assert_eq!(left(&[delta(1, 1, 2)]), Some(7));
+        assert_eq!(left(&[delta(2, 1, 3)]), Some(4));
+        assert_eq!(left(&[delta(2, 9, 0)]), Some(4));
+        assert_eq!(
+            left(&[delta(2, 2, 1)]),
+            Some(3),
+            "a question takes no number"
+        );
     }
 }

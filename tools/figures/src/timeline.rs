@@ -10,8 +10,10 @@ use std::{
         atomic::{self, AtomicU64},
     },
     task::{Poll, Waker},
+    time::Duration,
 };
 
+use tokio::runtime::Builder;
 use tollgate::Timestamp;
 
 /// Nanoseconds since the beginning of the simulation.
@@ -27,7 +29,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Simulated time in nanoseconds. It stands still while any task can go on, and then jumps to the next event.
 ///
-/// Not the paused time of tokio, whose timers have a resolution of a millisecond: a node decides many calls in that time.
+/// Not the paused time of tokio, whose timers have a resolution of a millisecond: a node decides many calls in that time. Code that waits for these
+/// timers needs [`run_with_timers`](Self::run_with_timers).
 #[derive(Clone, Default)]
 pub(crate) struct Timeline(Arc<Inner>);
 
@@ -89,6 +92,11 @@ impl Timeline {
         Timestamp::from_nanos(BEGINNING + at)
     }
 
+    /// Returns the instant of a timestamp of an exact clock.
+    pub(crate) fn instant(at: Timestamp) -> Instant {
+        at.as_nanos().saturating_sub(BEGINNING)
+    }
+
     /// Waits until an instant.
     pub(crate) async fn until(&self, at: Instant) {
         poll_fn(|context| {
@@ -113,8 +121,40 @@ impl Timeline {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> T {
+        self.run_by(&mut Builder::new_current_thread(), future)
+    }
+
+    /// Runs a future as [`run`](Self::run) does, and lets timers of tokio fire in simulated time. Their clock goes on by whole milliseconds, so they fire
+    /// up to a millisecond early.
+    pub(crate) fn run_with_timers<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         let time = self.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        let with_ticks = async move {
+            tokio::spawn(async move { time.tick().await });
+            future.await
+        };
+        let mut builder = Builder::new_current_thread();
+        self.run_by(builder.enable_time().start_paused(true), with_ticks)
+    }
+
+    /// Advances the clock of tokio by a millisecond in each.
+    async fn tick(&self) {
+        loop {
+            self.sleep(1_000_000).await;
+            // It yields, so timers fire before time goes on.
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn run_by<T: Send + 'static>(
+        &self,
+        builder: &mut Builder,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        let time = self.clone();
+        let runtime = builder
             .on_thread_park(move || time.jump())
             .build()
             .expect("a runtime without I/O");
@@ -163,5 +203,29 @@ mod tests {
         let expected = [(3, 3), (3, 3), (5, 5), (1_000_000_007, 1_000_000_007)];
         assert_eq!(*lock(&happened), expected);
         assert_eq!(time.now(), 2_000_000_000);
+    }
+
+    /// Between other events that are nanoseconds apart, and without any.
+    #[test]
+    fn timers_of_tokio_fire_at_their_millisecond() {
+        for gap in [700, 50_000_000] {
+            let time = Timeline::default();
+            let of_tasks = time.clone();
+            let fired = time.run_with_timers(async move {
+                let others = of_tasks.clone();
+                tokio::spawn(async move {
+                    while others.now() < 20_000_000 {
+                        others.sleep(gap).await;
+                    }
+                });
+                let mut fired = Vec::new();
+                for wait in [3, 1, 7] {
+                    tokio::time::sleep(Duration::from_millis(wait)).await;
+                    fired.push(of_tasks.now());
+                }
+                fired
+            });
+            assert_eq!(fired, [3_000_000, 4_000_000, 11_000_000]);
+        }
     }
 }

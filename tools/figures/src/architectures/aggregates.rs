@@ -1,4 +1,4 @@
-//! Lagging aggregates, as through Kafka.
+//! Lagging aggregates of events.
 //!
 //! A node decides by the last aggregate that it has read, and by what it has admitted since then. Each call is an event to the aggregator,
 //! which charges the admitted ones, recognises those that come twice, and publishes the keys that have changed to all nodes from time to time.

@@ -1,13 +1,22 @@
-//! The figure `fleet`: ten architectures, as nodes and load grow.
+//! The figure `fleet`: fifteen architectures, as nodes and load grow.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use tollgate::AnyRule;
 
-use super::{kind::Kind, pictures, run::run, score::Score, settings::FleetSettings};
+use super::{
+    kind::Kind,
+    pictures::{self, Shown},
+    run::run,
+    score::Score,
+    settings::FleetSettings,
+};
 use crate::{
     args,
-    figure::{Figure, Products, Progress, Table, parts},
+    figure::{Figure, Products, Progress, Table, in_parallel, parts},
 };
 
 /// The parameters of the figure.
@@ -34,6 +43,9 @@ pub(crate) struct FleetFigure {
     /// The time that the store works for a request
     #[arg(long, value_name = "TIME", default_value = "40us", value_parser = args::time)]
     service: Duration,
+    /// The most units of a key that a node may admit before it has told them
+    #[arg(long, value_name = "UNITS", default_value_t = 5)]
+    most_ahead: u64,
     /// The time that a node waits for an answer
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = args::time)]
     deadline: Duration,
@@ -68,17 +80,24 @@ impl Figure for FleetFigure {
                 "{calls:.0} calls of all fleets: expected at most {MOST_CALLS}; choose less --time or a smaller --rule"
             ));
         }
-        let (whole, mut done) = (all().map(|fleet| fleet.load).sum(), 0);
-        let mut scores = [const { Vec::new() }; 3];
-        for (fleets, scores) in sweeps.iter().zip(&mut scores) {
-            for fleet in fleets {
-                for (number, kind) in (1..).zip(Kind::ALL) {
-                    scores.push(run(kind, fleet)?);
-                    progress.step(done + fleet.load * number / Kind::ALL.len() as u64, whole);
-                }
-                done += fleet.load;
-            }
-        }
+        let runs: Vec<_> = all()
+            .flat_map(|fleet| kinds(fleet).map(move |kind| (kind, fleet)))
+            .collect();
+        let (whole, done) = (
+            runs.iter().map(|(_, fleet)| fleet.load).sum(),
+            AtomicU64::new(0),
+        );
+        let scores = in_parallel(&runs, |(kind, fleet)| {
+            let score = run(*kind, fleet)?;
+            let done = done.fetch_add(fleet.load, Ordering::Relaxed) + fleet.load;
+            progress.step(done, whole);
+            Ok(score)
+        })?;
+        let mut scores = scores.into_iter();
+        let scores = sweeps.each_ref().map(|fleets| {
+            let runs = fleets.iter().map(|fleet| kinds(fleet).count()).sum();
+            scores.by_ref().take(runs).collect::<Vec<_>>()
+        });
         let [by_nodes, by_load, windows] = &scores;
         let mut products = Products::default();
         products.table("fleet", &table(&[("nodes", by_nodes), ("load", by_load)]))?;
@@ -87,12 +106,30 @@ impl Figure for FleetFigure {
             "Ten architectures for `{}` per key: 1 to {} nodes, each with 1.2 of the limit of 10 greedy keys",
             self.rule, self.nodes
         );
-        products.picture("fleet_nodes", &pictures::by_nodes(&title, by_nodes))?;
+        products.picture(
+            "fleet_nodes",
+            &pictures::by_nodes(&title, Shown::Others, by_nodes),
+        )?;
         let title = format!(
             "Ten architectures for `{}` per key: {} nodes, and the load of 10 greedy keys grows",
             self.rule, self.loaded
         );
-        products.picture("fleet_load", &pictures::by_load(&title, by_load))?;
+        products.picture(
+            "fleet_load",
+            &pictures::by_load(&title, Shown::Others, by_load),
+        )?;
+        let title = format!(
+            "Background synchronisation for `{}` per key, {} units ahead at most: 1 to {} nodes, each with 1.2 of the limit of 10 greedy keys",
+            self.rule, self.most_ahead, self.nodes
+        );
+        let picture = pictures::by_nodes(&title, Shown::Synced, by_nodes);
+        products.picture("fleet_synced_nodes", &picture)?;
+        let title = format!(
+            "Background synchronisation for `{}` per key, {} units ahead at most: {} nodes, and the load of 10 greedy keys grows",
+            self.rule, self.most_ahead, self.loaded
+        );
+        let picture = pictures::by_load(&title, Shown::Synced, by_load);
+        products.picture("fleet_synced_load", &picture)?;
         Ok(products)
     }
 }
@@ -106,6 +143,7 @@ impl FleetFigure {
             delay: self.delay,
             service: self.service,
             deadline: self.deadline,
+            most_ahead: self.most_ahead,
             ..FleetSettings::new(rule.clone(), nodes as usize, load)
         };
         let by_nodes = |rule| {
@@ -125,6 +163,12 @@ impl FleetFigure {
     }
 }
 
+/// Returns the architectures that can keep the limit of a fleet.
+fn kinds(fleet: &FleetSettings) -> impl Iterator<Item = Kind> {
+    let can_keep = |kind: &Kind| kind.check(&fleet.rule).is_ok();
+    Kind::ALL.into_iter().filter(can_keep)
+}
+
 fn table(sweeps: &[(&str, &Vec<Score>)]) -> Table {
     let mut table = Table::new([
         "sweep",
@@ -136,6 +180,8 @@ fn table(sweeps: &[(&str, &Vec<Score>)]) -> Table {
         "exact",
         "over_admitted",
         "over_admission",
+        "overshoot",
+        "overshoot_bound",
         "wrongly_refused",
         "wrong_refusals",
         "withheld",
@@ -160,6 +206,10 @@ fn table(sweeps: &[(&str, &Vec<Score>)]) -> Table {
                 score.exact.to_string(),
                 score.over_admitted.to_string(),
                 parts(score.over_admitted, score.exact),
+                score.overshoot.to_string(),
+                score
+                    .overshoot_bound
+                    .map_or_else(String::new, |bound| bound.to_string()),
                 score.wrongly_refused.to_string(),
                 parts(score.wrongly_refused, score.exact),
                 score.withheld.to_string(),

@@ -1,12 +1,13 @@
 //! Architectures: how the nodes of a fleet share a limit.
 //!
 //! Each architecture is one file that implements `Architecture`, and a variant of `Kind`. It decides by the rules of tollgate; the file models
-//! only how counts travel. A store wrapper of tollgate needs no file: `stored` runs nodes with the real wrappers on the simulated store. A
-//! background synchronization of counts is the next wrapper to be added there.
+//! only how counts travel. Leases and background synchronisation are the real wrappers of tollgate, on a simulated store.
 //!
 //! | file | architecture |
 //! |---|---|
 //! | `stored` | the central store, asked for each call or by leases |
+//! | `synced`, `transport` | nodes decide by themselves, and tell each other later by some way |
+//! | `central_store`, `kafka` | these ways |
 //! | `lock` | a lock round the key |
 //! | `get_then_set` | reads the state, decides, and writes it without a condition |
 //! | `sticky` | all calls of a key go to one node, until the fleet is scaled |
@@ -19,8 +20,10 @@ mod aggregates;
 mod architecture;
 mod balancers;
 mod broadcast;
+mod central_store;
 mod figure;
 mod get_then_set;
+mod kafka;
 mod kind;
 mod lock;
 mod no_sync;
@@ -31,6 +34,8 @@ mod settings;
 mod states;
 mod sticky;
 mod stored;
+mod synced;
+mod transport;
 mod world;
 
 pub(crate) use self::figure::FleetFigure;

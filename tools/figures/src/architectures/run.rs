@@ -15,16 +15,20 @@ const LOOKS: usize = 100_000;
 ///
 /// # Errors
 ///
-/// When a setting is out of its range.
+/// When a setting is out of its range, or the architecture cannot keep a limit of this rule.
 pub fn run(kind: Kind, settings: &FleetSettings) -> Result<Score, String> {
     settings.check()?;
+    kind.check(&settings.rule)?;
     let world = Arc::new(World::new(settings));
     let architecture = kind.build(&world);
-    let offered = world
-        .time
-        .run(serve(Arc::clone(&world), Arc::clone(&architecture)));
+    let served = serve(Arc::clone(&world), Arc::clone(&architecture));
+    let offered = match architecture.needs_timers() {
+        true => world.time.run_with_timers(served),
+        false => world.time.run(served),
+    };
     architecture.finish();
-    Score::new(kind, &world, offered)
+    let bound = architecture.overshoot_bound();
+    Score::new(kind, &world, (offered, bound))
 }
 
 /// Serves all calls. Returns how many came in the measured time.

@@ -18,6 +18,10 @@ pub struct Score {
     pub exact: u64,
     /// Admitted calls above what the limit allows: an exact limiter that sees only what the fleet has admitted refuses so many.
     pub over_admitted: u64,
+    /// The most units by which the admissions of a key exceeded the limit at an instant of the whole run. A bucket repays what is above.
+    pub overshoot: u64,
+    /// What the architecture allows for that; `None` without a hard bound above 0.
+    pub overshoot_bound: Option<u64>,
     /// Refused and failed calls that the exact limiter admits.
     pub wrongly_refused: u64,
     /// Units of the limit that no call got: for each key, what the exact limiter admits and the fleet does not, on balance.
@@ -32,7 +36,11 @@ pub struct Score {
 }
 
 impl Score {
-    pub(super) fn new(kind: Kind, world: &World, offered: u64) -> Result<Self, String> {
+    pub(super) fn new(
+        kind: Kind,
+        world: &World,
+        (offered, overshoot_bound): (u64, Option<u64>),
+    ) -> Result<Self, String> {
         let settings = &world.settings;
         let mut record = world.record.take();
         record.sort_by_key(|call| (call.counts_at, call.number));
@@ -46,6 +54,8 @@ impl Score {
             failed: 0,
             exact: 0,
             over_admitted: 0,
+            overshoot: 0,
+            overshoot_bound,
             wrongly_refused: 0,
             withheld: 0,
             of_greedy: (0, 0),
@@ -54,8 +64,8 @@ impl Score {
             p50: 0,
             p99: 0,
         };
-        let (mut of_all, mut of_admitted) =
-            (Meters::new(&settings.rule), Meters::new(&settings.rule));
+        let meters = || Meters::new(&settings.rule);
+        let (mut of_all, mut of_admitted, mut with_excess) = (meters(), meters(), meters());
         // Of each key, what the exact limiter admits, and what the fleet has admitted within the limit.
         let mut balances = vec![(0_u64, 0_u64); settings.keys() as usize];
         let mut waits = Vec::new();
@@ -63,6 +73,10 @@ impl Score {
             let is_admitted = call.outcome == Outcome::Admitted;
             let would_admit = of_all.admits(call.key, call.counts_at)?;
             let is_over = is_admitted && !of_admitted.admits(call.key, call.counts_at)?;
+            if is_admitted {
+                let excess = with_excess.admitted(call.key, call.counts_at)?;
+                score.overshoot = score.overshoot.max(excess);
+            }
             if !world.is_measured(call.came) {
                 continue;
             }

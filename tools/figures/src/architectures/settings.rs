@@ -36,6 +36,8 @@ pub struct FleetSettings {
     pub message: Duration,
     /// The time between two broadcasts of a node.
     pub broadcast: Duration,
+    /// The most units of a key that a node may admit before it has told them, with background synchronisation.
+    pub most_ahead: u64,
     /// The time between two aggregates.
     pub aggregate: Duration,
     /// Events that come twice.
@@ -65,6 +67,7 @@ impl FleetSettings {
             decision: Duration::from_micros(1),
             message: Duration::from_micros(5),
             broadcast: Duration::from_millis(10),
+            most_ahead: 5,
             aggregate: Duration::from_millis(100),
             duplicates: 10_000,
             per_balancer: 10,

@@ -2,9 +2,10 @@
 
 use tollgate::{AnyRule, Charge, Cost, algorithm::Algorithm};
 
-use crate::timeline::{Instant, Timeline};
-
-pub(super) type State = <AnyRule as Algorithm>::State;
+use crate::{
+    owned_delta::State,
+    timeline::{Instant, Timeline},
+};
 
 /// The states of keys, which are numbers from 0 on, under the real rule.
 pub(super) struct States {

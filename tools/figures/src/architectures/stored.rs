@@ -1,25 +1,21 @@
-//! Nodes that decide by a store wrapper of tollgate, on a central store.
+//! Nodes that decide by the real leases, on a central store.
 //!
-//! Wrappers are the real ones. Without leases a node asks the store for each call.
+//! Without leases a node asks the store for each call.
 
 use std::{sync::Arc, time::Duration};
 
 use tollgate::store::LeaseConfig;
 
-use super::{architecture::Architecture, world::World};
+use super::{architecture::Architecture, central_store::CentralStore, world::World};
 use crate::{
-    faults::Faults,
-    network::{Link, Network},
     node::{Arrival, Node},
     node_clock::NodeClock,
     random::Random,
-    remote_store::RemoteStore,
-    server::Server,
 };
 
 pub(super) struct Stored {
     world: Arc<World>,
-    network: Arc<Network>,
+    store: CentralStore,
     nodes: Vec<Arc<Node>>,
 }
 
@@ -36,21 +32,7 @@ impl Stored {
 
     fn new(world: &Arc<World>, hold: Option<Duration>) -> Self {
         let settings = &world.settings;
-        let link = Link {
-            delay: settings.delay,
-            jitter: settings.jitter,
-            deadline: settings.deadline,
-            service: settings.service,
-            ..Link::default()
-        };
-        let network = Network::new(
-            &world.time,
-            &link,
-            &Faults::default(),
-            settings.nodes,
-            settings.seed,
-        );
-        let (network, server) = (Arc::new(network), Arc::new(Server::new(&world.time)));
+        let store = CentralStore::new(world);
         let mut random = Random::new(settings.seed, "nodes");
         let node = |node| {
             let clock = NodeClock::exact(&world.time);
@@ -59,17 +41,17 @@ impl Stored {
                 Some(hold) => config.hold(hold),
                 None => config,
             };
-            let store = RemoteStore {
-                node,
-                server: Arc::clone(&server),
-                network: Arc::clone(&network),
-            };
-            Arc::new(Node::new(&settings.rule, config, store, &world.record))
+            Arc::new(Node::new(
+                &settings.rule,
+                config,
+                store.remote(node),
+                &world.record,
+            ))
         };
         Self {
             world: Arc::clone(world),
             nodes: (0..settings.nodes).map(node).collect(),
-            network,
+            store,
         }
     }
 }
@@ -80,9 +62,6 @@ impl Architecture for Stored {
     }
 
     fn finish(&self) {
-        let calls = self.network.calls();
-        let measured = |at: &&u64| self.world.is_measured(**at);
-        let calls = calls.iter().flatten().filter(measured).count() as u64;
-        self.world.count(calls, 2 * calls);
+        self.store.count_calls(&self.world);
     }
 }

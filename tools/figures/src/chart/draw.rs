@@ -16,7 +16,7 @@ const LINE: i32 = 24;
 const GREY: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
 /// Paul Tol's muted colours and black, which are distinguishable without color vision.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0x00, 0x00, 0x00),
     RGBColor(0xcc, 0x66, 0x77),
     RGBColor(0x33, 0x22, 0x88),
@@ -25,6 +25,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x88, 0xcc, 0xee),
     RGBColor(0xaa, 0x44, 0x99),
     RGBColor(0x88, 0x88, 0x88),
+    RGBColor(0x44, 0xaa, 0x99),
+    RGBColor(0x99, 0x99, 0x33),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -93,6 +95,9 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, left: i32) -> Result<(), Box<dyn E
             Line::Dashed => {
                 chart.draw_series(DashedLineSeries::new(points, 7, 4, style))?;
             }
+            Line::Dotted => {
+                chart.draw_series(DashedLineSeries::new(points, 2, 4, style))?;
+            }
             Line::Dots => {
                 let dot = |point| Circle::new(point, 3, style.filled());
                 chart.draw_series(points.into_iter().map(dot))?;
@@ -140,6 +145,11 @@ fn draw_legend(area: &Area<'_>, mut y: i32, series: &[Series]) -> Result<i32, Bo
             Line::Dashed => {
                 for from in [x, x + 11, x + 22] {
                     area.draw(&PathElement::new([(from, y), (from + 7, y)], style))?;
+                }
+            }
+            Line::Dotted => {
+                for from in (x..x + 28).step_by(6) {
+                    area.draw(&PathElement::new([(from, y), (from + 2, y)], style))?;
                 }
             }
             Line::Solid | Line::Steps => {

@@ -34,6 +34,7 @@ pub(crate) struct Series {
 pub(crate) enum Line {
     Solid,
     Dashed,
+    Dotted,
     /// Each value lasts until the next one.
     Steps,
     Dots,
@@ -80,7 +81,7 @@ impl Panel {
 }
 
 impl Series {
-    /// Returns a series in one of eight colours, which begin anew after the last.
+    /// Returns a series in one of ten colours, which begin anew after the last.
     pub(crate) fn new(name: &str, colour: usize, line: Line, points: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.to_owned(),

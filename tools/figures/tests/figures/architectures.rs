@@ -1,6 +1,6 @@
 //! The promises of each architecture, exactly where they are known.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use figures::architectures::{FleetSettings, Kind, Score, run};
 
@@ -165,23 +165,162 @@ fn moved_keys_begin_afresh() {
 /// A duplicate is recognised: it changes no count.
 #[test]
 fn duplicates_are_recognised() {
-    let once = FleetSettings {
-        duplicates: 0,
-        jitter: Duration::ZERO,
-        service: Duration::ZERO,
-        ..settings(BUCKET, 10, 12)
-    };
-    let twice = FleetSettings {
-        duplicates: 1_000_000,
-        ..once.clone()
-    };
-    let (once, twice) = (
-        score(Kind::Aggregates, &once),
-        score(Kind::Aggregates, &twice),
-    );
-    assert_eq!(once.admitted, twice.admitted);
-    assert_eq!(once.over_admitted, twice.over_admitted);
-    assert!(twice.messages > once.messages + once.offered / 2);
+    for kind in [Kind::Aggregates, Kind::Kafka20ms, Kind::Kafka500ms] {
+        let once = FleetSettings {
+            duplicates: 0,
+            jitter: Duration::ZERO,
+            service: Duration::ZERO,
+            ..settings(BUCKET, 10, 12)
+        };
+        let twice = FleetSettings {
+            duplicates: 1_000_000,
+            ..once.clone()
+        };
+        let (once, twice) = (score(kind, &once), score(kind, &twice));
+        assert_eq!(once.admitted, twice.admitted);
+        assert_eq!(once.over_admitted, twice.over_admitted);
+        assert!(twice.messages > once.messages, "{once:?} {twice:?}");
+    }
+}
+
+const SYNCED: [Kind; 3] = [Kind::Synced50ms, Kind::Synced200ms, Kind::Synced1s];
+const KAFKA: [Kind; 2] = [Kind::Kafka20ms, Kind::Kafka500ms];
+
+/// B1 by another meter, for several bounds and rules. A bound of 1 is reached, so a smaller one would be noticed.
+#[test]
+fn synced_nodes_keep_their_bound() {
+    let mut reached = 0;
+    for rule in [BUCKET, WINDOW, "fixed-window 10/s"] {
+        for (nodes, load) in [(1, 2), (2, 40), (20, 24), (20, 200)] {
+            for most_ahead in [1, 2, 10] {
+                let settings = FleetSettings {
+                    most_ahead,
+                    ..settings(rule, nodes, load)
+                };
+                let bound = (nodes as u64 - 1) * most_ahead;
+                for kind in SYNCED {
+                    let score = score(kind, &settings);
+                    assert_eq!(score.overshoot_bound, Some(bound));
+                    assert!(score.overshoot <= bound, "{rule}: {score:?}");
+                    assert_eq!(score.failed, 0, "{score:?}");
+                    reached += u64::from(score.overshoot == bound && nodes > 1);
+                }
+            }
+        }
+    }
+    assert!(reached > 0, "the bound is tight");
+}
+
+/// Without being ahead, each call is one call to the store, at the same instant, with the same answer.
+#[test]
+fn nodes_that_may_not_be_ahead_are_the_central_store() {
+    for rule in [BUCKET, WINDOW] {
+        for (nodes, load) in [(1, 2), (20, 24), (20, 200)] {
+            let settings = FleetSettings {
+                most_ahead: 0,
+                ..settings(rule, nodes, load)
+            };
+            let central = score(Kind::Central, &settings);
+            assert_exact(&central);
+            for kind in SYNCED {
+                let synced = score(kind, &settings);
+                assert_eq!(synced.overshoot_bound, Some(0));
+                let expected = Score {
+                    kind,
+                    overshoot_bound: Some(0),
+                    ..central.clone()
+                };
+                assert_eq!(synced, expected);
+            }
+        }
+    }
+}
+
+/// One node knows all that was admitted: it is never above the limit, and no unit is lost.
+#[test]
+fn a_synced_node_alone_is_exact() {
+    for rule in [BUCKET, WINDOW, "fixed-window 10/s"] {
+        for kind in [SYNCED.as_slice(), &KAFKA].concat() {
+            let score = score(kind, &settings(rule, 1, 12));
+            assert_eq!((score.over_admitted, score.overshoot), (0, 0), "{score:?}");
+            assert_eq!(score.withheld, 0, "{score:?}");
+        }
+    }
+}
+
+/// The rows of a kind in each sweep of the tables that are checked in, in order. Another test draws them again.
+fn checked_in(kind: Kind) -> Vec<Point> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
+    let tables = ["fleet.csv", "fleet_windows.csv"].map(|name| drawn::read_table(&folder, name));
+    let rows = tables.iter().flat_map(drawn::Table::rows);
+    rows.filter(|row| row.text("architecture") == kind.name())
+        .map(|row| Point {
+            nodes: row.number("nodes"),
+            overshoot: row.number("overshoot"),
+            bound: row.text("overshoot_bound").parse().ok(),
+            over_admission: row.number("over_admission"),
+            store_calls: row.number("store_calls_per_decision"),
+        })
+        .collect()
+}
+
+/// A point of a figure.
+#[derive(Debug)]
+struct Point {
+    nodes: f64,
+    overshoot: f64,
+    bound: Option<f64>,
+    over_admission: f64,
+    store_calls: f64,
+}
+
+/// Eight fleets by nodes, ten by load, and eight under windows.
+const POINTS: usize = 8 + 10 + 8;
+
+#[test]
+fn the_bound_holds_in_every_point_of_the_figure() {
+    let most_ahead = FleetSettings::new(BUCKET.parse().expect("a rule"), 1, 1).most_ahead as f64;
+    for kind in SYNCED {
+        let points = checked_in(kind);
+        assert_eq!(points.len(), POINTS);
+        for point in points {
+            let bound = (point.nodes - 1.0) * most_ahead;
+            assert_eq!(point.bound, Some(bound), "{kind:?}: {point:?}");
+            assert!(point.overshoot <= bound, "{kind:?}: {point:?}");
+        }
+    }
+    // The totals of Kafka are stale, so it has no such bound, and the figure shows it.
+    for kind in KAFKA {
+        let points = checked_in(kind);
+        assert_eq!(points.len(), POINTS);
+        assert!(points.iter().all(|point| point.bound.is_none()));
+        let is_above = |point: &Point| point.overshoot > (point.nodes - 1.0) * most_ahead;
+        assert!(points.iter().any(is_above), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_shorter_period_or_lag_differs_less_and_costs_more() {
+    let pairs = [
+        (Kind::Synced50ms, Kind::Synced200ms),
+        (Kind::Synced200ms, Kind::Synced1s),
+        (Kind::Kafka20ms, Kind::Kafka500ms),
+    ];
+    for (short, long) in pairs {
+        let points = checked_in(short).into_iter().zip(checked_in(long));
+        let [mut over_short, mut over_long] = [0.0; 2];
+        for (a, b) in points {
+            assert!(a.overshoot <= b.overshoot, "{short:?}: {a:?} {b:?}");
+            if KAFKA.contains(&short) {
+                assert_eq!((a.store_calls, b.store_calls), (0.0, 0.0));
+            } else {
+                assert!(a.store_calls > b.store_calls, "{short:?}: {a:?} {b:?}");
+            }
+            over_short += a.over_admission;
+            over_long += b.over_admission;
+        }
+        assert!(over_short < 0.9 * over_long, "{over_short} {over_long}");
+    }
 }
 
 /// Stale counts admit more the longer they travel.
@@ -249,6 +388,10 @@ fn settings_out_of_range_are_errors() {
         let error = run(Kind::Central, &wrong).expect_err("a wrong setting");
         assert!(error.contains(part), "{error}");
     }
+    let log = settings("sliding-log 10/s", 2, 1);
+    assert!(run(Kind::Leases, &log).is_ok());
+    let error = run(Kind::Synced1s, &log).expect_err("units that cannot be told later");
+    assert!(error.contains("with background synchronisation"), "{error}");
 }
 
 /// The program draws the figure, and names wrong flags.

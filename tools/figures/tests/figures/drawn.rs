@@ -37,15 +37,21 @@ impl Drawn {
     }
 
     pub(crate) fn table(&self, name: &str) -> Table {
-        let mut reader = csv::Reader::from_path(self.path().join(name)).expect("a table");
-        let header = reader.headers().expect("a header").clone();
-        Table {
-            columns: header.iter().map(str::to_owned).collect(),
-            rows: reader
-                .into_records()
-                .map(|row| row.expect("a row").iter().map(str::to_owned).collect())
-                .collect(),
-        }
+        read_table(self.path(), name)
+    }
+}
+
+/// Reads a CSV file of a folder.
+#[track_caller]
+pub(crate) fn read_table(folder: &Path, name: &str) -> Table {
+    let mut reader = csv::Reader::from_path(folder.join(name)).expect("a table");
+    let header = reader.headers().expect("a header").clone();
+    Table {
+        columns: header.iter().map(str::to_owned).collect(),
+        rows: reader
+            .into_records()
+            .map(|row| row.expect("a row").iter().map(str::to_owned).collect())
+            .collect(),
     }
 }
 

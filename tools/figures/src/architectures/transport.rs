@@ -1,0 +1,35 @@
+//! The trait of the ways by which nodes tell each other.
+
+use std::sync::Arc;
+
+use tollgate::{
+    AnyRule,
+    store::{BoxFuture, Decisions, Error, Store},
+};
+
+use super::world::World;
+
+/// A way by which the nodes of a fleet tell each other what they admitted.
+pub(super) trait Transport: Send + Sync + 'static {
+    /// The store as a node sees it.
+    type Store: Store<
+            AnyRule,
+            Error = Error,
+            Answer = BoxFuture<Result<Decisions, Error>>,
+            Done = BoxFuture<Result<(), Error>>,
+        > + Send
+        + Sync
+        + 'static;
+
+    /// `true` if a node gets the state of the moment.
+    const IS_CURRENT: bool;
+
+    /// Returns the store as a node sees it.
+    fn store(self: &Arc<Self>, node: usize) -> Self::Store;
+
+    /// Begins what goes on by itself.
+    fn start(self: Arc<Self>) {}
+
+    /// Adds what was counted elsewhere to the counts of the run.
+    fn finish(&self, _world: &World) {}
+}
