@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `routes.rs` | the limit, and the routes behind it: read this first |
 //! | `store.rs` | stores shared by several servers, and their failures |
+//! | `handover.rs` | what the store must get before the server ends |
 //! | `main.rs` | the server |
 //! | `flags/` | the command line |
 //! | `demo/` | a client that shows the limit at work |
@@ -22,24 +23,34 @@
 
 mod demo;
 mod flags;
+mod handover;
 mod routes;
 mod store;
 
 use std::{
     env,
     error::Error,
+    future::{IntoFuture, pending},
     io::{self, ErrorKind, Write},
     net::SocketAddr,
+    pin::pin,
     process::ExitCode,
+    time::Duration,
 };
 
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-use tokio::{net::TcpListener, signal};
+use tokio::{net::TcpListener, signal, sync::oneshot, time::timeout};
 
 use crate::{
     flags::{Args, Command},
+    handover::Handover,
     store::Opened,
 };
+
+/// The longest time that requests have to end after a signal.
+const FOR_REQUESTS: Duration = Duration::from_secs(10);
+/// The longest time for the units that the store must get afterwards.
+const FOR_THE_STORE: Duration = Duration::from_secs(2);
 
 type App = IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;
 
@@ -70,7 +81,15 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Error>> {
+/// A server that is bound, and what it must do before it ends.
+struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: App,
+    handover: Handover,
+}
+
+async fn bind(args: &Args) -> Result<Bound, Box<dyn Error>> {
     let store = store::open(args).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
         let listen = args.listen;
@@ -85,18 +104,27 @@ async fn bind(args: &Args) -> Result<(TcpListener, SocketAddr, App), Box<dyn Err
         }
     })?;
     let address = listener.local_addr()?;
-    let app = match store {
-        Opened::Any(rule, store) => routes::app(args, rule, store)?,
+    let (app, handover) = match store {
+        Opened::Any(rule, store, handover) => (routes::app(args, rule, store)?, handover),
         #[cfg(feature = "memcached")]
-        Opened::Counted(rule, store) => routes::app(args, rule, store)?,
+        Opened::Counted(rule, store, handover) => (routes::app(args, rule, store)?, handover),
     };
-    // The limit reads the client's address from the connect info.
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    Ok((listener, address, app))
+    Ok(Bound {
+        listener,
+        address,
+        // The limit reads the client's address from the connect info.
+        app: app.into_make_service_with_connect_info::<SocketAddr>(),
+        handover,
+    })
 }
 
 async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
-    let (listener, address, app) = bind(args).await?;
+    let Bound {
+        listener,
+        address,
+        app,
+        handover,
+    } = bind(args).await?;
     let header = match args.key.example_header() {
         Some((name, value)) => format!("-H '{name}: {}' ", value.to_str()?),
         None => String::new(),
@@ -112,30 +140,71 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
         out,
         "  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{{http_code}} ' {header}{url}/; done\n"
     )?;
-    axum::serve(listener, app)
-        .with_graceful_shutdown(interrupted())
-        .await?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, app).with_graceful_shutdown(async {
+        let _ = stopped.await;
+    });
+    let mut server = pin!(server.into_future());
+    tokio::select! {
+        ended = &mut server => return Ok(ended?),
+        () = interrupted() => drop(stop),
+    }
+    match timeout(FOR_REQUESTS, server).await {
+        Ok(ended) => ended?,
+        Err(_) => eprintln!("quickstart: some requests did not end within {FOR_REQUESTS:?}"),
+    }
+    hand_over(handover).await;
     Ok(writeln!(out, "stopped")?)
 }
 
-/// Waits for Ctrl-C. A second Ctrl-C ends the program at once.
+/// Waits for Ctrl-C or SIGTERM. A second one ends the program at once.
 async fn interrupted() {
-    if signal::ctrl_c().await.is_err() {
-        // No handler could be installed, so the signal ends the program.
-        std::future::pending::<()>().await;
-    }
+    signalled().await;
     eprintln!("finishing what is under way; Ctrl-C again ends at once");
     tokio::spawn(async {
-        if signal::ctrl_c().await.is_ok() {
-            std::process::exit(130);
-        }
+        signalled().await;
+        std::process::exit(130);
     });
 }
 
+async fn signalled() {
+    #[cfg(unix)]
+    let terminated = async {
+        match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            // No handler could be installed, so the signal ends the program.
+            Err(_) => pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = pending::<()>();
+    let interrupted = async {
+        if signal::ctrl_c().await.is_err() {
+            pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = terminated => {}
+        () = interrupted => {}
+    }
+}
+
+async fn hand_over(handover: Handover) {
+    if let Some(missing) = handover.run(FOR_THE_STORE).await {
+        eprintln!("quickstart: {missing}");
+    }
+}
+
 async fn demo(args: &Args) -> Result<(), Box<dyn Error>> {
-    let (listener, address, app) = bind(args).await?;
+    let Bound {
+        listener,
+        address,
+        app,
+        handover,
+    } = bind(args).await?;
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
     let result = demo::run(address, args, &mut io::stdout()).await;
     server.abort();
+    hand_over(handover).await;
     result
 }

@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use tollgate::{
     AnyRule, Cost, Error, Policy,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Syncable},
     key::Key,
     store::{
         self, Ask, BoxStore, Check, CircuitBreaker, CircuitBreakerConfig, Local, Scalable, Store,
@@ -17,7 +17,10 @@ use tollgate::{
     store::{Memcached, MemcachedConnection, MemcachedCounters},
 };
 
-use crate::flags::{Args, OnStoreError, StoreLocation};
+use crate::{
+    flags::{Args, OnStoreError, StoreLocation},
+    handover::Handover,
+};
 
 /// A store chosen at run time, which never fails: `--on-store-error` decides about errors.
 ///
@@ -29,11 +32,12 @@ type Remote<Rule> = BoxStore<Rule, store::Error>;
 /// A store whose calls end soon, also while its server is silent.
 type Guarded<Rule> = CircuitBreaker<Timeout<Remote<Rule>>>;
 
-/// A store and its rule. Counters run only windows, so their rule has a type of its own.
+/// A store, its rule, and what the store must get before the server ends. Counters run only windows, so their rule
+/// has a type of its own.
 pub(crate) enum Opened {
-    Any(AnyRule, AnyStore<AnyRule>),
+    Any(AnyRule, AnyStore<AnyRule>, Handover),
     #[cfg(feature = "memcached")]
-    Counted(CountedRule, AnyStore<CountedRule>),
+    Counted(CountedRule, AnyStore<CountedRule>, Handover),
 }
 
 /// The first and the longest pause of the circuit breaker after a failure.
@@ -42,7 +46,10 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1
 /// Opens the store named by the arguments, or returns a sentence that says why it cannot be used.
 pub(crate) async fn open(args: &Args) -> Result<Opened, String> {
     match &args.store {
-        StoreLocation::Memory => Ok(Opened::Any(args.rule.clone(), Local::new().boxed())),
+        StoreLocation::Memory => {
+            let local = Local::new().boxed();
+            Ok(Opened::Any(args.rule.clone(), local, Handover::nothing()))
+        }
         #[cfg(feature = "redis")]
         StoreLocation::Redis(url) => redis(url, args).await,
         #[cfg(feature = "memcached")]
@@ -68,8 +75,9 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
         Ok(rule) if args.lease.is_none() => {
             let counters = MemcachedCounters::<CountedRule>::new(connection).boxed();
             let share = share(args).and_then(CountedRule::try_from);
-            let store = guard(counters, is_there, &rule, share, args, Guarded::boxed).await?;
-            Ok(Opened::Counted(rule, store))
+            let ahead = |store| synced_or_not(store, args);
+            let (store, handover) = guard(counters, is_there, &rule, share, args, ahead).await?;
+            Ok(Opened::Counted(rule, store, handover))
         }
         _ => {
             // Shorter than the timeout of a request, so that a lost race is reported as contention and not as a
@@ -125,13 +133,29 @@ fn share(args: &Args) -> Result<AnyRule, Error> {
 
 /// Guards a store that runs every rule.
 async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
-    let ahead = |store: Guarded<AnyRule>| match (&args.lease, &args.sync) {
-        (Some(config), _) => store.leased(config.clone()).boxed(),
-        (None, Some(config)) => store.synced(config.clone()).boxed(),
-        (None, None) => store.boxed(),
+    let ahead = |store: Guarded<AnyRule>| match &args.lease {
+        Some(config) => {
+            let leased = store.leased(config.clone());
+            (leased.clone().boxed(), Handover::of_leases(leased))
+        }
+        None => synced_or_not(store, args),
     };
-    let store = guard(remote, is_there, &args.rule, share(args), args, ahead).await?;
-    Ok(Opened::Any(args.rule.clone(), store))
+    let (store, handover) = guard(remote, is_there, &args.rule, share(args), args, ahead).await?;
+    Ok(Opened::Any(args.rule.clone(), store, handover))
+}
+
+/// Adds background synchronisation if `--sync` is given.
+fn synced_or_not<Rule>(store: Guarded<Rule>, args: &Args) -> (Remote<Rule>, Handover)
+where
+    Rule: Syncable + Send + Sync + 'static,
+{
+    match &args.sync {
+        Some(config) => {
+            let synced = store.synced(config.clone());
+            (synced.clone().boxed(), Handover::of_admissions(synced))
+        }
+        None => (store.boxed(), Handover::nothing()),
+    }
 }
 
 /// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases or background
@@ -142,8 +166,8 @@ async fn guard<Rule>(
     rule: &Rule,
     share: Result<Rule, Error>,
     args: &Args,
-    ahead: impl FnOnce(Guarded<Rule>) -> Remote<Rule>,
-) -> Result<AnyStore<Rule>, String>
+    ahead: impl FnOnce(Guarded<Rule>) -> (Remote<Rule>, Handover),
+) -> Result<(AnyStore<Rule>, Handover), String>
 where
     Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
 {
@@ -157,7 +181,7 @@ where
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreakerConfig::new().open_for(PAUSES[0], PAUSES[1]));
-    let store = ahead(store);
+    let (store, handover) = ahead(store);
     // Of a rule that cannot be leased, or not for so long, or told later.
     let flag = if args.sync.is_some() {
         "--sync"
@@ -171,7 +195,7 @@ where
     } else {
         store
     };
-    Ok(match args.on_store_error {
+    let store = match args.on_store_error {
         OnStoreError::Open => store.fail_open().boxed(),
         OnStoreError::Closed => store.fail_closed().boxed(),
         OnStoreError::Local => {
@@ -183,5 +207,6 @@ where
             let local = store.fall_back_to(Local::new());
             local.rule(move |_: &Rule| Some(share.clone())).boxed()
         }
-    })
+    };
+    Ok((store, handover))
 }

@@ -1,6 +1,9 @@
 //! Rules by which a node may decide alone, and tell the store later.
 
-use super::{Algorithm, All, AnyRule, Counted, FixedWindow, SlidingWindow, TokenBucket, any::Own};
+use super::{
+    Algorithm, All, AnyRule, Counted, CountedRule, FixedWindow, SlidingWindow, TokenBucket,
+    any::Own,
+};
 use crate::{error::Error, quota::Quota, time::Timestamp};
 
 /// A rule by which a node may decide alone, and tell the store later: [background synchronisation](crate::store::StoreExt::synced).
@@ -25,7 +28,7 @@ use crate::{error::Error, quota::Quota, time::Timestamp};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "units of the rule `{Self}` cannot be told to the store later",
-    note = "background synchronisation is for `TokenBucket`, `FixedWindow`, `SlidingWindow`, pairs of them, and `AnyRule`; for another rule leave \
+    note = "background synchronisation is for `TokenBucket`, `FixedWindow`, `SlidingWindow`, pairs of them, `AnyRule` and `CountedRule`; for another rule leave \
             `.synced(…)` out, so that the store decides each call"
 )]
 pub trait Syncable: Algorithm<State: Send + 'static> + PartialEq {
@@ -176,6 +179,24 @@ impl Syncable for AnyRule {
 
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {
         syncable!(self, rule => rule.part_of(nodes).map(Self::from), other => Err(cannot_be_synced(other)))
+    }
+}
+
+impl Syncable for CountedRule {
+    fn check_sync(&self) -> Result<(), Error> {
+        self.as_any().check_sync()
+    }
+
+    fn is_together(&self, first: Timestamp, later: Timestamp) -> bool {
+        self.as_any().is_together(first, later)
+    }
+
+    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+        self.as_any().is_at_rest(state, at)
+    }
+
+    fn part_of(&self, nodes: u64) -> Result<Self, Error> {
+        self.as_any().part_of(nodes).and_then(Self::try_from)
     }
 }
 

@@ -21,6 +21,8 @@ mod haproxy;
 mod leased;
 #[cfg(feature = "memcached")]
 mod memcached;
+#[cfg(all(unix, any(feature = "redis", feature = "memcached")))]
+mod shutdown;
 #[cfg(feature = "redis")]
 mod store;
 #[cfg(feature = "redis")]
@@ -179,6 +181,16 @@ impl Server {
         Self::start(&["--rule", rule])
     }
 
+    /// Sends a signal, by the `kill` of a shell: the standard library sends only `SIGKILL`.
+    #[cfg(unix)]
+    fn signal(&self, name: &str) {
+        let pid = self.program.child.id().to_string();
+        let sent = Command::new("sh")
+            .args(["-c", r#"kill -s "$0" "$1""#, name, &pid])
+            .status();
+        assert!(sent.expect("a shell").success());
+    }
+
     fn get(&self, path: &str) -> Answer {
         self.get_with(path, "")
     }
@@ -251,6 +263,13 @@ impl Answer {
             self.body
         );
         self.status == 200
+    }
+
+    /// Returns the units that the decision left, by the `RateLimit` field.
+    #[cfg(any(feature = "redis", feature = "memcached"))]
+    fn remaining(&self) -> Option<u64> {
+        let mut parts = self.header("ratelimit")?.split(';');
+        parts.find_map(|part| part.strip_prefix("r="))?.parse().ok()
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -514,11 +533,7 @@ fn interrupt_lets_requests_finish() {
         let address = server.address;
         let slow = scope.spawn(move || get(address, "/slow?ms=1500", ""));
         thread::sleep(Duration::from_millis(500));
-        let pid = server.program.child.id().to_string();
-        let sent = Command::new("sh")
-            .args(["-c", "kill -INT \"$0\"", &pid])
-            .status();
-        assert!(sent.expect("a shell").success());
+        server.signal("INT");
         assert_eq!(slow.join().expect("no panic").body, "slept 1500 ms\n");
     });
     let (status, output, _) = server.program.end(SOON);

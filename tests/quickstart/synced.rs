@@ -20,14 +20,6 @@ fn admitted(servers: &[Server], requests: usize) -> u64 {
     admitted
 }
 
-/// Returns what the next request leaves, as the header says.
-fn remaining(server: &Server) -> Option<u64> {
-    let answer = server.get("/");
-    let field = answer.header("ratelimit")?;
-    let part = field.split(';').find_map(|part| part.strip_prefix("r="))?;
-    part.parse().ok()
-}
-
 /// Two servers exceed the limit by the bound at most, and nothing is lost below it.
 #[test]
 fn two_servers_share_one_limit_up_to_the_bound() {
@@ -76,7 +68,7 @@ fn an_outage_is_not_felt_and_is_repaid() {
     let left = loop {
         std::thread::sleep(Duration::from_millis(500));
         let other = Server::start(&args(&url, RULE, &["--on-store-error=closed"]));
-        let left = remaining(&other);
+        let left = other.get("/").remaining();
         if left <= Some(50) || start.elapsed() > Duration::from_secs(20) {
             break left;
         }
