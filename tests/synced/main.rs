@@ -9,6 +9,8 @@ mod keys;
 mod memory;
 mod nodes;
 mod outage;
+mod resets;
+mod room;
 mod rules;
 mod settlements;
 mod several;

@@ -7,5 +7,6 @@ mod exactly_once;
 mod fleet;
 mod network;
 mod no_early_refusal;
+mod triggers;
 
 use crate::lease::proof::{meter, rules};
