@@ -96,6 +96,21 @@ impl<Id: Ord + Copy> Agenda<Id> {
     }
 }
 
+/// The most deltas of a call to the store, beside those of the last key.
+pub(crate) const MOST_TOGETHER: usize = 256;
+
+/// Takes out what is sent in one call: until it has so many deltas, or nothing is left.
+pub(crate) fn together<T>(most: usize, mut next: impl FnMut() -> Option<(T, usize)>) -> Vec<T> {
+    let (mut all, mut deltas) = (Vec::new(), 0);
+    while deltas < most
+        && let Some((told, more)) = next()
+    {
+        deltas += more;
+        all.push(told);
+    }
+    all
+}
+
 fn take<Id: Ord + Copy>(
     entries: &mut BTreeSet<(Timestamp, Id)>,
     now: Timestamp,

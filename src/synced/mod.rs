@@ -17,7 +17,7 @@ mod unsent;
 
 pub(crate) use self::{
     account::{Account, Bound, Tried},
-    agenda::{Agenda, Due},
+    agenda::{Agenda, Due, MOST_TOGETHER, together},
     book::{Book, Entry, Found},
     unsent::Unsent,
 };

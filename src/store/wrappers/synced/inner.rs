@@ -28,12 +28,10 @@ use crate::{
         engine::{Counter, runtime, runtime_gone},
         wrappers::nodes::Nodes,
     },
-    synced::{Bound, Unsent},
+    synced::{Bound, MOST_TOGETHER, Unsent, together},
     time::{Clock, Timestamp},
 };
 
-/// The most deltas of a call to the store.
-const MOST_TOGETHER: usize = 256;
 /// The shortest time between two calls that nobody waits for, as a part of a period.
 const TICKS: u32 = 20;
 
@@ -322,12 +320,9 @@ where
         });
     }
 
-    /// Takes out what keys of a line have to tell now.
-    fn collect(&self, line: &Arc<Line>, now: Timestamp) -> Vec<Told<Rule>> {
-        let (mut all, mut deltas) = (Vec::new(), 0);
-        while deltas < MOST_TOGETHER
-            && let Some(next) = line.take(now)
-        {
+    /// Takes out what the next key of a line has to tell now, and returns its number of deltas.
+    fn next_told(&self, line: &Arc<Line>, now: Timestamp) -> Option<(Told<Rule>, usize)> {
+        while let Some(next) = line.take(now) {
             let (due, fingerprint) = match next {
                 Next::Sync(due, fingerprint) => (due, fingerprint),
                 Next::Idle(fingerprint) => {
@@ -368,10 +363,10 @@ where
                 number: number(),
                 unsent,
             };
-            deltas += told.unsent.len().max(1);
-            all.push(told);
+            let deltas = told.unsent.len().max(1);
+            return Some((told, deltas));
         }
-        all
+        None
     }
 
     fn forget_if_idle(&self, fingerprint: u64, now: Timestamp) {
@@ -395,7 +390,7 @@ where
         let sent = self.config.clock.now();
         let mut telling = Telling {
             inner: &**self,
-            told: self.collect(line, sent),
+            told: together(MOST_TOGETHER, || self.next_told(line, sent)),
             has_ended: false,
         };
         let first = telling.told.first()?;
