@@ -57,6 +57,19 @@ pub trait Syncable: Algorithm<State: Send + 'static> + PartialEq {
     ///
     /// When the limit is smaller than the number of nodes.
     fn part_of(&self, nodes: u64) -> Result<Self, Error>;
+
+    /// Returns the units by which such a part begins, so that one of so many nodes has an equal part of what remains of a key; the most of the rules of
+    /// which this one consists.
+    fn used_of_part(
+        &self,
+        part: &Self,
+        state: Option<&Self::State>,
+        at: Timestamp,
+        nodes: u64,
+    ) -> u64 {
+        let remains = |rule: &Self, state| rule.look(state, at).remaining().unwrap_or(0);
+        remains(part, None).saturating_sub(remains(self, state) / nodes.max(1))
+    }
 }
 
 impl Syncable for TokenBucket {
@@ -142,6 +155,21 @@ impl<A: Syncable, B: Syncable> Syncable for (A, B) {
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {
         Ok((self.0.part_of(nodes)?, self.1.part_of(nodes)?))
     }
+
+    fn used_of_part(
+        &self,
+        part: &Self,
+        state: Option<&Self::State>,
+        at: Timestamp,
+        nodes: u64,
+    ) -> u64 {
+        let (a, b) = match state {
+            Some((a, b)) => (a.as_ref(), b.as_ref()),
+            None => (None, None),
+        };
+        let first = self.0.used_of_part(&part.0, a, at, nodes);
+        first.max(self.1.used_of_part(&part.1, b, at, nodes))
+    }
 }
 
 /// Does something with a rule whose units can be told together, or something else.
@@ -179,6 +207,31 @@ impl Syncable for AnyRule {
 
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {
         syncable!(self, rule => rule.part_of(nodes).map(Self::from), other => Err(cannot_be_synced(other)))
+    }
+
+    fn used_of_part(
+        &self,
+        part: &Self,
+        state: Option<&Self::State>,
+        at: Timestamp,
+        nodes: u64,
+    ) -> u64 {
+        match (self, part) {
+            (Self::TokenBucket(rule), Self::TokenBucket(part)) => {
+                rule.used_of_part(part, state.and_then(Own::in_any), at, nodes)
+            }
+            (Self::FixedWindow(rule), Self::FixedWindow(part)) => {
+                rule.used_of_part(part, state.and_then(Own::in_any), at, nodes)
+            }
+            (Self::SlidingWindow(rule), Self::SlidingWindow(part)) => {
+                rule.used_of_part(part, state.and_then(Own::in_any), at, nodes)
+            }
+            (Self::All(rule), Self::All(part)) => {
+                rule.used_of_part(part, state.and_then(Own::in_any), at, nodes)
+            }
+            // No part of this rule: nothing of it is left.
+            _ => u64::MAX,
+        }
     }
 }
 
@@ -219,5 +272,20 @@ impl Syncable for All {
     fn part_of(&self, nodes: u64) -> Result<Self, Error> {
         let parts = self.rules().iter().map(|rule| rule.part_of(nodes));
         parts.collect::<Result<_, _>>().map(Self)
+    }
+
+    fn used_of_part(
+        &self,
+        part: &Self,
+        state: Option<&Self::State>,
+        at: Timestamp,
+        nodes: u64,
+    ) -> u64 {
+        let rules = self.rules().iter().zip(part.rules()).enumerate();
+        let used = rules.map(|(n, (rule, part))| {
+            let state = state.and_then(|states| states.get(n)?.as_ref());
+            rule.used_of_part(part, state, at, nodes)
+        });
+        used.max().unwrap_or(0)
     }
 }

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{cut_off::CutOff, store_clock::StoreClock, traffic::Traffic, unsent::Unsent};
+use super::{
+    cut_off::CutOff, pressure::Pressure, store_clock::StoreClock, traffic::Traffic, unsent::Unsent,
+};
 use crate::{
     algorithm::Syncable,
     decision::{Charge, Cost, Decision},
@@ -22,6 +24,8 @@ pub(crate) struct Bound {
     pub(crate) period: Duration,
     /// The nodes that share the limit; `None` while it is not known.
     pub(crate) nodes: Option<u64>,
+    /// `true` once the node may admit nothing by itself, because nobody would tell the store.
+    pub(crate) is_closed: bool,
 }
 
 /// What came of a call.
@@ -74,6 +78,12 @@ pub(crate) struct Account<Rule: Syncable> {
     traffic: Traffic,
     last_used: Timestamp,
     due: Timestamp,
+    /// The pressure by which it is due.
+    pressure: Pressure,
+    /// `true` if a call was refused since the key was sent last.
+    has_refused: bool,
+    /// When a refusal was told last.
+    refusal_told: Option<Timestamp>,
 }
 
 /// Deltas of more windows or rules than this are added up, and count as of the later one.
@@ -106,6 +116,9 @@ impl<Rule: Syncable> Account<Rule> {
             traffic: Traffic::default(),
             last_used: now,
             due: Timestamp::MAX,
+            pressure: Pressure::Low,
+            has_refused: false,
+            refusal_told: None,
         }
     }
 
@@ -140,11 +153,6 @@ impl<Rule: Syncable> Account<Rule> {
         self.is_known || self.is_cut_off()
     }
 
-    /// Returns `true` if nothing is lost when the account is dropped, and the store can be reached.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.is_settled() && !self.is_cut_off()
-    }
-
     /// Returns `true` if the store cannot be reached.
     #[inline]
     pub(crate) fn is_cut_off(&self) -> bool {
@@ -165,7 +173,11 @@ impl<Rule: Syncable> Account<Rule> {
         if self.number != bound.number {
             self.come_under(rule, bound);
         }
-        if now < self.left_until && !self.is_unreachable {
+        if self.is_unreachable {
+            // Calls that the store may still decide are not waited for.
+            return self.acquire_alone(now, cost, bound);
+        }
+        if now < self.left_until {
             self.in_store += 1;
             return Tried::Store;
         }
@@ -175,9 +187,6 @@ impl<Rule: Syncable> Account<Rule> {
                 return Tried::Store;
             }
             return Tried::Sync;
-        }
-        if self.is_unreachable {
-            return self.acquire_alone(now, cost, bound);
         }
         if !self.is_known {
             self.is_due_by(now);
@@ -193,8 +202,8 @@ impl<Rule: Syncable> Account<Rule> {
             self.admitted((now, at), cost, begins);
             if self.unsynced.saturating_mul(2) >= bound.most {
                 self.is_due_by(now);
-            } else if self.due == Timestamp::MAX {
-                self.is_due_by(now.saturating_add(period(&decision, bound.period)));
+            } else {
+                self.is_due_by_pressure(&decision, now, bound);
             }
         } else {
             self.refused(now, bound);
@@ -246,6 +255,9 @@ impl<Rule: Syncable> Account<Rule> {
     fn acquire_alone(&mut self, now: Timestamp, cost: Cost, bound: &Bound) -> Tried {
         let at = self.clock.at(now);
         self.is_due_by(now.saturating_add(bound.period));
+        if bound.is_closed {
+            return Tried::Unreachable;
+        }
         if self.cut_off.is_none() {
             self.cut_off(at, bound);
         }
@@ -317,12 +329,25 @@ impl<Rule: Syncable> Account<Rule> {
     }
 
     fn refused(&mut self, now: Timestamp, bound: &Bound) {
-        let wait = match std::mem::replace(&mut self.is_refusing, true) {
-            true => bound.period / 2,
-            // Others may have less room, too: they should know.
-            false => Duration::ZERO,
-        };
-        self.is_due_by(now.saturating_add(wait));
+        let wait = Pressure::High.scale(bound.period);
+        self.has_refused = true;
+        if std::mem::replace(&mut self.is_refusing, true) {
+            self.is_due_by(now.saturating_add(wait));
+            return;
+        }
+        // Others may have less room, too: they should know. A key whose calls are admitted and refused by turns does not tell them each time.
+        let earliest = self.refusal_told.map(|told| told.saturating_add(wait));
+        self.is_due_by(earliest.map_or(now, |earliest| earliest.max(now)));
+    }
+
+    /// Notes that the store should be told by the time that suits the pressure, if that is earlier than before.
+    #[inline]
+    fn is_due_by_pressure(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
+        let pressure = Pressure::of(decision);
+        if self.due == Timestamp::MAX || pressure > self.pressure {
+            self.pressure = pressure;
+            self.is_due_by(now.saturating_add(pressure.scale(bound.period)));
+        }
     }
 
     /// Has the store told at once.
@@ -380,7 +405,14 @@ impl<Rule: Syncable> Account<Rule> {
     /// Begins to tell the store what it does not know, and returns that: nothing if the state alone is asked for.
     ///
     /// What an earlier call told without getting an answer is told again, by itself.
-    pub(crate) fn send(&mut self, mut number: impl FnMut() -> u64) -> &[Unsent<Rule>] {
+    pub(crate) fn send(
+        &mut self,
+        now: Timestamp,
+        mut number: impl FnMut() -> u64,
+    ) -> &[Unsent<Rule>] {
+        if std::mem::take(&mut self.has_refused) {
+            self.refusal_told = Some(now);
+        }
         (self.due, self.is_sending, self.is_used) = (Timestamp::MAX, true, false);
         self.is_outdated = self.in_store > 0;
         if self.in_flight.is_empty() {
@@ -431,7 +463,7 @@ impl<Rule: Syncable> Account<Rule> {
             self.is_due_by(now);
         } else if self.is_used || self.unsynced > 0 {
             let look = rule.look(self.view.as_ref(), at);
-            self.is_due_by(now.saturating_add(period(&look, bound.period)));
+            self.is_due_by_pressure(&look, now, bound);
         }
         others
     }
@@ -474,27 +506,29 @@ impl<Rule: Syncable> Account<Rule> {
         may_begin
     }
 
-    /// Returns `true` while the store decides a call.
-    #[cfg(test)]
-    pub(super) fn is_in_store(&self) -> bool {
-        self.in_store > 0
+    /// Notes, of a new account, that the store decides so many calls of the key.
+    pub(super) fn begin_with(&mut self, calls: u32) {
+        self.in_store = calls;
+    }
+
+    /// Returns the number of calls that the store decides at the moment.
+    pub(super) fn in_store(&self) -> u32 {
+        self.in_store
     }
 
     /// Ends a call that the store decided, and that the view does not know.
     pub(crate) fn end_in_store(&mut self) {
         self.in_store = self.in_store.saturating_sub(1);
+        self.outdate();
+    }
+
+    /// Notes that the state in the store has changed in a way that the view does not know, nor an answer that is under way.
+    pub(crate) fn outdate(&mut self) {
         (self.is_known, self.is_outdated) = (false, true);
     }
-}
 
-/// Returns the time until the store is told or asked, which is the shorter the more of the limit is used.
-fn period(decision: &Decision, period: Duration) -> Duration {
-    let limit = u128::from(decision.limit().unwrap_or(0));
-    let used = limit.saturating_sub(u128::from(decision.remaining().unwrap_or(0)));
-    match used * 100 {
-        used if used < limit * 10 => period * 4,
-        used if used < limit * 50 => period * 2,
-        used if used < limit * 80 => period,
-        _ => period / 2,
+    /// Returns the part of what all nodes admitted lately that this one admitted, in thousandths; `None` if that is nothing.
+    pub(crate) fn share_permille(&self) -> Option<u64> {
+        self.traffic.share_permille()
     }
 }

@@ -1,74 +1,156 @@
 //! Which keys are due, and when.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::collections::BTreeSet;
 
 use crate::time::Timestamp;
 
-/// The keys of one part of the store that have something to tell or to ask, by the instants at which they are due.
+/// When a key is due, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) at: Timestamp,
+    /// `true` if the key has something to tell, `false` if it only asks.
+    pub(crate) is_write: bool,
+}
+
+impl Due {
+    /// Of a key that is not due.
+    pub(crate) const NEVER: Self = Self {
+        at: Timestamp::MAX,
+        is_write: false,
+    };
+}
+
+/// The keys of one part of the store that have something to tell or to ask, by the instants at which they are due, and those that may be idle.
 ///
-/// An entry is not removed when its key becomes due at another instant: whoever takes it asks the key.
+/// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug)]
 pub(crate) struct Agenda<Id> {
     /// What is told before anything is read.
-    writes: BinaryHeap<Reverse<(Timestamp, Id)>>,
-    reads: BinaryHeap<Reverse<(Timestamp, Id)>>,
+    writes: BTreeSet<(Timestamp, Id)>,
+    reads: BTreeSet<(Timestamp, Id)>,
+    idle: BTreeSet<(Timestamp, Id)>,
 }
 
-impl<Id: Ord + Copy> Default for Agenda<Id> {
+impl<Id> Default for Agenda<Id> {
     fn default() -> Self {
         Self {
-            writes: BinaryHeap::new(),
-            reads: BinaryHeap::new(),
+            writes: BTreeSet::new(),
+            reads: BTreeSet::new(),
+            idle: BTreeSet::new(),
         }
     }
 }
 
 impl<Id: Ord + Copy> Agenda<Id> {
-    /// Notes that a key is due, to tell something or to read.
-    pub(crate) fn note(&mut self, id: Id, due: Timestamp, is_write: bool) {
-        let entries = if is_write {
-            &mut self.writes
-        } else {
-            &mut self.reads
-        };
-        entries.push(Reverse((due, id)));
+    fn of(&mut self, due: Due) -> &mut BTreeSet<(Timestamp, Id)> {
+        match due.is_write {
+            true => &mut self.writes,
+            false => &mut self.reads,
+        }
+    }
+
+    /// Notes that a key is due at another instant than before, or with something else.
+    pub(crate) fn change(&mut self, id: Id, before: Due, after: Due) {
+        if before.at < Timestamp::MAX {
+            self.of(before).remove(&(before.at, id));
+        }
+        if after.at < Timestamp::MAX {
+            self.of(after).insert((after.at, id));
+        }
+    }
+
+    /// Notes another instant from which on a key may be idle; `None` of a key that was not noted, or is not any more.
+    pub(crate) fn change_idle(
+        &mut self,
+        id: Id,
+        before: Option<Timestamp>,
+        after: Option<Timestamp>,
+    ) {
+        if let Some(before) = before {
+            self.idle.remove(&(before, id));
+        }
+        if let Some(after) = after {
+            self.idle.insert((after, id));
+        }
     }
 
     /// Takes out a key that is due, the one that has waited longest; keys that have something to tell come first.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, Id)> {
-        [&mut self.writes, &mut self.reads]
-            .into_iter()
-            .find(|entries| entries.peek().is_some_and(|Reverse((due, _))| *due <= now))
-            .and_then(BinaryHeap::pop)
-            .map(|Reverse(entry)| entry)
+        take(&mut self.writes, now).or_else(|| take(&mut self.reads, now))
     }
 
-    /// Returns the next instant at which a key is due.
-    pub(crate) fn next(&self) -> Option<Timestamp> {
-        let firsts = [self.writes.peek(), self.reads.peek()];
-        firsts
-            .into_iter()
-            .flatten()
-            .map(|Reverse((due, _))| *due)
-            .min()
+    /// Takes out a key that may be idle.
+    pub(crate) fn take_idle(&mut self, now: Timestamp) -> Option<Id> {
+        take(&mut self.idle, now).map(|(_, id)| id)
     }
+
+    /// Returns the next instant at which there is something to take.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        let firsts = [&self.writes, &self.reads, &self.idle].map(BTreeSet::first);
+        firsts.into_iter().flatten().map(|(due, _)| *due).min()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len() + self.reads.len() + self.idle.len()
+    }
+}
+
+/// The most deltas of a call to the store, beside those of the last key.
+pub(crate) const MOST_TOGETHER: usize = 256;
+
+/// Takes out what is sent in one call: until it has so many deltas, or nothing is left.
+pub(crate) fn together<T>(most: usize, mut next: impl FnMut() -> Option<(T, usize)>) -> Vec<T> {
+    let (mut all, mut deltas) = (Vec::new(), 0);
+    while deltas < most
+        && let Some((told, more)) = next()
+    {
+        deltas += more;
+        all.push(told);
+    }
+    all
+}
+
+fn take<Id: Ord + Copy>(
+    entries: &mut BTreeSet<(Timestamp, Id)>,
+    now: Timestamp,
+) -> Option<(Timestamp, Id)> {
+    entries.first().filter(|(due, _)| *due <= now)?;
+    entries.pop_first()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn due(at: u64, is_write: bool) -> Due {
+        let at = Timestamp::from_nanos(at);
+        Due { at, is_write }
+    }
+
     #[test]
     fn what_is_told_comes_before_what_is_read() {
         let at = Timestamp::from_nanos;
         let mut agenda = Agenda::default();
-        for (id, due, is_write) in [(1, 5, false), (2, 7, true), (3, 6, true), (4, 9, true)] {
-            agenda.note(id, at(due), is_write);
+        for (id, at, is_write) in [(1, 5, false), (2, 7, true), (3, 6, true), (4, 9, true)] {
+            agenda.change(id, Due::NEVER, due(at, is_write));
         }
         assert_eq!(agenda.next(), Some(at(5)));
         assert_eq!(agenda.take(at(4)), None);
         let taken: Vec<_> = std::iter::from_fn(|| agenda.take(at(8))).collect();
         assert_eq!(taken, [(at(6), 3), (at(7), 2), (at(5), 1)]);
         assert_eq!(agenda.next(), Some(at(9)));
+    }
+
+    #[test]
+    fn a_key_that_gains_something_to_tell_is_not_read_first() {
+        let at = Timestamp::from_nanos;
+        let mut agenda = Agenda::default();
+        agenda.change(1, Due::NEVER, due(5, false));
+        agenda.change(2, Due::NEVER, due(6, false));
+        agenda.change(2, due(6, false), due(6, true));
+        assert_eq!(agenda.take(at(9)), Some((at(6), 2)));
+        assert_eq!(agenda.take(at(9)), Some((at(5), 1)));
+        assert_eq!(agenda.len(), 0);
     }
 }

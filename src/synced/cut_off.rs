@@ -40,9 +40,8 @@ impl<Rule: Syncable> CutOff<Rule> {
         let part = rule.part_of(nodes)?;
         let look = rule.look(view, at);
         let (above, below) = traffic.beside_equal_part(&look, nodes, drift);
-        let equal = look.remaining().unwrap_or(0) / nodes.max(1);
-        let full = part.look(None, at).remaining().unwrap_or(0);
-        let spent = full.saturating_sub(equal).saturating_add(below);
+        let used = rule.used_of_part(&part, view, at, nodes);
+        let spent = used.saturating_add(below);
         let mut state = None;
         part.settle(&mut state, &Charge::new(at, 0), at, spent);
         Ok(Self {

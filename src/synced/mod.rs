@@ -5,7 +5,9 @@
 
 mod account;
 mod agenda;
+mod book;
 mod cut_off;
+mod pressure;
 #[cfg(test)]
 #[path = "../../tests/synced/proof/mod.rs"]
 mod proof;
@@ -15,6 +17,7 @@ mod unsent;
 
 pub(crate) use self::{
     account::{Account, Bound, Tried},
-    agenda::Agenda,
+    agenda::{Agenda, Due, MOST_TOGETHER, together},
+    book::{Book, Entry, Found},
     unsent::Unsent,
 };

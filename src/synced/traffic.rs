@@ -18,6 +18,13 @@ impl Traffic {
         self.others = (self.others / 2).saturating_add(others);
     }
 
+    /// Returns the part of this node in thousandths; `None` if nobody admitted anything.
+    pub(super) fn share_permille(&self) -> Option<u64> {
+        let all = u128::from(self.own) + u128::from(self.others);
+        let share = (u128::from(self.own) * 1000).checked_div(all)?;
+        u64::try_from(share).ok()
+    }
+
     /// Returns the part of so many units that belongs to this node.
     fn part_of(&self, units: u128, nodes: u64) -> u128 {
         match u128::from(self.own) + u128::from(self.others) {

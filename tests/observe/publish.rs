@@ -137,6 +137,10 @@ fn the_counters_of_stores_are_published_field_by_field() {
         nodes: 47, "sync_nodes";
         overshoot_bound: 53, "sync_overshoot_bound_units";
         undershoot_bound: 59, "sync_undershoot_bound_units";
+        lost: 61, "sync_lost_units_total";
+        least_share: 67, "sync_least_share_permille";
+        mean_share: 71, "sync_mean_share_permille";
+        most_share: 73, "sync_most_share_permille";
     });
 }
 

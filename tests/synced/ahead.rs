@@ -216,6 +216,56 @@ async fn a_clean_end_tells_everything() {
     drop(faults);
 }
 
+/// After a flush nobody would tell the store what the node admits by itself: calls fail if the store cannot be reached.
+#[tokio::test(start_paused = true)]
+async fn after_a_flush_nothing_is_admitted_here() {
+    let fleet = Fleet::new();
+    let rule = bucket(1000);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    acquire(&node, &rule, "told", 20).await.unwrap();
+    assert_eq!(node.flush(PERIOD).await, 0);
+    faults.always(tollgate::testing::Fault::Unavailable);
+    for key in ["told", "new"] {
+        for _ in 0..3 {
+            assert!(acquire(&node, &rule, key, 1).await.is_err(), "{key}");
+        }
+    }
+    let (other, faults) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    acquire(&other, &rule, "untold", 20).await.unwrap();
+    faults.always(tollgate::testing::Fault::Unavailable);
+    assert_eq!(other.flush(PERIOD).await, 20);
+    let error = acquire(&other, &rule, "untold", 1).await.unwrap_err();
+    assert!(error.to_string().contains("flush"), "{error}");
+    assert_eq!((node.stats().unsynced, other.stats().unsynced), (0, 20));
+    // A charge above the estimate goes to the store, too, and what is left is told once it answers.
+    faults.none();
+    tokio::time::sleep(4 * PERIOD).await;
+    assert_eq!(other.stats().unsynced, 0);
+    assert!(
+        acquire(&other, &rule, "untold", 1)
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    assert_eq!(spent(&fleet.server(), &rule, "untold").await, 21);
+}
+
+/// Under backlog units wait longer than four periods: the bound of what calls may lack follows.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_raises_the_bound_of_what_calls_may_lack() {
+    let fleet = Fleet::new();
+    // A unit in 100 ms.
+    let rule = tollgate::TokenBucket::per_second(10).burst(100);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    acquire(&node, &rule, "alice", 1).await.unwrap();
+    assert_eq!(node.undershoot_bound(&rule), 4);
+    faults.always(tollgate::testing::Fault::Unavailable);
+    tokio::time::sleep(20 * PERIOD).await;
+    let stats = node.stats();
+    assert!((20..=21).contains(&stats.undershoot_bound), "{stats:?}");
+    assert_eq!(node.undershoot_bound(&rule), stats.undershoot_bound);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_takes_nothing() {
     let fleet = Fleet::new();

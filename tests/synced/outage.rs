@@ -141,6 +141,71 @@ async fn an_overshoot_of_zero_is_a_fallback_that_repays() {
     assert_eq!(spent(&store, &rule, "alice").await, 100);
 }
 
+/// A rule that cannot be told later belongs to the inner store alone: a failure is an error, and the next call is asked again.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_cannot_be_told_is_not_decided_alone() {
+    let fleet = Fleet::new();
+    let (node, faults) = fleet.node(SyncConfig::new().overshoot_percent(0).nodes(2));
+    let rule: AnyRule = "sliding-log 10/d".parse().unwrap();
+    faults.always(Fault::Unavailable);
+    for _ in 0..3 {
+        assert!(acquire(&node, &rule, "alice", 1).await.is_err());
+    }
+    faults.none();
+    for n in 0..12 {
+        let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
+        assert_eq!(decision.is_admitted(), n < 10);
+    }
+    tokio::time::sleep(4 * PERIOD).await;
+    let stats = node.stats();
+    assert_eq!(
+        (stats.cut_off, stats.syncs, stats.keys),
+        (0, 0, 0),
+        "{stats:?}"
+    );
+}
+
+/// Calls that are under way in a store that goes silent do not keep each other waiting.
+#[tokio::test(start_paused = true)]
+async fn all_calls_in_a_silent_store_are_decided_here() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let server = fleet.server::<TokenBucket>();
+    let faults = server.faults();
+    let node = server.timeout(Duration::from_millis(50)).synced(
+        SyncConfig::new()
+            .overshoot_percent(0)
+            .nodes(2)
+            .period(PERIOD),
+    );
+    faults.always(Fault::Silent);
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let node = node.clone();
+        calls.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(n)).await;
+            acquire(&node, &bucket(100), "alice", 1)
+                .await
+                .unwrap()
+                .is_admitted()
+        });
+    }
+    assert!(calls.join_all().await.into_iter().all(|admitted| admitted));
+    assert_eq!(
+        node.look(&[tollgate::store::Ask::new(
+            &tollgate::Policy::new("api"),
+            &rule,
+            "alice".into(),
+            tollgate::Cost::ONE,
+        )])
+        .await
+        .unwrap()
+        .as_slice()[0]
+            .remaining(),
+        Some(30)
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn windows_are_divided_too() {
     let fleet = Fleet::new();

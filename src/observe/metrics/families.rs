@@ -175,12 +175,20 @@ families! {
         "Units that the store took in";
     SYNC_DROPPED = "tollgate_sync_dropped_units_total" Counter Count ["`store`"]
         "Units that were dropped untold, because their key was reset or the store cannot take them in";
+    SYNC_LOST = "tollgate_sync_lost_units_total" Counter Count ["`store`"]
+        "Units that the store will never hear of, because it cannot take in any";
     SYNC_UNSYNCED = "tollgate_sync_unsynced_units" Gauge Count ["`store`"]
         "Units that the store may not know yet";
     SYNC_STALENESS = "tollgate_sync_staleness_nanoseconds" Gauge Nanoseconds ["`store`"]
         "Age of the oldest of them";
     SYNC_DRIFT = "tollgate_sync_drift_units" Gauge Count ["`store`"]
-        "The most units of a key that other nodes had spent, and this one did not know of";
+        "The most units of a key that other nodes had spent, and this one did not know of, in this minute and the one before";
+    SYNC_LEAST_SHARE = "tollgate_sync_least_share_permille" Gauge Count ["`store`"]
+        "The part of this node of what all nodes admitted of a key lately, in thousandths: the least of all keys";
+    SYNC_MEAN_SHARE = "tollgate_sync_mean_share_permille" Gauge Count ["`store`"]
+        "The mean of these parts";
+    SYNC_MOST_SHARE = "tollgate_sync_most_share_permille" Gauge Count ["`store`"]
+        "The greatest of these parts";
     SYNC_KEYS = "tollgate_sync_keys" Gauge Count ["`store`"]
         "Keys of which this node knows something";
     SYNC_NODES = "tollgate_sync_nodes" Gauge Count ["`store`"]

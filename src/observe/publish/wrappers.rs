@@ -97,8 +97,9 @@ mod synced {
         algorithm::Syncable,
         observe::metrics::families::{
             SYNC_ADMITTED, SYNC_CALLS, SYNC_CROWDED, SYNC_CUT_OFF, SYNC_DRIFT, SYNC_DROPPED,
-            SYNC_FAILED, SYNC_IN_STORE, SYNC_KEYS, SYNC_NODES, SYNC_OVERSHOOT, SYNC_REFUSED,
-            SYNC_STALENESS, SYNC_TOLD, SYNC_UNDERSHOOT, SYNC_UNSYNCED, SYNC_WAITED,
+            SYNC_FAILED, SYNC_IN_STORE, SYNC_KEYS, SYNC_LEAST_SHARE, SYNC_LOST, SYNC_MEAN_SHARE,
+            SYNC_MOST_SHARE, SYNC_NODES, SYNC_OVERSHOOT, SYNC_REFUSED, SYNC_STALENESS, SYNC_TOLD,
+            SYNC_UNDERSHOOT, SYNC_UNSYNCED, SYNC_WAITED,
         },
         store::{SyncStats, Synced},
         time::Clock,
@@ -118,7 +119,11 @@ mod synced {
             SYNC_DROPPED.set(store(name), self.dropped);
             SYNC_UNSYNCED.set(store(name), self.unsynced);
             SYNC_STALENESS.set(store(name), self.staleness_nanos);
+            SYNC_LOST.set(store(name), self.lost);
             SYNC_DRIFT.set(store(name), self.drift);
+            SYNC_LEAST_SHARE.set(store(name), self.least_share);
+            SYNC_MEAN_SHARE.set(store(name), self.mean_share);
+            SYNC_MOST_SHARE.set(store(name), self.most_share);
             SYNC_KEYS.set(store(name), self.keys);
             SYNC_NODES.set(store(name), self.nodes);
             SYNC_OVERSHOOT.set(store(name), self.overshoot_bound);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::{BuildHasherDefault, Hasher},
     time::Duration,
 };
 
@@ -13,22 +14,25 @@ use crate::{
     algorithm::Syncable,
     decision::{Charge, Cost, Decision},
     random::Random,
-    synced::{Account, Bound, Tried, Unsent},
+    synced::{Account, Book, Bound, Entry, Found, Tried, Unsent},
     time::Timestamp,
 };
 
 pub(super) struct Fleet<'r, R: Syncable> {
-    rule: &'r R,
+    /// The first one is the widest.
+    rules: &'r [R],
     pub(super) network: Network,
     random: Random,
-    pub(super) state: Option<R::State>,
-    /// The last number of each node.
-    marks: HashMap<u64, u64>,
+    pub(super) keys: Vec<Key<R>>,
+    /// The last number of each node and key.
+    marks: HashMap<(u64, usize), u64>,
     /// Units that the store took in or admitted.
     pub(super) taken_in: u64,
     /// Units that nodes had not told when they died.
     pub(super) lost: u64,
     pub(super) deaths: u64,
+    /// Calls that nodes decided by themselves.
+    pub(super) decided_here: u64,
     store_offset: u64,
     nodes: Vec<Node<R>>,
     sent: Vec<Sent<R>>,
@@ -36,10 +40,15 @@ pub(super) struct Fleet<'r, R: Syncable> {
     number: u64,
     batch: u64,
     pub(super) now: u64,
-    pub(super) admissions: Vec<Admission>,
-    pub(super) refusals: Vec<Refusal>,
     /// No message arrives before this instant.
     pub(super) down_until: u64,
+}
+
+/// A key in the store, and what came of its calls.
+pub(super) struct Key<R: Syncable> {
+    state: Option<R::State>,
+    pub(super) admissions: Vec<Admission>,
+    pub(super) refusals: Vec<Refusal>,
 }
 
 /// A refusal by a node, and what the exact rule had left at that instant or shortly before.
@@ -53,20 +62,75 @@ pub(super) struct Refusal {
 
 struct Node<R: Syncable> {
     id: u64,
-    account: Account<R>,
+    book: Book<R, Account<R>, BuildHasherDefault<OfNumber>>,
     offset: u64,
-    waiting: Vec<(u64, usize)>,
-    /// The message under way that tells the store something.
-    telling: Option<usize>,
+    waiting: Vec<Call>,
+    /// For each key, the message under way that tells the store something.
+    telling: Vec<Option<usize>>,
+    /// For each key, the state that was returned last.
+    pulled: Vec<Option<R::State>>,
+    /// How far ahead it may be under the widest rule, as far as it knows the number of nodes; 0 if it does not.
+    most: u64,
+    is_closed: bool,
     life: u64,
+}
+
+/// Takes the number of a key as its hash.
+#[derive(Default)]
+struct OfNumber(u64);
+
+impl Hasher for OfNumber {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(Random::STEP);
+    }
+}
+
+impl<R: Syncable> Entry<R> for Account<R> {
+    fn account(&self) -> &Account<R> {
+        self
+    }
+
+    fn account_mut(&mut self) -> &mut Account<R> {
+        self
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub(super) key: usize,
+    pub(super) cost: u64,
+    rule: usize,
+    waits: usize,
+}
+
+impl Call {
+    pub(super) fn new(key: usize, cost: u64) -> Self {
+        Self {
+            key,
+            cost,
+            rule: 0,
+            waits: 0,
+        }
+    }
 }
 
 struct Sent<R: Syncable> {
     node: usize,
+    key: usize,
     life: u64,
     at: Timestamp,
     purpose: Purpose<R>,
     is_over: bool,
+    /// `true` if the node forgot at once that the store decides it.
+    is_untraced: bool,
     answer: Option<(Timestamp, Option<R::State>)>,
     decided: Option<Decision>,
 }
@@ -74,28 +138,30 @@ struct Sent<R: Syncable> {
 enum Purpose<R> {
     /// With the number under which the store knows the node.
     Tell(u64, Vec<(Unsent<R>, Duration)>),
-    Call(u64),
+    /// With the rule and the cost.
+    Call(usize, u64),
 }
 
 enum Event {
-    Call(usize, u64),
-    Due(usize, u64),
+    Call(usize, Call),
+    Due(usize, usize, u64),
     Arrive(usize),
     Answer(usize),
     Timeout(usize),
 }
 
 impl<'r, R: Syncable> Fleet<'r, R> {
-    pub(super) fn new(rule: &'r R, network: Network, seed: u64) -> Self {
+    pub(super) fn new(rules: &'r [R], network: Network, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let now = 1 + random.up_to(10_000_000_000);
         let mut fleet = Self {
-            rule,
-            state: None,
+            rules,
+            keys: Vec::new(),
             marks: HashMap::new(),
             taken_in: 0,
             lost: 0,
             deaths: 0,
+            decided_here: 0,
             // Windows of the calendar are those of the store.
             store_offset: 1_699_999_980_000_000_000,
             nodes: Vec::new(),
@@ -104,46 +170,75 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             number: 0,
             batch: 0,
             now,
-            admissions: Vec::new(),
-            refusals: Vec::new(),
             down_until: 0,
             network,
             random,
         };
+        for _ in 0..fleet.network.keys {
+            fleet.keys.push(Key {
+                state: None,
+                admissions: Vec::new(),
+                refusals: Vec::new(),
+            });
+        }
         for id in 0..fleet.network.nodes {
             let offset = fleet.random.up_to(1_000_000_000_000);
-            let account = Account::new(rule.clone(), Timestamp::from_nanos(offset + now));
-            fleet.nodes.push(Node {
-                id,
-                account,
-                offset,
-                waiting: Vec::new(),
-                telling: None,
-                life: 0,
-            });
+            let node = fleet.node(id, offset, 0);
+            fleet.nodes.push(node);
         }
         fleet
     }
 
-    fn bound(&self) -> Bound {
+    /// A node that knows nothing.
+    fn node(&self, id: u64, offset: u64, life: u64) -> Node<R> {
+        Node {
+            id,
+            book: Book::new(self.network.room),
+            offset,
+            waiting: Vec::new(),
+            telling: vec![None; self.keys.len()],
+            pulled: self.keys.iter().map(|_| None).collect(),
+            most: match self.network.count {
+                0 => self.network.most,
+                _ => 0,
+            },
+            is_closed: false,
+            life,
+        }
+    }
+
+    /// Returns what a node may do alone under a rule. It may be less far ahead under a smaller one.
+    fn bound(&self, node: usize, rule: usize) -> Bound {
+        let Node {
+            most, is_closed, ..
+        } = self.nodes[node];
         let nodes = match self.network.broken {
             Broken::WholePart => 1,
             _ => self.network.nodes,
         };
+        let is_counted = most > 0 || self.network.count == 0;
         let most = match self.network.broken {
             Broken::NotHard => u64::MAX,
-            _ => self.network.most,
+            Broken::AheadAtZero => 2,
+            _ if is_closed => 0,
+            _ => most >> rule,
         };
         Bound {
-            number: 0,
+            number: most.wrapping_mul(2).wrapping_add(rule as u64),
             most,
             period: Duration::from_nanos(self.network.period),
-            nodes: Some(nodes),
+            nodes: is_counted.then_some(nodes),
+            is_closed: is_closed && self.network.broken != Broken::AdmitsAfterFlush,
         }
     }
 
     /// Plays random calls, and then all that is under way.
     pub(super) fn play(&mut self) {
+        self.play_calls();
+        self.end();
+    }
+
+    pub(super) fn play_calls(&mut self) {
         let (mut burst, mut pace, mut only) = (0, 0, None);
         for _ in 0..self.network.calls {
             let mut gap = self.random.up_to(pace);
@@ -155,16 +250,55 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             }
             burst -= 1;
             self.until(self.now + gap);
-            if self.is_by_chance(self.network.death) {
-                let node = self.random_node();
-                self.kill(node);
-            }
+            self.befall();
             let node = only.unwrap_or_else(|| self.random_node());
-            let cost = 1 + self.random.up_to(self.network.max_cost - 1);
-            self.offer(node, self.now, cost);
+            let call = self.random_call();
+            self.offer(node, self.now, call);
         }
         self.until(self.now + 1);
-        self.end();
+    }
+
+    /// Lets happen to a node by chance what is no call.
+    fn befall(&mut self) {
+        if self.is_by_chance(self.network.death) {
+            let node = self.random_node();
+            self.kill(node);
+        }
+        if self.is_by_chance(self.network.forget) {
+            let (node, key) = (self.random_node(), self.random_key());
+            self.forget(node, key);
+        }
+        if self.is_by_chance(self.network.count) {
+            let node = self.random_node();
+            self.nodes[node].most = match self.random.up_to(3) {
+                0 => 0,
+                1 => self.random.up_to(self.network.most),
+                _ => self.network.most,
+            };
+        }
+    }
+
+    /// Drops what a node knows of a key, if it has nothing to tell and nobody waits.
+    fn forget(&mut self, node: usize, key: usize) {
+        let Node { book, waiting, .. } = &mut self.nodes[node];
+        let account = book.get(key as u64);
+        let is_settled = account.is_some_and(|account| account.is_settled());
+        if is_settled && waiting.iter().all(|call| call.key != key) {
+            let _ = book.remove(key as u64);
+        }
+    }
+
+    fn random_key(&mut self) -> usize {
+        self.random.up_to(self.network.keys - 1) as usize
+    }
+
+    fn random_call(&mut self) -> Call {
+        let cost = 1 + self.random.up_to(self.network.max_cost - 1);
+        let mut call = Call::new(self.random_key(), cost);
+        if self.is_by_chance(self.network.change) {
+            call.rule = self.random.up_to(self.rules.len() as u64 - 1) as usize;
+        }
+        call
     }
 
     /// Lets everything come to its end: nobody calls, nothing is lost, and what nodes have to tell is told.
@@ -182,8 +316,8 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         chance > 0 && self.random.up_to(999) < chance
     }
 
-    pub(super) fn offer(&mut self, node: usize, at: u64, cost: u64) {
-        self.after(at - self.now, Event::Call(node, cost));
+    pub(super) fn offer(&mut self, node: usize, at: u64, call: Call) {
+        self.after(at - self.now, Event::Call(node, call));
     }
 
     fn after(&mut self, wait: u64, event: Event) {
@@ -212,8 +346,8 @@ impl<'r, R: Syncable> Fleet<'r, R> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Call(node, cost) => self.call(node, cost, 0),
-            Event::Due(node, life) => self.tell(node, life),
+            Event::Call(node, call) => self.call(node, call),
+            Event::Due(node, key, life) => self.tell(node, key, life),
             Event::Arrive(message) => self.arrive(message),
             Event::Answer(message) => self.answer(message),
             Event::Timeout(message) => self.timeout(message),
@@ -228,71 +362,112 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         Timestamp::from_nanos(self.store_offset + self.now)
     }
 
-    fn call(&mut self, node: usize, cost: u64, waits: usize) {
-        let (now, bound) = (self.local(node), self.bound());
+    fn call(&mut self, node: usize, call: Call) {
+        let Call {
+            key,
+            cost,
+            rule,
+            waits,
+        } = call;
+        let (now, bound, place) = (self.local(node), self.bound(node, rule), key as u64);
+        let own = &self.rules[rule];
+        let was_known = self.nodes[node].book.get(place).is_some();
         if let Broken::RefusesAhead = self.network.broken
-            && self.nodes[node].account.unsynced() > 0
+            && let Some(account) = self.nodes[node].book.get(place)
+            && account.unsynced() > 0
         {
-            self.refused(cost);
+            self.refused(key, cost);
             return;
         }
-        let account = &mut self.nodes[node].account;
+        let book = &mut self.nodes[node].book;
+        let account = match book.find(place, &bound, || Account::new(own.clone(), now)) {
+            Found::Known(account) | Found::Added(account) => account,
+            Found::Store | Found::Crowded => {
+                let is_untraced = self.network.broken == Broken::ForgetsCalls;
+                if is_untraced {
+                    let _ = book.end_in_store(place);
+                }
+                let message = self.send(node, key, Purpose::Call(rule, cost));
+                self.sent[message].is_untraced = is_untraced;
+                if was_known {
+                    self.wake(node, key);
+                }
+                return;
+            }
+        };
         if self.network.broken == Broken::AdmitsBesideStore {
-            while account.is_in_store() {
+            while account.in_store() > 0 {
                 account.end_in_store();
             }
         }
-        let call = (Cost::new(cost).unwrap(), waits >= 4);
+        let asked = (Cost::new(cost).unwrap(), waits >= 4);
         let before = account.due();
-        let tried = account.acquire(self.rule, now, call, &bound);
+        let tried = account.acquire(own, now, asked, &bound);
         let due = account.due();
-        self.note_due(node, before, due);
+        self.note_due(node, key, before, due);
         match tried {
             Tried::Decided(decision) if decision.is_admitted() => {
+                self.decided_here += 1;
                 let at = self.now;
-                self.admissions.push(Admission { at, cost });
+                self.keys[key].admissions.push(Admission { at, cost });
             }
-            Tried::Decided(_) => self.refused(cost),
-            Tried::Sync => self.nodes[node].waiting.push((cost, waits + 1)),
-            Tried::Store => self.send(node, Purpose::Call(cost)),
+            Tried::Decided(_) => {
+                self.decided_here += 1;
+                self.refused(key, cost);
+            }
+            Tried::Sync => self.nodes[node].waiting.push(Call {
+                waits: waits + 1,
+                ..call
+            }),
+            Tried::Store => {
+                self.send(node, key, Purpose::Call(rule, cost));
+            }
             Tried::Unreachable => {}
         }
     }
 
-    fn refused(&mut self, cost: u64) {
-        self.refusals.push(Refusal {
+    fn refused(&mut self, key: usize, cost: u64) {
+        let Key {
+            admissions,
+            refusals,
+            ..
+        } = &mut self.keys[key];
+        refusals.push(Refusal {
             at: self.now,
             cost,
-            after: self.admissions.len(),
+            after: admissions.len(),
         });
     }
 
-    fn note_due(&mut self, node: usize, before: Timestamp, due: Timestamp) {
+    fn note_due(&mut self, node: usize, key: usize, before: Timestamp, due: Timestamp) {
         if due < before {
             let wait = due.saturating_since(self.local(node)).as_nanos() as u64;
-            self.after(wait, Event::Due(node, self.nodes[node].life));
+            self.after(wait, Event::Due(node, key, self.nodes[node].life));
         }
     }
 
-    fn tell(&mut self, node: usize, life: u64) {
+    fn tell(&mut self, node: usize, key: usize, life: u64) {
         let now = self.local(node);
         let Node {
-            account,
+            book,
             id,
             telling,
             life: current,
             ..
         } = &mut self.nodes[node];
-        if *current != life || telling.is_some() || account.due() > now {
+        let Some(account) = book.get(key as u64) else {
+            return;
+        };
+        if *current != life || telling[key].is_some() || account.due() > now {
             return;
         }
         if self.network.broken == Broken::DropsUnsynced && self.random.up_to(9) == 0 {
-            *account = Account::new(self.rule.clone(), now);
-            self.wake(node);
+            *account = Account::new(self.rules[0].clone(), now);
+            self.wake(node, key);
             return;
         }
         let batch = &mut self.batch;
-        let unsent = account.send(|| {
+        let unsent = account.send(now, || {
             *batch += 1;
             *batch
         });
@@ -305,24 +480,26 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             }
         }
         let purpose = Purpose::Tell(*id, deltas);
-        *telling = Some(self.sent.len());
-        self.send(node, purpose);
+        telling[key] = Some(self.sent.len());
+        self.send(node, key, purpose);
     }
 
-    fn send(&mut self, node: usize, purpose: Purpose<R>) {
+    fn send(&mut self, node: usize, key: usize, purpose: Purpose<R>) -> usize {
         let message = self.sent.len();
         self.sent.push(Sent {
             node,
+            key,
             life: self.nodes[node].life,
             at: self.local(node),
             purpose,
             is_over: false,
+            is_untraced: false,
             answer: None,
             decided: None,
         });
         let timeout = self.network.timeout;
         self.after(timeout, Event::Timeout(message));
-        let is_call = matches!(self.sent[message].purpose, Purpose::Call(_));
+        let is_call = matches!(self.sent[message].purpose, Purpose::Call(..));
         let copies = 1 + u64::from(!is_call && self.is_by_chance(self.network.repeat));
         for _ in 0..copies {
             if !self.is_by_chance(self.network.loss) {
@@ -330,16 +507,17 @@ impl<'r, R: Syncable> Fleet<'r, R> {
                 self.after(delay, Event::Arrive(message));
             }
         }
+        message
     }
 
     fn arrive(&mut self, message: usize) {
         if self.now < self.down_until {
             return;
         }
-        let now = self.store_now();
+        let (now, key) = (self.store_now(), self.sent[message].key);
         match &self.sent[message].purpose {
             Purpose::Tell(id, deltas) => {
-                let last = self.marks.entry(*id).or_default();
+                let last = self.marks.entry((*id, key)).or_default();
                 for (unsent, age) in deltas {
                     if unsent.number <= *last && self.network.broken != Broken::CountsTwice {
                         continue;
@@ -349,24 +527,24 @@ impl<'r, R: Syncable> Fleet<'r, R> {
                     let charge = Charge::new(at, 0);
                     unsent
                         .rule
-                        .settle(&mut self.state, &charge, at, unsent.units);
+                        .settle(&mut self.keys[key].state, &charge, at, unsent.units);
                     self.taken_in += unsent.units;
                 }
             }
-            Purpose::Call(cost) => {
-                let cost = Cost::new(*cost).unwrap();
-                let decision = self.rule.step(&mut self.state, now, cost).decision();
+            Purpose::Call(rule, cost) => {
+                let (rule, cost) = (&self.rules[*rule], Cost::new(*cost).unwrap());
+                let decision = rule.step(&mut self.keys[key].state, now, cost).decision();
                 self.sent[message].decided = Some(decision);
                 // Of a call that has failed nobody hears that it is admitted.
                 let is_heard = !self.sent[message].is_over;
                 if decision.is_admitted() && is_heard {
                     let (at, cost) = (self.now, cost.get());
-                    self.admissions.push(Admission { at, cost });
+                    self.keys[key].admissions.push(Admission { at, cost });
                     self.taken_in += cost;
                 }
             }
         }
-        self.sent[message].answer = Some((now, self.state.clone()));
+        self.sent[message].answer = Some((now, self.keys[key].state.clone()));
         if !self.is_by_chance(self.network.loss) {
             let delay = self.random.up_to(self.network.delay);
             self.after(delay, Event::Answer(message));
@@ -389,114 +567,165 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     }
 
     fn take_in(&mut self, message: usize, mut at: Timestamp, state: Option<R::State>) {
-        let Sent { node, at: sent, .. } = self.sent[message];
-        let (now, bound) = (self.local(node), self.bound());
+        let Sent {
+            node,
+            key,
+            at: sent,
+            ..
+        } = self.sent[message];
+        if matches!(self.sent[message].purpose, Purpose::Call(..)) {
+            self.end_call(message);
+            return;
+        }
+        let (now, bound) = (self.local(node), self.bound(node, 0));
+        let mut sent = sent;
         if self.network.broken == Broken::ClockAhead {
             at = at.saturating_add(Duration::from_nanos(2 * self.network.delay + 300_000_000));
+            sent = Timestamp::default();
         }
-        let is_call = matches!(self.sent[message].purpose, Purpose::Call(_));
-        let account = &mut self.nodes[node].account;
+        let Node {
+            book,
+            telling,
+            pulled,
+            ..
+        } = &mut self.nodes[node];
+        telling[key] = None;
+        let former = std::mem::replace(&mut pulled[key], state.clone());
+        let state = match self.network.broken {
+            Broken::OldView => former,
+            _ => state,
+        };
+        let Some(account) = book.get(key as u64) else {
+            return;
+        };
         let before = account.due();
-        if is_call {
-            account.end_in_store();
-        } else {
-            let sent = if self.network.broken == Broken::ClockAhead {
-                Timestamp::default()
-            } else {
-                sent
-            };
-            account.answered((sent, at, now), state, &bound);
-            self.nodes[node].telling = None;
+        account.answered((sent, at, now), state, &bound);
+        let due = account.due();
+        self.note_due(node, key, before, due);
+        self.wake(node, key);
+    }
+
+    /// Notes that the store has decided a call, or that it has failed.
+    fn end_call(&mut self, message: usize) {
+        let Sent {
+            node,
+            key,
+            is_untraced,
+            ..
+        } = self.sent[message];
+        if !is_untraced {
+            let _ = self.nodes[node].book.end_in_store(key as u64);
         }
-        let due = self.nodes[node].account.due();
-        self.note_due(node, before, due);
-        self.wake(node);
+        self.wake(node, key);
     }
 
     fn timeout(&mut self, message: usize) {
         if self.is_over(message) {
             return;
         }
-        let node = self.sent[message].node;
-        if matches!(self.sent[message].purpose, Purpose::Call(_)) {
+        let Sent { node, key, .. } = self.sent[message];
+        if matches!(self.sent[message].purpose, Purpose::Call(..)) {
             // The call fails. The store may have admitted it.
-            self.nodes[node].account.end_in_store();
-            self.wake(node);
+            self.end_call(message);
             return;
         }
         if self.network.broken == Broken::LossIsTaken {
             let at = self.store_now();
-            let state = self.state.clone();
+            let state = self.keys[key].state.clone();
             self.take_in(message, at, state);
             return;
         }
-        let (now, bound) = (self.local(node), self.bound());
+        let (now, mut bound) = (self.local(node), self.bound(node, 0));
+        if self.network.broken == Broken::NoDrift {
+            bound.period *= 100;
+        }
         let cuts_off = self.network.cuts_off;
-        let Node {
-            account, telling, ..
-        } = &mut self.nodes[node];
-        *telling = None;
+        let Node { book, telling, .. } = &mut self.nodes[node];
+        telling[key] = None;
+        let Some(account) = book.get(key as u64) else {
+            return;
+        };
         account.clear_due();
         account.failed(now, cuts_off, &bound);
         let due = account.due();
-        self.note_due(node, Timestamp::MAX, due);
-        if self.network.cuts_off {
-            self.wake(node);
+        self.note_due(node, key, Timestamp::MAX, due);
+        if cuts_off {
+            self.wake(node, key);
         }
     }
 
-    fn wake(&mut self, node: usize) {
-        for (cost, waits) in std::mem::take(&mut self.nodes[node].waiting) {
-            self.call(node, cost, waits);
+    fn wake(&mut self, node: usize, key: usize) {
+        if self.nodes[node].waiting.is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.nodes[node].waiting);
+        let (woken, others): (Vec<_>, _) = waiting.into_iter().partition(|call| call.key == key);
+        self.nodes[node].waiting = others;
+        for call in woken {
+            self.call(node, call);
         }
     }
 
     /// Ends a node, and starts it anew without what it knew.
-    fn kill(&mut self, node: usize) {
-        let ids = self.network.nodes + self.deaths;
-        let now = self.local(node);
-        let killed = &mut self.nodes[node];
-        killed.life += 1;
-        killed.id = ids;
-        killed.telling = None;
-        killed.waiting.clear();
-        let account = Account::new(self.rule.clone(), now);
-        let unsynced = std::mem::replace(&mut killed.account, account).unsynced();
+    pub(super) fn kill(&mut self, node: usize) {
+        self.lost += self.unsynced(node);
+        let Node { offset, life, .. } = self.nodes[node];
+        self.nodes[node] = self.node(self.network.nodes + self.deaths, offset, life + 1);
         self.deaths += 1;
-        // Some of it may be under way, or in the store.
-        self.lost += unsynced;
+    }
+
+    /// Returns the units that a node has to tell. Some of them may be under way, or in the store.
+    pub(super) fn unsynced(&self, node: usize) -> u64 {
+        let accounts = self.nodes[node].book.all();
+        accounts.map(|(_, account)| account.unsynced()).sum()
+    }
+
+    /// Has a node admit nothing more, and tell all it has to, for so long. Returns what it may not have told.
+    pub(super) fn flush(&mut self, node: usize, within: u64) -> u64 {
+        self.nodes[node].is_closed = true;
+        for _ in 0..20 {
+            if self.network.broken != Broken::FlushesNothing {
+                self.make_due(node);
+            }
+            self.until(self.now + within / 20);
+        }
+        self.unsynced(node)
+    }
+
+    fn make_due(&mut self, node: usize) {
+        let now = self.local(node);
+        for key in 0..self.keys.len() {
+            if let Some(account) = self.nodes[node].book.get(key as u64) {
+                account.clear_due();
+                account.make_due(now);
+                let due = account.due();
+                self.note_due(node, key, Timestamp::MAX, due);
+            }
+        }
     }
 
     /// Returns the admitted units.
     pub(super) fn admitted(&self) -> u64 {
-        self.admissions.iter().map(|admission| admission.cost).sum()
-    }
-
-    /// Returns the admissions in the order of time.
-    pub(super) fn sorted(&mut self) -> &[Admission] {
-        self.admissions.sort_by_key(|admission| admission.at);
-        &self.admissions
+        let all = self.keys.iter().flat_map(|key| &key.admissions);
+        all.map(|admission| admission.cost).sum()
     }
 
     /// Asks the store for its state once more, and returns if all nodes see it.
     pub(super) fn all_agree(&mut self) -> bool {
         for node in 0..self.nodes.len() {
-            let now = self.local(node);
-            let account = &mut self.nodes[node].account;
-            account.clear_due();
-            account.make_due(now);
-            let due = account.due();
-            self.note_due(node, Timestamp::MAX, due);
+            self.make_due(node);
         }
         self.until(u64::MAX);
-        let nodes = 0..self.nodes.len();
-        let mut looks = nodes.map(|node| {
-            let account = &self.nodes[node].account;
-            let seen = account.look(self.rule, self.local(node));
-            let at = seen.map(|seen| seen.at());
-            let exact = at.map(|at| self.rule.look(self.state.as_ref(), at));
-            seen.is_some() && seen == exact && account.unsynced() == 0
-        });
-        looks.all(|agrees| agrees)
+        let rule = &self.rules[0];
+        let agrees = |node: usize| {
+            let mut accounts = self.nodes[node].book.all();
+            accounts.all(|(key, account)| {
+                let seen = account.look(rule, self.local(node));
+                let state = self.keys[*key as usize].state.as_ref();
+                let exact = seen.map(|seen| rule.look(state, seen.at()));
+                seen.is_some() && seen == exact && account.unsynced() == 0
+            })
+        };
+        (0..self.nodes.len()).all(agrees)
     }
 }

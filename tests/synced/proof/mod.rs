@@ -7,5 +7,7 @@ mod exactly_once;
 mod fleet;
 mod network;
 mod no_early_refusal;
+mod ticks;
+mod triggers;
 
 use crate::lease::proof::{meter, rules};

@@ -20,6 +20,18 @@ pub(super) enum Broken {
     DropsUnsynced,
     /// A node goes on admitting while the store decides a call.
     AdmitsBesideStore,
+    /// A node forgets that the store decides a call of a key that it does not know.
+    ForgetsCalls,
+    /// A node goes by the state that an earlier answer brought.
+    OldView,
+    /// A node that ends cleanly does not tell the store first.
+    FlushesNothing,
+    /// A node that has told everything for a clean end admits by itself again.
+    AdmitsAfterFlush,
+    /// A node that may not be ahead is.
+    AheadAtZero,
+    /// A node that is cut off goes on by its part of the traffic for ever.
+    NoDrift,
     /// A node that is cut off takes the whole limit.
     WholePart,
     /// A node refuses although it may be ahead.
@@ -40,6 +52,15 @@ pub(super) struct Network {
     pub(super) loss: u64,
     pub(super) repeat: u64,
     pub(super) death: u64,
+    pub(super) keys: u64,
+    /// The most keys that a node knows.
+    pub(super) room: usize,
+    /// Of a node to forget a key.
+    pub(super) forget: u64,
+    /// Of a node to hear of another number of nodes. If it is above 0, it knows of none at first.
+    pub(super) count: u64,
+    /// Of a call to come under another rule.
+    pub(super) change: u64,
     /// How far ahead a node may be.
     pub(super) most: u64,
     pub(super) period: u64,
@@ -55,7 +76,9 @@ impl Network {
             0 => random.up_to(chance),
             _ => 0,
         };
-        let [loss, repeat, death] = [300, 200, 40].map(&mut rarely);
+        let [loss, repeat, death, forget, count, change] =
+            [300, 200, 40, 200, 100, 1000].map(&mut rarely);
+        let keys = 1 + rarely(3);
         let delay = random.up_to(span / 4) >> random.up_to(5);
         Self {
             nodes: 1 + random.up_to(4),
@@ -67,6 +90,11 @@ impl Network {
             loss,
             repeat,
             death,
+            keys,
+            room: 1 + random.up_to(keys) as usize,
+            forget,
+            count,
+            change,
             most: 1 + random.up_to(limit / 2),
             period: 1_000_000 + random.up_to(span / 2),
             cuts_off: false,

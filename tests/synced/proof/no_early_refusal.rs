@@ -2,7 +2,7 @@
 
 use super::{
     bounded::{schedules, span},
-    fleet::{Fleet, Refusal},
+    fleet::{Fleet, Key, Refusal},
     meter::Admission,
     network::{Broken, Network},
     rules::bucket,
@@ -21,13 +21,16 @@ fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     network.period = 1_000_000 + random.up_to(span / 100);
     // What was admitted before it is told, at a time when the bucket was full again, is refilled once more in the store.
     let behind = 4 * network.period + 4 * network.delay;
-    let mut fleet = Fleet::new(rule, network, random.next());
+    let mut fleet = Fleet::new(std::slice::from_ref(rule), network, random.next());
     fleet.play();
-    let is_early = |refusal: &&Refusal| {
-        let calls = &fleet.admissions[..refusal.after];
-        left(calls, refusal.at, behind) >= refusal.cost
+    let early = |key: &Key<_>| {
+        let is_early = |refusal: &&Refusal| {
+            let calls = &key.admissions[..refusal.after];
+            left(calls, refusal.at, behind) >= refusal.cost
+        };
+        key.refusals.iter().filter(is_early).count()
     };
-    fleet.refusals.iter().filter(is_early).count()
+    fleet.keys.iter().map(early).sum()
 }
 
 /// Returns the units that a bucket has left at an instant after these calls, each of which was admitted, if need be into debt; without what is refilled in the

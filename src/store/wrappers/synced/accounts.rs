@@ -1,7 +1,6 @@
 //! What this node knows of all keys.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
     hash::BuildHasherDefault,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -16,7 +15,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{Ask, Error, local::Fingerprinter, wrappers::of_fingerprint::OfFingerprint},
-    synced::{Account, Bound},
+    synced::{Account, Book, Bound, Due, Entry, Found},
     time::Timestamp,
 };
 
@@ -33,9 +32,10 @@ pub(super) struct Accounts<Rule: Syncable> {
 
 /// A part of the keys behind a lock.
 pub(super) struct Shard<Rule: Syncable> {
-    known: HashMap<u64, Known<Rule>, BuildHasherDefault<OfFingerprint>>,
+    pub(super) book: Book<Rule, Known<Rule>, BuildHasherDefault<OfFingerprint>>,
+    /// Keys that were ever added.
+    added: u64,
     last_rule: Option<LastRule<Rule>>,
-    most: usize,
     pub(super) counts: Counts,
 }
 
@@ -54,8 +54,12 @@ pub(super) struct Known<Rule: Syncable> {
     /// Calls that wait for the store.
     pub(super) waiting: Vec<oneshot::Sender<Result<(), Error>>>,
     pub(super) line: Arc<Line>,
-    /// `true` if the line looks at it once it may be idle.
-    pub(super) is_noted_idle: bool,
+    /// Another one for each time that a key is added: an answer that was asked for before a reset is none for the account afterwards.
+    pub(super) generation: u64,
+    /// When it is due, as the line knows it.
+    noted: Due,
+    /// When the line looks at it because it may be idle.
+    noted_idle: Option<Timestamp>,
 }
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few rules.
@@ -81,9 +85,9 @@ impl<Rule: Syncable> Accounts<Rule> {
         let most = keys.div_ceil(SHARDS);
         let shard = || {
             Mutex::new(Shard {
-                known: HashMap::default(),
+                book: Book::new(most),
+                added: 0,
                 last_rule: None,
-                most,
                 counts: Counts::default(),
             })
         };
@@ -135,19 +139,28 @@ impl<Rule: Syncable> Accounts<Rule> {
 
     /// Drops what is known of a key. Returns the units that the store may not know.
     pub(super) fn drop_key(&self, policy: &Policy, key: &Key) -> u64 {
-        let kinds = self
-            .kinds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
         let mut dropped = 0;
-        for kind in kinds {
-            let fingerprint = self.fingerprinter.fingerprint(policy, key, kind);
+        for fingerprint in self.fingerprints(policy, key) {
             // Calls that wait try again when their senders are gone.
-            let known = self.shard_of(fingerprint).known.remove(&fingerprint);
-            dropped += known.map_or(0, |known| known.account.unsynced());
+            dropped += self.shard_of(fingerprint).remove(fingerprint);
         }
         dropped
+    }
+
+    /// Has the state of a key read anew before it is used, because it was reset in the store.
+    pub(super) fn outdate(&self, policy: &Policy, key: &Key) {
+        for fingerprint in self.fingerprints(policy, key) {
+            if let Some(known) = self.shard_of(fingerprint).book.get(fingerprint) {
+                known.account.outdate();
+            }
+        }
+    }
+
+    /// Returns the fingerprints of a key, one for each kind of rules.
+    fn fingerprints(&self, policy: &Policy, key: &Key) -> Vec<u64> {
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_kind = |kind: &StateKind| self.fingerprinter.fingerprint(policy, key, *kind);
+        kinds.iter().map(of_kind).collect()
     }
 }
 
@@ -175,7 +188,7 @@ impl<Rule: Syncable> Shard<Rule> {
             rule: rule.clone(),
             nodes,
             bound,
-            is_syncable: config.is_exact() || rule.check_sync().is_ok(),
+            is_syncable: rule.check_sync().is_ok(),
         });
         bound
     }
@@ -195,65 +208,126 @@ impl<Rule: Syncable> Shard<Rule> {
 
     #[inline]
     pub(super) fn get(&mut self, fingerprint: u64) -> Option<&mut Known<Rule>> {
-        self.known.get_mut(&fingerprint)
+        self.book.get(fingerprint)
+    }
+
+    /// Returns who decides a call.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        fingerprint: u64,
+        (asked, bound): ((&Ask<'_, Rule>, &Rule), &Bound),
+        now: Timestamp,
+        line: impl FnOnce() -> Arc<Line>,
+    ) -> Found<'_, Known<Rule>> {
+        let added = &mut self.added;
+        self.book
+            .find(fingerprint, bound, || Known::new(added, asked, now, line()))
     }
 
     /// Returns what is known of the key of an ask, from now on; `None` if there is no room.
     pub(super) fn get_or_add(
         &mut self,
         fingerprint: u64,
-        (ask, rule): (&Ask<'_, Rule>, &Rule),
+        asked: (&Ask<'_, Rule>, &Rule),
         now: Timestamp,
         line: impl FnOnce() -> Arc<Line>,
     ) -> Option<&mut Known<Rule>> {
-        let is_full = self.known.len() >= self.most;
-        match self.known.entry(fingerprint) {
-            Entry::Occupied(known) => Some(known.into_mut()),
-            Entry::Vacant(_) if is_full => None,
-            Entry::Vacant(place) => Some(place.insert(Known {
-                place: Box::new((ask.policy().clone(), *ask.key())),
-                account: Account::new(rule.clone(), now),
-                waiting: Vec::new(),
-                line: line(),
-                is_noted_idle: false,
-            })),
-        }
+        let added = &mut self.added;
+        let entry = || Known::new(added, asked, now, line());
+        let (known, _) = self.book.get_or_add(fingerprint, entry)?;
+        Some(known)
     }
 
-    pub(super) fn remove(&mut self, fingerprint: u64) {
-        self.known.remove(&fingerprint);
+    /// Removes a key. Returns the units that the store may not know.
+    pub(super) fn remove(&mut self, fingerprint: u64) -> u64 {
+        let known = self.book.remove(fingerprint);
+        known.map_or(0, |known| known.account.unsynced())
+    }
+}
+
+impl<Rule: Syncable> Entry<Rule> for Known<Rule> {
+    #[inline]
+    fn account(&self) -> &Account<Rule> {
+        &self.account
     }
 
-    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = (&u64, &Known<Rule>)> {
-        self.known.iter()
+    #[inline]
+    fn account_mut(&mut self) -> &mut Account<Rule> {
+        &mut self.account
     }
 
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = (&u64, &mut Known<Rule>)> {
-        self.known.iter_mut()
+    fn removed(&mut self, fingerprint: u64) {
+        self.line.change(fingerprint, self.noted, Due::NEVER);
+        self.line.change_idle(fingerprint, self.noted_idle, None);
     }
 }
 
 impl<Rule: Syncable> Known<Rule> {
-    /// Does something with the account. Notes in the line if it is due earlier than before, or if it may be idle.
+    #[cold]
+    fn new(
+        added: &mut u64,
+        (ask, rule): (&Ask<'_, Rule>, &Rule),
+        now: Timestamp,
+        line: Arc<Line>,
+    ) -> Self {
+        *added += 1;
+        Self {
+            place: Box::new((ask.policy().clone(), *ask.key())),
+            account: Account::new(rule.clone(), now),
+            waiting: Vec::new(),
+            line,
+            generation: *added,
+            noted: Due::NEVER,
+            noted_idle: None,
+        }
+    }
+
+    /// Does something with the account. Notes in the line if it is due at another instant than before, and when it may be idle.
     #[inline]
     pub(super) fn with<T>(
         &mut self,
         (fingerprint, idle): (u64, Duration),
         change: impl FnOnce(&mut Account<Rule>) -> T,
     ) -> T {
-        let before = self.account.due();
         let result = change(&mut self.account);
-        let due = self.account.due();
-        if due < before {
-            self.line
-                .note(fingerprint, due, self.account.unsynced() > 0);
+        let at = self.account.due();
+        let is_write = self.account.unsynced() > 0;
+        if self.noted.at != at || self.noted.is_write != is_write {
+            self.note(fingerprint, Due { at, is_write });
         }
-        if !self.is_noted_idle {
-            self.is_noted_idle = true;
-            let at = self.account.last_used().saturating_add(idle);
-            self.line.note_idle(fingerprint, at);
+        if self.noted_idle.is_none() {
+            self.note_idle(fingerprint, self.account.last_used().saturating_add(idle));
         }
         result
+    }
+
+    #[inline(never)]
+    fn note(&mut self, fingerprint: u64, due: Due) {
+        let before = std::mem::replace(&mut self.noted, due);
+        if before.at < Timestamp::MAX || due.at < Timestamp::MAX {
+            self.line.change(fingerprint, before, due);
+        }
+    }
+
+    /// Has the line look at it later.
+    pub(super) fn note_idle(&mut self, fingerprint: u64, at: Timestamp) {
+        let before = self.noted_idle.replace(at);
+        self.line.change_idle(fingerprint, before, Some(at));
+    }
+
+    /// Notes that the line has taken it out, because it is due.
+    pub(super) fn clear_due(&mut self, fingerprint: u64) {
+        self.account.clear_due();
+        self.note(fingerprint, Due::NEVER);
+    }
+
+    /// Moves it to another line, where it is due at once.
+    pub(super) fn move_to(&mut self, line: Arc<Line>, fingerprint: u64) {
+        self.removed(fingerprint);
+        self.line = line;
+        self.line.change(fingerprint, Due::NEVER, self.noted);
+        self.line.change_idle(fingerprint, None, self.noted_idle);
     }
 
     /// Lets calls that wait go on.
@@ -277,5 +351,42 @@ impl<Rule: Syncable> Known<Rule> {
         self.waiting.push(sender);
         self.line.hurry.notify_one();
         receiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{algorithm::TokenBucket, decision::Cost};
+
+    /// A key that is reset and called again, over and over: nothing grows but the number of the last one.
+    #[test]
+    fn a_million_resets_take_no_memory() {
+        const IDLE: Duration = Duration::from_secs(1);
+        let accounts = Accounts::<TokenBucket>::new(1000, Some(1));
+        let (rule, policy, line) = (
+            TokenBucket::per_second(10),
+            Policy::new("api"),
+            Arc::default(),
+        );
+        let now = Timestamp::from_nanos(1);
+        let bound = SyncConfig::new().most_ahead(5).bound(&rule, Some(2));
+        accounts.note_kind(crate::algorithm::Algorithm::state_kind(&rule));
+        for n in 0..1_000_000u64 {
+            let key = Key::from(n % 3);
+            let ask = Ask::new(&policy, &rule, key, Cost::ONE);
+            let fingerprint = accounts.fingerprint(&policy, &key, &rule);
+            let mut shard = accounts.shard_of(fingerprint);
+            let known = shard.get_or_add(fingerprint, (&ask, &rule), now, || Arc::clone(&line));
+            known.unwrap().with((fingerprint, IDLE), |account| {
+                // It is due at once, and later.
+                let _ = account.acquire(&rule, now, (Cost::ONE, false), &bound);
+                account.failed(now, true, &bound);
+            });
+            assert!(line.len() <= 6, "{} entries of three keys", line.len());
+            drop(shard);
+            accounts.drop_key(&policy, &key);
+        }
+        assert_eq!(line.len(), 0);
     }
 }

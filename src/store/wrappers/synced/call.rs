@@ -14,7 +14,7 @@ use crate::{
     algorithm::Syncable,
     decision::{Decision, Decisions, Position},
     store::{Ask, Backend, Error, OwnedAsks, Settlement, Store, ask::policies},
-    synced::{Account, Bound, Tried},
+    synced::{Account, Bound, Found, Tried},
     time::{Clock, Timestamp},
 };
 
@@ -50,8 +50,7 @@ impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
     fn drop(&mut self) {
         for fingerprint in &self.fingerprints {
             let mut shard = self.inner.accounts.shard_of(*fingerprint);
-            if let Some(known) = shard.get(*fingerprint) {
-                known.account.end_in_store();
+            if let Some(known) = shard.book.end_in_store(*fingerprint) {
                 known.wake(&Ok(()));
             }
         }
@@ -70,8 +69,10 @@ struct Decided {
 enum Part {
     Decided(Decided),
     Wait(Waiting),
-    /// The store decides. `true` if there is an account that knows of it.
-    Store(bool),
+    /// The store decides, and the call has begun.
+    Store,
+    /// The store decides, and this node never admits calls under such a rule.
+    StoreAlways,
     Unreachable,
     Unsupported(Error),
 }
@@ -89,12 +90,17 @@ impl<Rule> Asked<'_, Rule> {
     }
 }
 
-/// The error of a call that cannot reach the store while this node has no part of the limit.
-fn no_part() -> Error {
-    Error::unavailable(
-        "the store cannot be reached, and this node has no part of the limit: expected a known number of nodes that is not above the limit; set \
-         `SyncConfig::nodes`, or raise the limit",
-    )
+/// The error of a call that cannot reach the store while this node may not decide.
+fn no_part(is_closed: bool) -> Error {
+    Error::unavailable(match is_closed {
+        true => {
+            "the store cannot be reached, and this node was flushed: expected no more calls after `Synced::flush`; stop taking requests before it"
+        }
+        false => {
+            "the store cannot be reached, and this node has no part of the limit: expected a known number of nodes that is not above the limit; set \
+             `SyncConfig::nodes`, or raise the limit"
+        }
+    })
 }
 
 impl<S, Rule, C> Inner<S, Rule, C>
@@ -140,12 +146,18 @@ where
                 Outcome::Decided(ask.charged(decision).into())
             }
             Part::Wait(waiting) => Outcome::Wait(waiting),
-            Part::Store(is_known) => Outcome::Store(InStore {
-                inner: Arc::clone(self),
-                fingerprints: is_known.then_some(asked.fingerprint).into_iter().collect(),
-            }),
+            Part::Store => Outcome::Store(self.in_store([asked.fingerprint])),
+            Part::StoreAlways => Outcome::Store(self.in_store([])),
             Part::Unreachable => Outcome::Unreachable,
             Part::Unsupported(error) => Outcome::Unsupported(error),
+        }
+    }
+
+    /// Calls that have begun in the store.
+    fn in_store(self: &Arc<Self>, begun: impl IntoIterator<Item = u64>) -> InStore<S, Rule, C> {
+        InStore {
+            inner: Arc::clone(self),
+            fingerprints: begun.into_iter().collect(),
         }
     }
 
@@ -170,26 +182,29 @@ where
         } = asked;
         let rule = asked.rule();
         let mut bound = shard.bound(rule, self.nodes(), &self.config);
-        if !shard.is_syncable()
-            && let Err(error) = rule.check_sync()
-        {
-            return Part::Unsupported(Error::unsupported(error));
+        if !shard.is_syncable() {
+            return match rule.check_sync() {
+                Err(error) if !self.config.is_exact() => {
+                    Part::Unsupported(Error::unsupported(error))
+                }
+                _ => Part::StoreAlways,
+            };
         }
         if self.is_off() {
-            bound.most = 0;
+            (bound.most, bound.is_closed) = (0, self.is_closed());
         }
-        let known = match shard.get(*fingerprint) {
-            // Only what has to be told first keeps the store from deciding.
-            Some(known) if bound.most == 0 && known.account.is_idle() => {
-                shard.remove(*fingerprint);
-                return Part::Store(false);
+        let line = || self.line(self.store.shard(ask.policy(), ask.key()));
+        let known = match shard.find(*fingerprint, ((ask, rule), &bound), now, line) {
+            Found::Known(known) => known,
+            Found::Added(known) => {
+                self.added(known, asked, now, &bound);
+                known
             }
-            Some(known) => known,
-            None if bound.most == 0 => return Part::Store(false),
-            None => match self.add(shard, asked, now, &bound) {
-                Some(known) => known,
-                None => return Part::Store(false),
-            },
+            Found::Store => return Part::Store,
+            Found::Crowded => {
+                self.counters.crowded.add(1);
+                return Part::Store;
+            }
         };
         let call = (ask.cost(), must_ask);
         let tried = known.with((*fingerprint, self.idle), |account| {
@@ -208,34 +223,26 @@ where
                 answer: known.wait(),
                 line: Arc::clone(&known.line),
             }),
-            Tried::Store => Part::Store(true),
+            Tried::Store => Part::Store,
             Tried::Unreachable => Part::Unreachable,
         }
     }
 
-    /// Makes a key known; `None` if there is no room.
+    /// Begins with a key that was added.
     #[cold]
-    fn add<'a>(
+    fn added(
         &self,
-        shard: &'a mut Shard<Rule>,
+        known: &mut Known<Rule>,
         asked: &Asked<'_, Rule>,
         now: Timestamp,
         bound: &Bound,
-    ) -> Option<&'a mut Known<Rule>> {
-        let (ask, rule) = (&asked.ask, asked.rule());
-        let line = || self.line(self.store.shard(ask.policy(), ask.key()));
-        let known = shard.get_or_add(asked.fingerprint, (ask, rule), now, line);
-        let Some(known) = known else {
-            self.counters.crowded.add(1);
-            return None;
-        };
-        self.accounts.note_kind(rule.state_kind());
+    ) {
+        self.accounts.note_kind(asked.rule().state_kind());
         if known.line.is_down() {
             known.with((asked.fingerprint, self.idle), |account| {
                 account.failed(now, true, bound);
             });
         }
-        Some(known)
     }
 
     /// Decides several asks: all of them spend, or none.
@@ -264,6 +271,15 @@ where
         let mut decisions = all_decided.iter().map(|decided| decided.decision);
         let is_admitted = decisions.all(|decision| decision.is_admitted());
         if otherwise.is_some() || !is_admitted {
+            if let Some(Part::Store) = otherwise
+                && let Some(asked) = all.get(former.len() - 1)
+            {
+                // It begins again with the others.
+                let _ = shards
+                    .of(asked.fingerprint)
+                    .book
+                    .end_in_store(asked.fingerprint);
+            }
             // The last one first, because two asks may be about one key.
             for (asked, former) in all.iter().zip(former).rev() {
                 let shard = shards.of(asked.fingerprint);
@@ -278,7 +294,9 @@ where
         }
         match otherwise {
             Some(Part::Wait(waiting)) => return Outcome::Wait(waiting),
-            Some(Part::Store(_)) => return self.begin_in_store(&all, &mut shards, now),
+            Some(Part::Store | Part::StoreAlways) => {
+                return self.begin_in_store(&all, &mut shards, now);
+            }
             Some(Part::Unreachable) => return Outcome::Unreachable,
             Some(Part::Unsupported(error)) => return Outcome::Unsupported(error),
             Some(Part::Decided(_)) | None => {}
@@ -313,7 +331,10 @@ where
     ) -> Outcome<S, Rule, C> {
         let mut begun: SmallVec<[u64; 1]> = SmallVec::new();
         for Asked { fingerprint, .. } in all {
-            let Some(known) = shards.of(*fingerprint).get(*fingerprint) else {
+            let shard = shards.of(*fingerprint);
+            let Some(known) = shard.get(*fingerprint) else {
+                shard.book.begin_in_store(*fingerprint);
+                begun.push(*fingerprint);
                 continue;
             };
             let has_begun = known.with((*fingerprint, self.idle), |account| {
@@ -328,23 +349,20 @@ where
                 line: Arc::clone(&known.line),
             };
             for fingerprint in begun {
-                if let Some(known) = shards.of(fingerprint).get(fingerprint) {
-                    known.account.end_in_store();
-                }
+                let _ = shards.of(fingerprint).book.end_in_store(fingerprint);
             }
             return Outcome::Wait(waiting);
         }
-        Outcome::Store(InStore {
-            inner: Arc::clone(self),
-            fingerprints: begun,
-        })
+        Outcome::Store(self.in_store(begun))
     }
 
     /// Returns how a key stands, if this node knows that.
     pub(super) fn look(&self, ask: &Ask<'_, Rule>) -> Option<Decision> {
         let asked = self.asked(ask);
         let mut shard = self.accounts.shard_of(asked.fingerprint);
-        let known = shard.get(asked.fingerprint)?;
+        let _ = shard.bound(asked.rule(), self.nodes(), &self.config);
+        let is_syncable = shard.is_syncable();
+        let known = shard.get(asked.fingerprint).filter(|_| is_syncable)?;
         known.account.look(asked.rule(), self.config.clock.now())
     }
 
@@ -361,7 +379,10 @@ where
         let mut shard = self.accounts.shard_of(fingerprint);
         let bound = shard.bound(rule, self.nodes(), &self.config);
         let (cost, actual) = (settlement.charge.cost, settlement.actual);
-        if let Some(known) = shard.get(fingerprint).filter(|known| known.account.knows()) {
+        // After a flush nobody may tell what is added here.
+        let is_here = shard.is_syncable() && (actual <= cost || !self.is_closed());
+        let known = shard.get(fingerprint);
+        if let Some(known) = known.filter(|known| is_here && known.account.knows()) {
             let charge = &settlement.charge;
             let less = known.with((fingerprint, self.idle), |account| {
                 account.settle(rule, charge, actual, now, &bound)
@@ -393,13 +414,17 @@ where
             match outcome {
                 Outcome::Decided(decisions) => return Ok(decisions),
                 Outcome::Store(in_store) => return self.ask_store(asks, in_store).await,
-                Outcome::Unreachable => return Err(failure.unwrap_or_else(no_part)),
+                Outcome::Unreachable => {
+                    return Err(failure.unwrap_or_else(|| no_part(self.is_closed())));
+                }
                 Outcome::Unsupported(error) => return Err(error),
                 Outcome::Wait(Waiting { answer, line }) => {
                     self.serve(&line)?;
                     self.counters.waited.add(1);
                     match answer.await {
-                        Ok(Err(error)) if !is_unreachable(&error) => return Err(error),
+                        Ok(Err(error)) if !is_unreachable(&error) || self.is_closed() => {
+                            return Err(error);
+                        }
                         Ok(Err(error)) => failure = Some(error),
                         // A sender that is gone has forgotten the key.
                         Ok(Ok(())) | Err(_) => {}
@@ -428,7 +453,9 @@ where
         let answer = answer.await;
         drop(in_store);
         match answer {
-            Err(error) if is_unreachable(&error) => self.decide_alone(&asks.to_list(), error),
+            Err(error) if is_unreachable(&error) && !self.is_closed() => {
+                self.decide_alone(&asks.to_list(), error)
+            }
             answer => answer,
         }
     }
@@ -444,6 +471,9 @@ where
             let asked = self.asked(ask);
             let mut shard = self.accounts.shard_of(asked.fingerprint);
             let bound = shard.bound(asked.rule(), self.nodes(), &self.config);
+            if !shard.is_syncable() {
+                continue;
+            }
             let line = || self.line(self.store.shard(ask.policy(), ask.key()));
             let place = (ask, asked.rule());
             let known = shard.get_or_add(asked.fingerprint, place, now, line);

@@ -199,6 +199,7 @@ impl<C> SyncConfig<C> {
             most,
             period: self.period,
             nodes,
+            is_closed: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,6 +15,8 @@ use super::{
     SyncConfig, SyncStats,
     accounts::Accounts,
     line::{Line, Next},
+    recent_most::RecentMost,
+    shares::Shares,
 };
 use crate::{
     algorithm::{Algorithm, Syncable},
@@ -26,12 +28,10 @@ use crate::{
         engine::{Counter, runtime, runtime_gone},
         wrappers::nodes::Nodes,
     },
-    synced::{Bound, Unsent},
+    synced::{Bound, MOST_TOGETHER, Unsent, together},
     time::{Clock, Timestamp},
 };
 
-/// The most deltas of a call to the store.
-const MOST_TOGETHER: usize = 256;
 /// The shortest time between two calls that nobody waits for, as a part of a period.
 const TICKS: u32 = 20;
 
@@ -63,12 +63,14 @@ pub(super) struct Counters {
     syncs: Counter,
     failed: Counter,
     told: Counter,
-    drift: AtomicU64,
+    lost: Counter,
+    drift: Mutex<RecentMost>,
 }
 
 /// What a key tells the store. If it is nothing, the state alone is asked for.
 struct Told<Rule> {
     fingerprint: u64,
+    generation: u64,
     policy: Policy,
     key: Key,
     rule: Rule,
@@ -121,7 +123,8 @@ where
         if !self.has_ended {
             let (now, gone) = (self.inner.config.clock.now(), Err(runtime_gone()));
             for told in &self.told {
-                self.inner.failed(told.fingerprint, now, (false, &gone));
+                self.inner
+                    .failed(told.fingerprint, Some(told.generation), now, (false, &gone));
             }
         }
     }
@@ -174,7 +177,12 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
 
     /// Returns `true` if the store decides all calls of keys that have nothing to tell.
     pub(super) fn is_off(&self) -> bool {
-        self.cannot_sync.load(Ordering::Relaxed) || self.is_closed.load(Ordering::Acquire)
+        self.cannot_sync.load(Ordering::Relaxed) || self.is_closed()
+    }
+
+    /// Returns `true` after a flush: nothing is admitted here any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     pub(super) fn line(&self, shard: u32) -> Arc<Line> {
@@ -193,10 +201,12 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             failed: counters.failed.get(),
             told: counters.told.get(),
             dropped: counters.dropped.get(),
-            drift: counters.drift.load(Ordering::Relaxed),
+            lost: counters.lost.get(),
+            drift: self.drift().most(now),
             nodes: self.nodes().unwrap_or(0),
             ..SyncStats::default()
         };
+        let (mut shares, mut rules) = (Shares::default(), Vec::new());
         for shard in self.accounts.each() {
             let counts = shard.counts;
             stats.admitted += counts.admitted;
@@ -204,19 +214,50 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             stats.cut_off += counts.cut_off;
             if let Some((rule, bound)) = shard.last_rule() {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
-                let undershoot = undershoot(rule, bound.period);
-                stats.undershoot_bound = stats.undershoot_bound.max(undershoot);
+                rules.push((rule.clone(), bound.period));
             }
-            stats.keys += shard.all().len() as u64;
-            for (_, known) in shard.all() {
-                stats.unsynced += known.account.unsynced();
-                let oldest = known.account.oldest();
-                let age = oldest.map_or(0, |oldest| now.nanos_since(oldest));
-                stats.staleness_nanos = stats.staleness_nanos.max(age);
+            stats.keys += shard.book.all().len() as u64;
+            for (_, known) in shard.book.all() {
+                let account = &known.account;
+                stats.unsynced += account.unsynced();
+                stats.staleness_nanos = stats.staleness_nanos.max(age(account.oldest(), now));
+                account
+                    .share_permille()
+                    .into_iter()
+                    .for_each(|share| shares.add(share));
             }
         }
+        let staleness = Duration::from_nanos(stats.staleness_nanos);
+        let undershoots = rules
+            .iter()
+            .map(|(rule, period)| undershoot(rule, *period, staleness));
+        stats.undershoot_bound = undershoots.max().unwrap_or(0);
+        (stats.least_share, stats.mean_share, stats.most_share) = shares.summary();
         stats
     }
+
+    /// Returns the age of the oldest unit that the store may not know yet.
+    pub(super) fn staleness(&self, now: Timestamp) -> Duration {
+        let ages = self.accounts.each().map(|shard| {
+            let ages = shard
+                .book
+                .all()
+                .map(|(_, known)| age(known.account.oldest(), now));
+            ages.max().unwrap_or(0)
+        });
+        Duration::from_nanos(ages.max().unwrap_or(0))
+    }
+
+    fn drift(&self) -> MutexGuard<'_, RecentMost> {
+        self.counters
+            .drift
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn age(oldest: Option<Timestamp>, now: Timestamp) -> u64 {
+    oldest.map_or(0, |oldest| now.nanos_since(oldest))
 }
 
 /// Returns how many units all nodes together may admit above a rule.
@@ -225,11 +266,11 @@ pub(super) fn overshoot(bound: &Bound) -> u64 {
     bound.most.saturating_mul(others)
 }
 
-/// Returns how many units a rule refills before all of a key is told: after four periods at the latest.
-pub(super) fn undershoot(rule: &impl Algorithm, period: Duration) -> u64 {
+/// Returns how many units a rule refills before all of a key is told: after four periods, or later if the store takes in less than is admitted.
+pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Duration) -> u64 {
     let look = rule.look(None, Timestamp::default());
     look.quota().map_or(0, |quota| {
-        let units = u128::from(quota.amount()) * (period * 4).as_nanos();
+        let units = u128::from(quota.amount()) * (period * 4).max(staleness).as_nanos();
         u64::try_from(units.div_ceil(quota.period().as_nanos())).unwrap_or(u64::MAX)
     })
 }
@@ -279,12 +320,9 @@ where
         });
     }
 
-    /// Takes out what keys of a line have to tell now.
-    fn collect(&self, line: &Arc<Line>, now: Timestamp) -> Vec<Told<Rule>> {
-        let (mut all, mut deltas) = (Vec::new(), 0);
-        while deltas < MOST_TOGETHER
-            && let Some(next) = line.take(now)
-        {
+    /// Takes out what the next key of a line has to tell now, and returns its number of deltas.
+    fn next_told(&self, line: &Arc<Line>, now: Timestamp) -> Option<(Told<Rule>, usize)> {
+        while let Some(next) = line.take(now) {
             let (due, fingerprint) = match next {
                 Next::Sync(due, fingerprint) => (due, fingerprint),
                 Next::Idle(fingerprint) => {
@@ -303,14 +341,20 @@ where
             let at = self.line(self.store.shard(policy, key));
             if !Arc::ptr_eq(&at, line) {
                 // The store has moved the key.
-                at.note(fingerprint, due, true);
-                known.line = at;
+                known.move_to(at, fingerprint);
                 continue;
             }
             let mut number = || self.batch.fetch_add(1, Ordering::Relaxed);
-            let unsent = known.account.send(&mut number).iter().cloned().collect();
+            known.clear_due(fingerprint);
+            let unsent = known
+                .account
+                .send(now, &mut number)
+                .iter()
+                .cloned()
+                .collect();
             let told = Told {
                 fingerprint,
+                generation: known.generation,
                 policy: known.place.0.clone(),
                 key: known.place.1,
                 rule: known.account.rule().clone(),
@@ -319,10 +363,10 @@ where
                 number: number(),
                 unsent,
             };
-            deltas += told.unsent.len().max(1);
-            all.push(told);
+            let deltas = told.unsent.len().max(1);
+            return Some((told, deltas));
         }
-        all
+        None
     }
 
     fn forget_if_idle(&self, fingerprint: u64, now: Timestamp) {
@@ -332,12 +376,12 @@ where
         };
         let idle_at = known.account.last_used().saturating_add(self.idle);
         if idle_at > now {
-            known.line.note_idle(fingerprint, idle_at);
+            known.note_idle(fingerprint, idle_at);
         } else if known.account.is_settled() && known.waiting.is_empty() {
             shard.remove(fingerprint);
         } else {
             let again = now.saturating_add(self.idle);
-            known.line.note_idle(fingerprint, again);
+            known.note_idle(fingerprint, again);
         }
     }
 
@@ -346,7 +390,7 @@ where
         let sent = self.config.clock.now();
         let mut telling = Telling {
             inner: &**self,
-            told: self.collect(line, sent),
+            told: together(MOST_TOGETHER, || self.next_told(line, sent)),
             has_ended: false,
         };
         let first = telling.told.first()?;
@@ -357,12 +401,12 @@ where
             self.store.sync(&deltas)
         };
         let Some(syncing) = syncing else {
-            // The store cannot take in deltas, so nothing was admitted here.
+            // The store cannot take in deltas, so nothing was admitted here, unless the node was cut off.
             self.cannot_sync.store(true, Ordering::Relaxed);
             telling.has_ended = true;
             for told in &telling.told {
                 let mut shard = self.accounts.shard_of(told.fingerprint);
-                shard.remove(told.fingerprint);
+                self.counters.lost.add(shard.remove(told.fingerprint));
             }
             return Some(true);
         };
@@ -384,7 +428,8 @@ where
                 let is_unreachable = is_unreachable(&error);
                 let result = Err(error);
                 for told in told {
-                    self.failed(told.fingerprint, now, (is_unreachable, &result));
+                    let generation = Some(told.generation);
+                    self.failed(told.fingerprint, generation, now, (is_unreachable, &result));
                 }
                 if is_unreachable {
                     line.is_down.store(true, Ordering::Relaxed);
@@ -392,7 +437,7 @@ where
                     while let Some(next) = line.take(now) {
                         match next {
                             Next::Sync(_, fingerprint) => {
-                                self.failed(fingerprint, now, (true, &result));
+                                self.failed(fingerprint, None, now, (true, &result));
                             }
                             Next::Idle(fingerprint) => self.forget_if_idle(fingerprint, now),
                         }
@@ -423,7 +468,7 @@ where
             let Pulled { at, state } = match last.reduce(Result::and) {
                 Some(Ok(pulled)) => pulled,
                 Some(Err(error)) if error.is_unsupported() => {
-                    self.leave_to_store(told.fingerprint, now, taken_in);
+                    self.leave_to_store(told, now, taken_in);
                     continue;
                 }
                 failed => {
@@ -435,29 +480,38 @@ where
                     // The other keys were answered, so the store can be reached.
                     is_whole = false;
                     let is_unreachable = is_unreachable(&error);
-                    self.failed(told.fingerprint, now, (is_unreachable, &Err(error)));
+                    let generation = Some(told.generation);
+                    self.failed(
+                        told.fingerprint,
+                        generation,
+                        now,
+                        (is_unreachable, &Err(error)),
+                    );
                     continue;
                 }
             };
             let mut shard = self.accounts.shard_of(told.fingerprint);
             let bound = shard.bound(&told.rule, self.nodes(), &self.config);
-            let Some(known) = shard.get(told.fingerprint) else {
+            // After a reset it is another account, and the units were counted as dropped.
+            let known = shard.get(told.fingerprint);
+            let Some(known) = known.filter(|known| known.generation == told.generation) else {
                 continue;
             };
             let others = known.with((told.fingerprint, self.idle), |account| {
                 account.answered((sent, at, now), state, &bound)
             });
             known.wake(&Ok(()));
-            self.counters.drift.fetch_max(others, Ordering::Relaxed);
+            self.drift().note(others, now);
             self.counters.told.add(taken_in);
         }
         is_whole
     }
 
     /// Has the store decide the calls of a key for a while, because it cannot take in the units of the key.
-    fn leave_to_store(&self, fingerprint: u64, now: Timestamp, taken_in: u64) {
-        let mut shard = self.accounts.shard_of(fingerprint);
-        let Some(known) = shard.get(fingerprint) else {
+    fn leave_to_store(&self, told: &Told<Rule>, now: Timestamp, taken_in: u64) {
+        let mut shard = self.accounts.shard_of(told.fingerprint);
+        let known = shard.get(told.fingerprint);
+        let Some(known) = known.filter(|known| known.generation == told.generation) else {
             return;
         };
         let unsynced = known.account.leave_to_store(now.saturating_add(self.idle));
@@ -466,24 +520,26 @@ where
         self.counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
 
+    /// Notes that a key could not be told, or that what was sent of one generation of it got no answer.
     fn failed(
         &self,
         fingerprint: u64,
+        generation: Option<u64>,
         now: Timestamp,
         (is_unreachable, result): (bool, &Result<(), Error>),
     ) {
         let mut shard = self.accounts.shard_of(fingerprint);
-        let Some(rule) = shard
+        let known = shard
             .get(fingerprint)
-            .map(|known| known.account.rule().clone())
-        else {
+            .filter(|known| generation.is_none_or(|generation| known.generation == generation));
+        let Some(rule) = known.map(|known| known.account.rule().clone()) else {
             return;
         };
         let bound = shard.bound(&rule, self.nodes(), &self.config);
         let Some(known) = shard.get(fingerprint) else {
             return;
         };
-        known.account.clear_due();
+        known.clear_due(fingerprint);
         known.with((fingerprint, self.idle), |account| {
             account.failed(now, is_unreachable, &bound);
         });

@@ -1,21 +1,21 @@
 //! The keys of one part of the store that wait for it.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::sync::Notify;
 
-use crate::{synced::Agenda, time::Timestamp};
+use crate::{
+    synced::{Agenda, Due},
+    time::Timestamp,
+};
 
 /// The keys of one [part of the store](crate::store::Backend::shard) that wait for it, found by their fingerprints. One call to it is under way at a time.
 #[derive(Default)]
 pub(super) struct Line {
-    entries: Mutex<Entries>,
+    agenda: Mutex<Agenda<u64>>,
     /// Wakes the task that calls the store.
     pub(super) wake: Notify,
     /// Told when a call waits for the store.
@@ -26,13 +26,6 @@ pub(super) struct Line {
     pub(super) is_down: AtomicBool,
 }
 
-#[derive(Default)]
-struct Entries {
-    agenda: Agenda<u64>,
-    /// Keys that are looked at once they may be idle, in order.
-    idle: VecDeque<(Timestamp, u64)>,
-}
-
 /// What is to be done next.
 pub(super) enum Next {
     Sync(Timestamp, u64),
@@ -40,25 +33,31 @@ pub(super) enum Next {
 }
 
 impl Line {
-    /// Notes that a key is due. Returns `true` if that is earlier than all others.
-    pub(super) fn note(&self, fingerprint: u64, due: Timestamp, is_write: bool) {
+    /// Notes that a key is due at another instant than before, or with something else.
+    pub(super) fn change(&self, fingerprint: u64, before: Due, after: Due) {
         let is_first = {
-            let agenda = &mut self.entries().agenda;
-            let is_first = agenda.next().is_none_or(|next| due < next);
-            agenda.note(fingerprint, due, is_write);
-            is_first
+            let mut agenda = self.agenda();
+            let is_first = agenda.next().is_none_or(|next| after.at < next);
+            agenda.change(fingerprint, before, after);
+            is_first && after != Due::NEVER
         };
         if is_first {
             self.wake.notify_one();
         }
     }
 
-    /// Notes when a key may be idle.
-    pub(super) fn note_idle(&self, fingerprint: u64, at: Timestamp) {
+    /// Notes another instant from which on a key may be idle.
+    pub(super) fn change_idle(
+        &self,
+        fingerprint: u64,
+        before: Option<Timestamp>,
+        after: Option<Timestamp>,
+    ) {
         let is_first = {
-            let idle = &mut self.entries().idle;
-            idle.push_back((at, fingerprint));
-            idle.len() == 1
+            let mut agenda = self.agenda();
+            let next = agenda.next();
+            agenda.change_idle(fingerprint, before, after);
+            after.is_some_and(|after| next.is_none_or(|next| after < next))
         };
         if is_first {
             self.wake.notify_one();
@@ -67,27 +66,29 @@ impl Line {
 
     /// Takes out what is to be done now.
     pub(super) fn take(&self, now: Timestamp) -> Option<Next> {
-        let mut entries = self.entries();
-        if let Some((due, fingerprint)) = entries.agenda.take(now) {
+        let mut agenda = self.agenda();
+        if let Some((due, fingerprint)) = agenda.take(now) {
             return Some(Next::Sync(due, fingerprint));
         }
-        entries.idle.front().filter(|(at, _)| *at <= now)?;
-        let (_, fingerprint) = entries.idle.pop_front()?;
-        Some(Next::Idle(fingerprint))
+        agenda.take_idle(now).map(Next::Idle)
     }
 
     /// Returns when there is something to do.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        let entries = self.entries();
-        let idle = entries.idle.front().map(|(at, _)| *at);
-        entries.agenda.next().into_iter().chain(idle).min()
+        self.agenda().next()
+    }
+
+    /// Returns the number of entries, of which each key has two at most.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.agenda().len()
     }
 
     pub(super) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn agenda(&self) -> MutexGuard<'_, Agenda<u64>> {
+        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,8 @@ mod call;
 mod config;
 mod inner;
 mod line;
+mod recent_most;
+mod shares;
 mod stats;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod synced;

@@ -11,6 +11,8 @@
 /// | `crowded` | More keys are in use than [`keys`](super::SyncConfig::keys). |
 /// | `failed`, `cut_off` | The store cannot be reached. Nodes decide by their parts of the limit. |
 /// | `drift` | Many nodes spend from one key at once. |
+/// | `most_share`, far from `least_share` | The load is not balanced: cut off, nodes with small parts refuse early. |
+/// | `dropped`, `lost` | Keys were reset, or the store cannot take in units: these are never repaid. |
 /// | `staleness_nanos` | The store is slow, or more keys are in use than it takes in. |
 ///
 /// ```
@@ -50,8 +52,17 @@ pub struct SyncStats {
     pub unsynced: u64,
     /// The age of the oldest of them, in nanoseconds.
     pub staleness_nanos: u64,
-    /// The most units of a key that other nodes had spent when this node asked, and that it did not know of.
+    /// Units that the store will never hear of, because it cannot take in any; they were admitted while it could not be reached.
+    pub lost: u64,
+    /// The most units of a key that other nodes had spent when this node asked, and that it did not know of: in this minute and the one before, however often
+    /// it is read.
     pub drift: u64,
+    /// Of what all nodes admitted of a key lately, the part of this node, in thousandths: the least of all keys. By this part a node goes on that is cut off.
+    pub least_share: u64,
+    /// The mean of these parts.
+    pub mean_share: u64,
+    /// The greatest of these parts.
+    pub most_share: u64,
     /// Keys of which this node knows something.
     pub keys: u64,
     /// Nodes that share the limits, this one included: as they were [counted](super::SyncConfig::nodes) or set; 0 while it is not known.

@@ -77,15 +77,16 @@ use crate::{
 /// | the store is back | It is told everything. A bucket may be in debt then, and refuses until that is refilled. |
 /// | an answer is lost | The same is told again under the same number, so that the store takes it in once. Counters cannot know the number: what may have been added is not added again, and [counted](crate::store::CounterStats::doubtful). |
 /// | a node dies | The units that it has not told are lost: U at most, if it reached the store. [`flush`](Self::flush) tells them before a planned end. |
-/// | a key is reset | What this node has not told is [dropped](SyncStats::dropped). Other nodes may still tell theirs. |
+/// | a key is reset | What this node has not told, or has told without an answer yet, is [dropped](SyncStats::dropped). Other nodes may still tell theirs. |
 /// | a rule changes | The view goes on under the new rule, as in a store. What was admitted under the old one is told under it. |
 /// | a refund | It is taken from what was not told yet, and the rest is given back by the store. |
 /// | a charge above the estimate | It is told like an admission, even beyond U. |
 /// | a call costs more than U | The store decides it, after it was told everything of this key. |
 /// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`crowded`](SyncStats::crowded). Nothing that was not told is ever dropped for room. |
-/// | the store cannot take in units | It decides each call. |
+/// | the store cannot take in units | It decides each call. What was admitted in an outage before that is known is [lost](SyncStats::lost). |
 /// | the store cannot take in the units of a key: its rule does not fit, or a newer release wrote its state | It decides each call of that key, and is asked again after ten periods. What was not told is [dropped](SyncStats::dropped). |
 /// | a key fails, and others are answered | Its units are told again a period later. A call that waits for a [contended](Error::is_contended) key fails; a key for which the server failed is decided alone. |
+/// | after [`flush`](Self::flush) | The store decides each call. Without the store it fails, because nobody would tell the store afterwards. |
 ///
 /// [`remaining`](crate::Decision::remaining) and `Retry-After` are by what this node knows: other nodes may have admitted up to (N − 1) · U units that it does not
 /// know of.
@@ -140,17 +141,32 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
         let bound = self.inner.config.bound(rule, self.inner.nodes());
         (bound.nodes.is_some() || bound.most == 0).then(|| overshoot(&bound))
     }
-
-    /// Returns how many units a call may lack although the rule has them: what is refilled during four periods.
-    ///
-    /// A node tells the store so late at most, beside the way of a call. If another node has told something meanwhile, the store takes the units to be spent after that,
-    /// although a bucket that was full had refilled them already.
-    pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
-        undershoot(rule, self.inner.config.usual_period())
-    }
 }
 
 impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
+    /// Returns how many units a call may lack although the rule has them: what is refilled during four periods, or since the oldest unit that the store
+    /// does not know, if that is longer.
+    ///
+    /// A node tells the store after four periods at most, beside the way of a call, as long as the store takes in what there is to tell. If another node has told
+    /// something meanwhile, the store takes the units to be spent after that, although a bucket that was full had refilled them already. Looks at all keys of which
+    /// this node knows something.
+    ///
+    /// ```
+    /// use tollgate::{TokenBucket, prelude::*, store::SyncConfig};
+    ///
+    /// # #[cfg(feature = "test-util")] {
+    /// # use tollgate::testing::Faulty;
+    /// # let store = Faulty::new(Local::<TokenBucket>::new());
+    /// let synced = store.synced(SyncConfig::new().nodes(4));
+    /// // 400 ms of 1000 a second.
+    /// assert_eq!(synced.undershoot_bound(&TokenBucket::per_second(1000)), 400);
+    /// # }
+    /// ```
+    pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
+        let (inner, now) = (&self.inner, self.inner.config.clock.now());
+        undershoot(rule, inner.config.usual_period(), inner.staleness(now))
+    }
+
     /// Returns counters of this wrapper and its clones.
     pub fn stats(&self) -> SyncStats {
         self.inner.stats(self.inner.config.clock.now())
@@ -165,7 +181,8 @@ where
 {
     /// Tells the store all that it does not know, for at most this time; for a clean shutdown. Returns the units that it may still not know.
     ///
-    /// Later calls are decided by the store.
+    /// Later calls are decided by the store, and fail if it cannot be reached: what this node admitted by itself would be lost with it. So stop taking
+    /// requests first, and flush then.
     ///
     /// ```
     /// use std::time::Duration;
@@ -201,7 +218,7 @@ where
         let now = inner.config.clock.now();
         let (mut unsynced, mut lines) = (0, Vec::new());
         for mut shard in inner.accounts.each() {
-            for (fingerprint, known) in shard.all_mut() {
+            for (fingerprint, known) in shard.book.all_mut() {
                 if known.account.unsynced() > 0 {
                     unsynced += known.account.unsynced();
                     known.with((*fingerprint, inner.idle), |account| account.make_due(now));
@@ -319,9 +336,26 @@ where
 
     /// Drops what this node knows of the key, too. Other nodes may still tell what they admitted.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let dropped = self.inner.accounts.drop_key(policy, key);
-        self.inner.counters.dropped.add(dropped);
-        boxed(self.inner.store.reset(policy, key))
+        let inner = &self.inner;
+        inner
+            .counters
+            .dropped
+            .add(inner.accounts.drop_key(policy, key));
+        match inner.store.reset(policy, key) {
+            Check::Ready(done) => {
+                inner.accounts.outdate(policy, key);
+                Check::Ready(done)
+            }
+            Check::Pending(done) => {
+                let (inner, policy, key) = (Arc::clone(inner), policy.clone(), *key);
+                Check::Pending(Box::pin(async move {
+                    let done = done.await;
+                    // What was asked for meanwhile may be of the time before.
+                    inner.accounts.outdate(&policy, &key);
+                    done
+                }))
+            }
+        }
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {

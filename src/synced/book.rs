@@ -1,0 +1,157 @@
+//! The keys that a node knows, and the calls that the store decides.
+
+use std::{
+    collections::{HashMap, hash_map},
+    hash::BuildHasher,
+    marker::PhantomData,
+};
+
+use super::account::{Account, Bound};
+use crate::algorithm::Syncable;
+
+/// What a node keeps of a key: its account, and what the caller adds to that.
+pub(crate) trait Entry<Rule: Syncable> {
+    fn account(&self) -> &Account<Rule>;
+
+    fn account_mut(&mut self) -> &mut Account<Rule>;
+
+    /// Called when the entry is removed.
+    fn removed(&mut self, _fingerprint: u64) {}
+}
+
+/// Keys by their fingerprints, up to a number, and the calls of all other keys that the store decides at the moment.
+///
+/// An account that begins during such a call has to know of it: its state may be read before the call, which would not be in the view then.
+#[derive(Debug)]
+pub(crate) struct Book<Rule, E, H> {
+    known: HashMap<u64, E, H>,
+    /// Calls of keys that are not known.
+    in_store: HashMap<u64, u32, H>,
+    most: usize,
+    rule: PhantomData<fn() -> Rule>,
+}
+
+/// The part of a call that is decided first: by whom.
+pub(crate) enum Found<'a, E> {
+    /// Its account decides.
+    Known(&'a mut E),
+    /// Its account decides, of which nothing is known yet.
+    Added(&'a mut E),
+    /// The store decides, because a node may not be ahead of it. The call has begun: see [`Book::end_in_store`].
+    Store,
+    /// The store decides, because there is no room. The call has begun.
+    Crowded,
+}
+
+impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> {
+    /// No keys, and room for so many.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            known: HashMap::default(),
+            in_store: HashMap::default(),
+            most,
+            rule: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, fingerprint: u64) -> Option<&mut E> {
+        self.known.get_mut(&fingerprint)
+    }
+
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (&u64, &E)> {
+        self.known.iter()
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (&u64, &mut E)> {
+        self.known.iter_mut()
+    }
+
+    /// Returns the entry of a key, and `true` if it was added; `None` if there is no room.
+    #[inline]
+    pub(crate) fn get_or_add(
+        &mut self,
+        fingerprint: u64,
+        entry: impl FnOnce() -> E,
+    ) -> Option<(&mut E, bool)> {
+        let is_full = self.known.len() >= self.most;
+        match self.known.entry(fingerprint) {
+            hash_map::Entry::Occupied(known) => Some((known.into_mut(), false)),
+            hash_map::Entry::Vacant(_) if is_full => None,
+            hash_map::Entry::Vacant(place) => {
+                let entry = place.insert(entry());
+                if let Some(calls) = self.in_store.remove(&fingerprint) {
+                    entry.account_mut().begin_with(calls);
+                }
+                Some((entry, true))
+            }
+        }
+    }
+
+    /// Returns who decides a call.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        fingerprint: u64,
+        bound: &Bound,
+        entry: impl FnOnce() -> E,
+    ) -> Found<'_, E> {
+        if bound.most == 0 && self.is_left_to_store(fingerprint, bound) {
+            self.begin_in_store(fingerprint);
+            return Found::Store;
+        }
+        if self.known.len() >= self.most && !self.known.contains_key(&fingerprint) {
+            self.begin_in_store(fingerprint);
+            return Found::Crowded;
+        }
+        match self.get_or_add(fingerprint, entry) {
+            Some((entry, true)) => Found::Added(entry),
+            Some((entry, false)) => Found::Known(entry),
+            None => Found::Crowded,
+        }
+    }
+
+    /// Returns `true` if the store decides the calls of a key, of which nothing is known from now on. Only what has to be told first keeps it from that.
+    fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound) -> bool {
+        let Some(entry) = self.known.get(&fingerprint) else {
+            return true;
+        };
+        let account = entry.account();
+        let is_left = account.is_settled() && (bound.is_closed || !account.is_cut_off());
+        if is_left {
+            self.remove(fingerprint);
+        }
+        is_left
+    }
+
+    /// Removes a key. Calls of it that the store decides are still known.
+    pub(crate) fn remove(&mut self, fingerprint: u64) -> Option<E> {
+        let mut entry = self.known.remove(&fingerprint)?;
+        entry.removed(fingerprint);
+        let calls = entry.account().in_store();
+        if calls > 0 {
+            self.in_store.insert(fingerprint, calls);
+        }
+        Some(entry)
+    }
+
+    /// Notes that the store decides a call of a key without an account.
+    pub(crate) fn begin_in_store(&mut self, fingerprint: u64) {
+        *self.in_store.entry(fingerprint).or_default() += 1;
+    }
+
+    /// Notes that the store has decided a call, or that it has failed. Returns the entry of the key.
+    pub(crate) fn end_in_store(&mut self, fingerprint: u64) -> Option<&mut E> {
+        if let Some(entry) = self.known.get_mut(&fingerprint) {
+            entry.account_mut().end_in_store();
+            return Some(entry);
+        }
+        if let hash_map::Entry::Occupied(mut calls) = self.in_store.entry(fingerprint) {
+            *calls.get_mut() -= 1;
+            if *calls.get() == 0 {
+                calls.remove();
+            }
+        }
+        None
+    }
+}
