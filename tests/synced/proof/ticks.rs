@@ -41,7 +41,7 @@ fn at(nanos: u64) -> Timestamp {
 impl Node {
     fn new(keys: usize) -> Self {
         let (rule, _) = bucket(10, 100);
-        let account = |_| (Account::new(rule.clone(), at(0)), Due::NEVER);
+        let account = |_| (Account::new(rule, at(0)), Due::NEVER);
         Self {
             keys: (0..keys).map(account).collect(),
             bound: Bound {

@@ -31,7 +31,7 @@ fn bound(most: u64) -> Bound {
 
 /// Returns an account of a key in this state.
 fn known(rule: &TokenBucket, used: u64, most: u64) -> Account<TokenBucket> {
-    let mut account = Account::new(rule.clone(), at(0));
+    let mut account = Account::new(*rule, at(0));
     let tried = account.acquire(rule, at(0), (Cost::ONE, false), &bound(most));
     assert!(matches!(tried, Tried::Sync));
     let _ = account.send(at(0), || 1);
