@@ -80,3 +80,28 @@ fn leases_cost_what_the_pages_say() {
         assert!(count >= least, "{file}: {count}");
     }
 }
+
+/// The page names each counter of the wrappers by which nodes decide alone.
+#[test]
+fn every_counter_of_nodes_that_decide_alone_is_on_the_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
+    for (wrapper, function) in [("leased", "Leased::stats"), ("synced", "Synced::stats")] {
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| [`{function}`]")));
+        let row = row.unwrap_or_else(|| panic!("no row of {function}"));
+        let file = root.join(format!("src/store/wrappers/{wrapper}/stats.rs"));
+        let source = fs::read_to_string(file).expect("the counters");
+        let fields = source.lines().filter_map(|line| {
+            let (name, _) = line.trim().strip_prefix("pub ")?.split_once(": u64,")?;
+            Some(name)
+        });
+        let mut count = 0;
+        for name in fields {
+            assert!(row.contains(&format!("`{name}`")), "{function}: {name}");
+            count += 1;
+        }
+        assert!(count >= 15, "{function}: {count}");
+    }
+}

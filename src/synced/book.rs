@@ -155,3 +155,68 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{hash::RandomState, time::Duration};
+
+    use super::*;
+    use crate::{TokenBucket, time::Timestamp};
+
+    impl<Rule: Syncable> Entry<Rule> for (Account<Rule>,) {
+        fn account(&self) -> &Account<Rule> {
+            &self.0
+        }
+
+        fn account_mut(&mut self) -> &mut Account<Rule> {
+            &mut self.0
+        }
+    }
+
+    fn bound(most: u64) -> Bound {
+        Bound {
+            number: most,
+            most,
+            period: Duration::from_secs(1),
+            nodes: Some(2),
+            is_closed: false,
+        }
+    }
+
+    /// Calls in the store are counted through all changes of who decides: the key is crowded, gets an account, is reset, and gets another one.
+    #[test]
+    fn calls_in_the_store_outlive_accounts() {
+        let account = || {
+            (Account::new(
+                TokenBucket::per_second(10),
+                Timestamp::default(),
+            ),)
+        };
+        let mut book = Book::<TokenBucket, _, RandomState>::new(1);
+        assert!(matches!(book.find(7, &bound(5), account), Found::Added(_)));
+        assert!(matches!(book.find(1, &bound(5), account), Found::Crowded));
+        assert!(book.remove(7).is_some());
+        assert!(matches!(book.find(1, &bound(0), account), Found::Store));
+        let Found::Added((first,)) = book.find(1, &bound(5), account) else {
+            panic!("there is room");
+        };
+        assert_eq!(first.in_store(), 2);
+        assert!(book.remove(1).is_some());
+        book.begin_in_store(1);
+        let Found::Added((second,)) = book.find(1, &bound(5), account) else {
+            panic!("there is room");
+        };
+        assert_eq!(second.in_store(), 3);
+        for left in [2, 1, 0] {
+            let (account,) = book.end_in_store(1).unwrap();
+            assert_eq!(account.in_store(), left);
+        }
+        assert!(book.remove(1).is_some());
+        assert!(matches!(book.find(1, &bound(0), account), Found::Store));
+        assert!(book.end_in_store(1).is_none());
+        assert!(
+            book.in_store.is_empty(),
+            "nothing is kept of calls that have ended"
+        );
+    }
+}

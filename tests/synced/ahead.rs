@@ -285,3 +285,30 @@ async fn a_call_that_is_dropped_takes_nothing() {
             .is_admitted()
     );
 }
+
+/// One node admits three quarters of what both admit: that is its part. Drift is that of the last minute or two.
+#[tokio::test(start_paused = true)]
+async fn parts_and_drift_are_those_of_late() {
+    let fleet = Fleet::new();
+    let rule = bucket(10_000);
+    let config = || SyncConfig::new().most_ahead(500).nodes(2);
+    let [(one, _), (other, _)] = [fleet.node(config()), fleet.node(config())];
+    for _ in 0..10 {
+        for (node, units) in [(&one, 60), (&other, 20)] {
+            acquire(node, &rule, "alice", units).await.unwrap();
+            tokio::time::sleep(5 * PERIOD / 2).await;
+        }
+    }
+    let shares = [&one, &other].map(|node| {
+        let stats = node.stats();
+        assert_eq!(stats.least_share, stats.most_share, "one key");
+        assert_eq!(stats.mean_share, stats.most_share, "one key");
+        stats.mean_share
+    });
+    assert!((700..=800).contains(&shares[0]), "{shares:?}");
+    assert!((200..=300).contains(&shares[1]), "{shares:?}");
+    assert!(other.stats().drift >= 60, "{:?}", other.stats());
+    tokio::time::sleep(std::time::Duration::from_secs(130)).await;
+    let stats = other.stats();
+    assert_eq!((stats.drift, stats.keys, stats.mean_share), (0, 0, 0));
+}

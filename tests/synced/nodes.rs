@@ -46,8 +46,16 @@ impl Fleet {
     where
         R: Syncable<State: Codec> + Send + Sync + 'static,
     {
+        Faulty::new(self.reliable())
+    }
+
+    /// Returns the store without faults, which also counts nodes.
+    pub(crate) fn reliable<R>(&self) -> Optimistic<Memory, R, TokioClock>
+    where
+        R: Syncable<State: Codec> + Send + Sync + 'static,
+    {
         let driver = OptimisticBuilder::new(self.memory.node(7)).clock(self.clock);
-        Faulty::new(driver.seed(1).build())
+        driver.seed(1).build()
     }
 
     /// Returns a node, and the switch of its link to the store.
