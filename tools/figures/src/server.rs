@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Mutex};
 use tollgate::{
     AnyRule, Charge, Policy,
     key::Key,
-    store::{Decisions, OwnedAsks, Pulled, Settlement, StateKey, Transaction},
+    store::{Decisions, Error, OwnedAsks, Pulled, Settlement, StateKey, Transaction},
     time::Clock,
 };
 
@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Adds deltas, each once, and returns the states of their keys.
-    pub(crate) fn sync(&self, deltas: &[OwnedDelta]) -> Vec<Pulled<State>> {
+    pub(crate) fn sync(&self, deltas: &[OwnedDelta]) -> Vec<Result<Pulled<State>, Error>> {
         let at = self.clock.now();
         let (mut states, mut last) = (lock(&self.states), lock(&self.last));
         for delta in deltas.iter().filter(|delta| delta.units > 0) {
@@ -94,9 +94,9 @@ impl Server {
             delta.add_to(&mut state, at);
             states.extend(state.map(|state| (delta.key.clone(), state)));
         }
-        let pulled = |delta: &OwnedDelta| Pulled {
-            at,
-            state: states.get(&delta.key).cloned(),
+        let pulled = |delta: &OwnedDelta| {
+            let state = states.get(&delta.key).cloned();
+            Ok(Pulled { at, state })
         };
         deltas.iter().map(pulled).collect()
     }

@@ -331,9 +331,9 @@ impl Store<AnyRule> for Kafka {
                 lock(&topics.nodes[node]),
                 Timeline::timestamp(topics.world.now()),
             );
-            let pulled = asked.iter().map(|change| Pulled {
-                at,
-                state: read.state(&change.delta.key),
+            let pulled = asked.iter().map(|change| {
+                let state = read.state(&change.delta.key);
+                Ok(Pulled { at, state })
             });
             Ok(pulled.collect())
         }))
