@@ -146,7 +146,8 @@ mod tests {
             units,
         };
         let left = |deltas: &[OwnedDelta]| {
-            let pulled = server.sync(deltas).pop().expect("a state");
+            let pulled = server.sync(deltas).pop().expect("a result");
+            let pulled = pulled.expect("a state");
             let look = rule.look(pulled.state.as_ref(), pulled.at);
             assert!(pulled.at > Timestamp::default());
             look.remaining()
