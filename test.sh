@@ -182,7 +182,8 @@ fi
 say "limits told through Kafka, an example project"
 kafka=(--locked --manifest-path examples/kafka/Cargo.toml --target-dir target/kafka)
 cargo clippy "${kafka[@]}" --all-targets -- "${deny[@]}"
-cargo test "${kafka[@]}"
+# They wait for brokers most of the time.
+cargo test "${kafka[@]}" -- --test-threads=8
 
 say "metrics for Prometheus, an example project"
 prometheus=(--locked --manifest-path examples/prometheus/Cargo.toml --target-dir target/prometheus)

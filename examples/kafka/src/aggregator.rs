@@ -1,7 +1,7 @@
 //! Adds the deltas of all nodes up.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     future::Future,
     time::Duration,
 };
@@ -10,199 +10,229 @@ use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer, StreamConsumer},
     error::{KafkaError, RDKafkaErrorCode},
-    message::BorrowedMessage,
     producer::{FutureProducer, FutureRecord},
 };
 use tokio::time::{Instant, timeout_at};
 use tollgate::time::{Clock, SystemClock};
 
 use crate::{
-    Settings,
-    message::{Change, HEARTBEAT, Total},
-    node::read_to_the_end,
+    AggregatorCounters, Error, Settings,
+    assignments::{Assignments, assigned},
+    partition::Partition,
+    reading::{check_ends, partitions, read_to_the_end},
+    total::{HEARTBEAT, Total},
 };
+
+type Deltas = StreamConsumer<Assignments>;
 
 /// Changes are taken in together for this time.
 const TOGETHER: Duration = Duration::from_millis(10);
-const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
-/// A key that is like new is removed from the topic of totals after this time, in which no change is delivered again.
-const KEEP: u64 = 3600 * 1_000_000_000;
 
 /// Reads the deltas of all nodes, adds them up by their rules, and writes the totals.
 ///
-/// It begins with the totals that are there, and takes nothing in twice: a change whose number is not above the last one of its node is known. Offsets are committed
-/// once the totals are written, so a restart reads the last changes again. Several of them divide the partitions of the topic, and each ends with an error when it is
-/// assigned others, so that it is started again with the totals that others have written.
+/// Several of them divide the partitions of the topic. When a partition is assigned, the aggregator reads the totals that are there, and goes on behind the last
+/// commit. It takes nothing in twice: a total contains the offset of its last change. Offsets are committed once the totals are written, so the next aggregator reads
+/// the last changes again.
 #[derive(Debug)]
 pub struct Aggregator {
     settings: Settings,
     clock: SystemClock,
-    totals: HashMap<String, Total>,
-    /// Changes that could not be read.
-    unreadable: u64,
-    /// Failures that passed.
-    failed: u64,
-    /// Keys whose totals are to be written.
-    changed: HashSet<String>,
-    /// What was read, to be committed afterwards.
-    read: TopicPartitionList,
+    /// Those that are assigned, and whose totals were read since.
+    partitions: BTreeMap<i32, Partition>,
+    assignment: u64,
+    counters: AggregatorCounters,
 }
 
 impl Aggregator {
-    /// Reads the totals that are there.
+    /// Checks the topics.
     ///
     /// # Errors
     ///
-    /// When the brokers do not answer.
-    pub async fn start(settings: Settings) -> Result<Self, KafkaError> {
-        let mut totals = HashMap::new();
-        let at_the_end = read_to_the_end(&settings, |key, total| {
-            match total {
-                Some(total) => totals.insert(key.to_owned(), total),
-                None => totals.remove(key),
-            };
-        });
-        drop(at_the_end.await?);
+    /// When the brokers do not answer, or the topics have different numbers of partitions.
+    pub async fn start(settings: Settings) -> Result<Self, Error> {
+        partitions(&settings).await?;
         Ok(Self {
             settings,
             clock: SystemClock::default(),
-            totals,
-            unreadable: 0,
-            failed: 0,
-            changed: HashSet::new(),
-            read: TopicPartitionList::new(),
+            partitions: BTreeMap::new(),
+            assignment: 0,
+            counters: AggregatorCounters::default(),
         })
     }
 
-    /// Returns how many changes could not be read. They are left out.
-    pub fn unreadable(&self) -> u64 {
-        self.unreadable
-    }
-
-    /// Returns how often the brokers could not be read or written. What was to be written then was written later.
-    pub fn failed(&self) -> u64 {
-        self.failed
+    /// Returns the counters, also for use while the aggregator runs.
+    pub fn counters(&self) -> AggregatorCounters {
+        self.counters.clone()
     }
 
     /// Adds deltas up until the future is ready.
     ///
     /// # Errors
     ///
-    /// When the brokers refuse to be read or written for good, or assign other partitions. What was read since the last commit is read again by the next
+    /// When the brokers refuse to be read or written for good, or the totals are ahead of the deltas. What was read since the last commit is read again by the next
     /// aggregator. Brokers that are gone for a while are waited for.
-    pub async fn run_until(&mut self, end: impl Future<Output = ()>) -> Result<(), KafkaError> {
+    pub async fn run_until(&mut self, end: impl Future<Output = ()>) -> Result<(), Error> {
+        let assignments = Assignments::default();
         let config = self.settings.consumer(&self.settings.topic);
-        let consumer: StreamConsumer = config.create()?;
+        let consumer: Deltas = config.create_with_context(assignments.clone())?;
         consumer.subscribe(&[&self.settings.topic])?;
         let producer: FutureProducer = self.settings.producer().create()?;
         let mut end = std::pin::pin!(end);
-        let (mut last_heartbeat, mut assigned) = (None, TopicPartitionList::new());
-        loop {
+        let ended = loop {
             let turn = tokio::select! {
-                () = &mut end => return Ok(()),
-                turn = self.turn(&consumer, &producer, &mut last_heartbeat) => turn,
+                () = &mut end => break Ok(()),
+                turn = self.turn((&consumer, &assignments), &producer) => turn,
             };
             match turn {
-                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) if is_fatal(&error) => break Err(error),
                 // The clients connect again by themselves.
                 Err(_) => {
-                    self.failed += 1;
+                    self.counters.inner.failed.add(1);
                     tokio::time::sleep(TOGETHER).await;
                 }
                 Ok(()) => {}
             }
-            let now = consumer.assignment()?;
-            if assigned.count() > 0 && now.count() > 0 && now != assigned {
-                return Err(KafkaError::Rebalance(RDKafkaErrorCode::RebalanceInProgress));
-            }
-            if now.count() > 0 {
-                assigned = now;
-            }
-        }
+        };
+        self.drop_partitions();
+        ended
     }
 
     /// Takes in what arrives together, writes the totals, and commits.
     async fn turn(
         &mut self,
-        consumer: &StreamConsumer,
+        (consumer, assignments): (&Deltas, &Assignments),
         producer: &FutureProducer,
-        last_heartbeat: &mut Option<Instant>,
-    ) -> Result<(), KafkaError> {
+    ) -> Result<(), Error> {
         let until = Instant::now() + TOGETHER;
         while let Ok(message) = timeout_at(until, consumer.recv()).await {
+            // Another aggregator may have had a partition meanwhile.
+            if self.assignment != assignments.number() {
+                self.drop_partitions();
+                self.assignment = assignments.number();
+            }
             match message {
                 Ok(message) => {
-                    let next = Offset::Offset(message.offset() + 1);
-                    let place = (message.topic(), message.partition());
-                    match self.read.find_partition(place.0, place.1) {
-                        Some(mut known) => known.set_offset(next)?,
-                        None => self.read.add_partition_offset(place.0, place.1, next)?,
+                    self.load_patiently(consumer).await?;
+                    let now = self.clock.now().as_nanos();
+                    if let Some(partition) = self.partitions.get_mut(&message.partition()) {
+                        partition.take_in(&message, now, &self.counters.inner);
                     }
-                    let changed = self.take_in(&message);
-                    self.changed.extend(changed);
                 }
-                Err(KafkaError::PartitionEOF(_)) => {}
-                Err(error) => return Err(error),
+                Err(KafkaError::PartitionEOF(partition)) => {
+                    self.load_patiently(consumer).await?;
+                    if let Some(partition) = self.partitions.get_mut(&partition) {
+                        partition.reach_the_end();
+                    }
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        let now = self.clock.now().as_nanos();
-        let mut writes = Vec::new();
-        for key in &self.changed {
-            if let Some(total) = self.totals.get_mut(key) {
-                total.at = now;
-                writes.push((key.clone(), serde_json::to_vec(total).ok()));
+        if self.assignment != assignments.number() {
+            self.drop_partitions();
+            self.assignment = assignments.number();
+        }
+        self.load(consumer).await?;
+        self.write(producer).await?;
+        self.commit(consumer)?;
+        Ok(())
+    }
+
+    fn drop_partitions(&mut self) {
+        self.partitions.clear();
+        self.counters.inner.partitions.set(0);
+    }
+
+    /// Reads the totals of what is assigned, until that succeeds: something was read that must not be left out.
+    async fn load_patiently(&mut self, consumer: &Deltas) -> Result<(), Error> {
+        loop {
+            match self.load(consumer).await {
+                Err(error) if !is_fatal(&error) => {
+                    self.counters.inner.failed.add(1);
+                    tokio::time::sleep(TOGETHER).await;
+                }
+                done => return done,
             }
         }
-        let is_due = last_heartbeat.is_none_or(|last| last.elapsed() >= HEARTBEAT_EVERY);
-        if is_due || !writes.is_empty() {
-            *last_heartbeat = Some(Instant::now());
-            let alive = Total {
-                at: now,
-                ..Total::default()
-            };
-            writes.push((HEARTBEAT.to_owned(), serde_json::to_vec(&alive).ok()));
-            let old = self
-                .totals
-                .extract_if(|_, total| total.until.max(total.at) + KEEP < now);
-            writes.extend(old.map(|(key, _)| (key, None)));
+    }
+
+    /// Reads the totals of the partitions that are assigned, unless they are here.
+    async fn load(&mut self, consumer: &Deltas) -> Result<(), Error> {
+        let assigned = assigned(consumer)?.into_iter();
+        let is_new = |partition: &i32| !self.partitions.contains_key(partition);
+        let mut new: BTreeMap<i32, HashMap<String, Total>> = assigned
+            .filter(is_new)
+            .map(|partition| (partition, HashMap::new()))
+            .collect();
+        if new.is_empty() {
+            return Ok(());
         }
-        let topic = self.settings.totals();
-        let written = writes.iter().map(|(key, total)| {
-            let record = FutureRecord::<str, [u8]>::to(&topic).key(key);
-            let record = match total {
-                Some(total) => record.payload(total),
-                // Compaction removes the key.
-                None => record,
-            };
-            producer.send(record, self.settings.timeout)
+        let list: Vec<_> = new.keys().copied().collect();
+        let read = read_to_the_end(&self.settings, list.into_iter(), |partition, key, total| {
+            let totals = new.entry(partition).or_default();
+            match total {
+                _ if key == HEARTBEAT => {}
+                // Of an aggregator that wrote after it had lost the partition.
+                Some(total) if totals.get(key).is_some_and(|known| known.next > total.next) => {}
+                Some(total) => drop(totals.insert(key.to_owned(), total)),
+                None => drop(totals.remove(key)),
+            }
         });
-        for written in written.collect::<Vec<_>>() {
-            written.await.map_err(|(error, _)| error)?;
+        drop(read.await?);
+        let next = |totals: &HashMap<_, Total>| totals.values().map(|total| total.next).max();
+        let with_totals = new
+            .iter()
+            .filter_map(|(partition, totals)| Some((*partition, next(totals)?)));
+        check_ends(&self.settings, with_totals.collect()).await?;
+        for (partition, totals) in new {
+            self.partitions.insert(partition, Partition::new(totals));
         }
-        self.changed.clear();
-        if self.read.count() > 0 {
-            consumer.commit(&self.read, CommitMode::Sync)?;
-            self.read = TopicPartitionList::new();
+        let count = self.partitions.len() as u64;
+        self.counters.inner.partitions.set(count);
+        Ok(())
+    }
+
+    async fn write(&mut self, producer: &FutureProducer) -> Result<(), Error> {
+        let (now, keep) = (self.clock.now().as_nanos(), self.settings.keep_nanos());
+        let (topic, counts) = (self.settings.totals(), &self.counters.inner);
+        for (number, partition) in &mut self.partitions {
+            let writes = partition.writes(now, keep, counts);
+            let written = writes.iter().map(|(key, total)| {
+                let record = FutureRecord::<str, [u8]>::to(&topic)
+                    .partition(*number)
+                    .key(key);
+                let record = match total {
+                    Some(total) => record.payload(total),
+                    // Compaction removes the key.
+                    None => record,
+                };
+                producer.send(record, self.settings.timeout)
+            });
+            for written in written.collect::<Vec<_>>() {
+                written.await.map_err(|(error, _)| error)?;
+            }
+            partition.written(&writes, counts);
         }
         Ok(())
     }
 
-    /// Returns the key that has changed.
-    fn take_in(&mut self, message: &BorrowedMessage<'_>) -> Option<String> {
-        let key = message.key().and_then(|key| std::str::from_utf8(key).ok());
-        let change = message.payload().map(serde_json::from_slice::<Change>);
-        let (Some(key), Some(Ok(change))) = (key, change) else {
-            self.unreadable += 1;
-            return None;
-        };
-        let total = self.totals.entry(key.to_owned()).or_default();
-        total.take_in(&change).then(|| key.to_owned())
+    /// Commits what was read, without waiting: what is read again is known.
+    fn commit(&mut self, consumer: &Deltas) -> Result<(), KafkaError> {
+        let mut list = TopicPartitionList::new();
+        for (number, partition) in &mut self.partitions {
+            if let Some(next) = partition.next.take() {
+                let next = Offset::Offset(next);
+                list.add_partition_offset(&self.settings.topic, *number, next)?;
+            }
+        }
+        match list.count() {
+            0 => Ok(()),
+            _ => consumer.commit(&list, CommitMode::Async),
+        }
     }
 }
 
 /// Returns `true` if an error does not pass.
-fn is_fatal(error: &KafkaError) -> bool {
-    let code = error.rdkafka_error_code();
+fn is_fatal(error: &Error) -> bool {
     let is_access = |code| {
         matches!(
             code,
@@ -215,5 +245,8 @@ fn is_fatal(error: &KafkaError) -> bool {
                 | RDKafkaErrorCode::UnknownPartition
         )
     };
-    code.is_none_or(is_access)
+    match error {
+        Error::Kafka(error) => error.rdkafka_error_code().is_none_or(is_access),
+        Error::Topics(_) => true,
+    }
 }

@@ -1,12 +1,13 @@
-//! What is written to the topics, as JSON.
-
-use std::collections::BTreeMap;
+//! What nodes write to the topic of deltas, as JSON.
 
 use serde::{Deserialize, Serialize};
 use tollgate::{
     AnyRule, Charge, Timestamp,
-    algorithm::{Algorithm, Codec},
+    algorithm::{Algorithm, Syncable},
+    key::Key,
 };
+
+pub(crate) type State = <AnyRule as Algorithm>::State;
 
 /// A change of a key's state, which its node made once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,57 +26,52 @@ pub(crate) struct Change {
     pub(crate) is_reset: bool,
 }
 
-/// The state of a key, with the last change of each node that is in it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Total {
-    pub(crate) state: Option<Vec<u8>>,
-    pub(crate) last: BTreeMap<u64, u64>,
-    /// When it was written, by the clock of the aggregator.
-    pub(crate) at: u64,
-    /// When the key is like new.
-    pub(crate) until: u64,
-}
-
-/// The key of the totals topic under which the aggregator says that it lives.
-pub(crate) const HEARTBEAT: &str = "heartbeat";
-
-pub(crate) type State = <AnyRule as Algorithm>::State;
-
 impl Change {
+    /// Returns the rule, unless it cannot be read.
+    pub(crate) fn rule(&self) -> Option<AnyRule> {
+        self.rule.parse().ok()
+    }
+
+    /// Returns `true` if the change can be applied.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.is_reset || self.rule().is_some()
+    }
+
     /// Applies the change to a state, unless its rule cannot be read.
     pub(crate) fn apply(&self, state: &mut Option<State>) {
         if self.is_reset {
             *state = None;
             return;
         }
-        let Ok(rule) = self.rule.parse::<AnyRule>() else {
+        let Some(rule) = self.rule() else {
             return;
         };
         let at = Timestamp::from_nanos(self.at);
         rule.settle(state, &Charge::new(at, self.charged), at, self.actual);
     }
+
+    /// Returns the instant from which a state of this change alone is like none, in nanoseconds of Unix time.
+    pub(crate) fn is_over_at(&self) -> Option<u64> {
+        let mut state = None;
+        self.apply(&mut state);
+        Some(self.rule()?.forgettable_at(&state?).as_nanos())
+    }
+
+    /// Returns `true` if the units of both may be added as if all had been spent at the first.
+    pub(crate) fn is_together_with(&self, later: &Self) -> bool {
+        let is_delta = |change: &Self| !change.is_reset && change.charged == 0;
+        let (at, later_at) = (self.at, later.at);
+        is_delta(self)
+            && is_delta(later)
+            && (self.node, &self.rule) == (later.node, &later.rule)
+            && self.rule().is_some_and(|rule| {
+                rule.is_together(Timestamp::from_nanos(at), Timestamp::from_nanos(later_at))
+            })
+    }
 }
 
-impl Total {
-    pub(crate) fn state(&self) -> Option<State> {
-        let bytes = self.state.as_deref()?;
-        State::from_bytes(bytes).ok()
-    }
-
-    /// Takes in a change. Returns `false` if it is in the total already.
-    pub(crate) fn take_in(&mut self, change: &Change) -> bool {
-        let last = self.last.entry(change.node).or_default();
-        if change.number <= *last {
-            return false;
-        }
-        *last = change.number;
-        let mut state = self.state();
-        change.apply(&mut state);
-        let rule = change.rule.parse::<AnyRule>().ok();
-        if let (Some(rule), Some(state)) = (rule, &state) {
-            self.until = self.until.max(rule.forgettable_at(state).as_nanos());
-        }
-        self.state = state.map(|state| state.to_bytes());
-        true
-    }
+/// Returns the partition of a key, of so many, in both topics. All nodes must return the same, whatever their release.
+pub(crate) fn partition_of(name: &str, partitions: i32) -> i32 {
+    let count = u64::try_from(partitions).unwrap_or(1).max(1);
+    i32::try_from(Key::from(name).digest() % count).unwrap_or(0)
 }

@@ -3,18 +3,15 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use rdkafka::{
-    Message, Offset, TopicPartitionList,
-    consumer::{Consumer, StreamConsumer},
+    Message,
+    consumer::StreamConsumer,
     error::KafkaError,
-    producer::{FutureProducer, FutureRecord},
+    producer::{DeliveryFuture, FutureProducer, FutureRecord},
 };
 use tollgate::{
     AnyRule, Decision, Policy, Timestamp,
@@ -29,7 +26,11 @@ use tollgate::{
 
 use crate::{
     Settings,
-    message::{Change, HEARTBEAT, State, Total},
+    counters::NodeCounts,
+    message::{Change, State, partition_of},
+    own_changes::Place,
+    reading::{partitions, read_to_the_end, total},
+    view::View,
 };
 
 /// A store whose states are the totals that an [`Aggregator`](crate::Aggregator) writes, and what this node has produced since. Made for `.synced(…)`.
@@ -43,66 +44,13 @@ pub struct Kafka {
 
 struct Inner {
     settings: Settings,
+    partitions: i32,
     producer: FutureProducer,
     clock: SystemClock,
     node: u64,
-    numbers: AtomicU64,
-    totals: Mutex<Totals>,
-}
-
-/// What a node has read, and produced.
-#[derive(Debug, Default)]
-pub struct Totals {
-    of_keys: HashMap<String, Total>,
-    /// Changes that are not in the totals yet.
-    own: HashMap<String, Vec<Change>>,
-    /// When the aggregator wrote last.
-    written_at: Option<u64>,
-}
-
-impl Totals {
-    fn read(&mut self, key: &str, total: Option<Total>) {
-        if key == HEARTBEAT {
-            self.written_at = total.map(|total| total.at);
-            return;
-        }
-        let Some(total) = total else {
-            self.of_keys.remove(key);
-            return;
-        };
-        self.written_at = self.written_at.max(Some(total.at));
-        if let Some(own) = self.own.get_mut(key) {
-            own.retain(|change| {
-                total
-                    .last
-                    .get(&change.node)
-                    .is_none_or(|last| change.number > *last)
-            });
-            if own.is_empty() {
-                self.own.remove(key);
-            }
-        }
-        self.of_keys.insert(key.to_owned(), total);
-    }
-
-    /// Notes changes of this node, each once.
-    fn note(&mut self, key: &str, change: &Change) {
-        let total = self.of_keys.get(key);
-        let last = total.and_then(|total| total.last.get(&change.node));
-        let own = self.own.entry(key.to_owned()).or_default();
-        let is_known = |own: &Change| own.node == change.node && own.number == change.number;
-        if last.is_none_or(|last| change.number > *last) && !own.iter().any(is_known) {
-            own.push(change.clone());
-        }
-    }
-
-    fn state(&self, key: &str) -> Option<State> {
-        let mut state = self.of_keys.get(key).and_then(Total::state);
-        for change in self.own.get(key).into_iter().flatten() {
-            change.apply(&mut state);
-        }
-        state
-    }
+    numbers: Mutex<u64>,
+    view: Mutex<View>,
+    counts: NodeCounts,
 }
 
 /// The key of messages: the policy, the digest of the client's key, and the kind of the state.
@@ -115,96 +63,98 @@ fn name(key: &StateKey) -> String {
     )
 }
 
-/// Reads the topic of totals from its beginning to what is its end now.
-pub(crate) async fn read_to_the_end(
-    settings: &Settings,
-    mut read: impl FnMut(&str, Option<Total>),
-) -> Result<StreamConsumer, KafkaError> {
-    let (topic, timeout) = (settings.totals(), settings.timeout * 5);
-    // A group of its own, which commits nothing: every node reads all.
-    let consumer: StreamConsumer = settings.consumer(&topic).create()?;
-    let (metadata, consumer) = tokio::task::spawn_blocking({
-        let topic = topic.clone();
-        move || (consumer.fetch_metadata(Some(&topic), timeout), consumer)
-    })
-    .await
-    .map_err(|_| KafkaError::Canceled)?;
-    let metadata = metadata?;
-    let mut list = TopicPartitionList::new();
-    let mut left = 0;
-    for topic in metadata.topics() {
-        for partition in topic.partitions() {
-            list.add_partition_offset(topic.name(), partition.id(), Offset::Beginning)?;
-            left += 1;
-        }
-    }
-    consumer.assign(&list)?;
-    while left > 0 {
-        match consumer.recv().await {
-            Ok(message) => {
-                let key = message.key().and_then(|key| std::str::from_utf8(key).ok());
-                if let Some(key) = key {
-                    read(key, total(message.payload()));
-                }
-            }
-            Err(KafkaError::PartitionEOF(_)) => left -= 1,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(consumer)
-}
-
-fn total(payload: Option<&[u8]>) -> Option<Total> {
-    payload.and_then(|payload| serde_json::from_slice(payload).ok())
-}
-
 impl Kafka {
     /// Connects, and reads the totals that are there. A node has another number each time.
     ///
     /// # Errors
     ///
-    /// When the brokers do not answer.
-    pub async fn connect(settings: Settings, node: u64) -> Result<Self, KafkaError> {
-        let mut totals = Totals::default();
-        let consumer = read_to_the_end(&settings, |key, total| totals.read(key, total)).await?;
+    /// When the brokers do not answer, or the topics have different numbers of partitions.
+    pub async fn connect(settings: Settings, node: u64) -> Result<Self, crate::Error> {
+        let partitions = partitions(&settings).await?;
+        let mut view = View::default();
+        let read = read_to_the_end(&settings, 0..partitions, |partition, key, total| {
+            view.read(partition, key, total);
+        });
+        let consumer = read.await?;
         let inner = Arc::new(Inner {
             producer: settings.producer().create()?,
             settings,
+            partitions,
             clock: SystemClock::default(),
             node,
-            numbers: AtomicU64::new(1),
-            totals: Mutex::new(totals),
+            numbers: Mutex::new(0),
+            view: Mutex::new(view),
+            counts: NodeCounts::default(),
         });
         tokio::spawn(read_on(Arc::downgrade(&inner), consumer));
         Ok(Self { inner })
     }
 
-    /// Returns how old the totals are: the time since the aggregator wrote last, by the clocks of both. `None` if it never did.
+    /// Returns how old the totals are, by the clocks of the aggregators and of this node: the age of those of the oldest partition. All changes that were produced
+    /// before are in them. `None` if no aggregator was ever there for some partition.
+    ///
+    /// Without traffic, it swings between the time of the way and 200 ms more, the time between two heartbeats of an aggregator.
     pub fn staleness(&self) -> Option<Duration> {
-        let written_at = Timestamp::from_nanos(self.inner.totals().written_at?);
-        Some(self.inner.clock.now().saturating_since(written_at))
+        let ages = self.staleness_by_partition();
+        ages.into_iter().reduce(|a, b| Some(a?.max(b?)))?
     }
 
-    /// Returns the changes of this node that are not in the totals yet.
+    /// Returns how old the totals of a key's partition are.
+    pub fn staleness_of(&self, key: &StateKey) -> Option<Duration> {
+        let partition = partition_of(&name(key), self.inner.partitions);
+        self.inner.staleness_of(partition)
+    }
+
+    /// Returns how old the totals of each partition are.
+    pub fn staleness_by_partition(&self) -> Vec<Option<Duration>> {
+        let partitions = 0..self.inner.partitions;
+        partitions
+            .map(|partition| self.inner.staleness_of(partition))
+            .collect()
+    }
+
+    /// Returns the changes of this node that are not in the totals yet. Many of a key are added up to one.
     pub fn untold(&self) -> usize {
-        self.inner.totals().own.values().map(Vec::len).sum()
+        self.inner.view().untold()
+    }
+
+    /// Returns how many changes of this node its own view lacked until they were in the totals, because too many were on their way.
+    pub fn given_up(&self) -> u64 {
+        self.inner.counts.given_up.get()
+    }
+
+    /// Returns how many totals were older than what this node knew: an aggregator had written them after it lost their partition. They are left out.
+    pub fn outdated(&self) -> u64 {
+        self.inner.counts.outdated.get()
+    }
+
+    /// Returns how often totals could not be read. The client connects again by itself.
+    pub fn failed(&self) -> u64 {
+        self.inner.counts.failed.get()
+    }
+
+    /// Returns the number of keys with totals.
+    pub fn keys(&self) -> usize {
+        self.inner.view().keys()
     }
 }
 
 impl Inner {
-    fn totals(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
+    fn staleness_of(&self, partition: i32) -> Option<Duration> {
+        let as_of = Timestamp::from_nanos(self.view().as_of(partition)?);
+        Some(self.clock.now().saturating_since(as_of))
     }
 
+    /// Returns a change that gets its number when it is produced.
     fn change(&self, rule: &AnyRule, at: Timestamp, charged: u64, actual: u64) -> Change {
         Change {
             rule: rule.to_string(),
             node: self.node,
-            number: self.number(),
+            number: 0,
             at: at.as_nanos(),
             charged,
             actual,
@@ -212,23 +162,54 @@ impl Inner {
         }
     }
 
+    /// Hands a change to the producer.
+    fn send(&self, key: &str, change: &Change) -> Result<DeliveryFuture, Error> {
+        let message = serde_json::to_vec(change).map_err(Error::other)?;
+        let record = FutureRecord::<str, [u8]>::to(&self.settings.topic)
+            .partition(partition_of(key, self.partitions))
+            .key(key)
+            .payload(&message);
+        let sent = self.producer.send_result(record);
+        sent.map_err(|(error, _)| Error::unavailable(error))
+    }
+
     /// Writes changes to the topic, and notes them.
-    async fn produce(&self, changes: &[(String, Change)]) -> Result<(), Error> {
-        let messages = changes.iter().map(|(_, change)| serde_json::to_vec(change));
-        let messages: Vec<_> = messages.collect::<Result<_, _>>().map_err(Error::other)?;
-        let sent = changes.iter().zip(&messages).map(|((key, _), message)| {
-            let record = FutureRecord::<str, [u8]>::to(&self.settings.topic);
-            let record = record.key(key).payload(message);
-            self.producer.send(record, self.settings.timeout)
-        });
-        for sent in sent.collect::<Vec<_>>() {
-            sent.await.map_err(|(error, _)| Error::unavailable(error))?;
+    async fn produce(&self, mut changes: Vec<(String, Change)>) -> Result<(), Error> {
+        let sent: Vec<_> = {
+            // Numbers must be in the order of the topic.
+            let mut last = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            for (_, change) in changes.iter_mut().filter(|(_, change)| change.number == 0) {
+                *last += 1;
+                change.number = *last;
+            }
+            changes
+                .iter()
+                .map(|(key, change)| self.send(key, change))
+                .collect()
+        };
+        let mut result = Ok(());
+        for ((key, change), sent) in changes.iter().zip(sent) {
+            let delivered = match sent {
+                Ok(sent) => sent.await.map_err(|_| KafkaError::Canceled),
+                Err(error) => {
+                    result = Err(error);
+                    continue;
+                }
+            };
+            match delivered.and_then(|delivered| delivered.map_err(|(error, _)| error)) {
+                Ok(delivery) => {
+                    let place = Place {
+                        partition: delivery.partition,
+                        offset: delivery.offset,
+                    };
+                    let time = (self.clock.now().as_nanos(), self.settings.keep_nanos());
+                    let given_up = self.view().note(key, (change, place), time);
+                    self.counts.given_up.add(given_up);
+                }
+                Err(error) => result = Err(Error::unavailable(error)),
+            }
         }
-        let mut totals = self.totals();
-        for (key, change) in changes {
-            totals.note(key, change);
-        }
-        Ok(())
+        result
     }
 }
 
@@ -236,12 +217,29 @@ impl Inner {
 async fn read_on(inner: Weak<Inner>, consumer: StreamConsumer) {
     /// Looks this often if the node is still there.
     const LOOK_EVERY: Duration = Duration::from_millis(200);
-    while let Some(inner) = inner.upgrade() {
-        let message = tokio::time::timeout(LOOK_EVERY, consumer.recv()).await;
-        if let Ok(Ok(message)) = message
-            && let Some(key) = message.key().and_then(|key| std::str::from_utf8(key).ok())
-        {
-            inner.totals().read(key, total(message.payload()));
+    /// After a failure. Messages of the client about one come in numbers.
+    const PAUSE: Duration = Duration::from_millis(10);
+    loop {
+        let read = tokio::time::timeout(LOOK_EVERY, consumer.recv()).await;
+        let Some(inner) = inner.upgrade() else {
+            return;
+        };
+        match read {
+            Ok(Ok(message)) => {
+                let key = message.key().and_then(|key| std::str::from_utf8(key).ok());
+                let is_news = key.is_none_or(|key| {
+                    let total = total(message.payload());
+                    inner.view().read(message.partition(), key, total)
+                });
+                if !is_news {
+                    inner.counts.outdated.add(1);
+                }
+            }
+            Ok(Err(KafkaError::PartitionEOF(_))) | Err(_) => {}
+            Ok(Err(_)) => {
+                inner.counts.failed.add(1);
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
 }
@@ -274,7 +272,7 @@ impl Store<AnyRule> for Kafka {
             let own = ask.rule_for_key();
             let (rule, key) = (own.as_ref().unwrap_or(ask.rule()), name(&ask.state_key()));
             let known = states.entry(key.clone());
-            let state = known.or_insert_with(|| inner.totals().state(&key));
+            let state = known.or_insert_with(|| inner.view().state(&key));
             let decision = rule.step(state, now, ask.cost()).decision();
             changes.push((key, inner.change(rule, now, 0, ask.cost().get())));
             ask.charged(decision)
@@ -290,7 +288,7 @@ impl Store<AnyRule> for Kafka {
             return Check::Ready(Ok(decided.collect()));
         }
         Check::Pending(Box::pin(async move {
-            inner.produce(&changes).await?;
+            inner.produce(changes).await?;
             Ok(decisions.into_iter().collect())
         }))
     }
@@ -310,34 +308,27 @@ impl Store<AnyRule> for Kafka {
             (name(&settlement.state_key()), change)
         };
         let changes: Vec<_> = settlements.iter().map(change).collect();
-        Check::Pending(Box::pin(async move { inner.produce(&changes).await }))
+        Check::Pending(Box::pin(async move { inner.produce(changes).await }))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = Arc::clone(&self.inner);
         let prefix = format!("{}/{:016x}/", policy.name(), key.digest());
-        let changes: Vec<_> = {
-            let totals = inner.totals();
-            let known = totals.of_keys.keys().chain(totals.own.keys());
-            let named = known.filter(|name| name.starts_with(&prefix));
-            let names: std::collections::BTreeSet<_> = named.cloned().collect();
-            names
-                .into_iter()
-                .map(|name| {
-                    let change = Change {
-                        rule: String::new(),
-                        node: inner.node,
-                        number: inner.number(),
-                        at: inner.clock.now().as_nanos(),
-                        charged: 0,
-                        actual: 0,
-                        is_reset: true,
-                    };
-                    (name, change)
-                })
-                .collect()
+        let names = inner.view().keys_of(&prefix);
+        let change = |name| {
+            let change = Change {
+                rule: String::new(),
+                node: inner.node,
+                number: 0,
+                at: inner.clock.now().as_nanos(),
+                charged: 0,
+                actual: 0,
+                is_reset: true,
+            };
+            (name, change)
         };
-        Check::Pending(Box::pin(async move { inner.produce(&changes).await }))
+        let changes = names.into_iter().map(change).collect();
+        Check::Pending(Box::pin(async move { inner.produce(changes).await }))
     }
 
     /// Produces the deltas, and returns the last totals with what this node has told since.
@@ -365,13 +356,11 @@ impl Store<AnyRule> for Kafka {
             })
             .collect();
         Some(Box::pin(async move {
-            inner.produce(&changes).await?;
-            let (totals, at) = (inner.totals(), inner.clock.now());
+            inner.produce(changes).await?;
+            let (view, at) = (inner.view(), inner.clock.now());
             let pulled = names.iter().map(|name| {
-                Ok(Pulled {
-                    at,
-                    state: totals.state(name),
-                })
+                let state = view.state(name);
+                Ok(Pulled { at, state })
             });
             Ok(pulled.collect())
         }))
@@ -380,11 +369,11 @@ impl Store<AnyRule> for Kafka {
 
 impl Kafka {
     fn looks(&self, asks: &[Ask<'_, AnyRule>], now: Timestamp) -> Vec<Decision> {
-        let totals = self.inner.totals();
+        let view = self.inner.view();
         let look = |ask: &Ask<'_, AnyRule>| {
             let own = ask.rule_for_key();
             let rule = own.as_ref().unwrap_or(ask.rule());
-            rule.look(totals.state(&name(&ask.state_key())).as_ref(), now)
+            rule.look(view.state(&name(&ask.state_key())).as_ref(), now)
         };
         asks.iter().map(look).collect()
     }

@@ -9,6 +9,8 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 
+use crate::Error;
+
 /// The brokers and the names of the topics.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -18,16 +20,26 @@ pub struct Settings {
     pub topic: String,
     /// How long a message may take to be written.
     pub timeout: Duration,
+    /// Brokers give the partitions of an aggregator that is silent for so long to others. Brokers accept 6 s or more, unless they are set up otherwise.
+    pub session: Duration,
+    /// The totals of a key stay in the topic for so long after it is like new. A change that its node repeats later than that counts twice.
+    pub keep: Duration,
 }
 
 impl Settings {
-    /// Settings with a timeout of a second.
+    /// Settings with a timeout of a second, sessions of 6 s, and totals that are kept for an hour.
     pub fn new(brokers: &str, topic: &str) -> Self {
         Self {
             brokers: brokers.to_owned(),
             topic: topic.to_owned(),
             timeout: Duration::from_secs(1),
+            session: Duration::from_secs(6),
+            keep: Duration::from_secs(3600),
         }
+    }
+
+    pub(crate) fn keep_nanos(&self) -> u64 {
+        u64::try_from(self.keep.as_nanos()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn totals(&self) -> String {
@@ -54,23 +66,28 @@ impl Settings {
     }
 
     pub(crate) fn consumer(&self, group: &str) -> ClientConfig {
+        let session = self.session.as_millis();
         let mut config = self.client();
         config
             .set("group.id", group)
             .set("enable.auto.commit", "false")
             .set("auto.offset.reset", "earliest")
             .set("enable.partition.eof", "true")
-            .set("session.timeout.ms", "6000")
+            .set("session.timeout.ms", session.to_string())
+            .set("heartbeat.interval.ms", (session / 3).to_string())
             .set("fetch.wait.max.ms", "20");
         config
     }
 
-    /// Creates the topics, unless they are there: that of totals compacted.
+    /// Creates the topics, unless they are there: that of totals compacted. Their number of partitions must never change.
     ///
     /// # Errors
     ///
     /// When the brokers refuse it, or do not answer.
-    pub async fn create_topics(&self, partitions: i32, copies: i32) -> Result<(), KafkaError> {
+    pub async fn create_topics(&self, partitions: i32, copies: i32) -> Result<(), Error> {
+        if crate::reading::partitions(self).await.is_ok() {
+            return Ok(());
+        }
         let admin: AdminClient<DefaultClientContext> = self.client().create()?;
         let totals = self.totals();
         let topic = |name| NewTopic::new(name, partitions, TopicReplication::Fixed(copies));
@@ -81,7 +98,7 @@ impl Settings {
         for created in admin.create_topics(&topics, &AdminOptions::new()).await? {
             match created {
                 Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-                Err((_, code)) => return Err(KafkaError::AdminOp(code)),
+                Err((_, code)) => return Err(KafkaError::AdminOp(code).into()),
             }
         }
         Ok(())

@@ -1,128 +1,19 @@
-//! Limits through a mock cluster in this process, or through the brokers that `TOLLGATE_KAFKA` names.
-#![allow(missing_docs, reason = "tests")]
+//! Limits that all nodes share.
 
-use std::{
-    env,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
-use rdkafka::{mocking::MockCluster, producer::DefaultProducerContext};
-use tokio::sync::oneshot;
 use tollgate::{
-    AnyRule, Cost, Policy,
+    Cost, Policy,
     key::Key,
-    store::{Ask, Error, Settlement, Store, StoreExt, SyncConfig, Synced},
+    store::{Ask, Settlement, Store},
 };
-use tollgate_kafka::{Aggregator, Kafka, Settings};
 
-const PARTITIONS: i32 = 3;
-/// The longest time in which a cluster on this machine comes to rest.
-const SOON: Duration = Duration::from_secs(30);
-
-type Node = Synced<Kafka, AnyRule>;
-
-struct Cluster {
-    mock: Option<MockCluster<'static, DefaultProducerContext>>,
-    settings: Settings,
-}
-
-/// The first message of a producer takes its time where processors are busy.
-fn patient(brokers: &str, topic: &str) -> Settings {
-    Settings {
-        timeout: SOON,
-        ..Settings::new(brokers, topic)
-    }
-}
-
-impl Cluster {
-    async fn start() -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let topic = format!("limits-{}-{number}", std::process::id());
-        if let Ok(brokers) = env::var("TOLLGATE_KAFKA") {
-            let settings = patient(&brokers, &topic);
-            settings.create_topics(PARTITIONS, 1).await.unwrap();
-            return Self {
-                mock: None,
-                settings,
-            };
-        }
-        let mock = MockCluster::new(1).unwrap();
-        let settings = patient(&mock.bootstrap_servers(), &topic);
-        for name in [&topic, &format!("{topic}.totals")] {
-            mock.create_topic(name, PARTITIONS, 1).unwrap();
-        }
-        Self {
-            mock: Some(mock),
-            settings,
-        }
-    }
-
-    async fn node(&self, id: u64, most_ahead: u64) -> (Node, Kafka) {
-        let kafka = Kafka::connect(self.settings.clone(), id).await.unwrap();
-        let config = SyncConfig::new()
-            .period(Duration::from_millis(20))
-            .most_ahead(most_ahead)
-            .nodes(2);
-        (kafka.clone().synced(config), kafka)
-    }
-
-    /// Starts an aggregator, which ends when the sender is used or dropped.
-    async fn aggregator(&self) -> (oneshot::Sender<()>, tokio::task::JoinHandle<Aggregator>) {
-        let mut aggregator = Aggregator::start(self.settings.clone()).await.unwrap();
-        let (end, ended) = oneshot::channel();
-        let task = tokio::spawn(async move {
-            let ended = async {
-                let _ = ended.await;
-            };
-            aggregator.run_until(ended).await.unwrap();
-            aggregator
-        });
-        (end, task)
-    }
-}
-
-fn rule() -> AnyRule {
-    "sliding-window 1000/1d slices=4".parse().unwrap()
-}
-
-async fn acquire(node: &impl Store<AnyRule, Error = Error>, key: &str) -> Result<bool, Error> {
-    let (policy, rule) = (Policy::new("api"), rule());
-    let ask = Ask::new(&policy, &rule, Key::from(key), Cost::ONE);
-    Ok(node.acquire(&[ask]).await?.is_admitted())
-}
-
-fn spent(node: &Kafka, key: &str) -> u64 {
-    let (policy, rule) = (Policy::new("api"), rule());
-    let ask = Ask::new(&policy, &rule, Key::from(key), Cost::ONE);
-    let tollgate::store::Check::Ready(Ok(looked)) = node.look(&[ask]) else {
-        panic!("totals are here");
-    };
-    let look = looked.as_slice()[0];
-    look.limit().unwrap() - look.remaining().unwrap()
-}
-
-/// Waits until all nodes see so many units, and nothing of theirs is under way.
-async fn until_all_see(nodes: &[&Kafka], key: &str, units: u64) {
-    let start = tokio::time::Instant::now();
-    loop {
-        let seen: Vec<_> = nodes
-            .iter()
-            .map(|node| (spent(node, key), node.untold()))
-            .collect();
-        if seen.iter().all(|seen| *seen == (units, 0)) {
-            return;
-        }
-        assert!(start.elapsed() < SOON, "{seen:?} instead of {units}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
+use crate::cluster::{Cluster, SOON, acquire, rule, spent, until, until_all_see};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_hear_of_each_other_by_the_totals() {
     let cluster = Cluster::start().await;
-    let (end, task) = cluster.aggregator().await;
+    let aggregator = cluster.aggregator().await;
     let [(one, a), (other, b)] = [cluster.node(1, 50).await, cluster.node(2, 50).await];
     let mut admitted = [0; 2];
     for n in 0..300 {
@@ -134,9 +25,9 @@ async fn nodes_hear_of_each_other_by_the_totals() {
     assert_eq!(admitted, [300, 300]);
     until_all_see(&[&a, &b], "alice", 300).await;
     until_all_see(&[&a, &b], "bob", 300).await;
-    assert!(a.staleness().unwrap() < SOON);
-    let _ = end.send(());
-    assert_eq!(task.await.unwrap().unreadable(), 0);
+    let age = until("all partitions", || a.staleness().ok_or("none".to_owned()));
+    assert!(age.await < SOON);
+    assert_eq!(aggregator.end().await.unreadable(), 0);
     for node in [one, other] {
         assert_eq!(node.flush(SOON).await, 0);
     }
@@ -146,7 +37,7 @@ async fn nodes_hear_of_each_other_by_the_totals() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_is_used_up_is_refused_everywhere() {
     let cluster = Cluster::start().await;
-    let (end, task) = cluster.aggregator().await;
+    let aggregator = cluster.aggregator().await;
     let [(one, a), (other, b)] = [cluster.node(1, 20).await, cluster.node(2, 20).await];
     assert!(acquire(&one, "alice").await.unwrap());
     until_all_see(&[&a, &b], "alice", 1).await;
@@ -165,8 +56,7 @@ async fn a_limit_that_is_used_up_is_refused_everywhere() {
     // Two nodes that hear nothing of each other admit 1999.
     assert!((1000..1950).contains(&admitted), "{admitted}");
     until_all_see(&[&a, &b], "alice", 1000).await;
-    let _ = end.send(());
-    task.await.unwrap();
+    aggregator.end().await;
 }
 
 /// The aggregator is stopped and started anew in the middle, and reads what it had not committed again. Nothing counts twice, and nothing is lost. Meanwhile nodes go on, and
@@ -177,17 +67,23 @@ async fn restarts_of_the_aggregator_count_nothing_twice() {
     let (node, kafka) = cluster.node(1, 10).await;
     let mut admitted = 0;
     for round in 0..4 {
-        let (end, task) = cluster.aggregator().await;
+        let aggregator = cluster.aggregator().await;
+        until("all partitions", || {
+            match aggregator.counters.partitions() {
+                3 => kafka.staleness().ok_or("no staleness".to_owned()),
+                partitions => Err(partitions.to_string()),
+            }
+        })
+        .await;
         for _ in 0..50 {
             admitted += u64::from(acquire(&node, "alice").await.unwrap());
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         match round % 2 {
             // Without a commit of what was read last.
-            0 => task.abort(),
-            _ => drop(end),
+            0 => aggregator.abort().await,
+            _ => drop(aggregator.end().await),
         }
-        let _ = task.await;
         let before = kafka.staleness();
         for _ in 0..25 {
             admitted += u64::from(acquire(&node, "alice").await.unwrap());
@@ -201,12 +97,11 @@ async fn restarts_of_the_aggregator_count_nothing_twice() {
         300,
         "its own changes are in its view"
     );
-    let (end, task) = cluster.aggregator().await;
+    let aggregator = cluster.aggregator().await;
     // A node that is started now reads all of it.
     let (_, late) = cluster.node(2, 10).await;
     until_all_see(&[&kafka, &late], "alice", 300).await;
-    let _ = end.send(());
-    task.await.unwrap();
+    aggregator.end().await;
 }
 
 /// The brokers are gone, and the node goes on by its part. Afterwards it tells everything, once.
@@ -217,7 +112,7 @@ async fn an_outage_of_the_brokers_is_told_afterwards() {
     let Some(mock) = &cluster.mock else {
         return;
     };
-    let (end, task) = cluster.aggregator().await;
+    let aggregator = cluster.aggregator().await;
     let (node, kafka) = cluster.node(1, 10).await;
     let mut admitted = 0;
     for n in 0..120 {
@@ -234,16 +129,15 @@ async fn an_outage_of_the_brokers_is_told_afterwards() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     until_all_see(&[&kafka], "alice", admitted).await;
-    let _ = end.send(());
-    task.await.unwrap();
+    aggregator.end().await;
 }
 
 /// Without `.synced(…)` each call is a message; refunds and resets are, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refunds_and_resets_are_messages() {
     let cluster = Cluster::start().await;
-    let (end, task) = cluster.aggregator().await;
-    let kafka = Kafka::connect(cluster.settings.clone(), 7).await.unwrap();
+    let aggregator = cluster.aggregator().await;
+    let kafka = cluster.store(7).await;
     let (policy, rule) = (Policy::new("api"), rule());
     let ask = Ask::new(&policy, &rule, Key::from("alice"), Cost::new(40).unwrap());
     let decisions = kafka.acquire(&[ask]).await.unwrap();
@@ -254,6 +148,5 @@ async fn refunds_and_resets_are_messages() {
     until_all_see(&[&kafka], "alice", 15).await;
     kafka.reset(&policy, &Key::from("alice")).await.unwrap();
     until_all_see(&[&kafka], "alice", 0).await;
-    let _ = end.send(());
-    task.await.unwrap();
+    aggregator.end().await;
 }
