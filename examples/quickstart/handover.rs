@@ -1,4 +1,4 @@
-//! What the store must get from this server before it ends.
+//! Hands units over to the store before this server ends.
 
 use std::time::Duration;
 

@@ -130,7 +130,7 @@ pub trait Store<Rule>: Backend {
     /// [unsupported](super::Error::is_unsupported) delta, whose rule or state the store cannot handle, is not worth sending again. Any other delta
     /// that failed may have been added, and may be sent again.
     ///
-    /// An error of the whole call says that the server failed, and that no delta has an answer. A [timeout](super::Timeout) is such an error, and a
+    /// An error of the whole call means that the server failed, and that no delta has an answer. A [timeout](super::Timeout) is such an error, and a
     /// [circuit breaker](super::CircuitBreaker) counts these alone.
     ///
     /// # Cancellation

@@ -9,7 +9,7 @@ use std::{
 use super::account::{Account, Bound};
 use crate::algorithm::Syncable;
 
-/// What a node keeps of a key: its account, and what the caller adds to that.
+/// The entry of a key: its account, and additions of the caller.
 pub(crate) trait Entry<Rule: Syncable> {
     fn account(&self) -> &Account<Rule>;
 

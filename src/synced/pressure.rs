@@ -1,10 +1,10 @@
-//! How much of a limit is used, and how soon the store is told.
+//! The used part of a limit, and the period that follows from it.
 
 use std::time::Duration;
 
 use crate::decision::Decision;
 
-/// How much of a limit is used.
+/// The used part of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pressure {
     /// Less than a tenth.

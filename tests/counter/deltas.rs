@@ -176,7 +176,7 @@ async fn a_whole_batch_is_added_within_one_deadline() {
     assert_eq!(store.get_ref().stats().doubtful, 0);
 }
 
-/// However often a delta is sent again after its addition failed, its units are counted as doubtful once.
+/// A delta may be sent again many times after its addition failed: its units are counted as doubtful once.
 #[tokio::test(start_paused = true)]
 async fn a_doubtful_unit_is_counted_once() {
     for fault in 0..4 {

@@ -225,7 +225,7 @@ async fn a_reset_forgets_the_numbers() {
     assert_eq!(spent(&store, &rule, 7).await, 3);
 }
 
-/// Whatever else is in its call.
+/// This does not depend on the other deltas of its call.
 #[tokio::test]
 async fn a_rule_that_does_not_fit_fails_its_own_delta() {
     let server = servers::Redis::start();

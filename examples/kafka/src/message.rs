@@ -1,4 +1,4 @@
-//! What nodes write to the topic of deltas, as JSON.
+//! The messages of nodes to the topic of deltas, as JSON.
 
 use serde::{Deserialize, Serialize};
 use tollgate::{

@@ -1,4 +1,4 @@
-//! What aggregators write to the topic of totals, as JSON.
+//! The messages of aggregators to the topic of totals, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) struct Last {
     pub(crate) at: u64,
 }
 
-/// What became of a change.
+/// The result of taking in a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The state has changed.

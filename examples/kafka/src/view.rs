@@ -1,4 +1,4 @@
-//! What a node knows: the totals, and what it has produced since.
+//! The view of a node: the totals, and its own changes since.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::{
     total::{HEARTBEAT, Total},
 };
 
-/// What a node has read, and produced.
+/// The totals that a node has read, and the changes that it has produced.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     totals: HashMap<String, (i32, Total)>,

@@ -13,7 +13,7 @@ use crate::{algorithm::Syncable, random::Random};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What came of an outage.
+/// The results of an outage.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     is_over: bool,

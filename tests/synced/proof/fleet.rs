@@ -69,7 +69,7 @@ struct Node<R: Syncable> {
     telling: Vec<Option<usize>>,
     /// For each key, the state that was returned last.
     pulled: Vec<Option<R::State>>,
-    /// How far ahead it may be under the widest rule, as far as it knows the number of nodes; 0 if it does not.
+    /// The greatest number of units that it may be ahead under any of its rules; 0 while the number of nodes is unknown.
     most: u64,
     is_closed: bool,
     life: u64,

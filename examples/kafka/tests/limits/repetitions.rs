@@ -1,4 +1,4 @@
-//! What is delivered or told twice counts once.
+//! Changes that are delivered or sent twice count once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How old the totals are, and what a node keeps meanwhile.
+//! The age of the totals, and the changes that a node keeps meanwhile.
 
 use std::time::Duration;
 

@@ -38,7 +38,7 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// The topics, the aggregator, and what each node has read and produced.
 pub(super) struct Topics {
     world: Arc<World>,
-    /// How long a message is in a topic.
+    /// The time that a message spends in a topic.
     in_topic: Duration,
     nodes: Vec<Mutex<Read>>,
     aggregator: Queue,
@@ -61,7 +61,7 @@ struct Change {
     at: Timestamp,
 }
 
-/// What a node has read, and its changes that are not in it yet.
+/// The totals that a node has read, and its changes that are not in them yet.
 #[derive(Default)]
 struct Read {
     totals: HashMap<StateKey, Arc<Total>>,

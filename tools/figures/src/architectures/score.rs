@@ -20,7 +20,7 @@ pub struct Score {
     pub over_admitted: u64,
     /// The most units by which the admissions of a key exceeded the limit at an instant of the whole run. A bucket repays what is above.
     pub overshoot: u64,
-    /// What the architecture allows for that; `None` without a hard bound above 0.
+    /// The bound of the architecture for that; `None` without a hard bound above 0.
     pub overshoot_bound: Option<u64>,
     /// Refused and failed calls that the exact limiter admits.
     pub wrongly_refused: u64,
