@@ -1,15 +1,17 @@
 //! The settings that `Http` and `Grpc` share.
 
-use std::{hash::BuildHasher, mem, sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
-use foldhash::fast::RandomState;
 use http::{Extensions, HeaderMap};
 
 use super::{
     headers::{CachedPolicyHeader, Fields, Headers},
     refusal::Refusal,
 };
-use crate::outcome::Outcome;
+use crate::{
+    outcome::Outcome,
+    random::{self, Random},
+};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
@@ -25,7 +27,7 @@ pub(super) struct SharedSettings {
 #[derive(Clone, Debug)]
 struct RetryJitter {
     max_seconds: u64,
-    seed: RandomState,
+    seed: u64,
 }
 
 impl SharedSettings {
@@ -42,7 +44,7 @@ impl SharedSettings {
         let max_seconds = max.as_secs();
         self.jitter = (max_seconds > 0).then(|| RetryJitter {
             max_seconds,
-            seed: RandomState::default(),
+            seed: random::seed(),
         });
     }
 
@@ -81,9 +83,9 @@ impl SharedSettings {
             .outcome()
             .iter()
             .map(|(_, decision)| decision.at().as_nanos());
-        let hash = seed.hash_one(at.max());
-        let seconds = (u128::from(hash) * (u128::from(*max_seconds) + 1)) >> 64;
-        Some(wait.saturating_add(Duration::from_secs(seconds as u64)))
+        // Instants close to each other give unrelated numbers.
+        let seconds = Random::new(seed ^ at.max().unwrap_or_default()).up_to(*max_seconds);
+        Some(wait.saturating_add(Duration::from_secs(seconds)))
     }
 }
 
