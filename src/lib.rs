@@ -142,6 +142,7 @@
 //!
 //! 1.88 with the default features. The optional frameworks may need a newer one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs, missing_debug_implementations)]
 // For the crate itself, not for its tests.
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
 

@@ -2,7 +2,6 @@
 //!
 //! The folder is `tests/fixtures/session`, and `tests/fixtures/session.rs` is the program that checks it: it parses the new
 //! rule from text, encodes its states, and runs the conformance suite under it in memory and in Redis.
-#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "redis", feature = "test-util"))]
 
 use std::{env, fs, path::Path, process::Command};

@@ -20,7 +20,7 @@ use crate::{
 ///
 /// # Laws
 ///
-/// Stores rely on them, and `tests/extend.rs` of this crate shows how to test them:
+/// Stores rely on them, and `tests/core/extend.rs` of this crate shows how to test them:
 ///
 /// - A refused call returns [`Step::Kept`] and leaves the state alone. The exceptions are the first sight of a key whose
 ///   rule does not start at rest, and the first call that carries a count over from a window of another rule.

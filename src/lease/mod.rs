@@ -12,7 +12,6 @@ mod known;
 mod offered;
 mod portion;
 #[cfg(test)]
-#[path = "../../tests/leases/proof/mod.rs"]
 pub(crate) mod proof;
 mod terms;
 

@@ -9,7 +9,6 @@ mod book;
 mod cut_off;
 mod pressure;
 #[cfg(test)]
-#[path = "../../tests/synced/proof/mod.rs"]
 mod proof;
 mod store_clock;
 mod traffic;

@@ -5,7 +5,9 @@
     feature = "redis",
     feature = "test-util"
 ))]
-#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+#[path = "../common/mod.rs"]
+mod common;
 
 mod balance;
 mod bodies;
@@ -14,14 +16,15 @@ mod handles;
 mod late;
 mod logins;
 mod missing_responses;
-#[path = "../common/rules.rs"]
-mod rules;
+mod refunds;
 mod settlements;
 mod stores;
 
 use std::num::NonZeroU64;
 
 use tollgate::{Cost, TokenBucket};
+
+use crate::common::rules;
 
 /// The units that a client has for the length of a test.
 const UNITS: u64 = 10_000;

@@ -210,7 +210,7 @@ async fn a_handle_outlives_its_layer_and_is_settled_by_another_thread() {
 }
 
 #[tokio::test]
-async fn a_settlement_without_a_server_is_counted() {
+async fn a_settlement_without_a_server_is_counted_in_redis() {
     let mut server = Some(servers::Redis::start());
     let url = server.as_ref().unwrap().url();
     let redis = Redis::<TokenBucket>::connect(url).await.unwrap();
@@ -234,7 +234,7 @@ async fn a_settlement_without_a_server_is_counted() {
 }
 
 #[test]
-fn a_settlement_after_the_runtime_is_counted() {
+fn a_settlement_after_the_runtime_is_counted_in_redis() {
     let server = servers::Redis::start();
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()

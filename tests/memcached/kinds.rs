@@ -1,7 +1,6 @@
 //! Two and three releases whose rules differ, on one real server: while all of them run, a key has the limit of each once.
 
-#[path = "../common/rules.rs"]
-mod rules;
+use crate::common::rules;
 
 use std::{fmt::Debug, sync::Arc};
 

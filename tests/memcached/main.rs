@@ -1,10 +1,9 @@
 //! The stores in memcached against real servers: decisions, stored values, and the effects of each fault.
 #![cfg(all(feature = "memcached", feature = "test-util"))]
-#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
-#[path = "../common/crowd.rs"]
-mod crowd;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod builders;
 mod callers;
@@ -33,6 +32,8 @@ use tollgate::{
         Optimistic, Store,
     },
 };
+
+use crate::common::crowd;
 
 /// So many at once, and no more for as long as a test runs.
 fn at_once(burst: u64) -> TokenBucket {

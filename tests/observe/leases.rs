@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use crate::{
-    common::MapStore,
+    common::map_store::MapStore,
     metrics::{Values, values},
 };
 

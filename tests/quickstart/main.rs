@@ -125,6 +125,8 @@ fn binary() -> &'static PathBuf {
             (cfg!(feature = "redis-tls"), "redis-tls"),
             (cfg!(feature = "memcached"), "memcached"),
             (cfg!(feature = "retry"), "retry"),
+            (cfg!(feature = "metrics"), "metrics"),
+            (cfg!(feature = "introspect"), "introspect"),
         ];
         let features: Vec<_> = features
             .iter()

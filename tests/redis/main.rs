@@ -1,18 +1,16 @@
 //! The store in Redis against real servers: decisions, stored values, and the effects of each fault.
 #![cfg(all(feature = "redis", feature = "test-util"))]
-#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
-#[path = "../common/nodes.rs"]
-mod counted_nodes;
-#[path = "../common/crowd.rs"]
-mod crowd;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod callers;
 mod clock;
 mod conformance;
 mod crafted;
 mod deltas;
+mod differential;
 mod exact;
 mod existing;
 mod faults;
@@ -41,6 +39,8 @@ use tollgate::{
     key::Key,
     store::{Ask, Decisions, Error, Redis, Store},
 };
+
+use crate::common::{crowd, nodes as counted_nodes};
 
 /// Returns a rule that admits `burst` requests and then no more during a test.
 fn at_once(burst: u64) -> TokenBucket {

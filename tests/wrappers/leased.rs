@@ -12,10 +12,7 @@ use tollgate::{
 };
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};
 
-#[path = "../common/mod.rs"]
-mod common;
-
-use common::MapStore;
+use crate::common::map_store::MapStore;
 
 /// Rules that can be leased.
 const RULES: [&str; 5] = [

@@ -1,6 +1,8 @@
 //! The wrappers of stores: alone, in all orders, and under a layer.
-#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![cfg(all(feature = "test-util", feature = "tokio"))]
+
+#[path = "../common/mod.rs"]
+mod common;
 
 #[allow(dead_code)]
 mod circuit_breaker;
@@ -19,5 +21,6 @@ mod timeout;
 mod unsettled;
 mod unsupported;
 
+// Counts by thread, so tests that run at the same time do not disturb each other.
 #[global_allocator]
 static ALLOCATOR: support::counting::Counting = support::counting::Counting;

@@ -172,7 +172,7 @@ def command_version(name):
 
 
 def cargo_version(package):
-    lock = (ROOT / "tools/clients/rust/Cargo.lock").read_text()
+    lock = (ROOT / "Cargo.lock").read_text()
     return re.search(rf'name = "{package}"\nversion = "([^"]+)"', lock)[1]
 
 
@@ -255,7 +255,7 @@ def http_clients():
         its = command_version("node") if name == "fetch" else node_version(package)
         yield "node", name, set_up, its, partial(run, node(name))
     for name, set_up in RUST:
-        yield "rust", name, set_up, cargo_version(name), partial(run, [INSTALLED / "rust/debug/clients", name])
+        yield "rust", name, set_up, cargo_version(name), partial(run, [ROOT / "target/debug/clients", name])
     for name, set_up, command in COMMANDS:
         yield "command", name, set_up, command_version(name), partial(run_command, command)
 

@@ -20,6 +20,6 @@ cp tools/clients/package.json tools/clients/clients.mjs "$installed/"
 npm install --prefix "$installed" --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error
 
 cargo build --locked --features axum,tonic --example quickstart --example tonic
-cargo build --locked --manifest-path tools/clients/rust/Cargo.toml --target-dir "$installed/rust"
+cargo build --locked --package clients
 
 exec python tools/clients/measure.py "$@"

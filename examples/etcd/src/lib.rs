@@ -13,6 +13,7 @@
 //! let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
 //! # let _ = layer; Ok(()) }
 //! ```
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod failure;
 mod leases;

@@ -21,6 +21,7 @@
 //! | `reading.rs`, `settings.rs`, `error.rs` | the topics and their brokers |
 //! | `counters.rs`, `publish.rs` | counters, and their metrics |
 //! | `bin/` | a server, an aggregator, and a mock cluster to try both |
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod aggregator;
 mod assignments;

@@ -71,7 +71,7 @@ use crate::{
 /// An operation that may have taken place is never sent a second time, so no call is charged twice.
 ///
 /// Operations for each decision, and the time until all are made, where so many processes want one decision each of one key at
-/// the same instant, over a network whose round trips take 16 to 24 ms; simulated by `tests/cas/contenders.rs`:
+/// the same instant, over a network whose round trips take 16 to 24 ms; simulated by `tests/stores/cas/contenders.rs`:
 ///
 /// | processes | no back-off | `Backoff::full(4 ms, 256 ms)` | `Backoff::full(20 ms, 2 s)` |
 /// |---|---|---|---|

@@ -188,14 +188,18 @@ fn narrow(nanos: u128) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use support::Random;
-
     use super::*;
+    use crate::random::Random;
 
     /// Counters at 1 GHz, 3 GHz, and 24 MHz.
     const RATES: [u64; 3] = [1 << POINT, (1 << POINT) / 3, (1 << POINT) * 125 / 3];
     const START: u64 = 1_767_225_600 * SECOND;
     const MILLI: u64 = SECOND / 1000;
+
+    /// Returns a number from 0 to below `end`.
+    fn below(dice: &mut Random, end: u64) -> u64 {
+        dice.up_to(end - 1)
+    }
 
     /// A counter of nanoseconds, its parameters, and a curve through one second.
     fn plain() -> (CurveRules, Curve) {
@@ -220,32 +224,32 @@ mod tests {
     fn curves_never_fall_and_each_is_nowhere_below_the_last() {
         for seed in 0..300 {
             let mut dice = Random::new(seed);
-            let calibrated = RATES[dice.below(3) as usize];
+            let calibrated = RATES[below(&mut dice, 3) as usize];
             let rules = CurveRules::new(calibrated);
-            let mut reading = 1 + dice.below(1 << 50);
+            let mut reading = 1 + below(&mut dice, 1 << 50);
             let mut curve = rules.start(reading, START, calibrated);
             let mut seen = 0;
             for _ in 0..200 {
                 // Gaps from nothing to days; Unix time anywhere within seconds, at times hours.
-                let longest = rules.length << dice.below(18);
-                reading += dice.below(longest);
+                let longest = rules.length << below(&mut dice, 18);
+                reading += below(&mut dice, longest);
                 let time = rules.time(&curve, reading);
                 assert!(time >= seen, "seed {seed}: back by {} ns", seen - time);
                 seen = time;
                 if !rules.is_due(&curve, reading) {
                     continue;
                 }
-                let furthest = SECOND << dice.below(13);
-                let unix = time - furthest + dice.below(2 * furthest);
-                let rate = calibrated - calibrated / 30 + dice.below(calibrated / 15);
+                let furthest = SECOND << below(&mut dice, 13);
+                let unix = time - furthest + below(&mut dice, 2 * furthest);
+                let rate = calibrated - calibrated / 30 + below(&mut dice, calibrated / 15);
                 let next = rules.next(&curve, reading, unix, rate);
                 let from = curve.first.begin;
-                let ahead = (next.last.begin - from + rules.length * 4) << dice.below(6);
+                let ahead = (next.last.begin - from + rules.length * 4) << below(&mut dice, 6);
                 for _ in 0..50 {
-                    let probe = from + dice.below(ahead);
+                    let probe = from + below(&mut dice, ahead);
                     let time = rules.time(&next, probe);
                     assert!(time >= rules.time(&curve, probe), "seed {seed}: below");
-                    let later = probe + (dice.below(ahead) >> dice.below(50));
+                    let later = probe + (below(&mut dice, ahead) >> below(&mut dice, 50));
                     assert!(time <= rules.time(&next, later), "seed {seed}: falls");
                 }
                 curve = next;

@@ -22,6 +22,8 @@ const NODES: u64 = 8;
 
 /// The settings of a run.
 pub struct Run<'a> {
+    /// The test that is a node, by its path in the program.
+    pub node: &'a str,
     /// As the node's own program understands it.
     pub store: &'a str,
     pub url: String,
@@ -49,11 +51,11 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Runs this test program again, and in it only the test `node`.
-    fn start(orders: &Orders) -> Self {
+    /// Runs this test program again, and in it only the test that is a node.
+    fn start(test: &str, orders: &Orders) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command
-            .args(["node", "--exact", "--test-threads=1", "--nocapture"])
+            .args([test, "--exact", "--test-threads=1", "--nocapture"])
             .env(VARIABLE, orders.write())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
@@ -182,7 +184,7 @@ impl Run<'_> {
         let mut start = |random: &mut Random| {
             let journal = folder.path().join(files.len().to_string());
             files.push(journal.clone());
-            Node::start(&Orders {
+            let orders = Orders {
                 store: self.store.to_owned(),
                 url: self.url.clone(),
                 journal,
@@ -191,7 +193,8 @@ impl Run<'_> {
                 keys: self.keys,
                 demand: self.demand,
                 until,
-            })
+            };
+            Node::start(self.node, &orders)
         };
         let mut nodes: Vec<Node> = (0..NODES).map(|_| start(&mut random)).collect();
         let mut losses = Vec::new();

@@ -34,6 +34,7 @@ fn node() {
 fn etcd_that_is_restarted_with_its_data() {
     let server = servers::Etcd::start();
     let journals = Run {
+        node: "node",
         store: "etcd",
         url: server.url(),
         seed: 4,

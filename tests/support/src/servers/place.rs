@@ -1,7 +1,7 @@
 //! Programs, folders, and ports of servers.
 
 use std::{
-    env, fs, io,
+    env, fs, io, iter,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process,
@@ -28,21 +28,30 @@ pub(super) fn test_program() -> String {
     name.to_owned()
 }
 
-/// Returns the program of that name in `target/servers/`, otherwise on the `PATH`. The build folder of a separate
-/// package may be inside `target`.
+/// # Panics
+///
+/// If no server may be started.
+pub(super) fn may_start(name: &str) {
+    assert!(
+        env::var_os(WHICH).is_none_or(|which| which != "none"),
+        "{name} must not be started, because {WHICH} is none: expected a test that starts a server to have `redis` or \
+         `memcached` in its path, by which ./test.sh quick leaves it out"
+    );
+}
+
+/// Returns the program of that name in `target/servers/`, otherwise on the `PATH`.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
-    let target = target();
-    let fetched = [Some(&*target), target.parent()];
-    let fetched = fetched.into_iter().flatten().map(|at| at.join("servers"));
+    let fetched = target().join("servers");
     let path = env::var_os("PATH").unwrap_or_default();
-    fetched
+    iter::once(fetched)
         .chain(env::split_paths(&path))
         .map(|folder| folder.join(name))
         .find(|program| program.is_file())
 }
 
-/// Set by `test.sh`: then programs that are optional elsewhere are required.
-const ALL: &str = "TOLLGATE_TEST_SERVERS";
+/// Set by `test.sh`. With the value `all`, programs that are optional elsewhere are required; with `none`, no test may start a
+/// server.
+const WHICH: &str = "TOLLGATE_TEST_SERVERS";
 
 /// Reports that a test runs without a missing program.
 ///
@@ -51,8 +60,8 @@ const ALL: &str = "TOLLGATE_TEST_SERVERS";
 /// If it is missing although the tests run under `test.sh`, which provides it.
 pub fn required(name: &str, is_there: bool) {
     assert!(
-        is_there || env::var_os(ALL).is_none(),
-        "no {name} found, and {ALL} is set: run ./test.sh, which gets one"
+        is_there || env::var_os(WHICH).is_none(),
+        "no {name} found, and {WHICH} is set: run ./test.sh, which gets one"
     );
     if !is_there {
         eprintln!("WITHOUT {name}: run ./test.sh once, which gets one");

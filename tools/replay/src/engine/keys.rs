@@ -13,7 +13,7 @@ use super::rules::{Own, Rules};
 
 /// The state of a key.
 #[derive(Default)]
-pub struct Known {
+pub(super) struct Known {
     pub state: Option<<AnyRule as Algorithm>::State>,
     /// The last charge that was not refunded, and its class.
     pub charge: Option<(Charge, u8)>,
@@ -25,7 +25,7 @@ pub struct Known {
 type Map = HashMap<Rc<[u8]>, Known, RandomState>;
 
 /// All keys, with an optional maximum.
-pub struct Keys {
+pub(super) struct Keys {
     map: Map,
     cap: Option<Cap>,
 }
@@ -50,7 +50,7 @@ impl Known {
 }
 
 impl Keys {
-    pub fn new(most: Option<usize>) -> Self {
+    pub(super) fn new(most: Option<usize>) -> Self {
         let cap = most.map(|most| Cap {
             most,
             queue: BinaryHeap::new(),
@@ -63,13 +63,13 @@ impl Keys {
     }
 
     #[inline]
-    pub fn get_mut(&mut self, key: &[u8]) -> Option<&mut Known> {
+    pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Known> {
         self.map.get_mut(key)
     }
 
     /// Must be called after a key's state was written, because it may be forgettable sooner than before.
     #[inline]
-    pub fn written(&mut self, key: &[u8], rules: &Rules) {
+    pub(super) fn written(&mut self, key: &[u8], rules: &Rules) {
         if let (Some(cap), Some(known)) = (&mut self.cap, self.map.get_mut(key)) {
             let since = known.forgettable_at(key, rules);
             if since < known.due {
@@ -83,7 +83,7 @@ impl Keys {
     }
 
     /// Must be called after a change of the rule, which may forget keys sooner.
-    pub fn rule_changed(&mut self) {
+    pub(super) fn rule_changed(&mut self) {
         if let Some(cap) = &mut self.cap {
             cap.stale = true;
         }
@@ -92,7 +92,7 @@ impl Keys {
     /// Stores a new key. If necessary, forgets a key whose state no longer matters at `now`.
     ///
     /// Returns `true` if there was room.
-    pub fn remember(
+    pub(super) fn remember(
         &mut self,
         key: &[u8],
         mut known: Known,

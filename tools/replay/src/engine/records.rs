@@ -18,7 +18,7 @@ const BEHIND: &str = "text behind the quote that ends a field: expected a comma,
                       in a field in quotes stands there twice";
 
 /// The records of an input, without the header.
-pub struct Records<R> {
+pub(super) struct Records<R> {
     input: R,
     /// The bytes read so far.
     text: Vec<u8>,
@@ -46,7 +46,7 @@ enum Found {
 }
 
 impl<R: Read> Records<R> {
-    pub fn of(input: R) -> Self {
+    pub(super) fn of(input: R) -> Self {
         Self {
             input,
             text: Vec::with_capacity(BUFFER),
@@ -62,7 +62,7 @@ impl<R: Read> Records<R> {
 
     /// Reads the next record, or skips a malformed line. `None` is the end.
     #[inline]
-    pub fn next(&mut self) -> io::Result<Option<Result<(), &'static str>>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<Result<(), &'static str>>> {
         loop {
             let found = self.find()?;
             let rest = &self.text[self.done..];
@@ -133,7 +133,7 @@ impl<R: Read> Records<R> {
     }
 
     /// Returns an addition to the message about a malformed record with line breaks in it.
-    pub fn goes_on(&self) -> String {
+    pub(super) fn goes_on(&self) -> String {
         match self.inside {
             0 => String::new(),
             inside => format!(

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tollgate::{AnyRule, algorithm::Algorithm, key::Key};
 
 /// A rule, and the variants of it for each color of a call.
-pub struct Rules {
+pub(super) struct Rules {
     plain: AnyRule,
     given: [AnyRule; 3],
     /// The number of the rule, from 1 on.
@@ -14,14 +14,14 @@ pub struct Rules {
 
 /// The variant of a rule for one key, if the rule depends on the key.
 #[derive(Default)]
-pub struct Own {
+pub(super) struct Own {
     rule: Option<Box<AnyRule>>,
     /// The number of the rule that this variant belongs to, or 0 before the first.
     number: u64,
 }
 
 impl Rules {
-    pub fn new(rule: AnyRule) -> Self {
+    pub(super) fn new(rule: AnyRule) -> Self {
         Self::numbered(rule, 1)
     }
 
@@ -33,17 +33,17 @@ impl Rules {
         }
     }
 
-    pub fn change(&mut self, rule: AnyRule) {
+    pub(super) fn change(&mut self, rule: AnyRule) {
         *self = Self::numbered(rule, self.number + 1);
     }
 
-    pub fn changes(&self) -> u64 {
+    pub(super) fn changes(&self) -> u64 {
         self.number - 1
     }
 
     /// Returns the rule for a call. `own` caches the key's variant until the rule changes.
     #[inline]
-    pub fn met_by<'a>(
+    pub(super) fn met_by<'a>(
         &'a self,
         key: &[u8],
         own: &'a mut Own,

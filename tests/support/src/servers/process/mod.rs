@@ -31,6 +31,7 @@ pub(super) struct Program {
 impl Program {
     fn path(self) -> PathBuf {
         let Self { name, package } = self;
+        place::may_start(name);
         place::program(name).unwrap_or_else(|| {
             panic!("no {name} found: run ./test.sh once, or install Debian's {package}")
         })

@@ -1,0 +1,108 @@
+//! The page for operators names a test for each claim.
+
+use std::{fs, path::Path};
+
+use tollgate::{AnyRule, Quota, algorithm::Leasable};
+
+/// Parses `program module::test`, as the page writes it.
+fn named(page: &str) -> Vec<(&str, &str, &str)> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let parts = quoted.filter_map(|text| {
+        let (program, path) = text.split_once(' ')?;
+        let (module, test) = path.rsplit_once("::")?;
+        let is_name = |name: &str| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || b"_:".contains(&byte))
+        };
+        [program, module, test]
+            .into_iter()
+            .all(is_name)
+            .then_some((program, module, test))
+    });
+    parts.collect()
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
+    let named = named(&page);
+    assert!(named.len() >= 20, "{named:?}");
+    for (program, module, test) in named {
+        // The package does not contain projects of their own.
+        if program == "rollout" && !root.join("tests/rollout").exists() {
+            continue;
+        }
+        // A module has a file or a folder of its own, or is inside its parent's file.
+        let folder = root.join("tests").join(program);
+        let outer = module.rsplit_once("::").map_or(module, |(outer, _)| outer);
+        let files = [module, outer].map(|module| module.replace("::", "/"));
+        let files = files
+            .iter()
+            .flat_map(|path| [format!("{path}.rs"), format!("{path}/mod.rs")]);
+        let file = files
+            .map(|path| folder.join(path))
+            .find(|file| file.exists());
+        let file = file.unwrap_or_else(|| panic!("{program} has no module {module}"));
+        let source = fs::read_to_string(&file);
+        let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(source.contains(&format!("fn {test}(")), "{module}::{test}");
+    }
+}
+
+/// The prices of leases are those that the crate computes.
+#[test]
+fn leases_cost_what_the_pages_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (file, least) in [("src/operations.md", 10), ("README.md", 7)] {
+        let page = fs::read_to_string(root.join(file)).expect("the page");
+        let section = page.split("| limit | hold |").nth(1).expect("the table");
+        let rows = section.lines().skip(2).map_while(|row| {
+            let mut cells = row.strip_prefix('|')?.split(" | ");
+            Some([cells.next()?, cells.next()?, cells.next()?])
+        });
+        let mut count = 0;
+        for cells in rows {
+            let [rule, hold, held] = cells.map(|cell| cell.trim_matches([' ', '`', '|']));
+            let rule: AnyRule = rule.parse().expect("a rule");
+            let (time, is_default) = match hold.strip_suffix(", its default") {
+                Some(time) => (time, true),
+                None => (hold, false),
+            };
+            // A time is written as the period of a quota is.
+            let quota: Quota = format!("1/{time}").parse().expect("a time");
+            let time = quota.period();
+            assert_eq!(rule.usual_hold() == time, is_default, "{file}: {rule}");
+            let expected: AnyRule = held.parse().expect("a rule");
+            let computed = rule.held(time, 1).expect("it can be leased");
+            assert_eq!(computed, expected, "{file}: {rule} for {hold}");
+            count += 1;
+        }
+        assert!(count >= least, "{file}: {count}");
+    }
+}
+
+/// The page names each counter of the wrappers by which nodes decide alone.
+#[test]
+fn every_counter_of_nodes_that_decide_alone_is_on_the_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
+    for (wrapper, function) in [("leased", "Leased::stats"), ("synced", "Synced::stats")] {
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| [`{function}`]")));
+        let row = row.unwrap_or_else(|| panic!("no row of {function}"));
+        let file = root.join(format!("src/store/wrappers/{wrapper}/stats.rs"));
+        let source = fs::read_to_string(file).expect("the counters");
+        let fields = source.lines().filter_map(|line| {
+            let (name, _) = line.trim().strip_prefix("pub ")?.split_once(": u64,")?;
+            Some(name)
+        });
+        let mut count = 0;
+        for name in fields {
+            assert!(row.contains(&format!("`{name}`")), "{function}: {name}");
+            count += 1;
+        }
+        assert!(count >= 15, "{function}: {count}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Calls of several limits, and calls that are dropped at any await.
+
+use std::{future::Future, pin::pin, task::Poll, time::Duration};
+
+use support::Random;
+use tollgate::{
+    Cost, Policy, TokenBucket,
+    store::{Ask, LeaseConfig, LeaseStats, Leased, Store, StoreExt, Transactional},
+    time::ManualClock,
+};
+
+use crate::leases::{
+    map_store::MapStore,
+    slow::{MOST_TURNS, Slow},
+};
+
+type Node = Leased<Slow<TokenBucket>, TokenBucket, ManualClock>;
+
+/// The limits of a call: one with much room, and one with little.
+struct Limits {
+    policies: [Policy; 2],
+    rules: [TokenBucket; 2],
+}
+
+impl Limits {
+    fn new() -> Self {
+        Self {
+            policies: [Policy::new("wide"), Policy::new("narrow")],
+            rules: [
+                TokenBucket::per_hour(100_000),
+                TokenBucket::per_hour(60).burst(200),
+            ],
+        }
+    }
+
+    fn asks(&self) -> [Ask<'_, TokenBucket>; 2] {
+        [0, 1].map(|n| Ask::new(&self.policies[n], &self.rules[n], "alice".into(), Cost::ONE))
+    }
+}
+
+fn leased(clock: &ManualClock, seed: u64) -> Node {
+    let server = Transactional::with_clock(MapStore::default(), clock.clone());
+    let config = LeaseConfig::new().hold(Duration::from_secs(60)).seed(seed);
+    Slow::new(server, seed).leased(config.clock(clock.clone()))
+}
+
+/// Polls a future at most so often, and then drops it.
+async fn polled<F: Future>(future: F, times: u64) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..times {
+        let polled = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+        if let Poll::Ready(output) = polled {
+            return Some(output);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+/// Lets the requests come to their end that no call waits for.
+async fn settle_down() {
+    for _ in 0..8 * MOST_TURNS {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn assert_exact(stats: &LeaseStats) {
+    let LeaseStats {
+        granted,
+        spent,
+        left,
+        expired,
+        returned,
+        lost,
+        ..
+    } = *stats;
+    assert_eq!(
+        granted,
+        spent + left + expired + returned + lost,
+        "{stats:?}"
+    );
+}
+
+/// Returns the units of both limits that calls have taken: what the server does not have any more, less what is left here.
+async fn taken(node: &Node, limits: &Limits, full: [u64; 2]) -> u64 {
+    let looks = node.look(&limits.asks()).await.unwrap();
+    let remaining = looks.as_slice().iter().map(|look| look.remaining());
+    let gone = remaining.zip(full).map(|(now, full)| full - now.unwrap());
+    gone.sum::<u64>() - node.stats().left
+}
+
+#[tokio::test]
+async fn calls_that_are_refused_or_dropped_give_everything_back() {
+    for seed in 0..60 {
+        let (clock, limits) = (ManualClock::default(), Limits::new());
+        let (node, mut random) = (leased(&clock, seed), Random::new(seed));
+        let full = [0, 1].map(|n| {
+            let held =
+                tollgate::algorithm::Leasable::held(&limits.rules[n], Duration::from_secs(60), 1);
+            held.unwrap().capacity()
+        });
+        let (mut admitted, mut dropped, mut refused) = (0, 0, 0);
+        let mut dropped_exact = 0;
+        for _ in 0..40 {
+            let calls = (0..12).map(|_| {
+                let times = match random.below(3) {
+                    0 => random.below(4 * MOST_TURNS),
+                    _ => u64::MAX,
+                };
+                let (node, asks) = (&node, limits.asks());
+                polled(async move { node.acquire(&asks).await.unwrap() }, times)
+            });
+            let calls: Vec<_> = calls.collect();
+            let before = node.stats().asked;
+            for decided in futures_util::future::join_all(calls).await {
+                match decided {
+                    Some(decisions) if decisions.is_admitted() => admitted += 1,
+                    Some(_) => refused += 1,
+                    None => dropped += 1,
+                }
+            }
+            settle_down().await;
+            // A call that asked for its cost alone may have been charged, as without leases.
+            dropped_exact += node.stats().asked - before;
+            assert_exact(&node.stats());
+        }
+        assert!(admitted > 100 && refused > 0 && dropped > 0, "seed {seed}");
+        let taken = taken(&node, &limits, full).await;
+        assert!(
+            (2 * admitted..=2 * (admitted + dropped.min(dropped_exact))).contains(&taken),
+            "seed {seed}: {taken} taken by {admitted} calls; {dropped} dropped, {:?}",
+            node.stats()
+        );
+    }
+}
+
+/// Without calls that are dropped, each unit is accounted for.
+#[tokio::test]
+async fn a_refusal_by_one_limit_takes_nothing_from_the_other() {
+    for seed in 0..60 {
+        let (clock, limits) = (ManualClock::default(), Limits::new());
+        let node = leased(&clock, seed);
+        let full = [0, 1].map(|n| {
+            let held =
+                tollgate::algorithm::Leasable::held(&limits.rules[n], Duration::from_secs(60), 1);
+            held.unwrap().capacity()
+        });
+        let mut admitted = 0;
+        for _ in 0..40 {
+            let calls = (0..12).map(|_| {
+                let (node, asks) = (&node, limits.asks());
+                async move { node.acquire(&asks).await.unwrap().is_admitted() }
+            });
+            let decided = futures_util::future::join_all(calls).await;
+            admitted += decided.into_iter().filter(|passes| *passes).count() as u64;
+            settle_down().await;
+            assert_exact(&node.stats());
+        }
+        assert!(admitted < 480 && admitted > 150, "seed {seed}: {admitted}");
+        assert_eq!(
+            taken(&node, &limits, full).await,
+            2 * admitted,
+            "seed {seed}"
+        );
+    }
+}

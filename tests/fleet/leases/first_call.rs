@@ -1,0 +1,87 @@
+//! The first call of a key: it keeps no leases, and others wait for its answer.
+
+use std::time::Duration;
+
+use futures_util::poll;
+use tollgate::{
+    Cost, Policy, TokenBucket,
+    store::{Ask, LeaseConfig, Store, StoreExt, Transactional},
+    testing::{Fault, Faulty},
+    time::ManualClock,
+};
+
+use crate::leases::map_store::MapStore;
+
+const HOLD: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Answered,
+    Failed,
+    Dropped,
+}
+
+/// Whatever becomes of the first call, and whatever the rules are, no other call waits for ever.
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_the_first_one_go_on() {
+    let rule = TokenBucket::per_second(1000);
+    for end in [End::Answered, End::Failed, End::Dropped] {
+        for other in [rule, TokenBucket::per_second(2000)] {
+            let clock = ManualClock::default();
+            let server = Transactional::with_clock(MapStore::default(), clock.clone());
+            let faulty = Faulty::new(server);
+            let faults = faulty.faults();
+            let config = LeaseConfig::new().hold(HOLD).clock(clock.clone());
+            let node = faulty.timeout(Duration::from_secs(1)).leased(config);
+            let policy = Policy::new("api");
+            let call = |rule| {
+                let (node, policy) = (node.clone(), policy.clone());
+                async move {
+                    let ask = Ask::new(&policy, &rule, "alice".into(), Cost::ONE);
+                    node.acquire(&[ask]).await
+                }
+            };
+            faults.script([Some(match end {
+                End::Failed => Fault::Silent,
+                End::Answered | End::Dropped => Fault::Held,
+            })]);
+            let mut first = Box::pin(call(rule));
+            assert!(poll!(&mut first).is_pending());
+            let mut second = Box::pin(call(other));
+            assert!(poll!(&mut second).is_pending());
+            assert_eq!(faults.counts().passed, 0, "one request at a time");
+            let first = match end {
+                End::Dropped => {
+                    drop(first);
+                    None
+                }
+                End::Failed => Some(first.await.is_err()),
+                End::Answered => {
+                    faults.release();
+                    Some(first.await.unwrap().is_admitted())
+                }
+            };
+            assert_ne!(first, Some(false), "{end:?} {other}");
+            let second = tokio::time::timeout(Duration::from_secs(10), second).await;
+            let second = second.expect("an end");
+            assert_eq!(second.is_ok(), end != End::Failed, "{end:?} {other}");
+            let third = tokio::time::timeout(Duration::from_secs(10), call(other)).await;
+            assert!(third.expect("an end").unwrap().is_admitted());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_called_once_in_a_hold_keeps_nothing() {
+    let (clock, states) = (ManualClock::default(), MapStore::default());
+    let config = LeaseConfig::new().hold(HOLD).keys(100);
+    let node = crate::leases::shared::node(&states, &clock, config);
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));
+    for key in 0..10_000_u64 {
+        let ask = Ask::new(&policy, &rule, key.into(), Cost::ONE);
+        assert!(node.acquire(&[ask]).await.unwrap().is_admitted());
+    }
+    let stats = node.stats();
+    assert_eq!([stats.keys, stats.crowded], [0, 0], "{stats:?}");
+    assert_eq!([stats.asked, stats.spent], [10_000, 10_000], "{stats:?}");
+}

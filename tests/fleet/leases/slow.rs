@@ -1,0 +1,78 @@
+//! A store whose answers take some turns of the runtime, so that calls can be dropped before and after it has decided.
+
+use std::sync::{Arc, Mutex};
+
+use support::Random;
+use tollgate::{
+    Policy,
+    algorithm::Leasable,
+    key::Key,
+    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, OwnedAsks, Settlement, Store},
+};
+
+use crate::leases::shared::Server;
+
+/// The most turns before and after a decision.
+pub(crate) const MOST_TURNS: u64 = 3;
+
+pub(crate) struct Slow<R: Leasable> {
+    server: Server<R>,
+    random: Arc<Mutex<Random>>,
+}
+
+impl<R: Leasable> Slow<R> {
+    pub(crate) fn new(server: Server<R>, seed: u64) -> Self {
+        Self {
+            server,
+            random: Arc::new(Mutex::new(Random::new(seed))),
+        }
+    }
+}
+
+impl<R: Leasable> Backend for Slow<R> {
+    type Error = Error;
+}
+
+impl<R> Store<R> for Slow<R>
+where
+    R: Leasable + Send + Sync + 'static,
+    R::State: Send,
+{
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, R>]) -> Check<Self::Answer> {
+        let (server, asks) = (self.server.clone(), OwnedAsks::new(asks));
+        let [before, after] = {
+            let mut random = self.random.lock().unwrap();
+            [(); 2].map(|()| random.below(MOST_TURNS + 1))
+        };
+        Check::Pending(Box::pin(async move {
+            turns(before).await;
+            let answer = server.acquire(&asks.to_vec()).await;
+            turns(after).await;
+            answer
+        }))
+    }
+
+    fn look(&self, asks: &[Ask<'_, R>]) -> Check<Self::Answer> {
+        let (server, asks) = (self.server.clone(), OwnedAsks::new(asks));
+        Check::Pending(Box::pin(async move { server.look(&asks.to_vec()).await }))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> Check<Self::Done> {
+        let done = self.server.settle(settlements);
+        Check::Pending(Box::pin(async move { done.await }))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let done = Store::<R>::reset(&self.server, policy, key);
+        Check::Pending(Box::pin(async move { done.await }))
+    }
+}
+
+async fn turns(count: u64) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}

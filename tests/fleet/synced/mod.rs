@@ -1,0 +1,14 @@
+//! Background synchronisation: nodes that decide from memory, and tell a store later.
+
+mod ahead;
+mod keys;
+mod nodes;
+mod outage;
+mod resets;
+mod results;
+mod room;
+mod rules;
+mod settlements;
+mod several;
+
+use crate::common::memory;

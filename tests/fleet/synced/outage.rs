@@ -1,0 +1,309 @@
+//! B6: a node that is cut off goes on by its part of the limit, and tells the store afterwards.
+
+use std::time::Duration;
+
+use tollgate::{
+    AnyRule, FixedWindow, TokenBucket,
+    store::{Store, StoreExt, SyncConfig},
+    testing::{Fault, Faults},
+};
+
+use crate::synced::nodes::{DELAY, Fleet, Node, PERIOD, acquire, bucket, spent};
+
+async fn admitted(node: &Node<TokenBucket>, rule: &TokenBucket, calls: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..calls {
+        let decision = acquire(node, rule, "alice", 1).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+    }
+    admitted
+}
+
+fn all(faults: &[&Faults], fault: Option<Fault>) {
+    for faults in faults {
+        match fault {
+            Some(fault) => faults.always(fault),
+            None => faults.none(),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_off_nodes_divide_what_remains_and_repay() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let config = || SyncConfig::new().most_ahead(10).nodes(2);
+    let [(one, a), (other, b)] = [fleet.node(config()), fleet.node(config())];
+    // Both have the same part of the traffic.
+    for _ in 0..2 {
+        for node in [&one, &other] {
+            assert_eq!(admitted(node, &rule, 10).await, 10);
+            tokio::time::sleep(5 * PERIOD).await;
+        }
+    }
+    // Each hears what the other one told last.
+    for node in [&one, &other] {
+        assert_eq!(admitted(node, &rule, 1).await, 1);
+    }
+    tokio::time::sleep(5 * PERIOD).await;
+    assert_eq!(spent(&fleet.server(), &rule, "alice").await, 42);
+    all(&[&a, &b], Some(Fault::Unavailable));
+    tokio::time::sleep(4 * PERIOD).await;
+    let (first, second) = (
+        admitted(&one, &rule, 100).await,
+        admitted(&other, &rule, 100).await,
+    );
+    let together = first + second;
+    assert!((50..=58 + 10).contains(&together), "{first} and {second}");
+    assert!(first > 15 && second > 15, "{first} and {second}");
+    let stats = one.stats();
+    assert!(stats.cut_off >= 90 && stats.failed > 0, "{stats:?}");
+    all(&[&a, &b], None);
+    tokio::time::sleep(4 * PERIOD).await;
+    assert_eq!((one.stats().unsynced, other.stats().unsynced), (0, 0));
+    let store = fleet.server::<TokenBucket>();
+    assert_eq!(
+        spent(&store, &rule, "alice").await,
+        (42 + together).min(100)
+    );
+    // It may not have heard yet what the other one told last.
+    let left = 100u64.saturating_sub(42 + together);
+    let more = admitted(&one, &rule, 100).await;
+    assert!((left..=left + 10).contains(&more), "{more} of {left}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(10).nodes(4));
+    faults.always(Fault::Unavailable);
+    assert_eq!(admitted(&node, &rule, 100).await, 25);
+    faults.none();
+    tokio::time::sleep(4 * PERIOD).await;
+    assert_eq!(spent(&fleet.server(), &rule, "alice").await, 25);
+}
+
+/// Keys that are first called while others have found out that the store is gone are told afterwards, too.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_new_in_an_outage_is_told_afterwards() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(10).nodes(4));
+    faults.always(Fault::Unavailable);
+    for key in ["alice", "bob"] {
+        for _ in 0..5 {
+            let decision = acquire(&node, &rule, key, 1).await.unwrap();
+            assert!(decision.is_admitted());
+        }
+    }
+    faults.none();
+    tokio::time::sleep(4 * PERIOD).await;
+    for key in ["alice", "bob"] {
+        assert_eq!(spent(&fleet.server(), &rule, key).await, 5, "{key}");
+    }
+    assert_eq!(node.stats().unsynced, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_part_fails_and_the_wrapper_decides() {
+    let fleet = Fleet::new();
+    let rule = TokenBucket::per_day(3);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(1).nodes(4));
+    faults.always(Fault::Unavailable);
+    let error = acquire(&node, &rule, "alice", 1).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    let again = acquire(&node, &rule, "alice", 1).await.unwrap_err();
+    assert!(again.is_unavailable(), "{again}");
+    let open = node.fail_open();
+    let policy = tollgate::Policy::new("api");
+    let ask = tollgate::store::Ask::new(&policy, &rule, "alice".into(), tollgate::Cost::ONE);
+    let Ok(decisions) = open.acquire(&[ask]).await;
+    assert!(decisions.is_admitted());
+}
+
+/// The fallback that repays: the store decides while it can be reached.
+#[tokio::test(start_paused = true)]
+async fn an_overshoot_of_zero_is_a_fallback_that_repays() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, faults) = fleet.node(SyncConfig::new().overshoot_percent(0).nodes(2));
+    assert_eq!(admitted(&node, &rule, 40).await, 40);
+    assert_eq!((node.stats().in_store, node.stats().syncs), (40, 0));
+    faults.always(Fault::Unavailable);
+    // An unknown key: half of the whole limit.
+    assert_eq!(admitted(&node, &rule, 100).await, 50);
+    faults.none();
+    tokio::time::sleep(4 * PERIOD).await;
+    let store = fleet.server();
+    assert_eq!(spent(&store, &rule, "alice").await, 90);
+    assert_eq!(admitted(&node, &rule, 100).await, 10);
+    assert_eq!(spent(&store, &rule, "alice").await, 100);
+}
+
+/// A rule that cannot be told later belongs to the inner store alone: a failure is an error, and the next call is asked again.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_cannot_be_told_is_not_decided_alone() {
+    let fleet = Fleet::new();
+    let (node, faults) = fleet.node(SyncConfig::new().overshoot_percent(0).nodes(2));
+    let rule: AnyRule = "sliding-log 10/d".parse().unwrap();
+    faults.always(Fault::Unavailable);
+    for _ in 0..3 {
+        assert!(acquire(&node, &rule, "alice", 1).await.is_err());
+    }
+    faults.none();
+    for n in 0..12 {
+        let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
+        assert_eq!(decision.is_admitted(), n < 10);
+    }
+    tokio::time::sleep(4 * PERIOD).await;
+    let stats = node.stats();
+    assert_eq!(
+        (stats.cut_off, stats.syncs, stats.keys),
+        (0, 0, 0),
+        "{stats:?}"
+    );
+}
+
+/// Calls that are under way in a store that goes silent do not keep each other waiting.
+#[tokio::test(start_paused = true)]
+async fn all_calls_in_a_silent_store_are_decided_here() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let server = fleet.server::<TokenBucket>();
+    let faults = server.faults();
+    let node = server.timeout(Duration::from_millis(50)).synced(
+        SyncConfig::new()
+            .overshoot_percent(0)
+            .nodes(2)
+            .period(PERIOD),
+    );
+    faults.always(Fault::Silent);
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let node = node.clone();
+        calls.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(n)).await;
+            acquire(&node, &bucket(100), "alice", 1)
+                .await
+                .unwrap()
+                .is_admitted()
+        });
+    }
+    assert!(calls.join_all().await.into_iter().all(|admitted| admitted));
+    assert_eq!(
+        node.look(&[tollgate::store::Ask::new(
+            &tollgate::Policy::new("api"),
+            &rule,
+            "alice".into(),
+            tollgate::Cost::ONE,
+        )])
+        .await
+        .unwrap()
+        .as_slice()[0]
+            .remaining(),
+        Some(30)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_are_divided_too() {
+    let fleet = Fleet::new();
+    let rules: [AnyRule; 3] = [
+        FixedWindow::per_day(90).into(),
+        "sliding-window 90/1d slices=4".parse().unwrap(),
+        "token-bucket 90/1d & fixed-window 90/1d".parse().unwrap(),
+    ];
+    for (n, rule) in rules.into_iter().enumerate() {
+        let (node, faults) = fleet.node(SyncConfig::new().most_ahead(5).nodes(3));
+        let key = format!("k{n}");
+        faults.always(Fault::Unavailable);
+        let mut admitted = 0;
+        for _ in 0..90 {
+            let decision = acquire(&node, &rule, &key, 1).await.unwrap();
+            admitted += u64::from(decision.is_admitted());
+        }
+        assert_eq!(admitted, 30, "{rule}");
+        faults.none();
+        tokio::time::sleep(4 * PERIOD).await;
+        assert_eq!(spent(&fleet.server(), &rule, &key).await, 30, "{rule}");
+    }
+}
+
+/// One caller, and an answer that never comes: the deadline inside ends the wait, and the node goes on alone.
+#[tokio::test(start_paused = true)]
+async fn a_lone_call_on_a_silent_store_is_decided_here() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let server = fleet.server::<TokenBucket>();
+    let faults = server.faults();
+    let node = server
+        .timeout(Duration::from_millis(50))
+        .synced(SyncConfig::new().most_ahead(10).nodes(2).period(PERIOD));
+    faults.always(Fault::Silent);
+    let start = tokio::time::Instant::now();
+    let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
+    assert!(decision.is_admitted());
+    assert!(start.elapsed() < Duration::from_millis(100));
+}
+
+/// The runtime of the task that tells the store ends in the middle of a call. Another one takes it up, and nothing is lost or counted twice.
+#[test]
+fn a_runtime_that_ends_is_followed_by_another_one() {
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap()
+    };
+    let first = runtime();
+    let (fleet, node, rule) = first.block_on(async {
+        let (fleet, rule) = (Fleet::new(), bucket(1000));
+        let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+        assert!(
+            acquire(&node, &rule, "alice", 10)
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        // The delta is under way.
+        let waiting = acquire(&node, &rule, "alice", 1);
+        assert!(tokio::time::timeout(DELAY / 2, waiting).await.is_err());
+        (fleet, node, rule)
+    });
+    drop(first);
+    let second = async {
+        for _ in 0..20 {
+            assert!(
+                acquire(&node, &rule, "alice", 1)
+                    .await
+                    .unwrap()
+                    .is_admitted()
+            );
+        }
+        assert_eq!(node.flush(PERIOD * 10).await, 0);
+        assert_eq!(spent(&fleet.server(), &rule, "alice").await, 30);
+    };
+    let deadline = async { tokio::time::timeout(Duration::from_secs(30), second).await };
+    assert!(runtime().block_on(deadline).is_ok(), "calls wait for ever");
+}
+
+/// A lost answer leaves it open whether the store has taken a delta in. It is told again, and counts once.
+#[tokio::test(start_paused = true)]
+async fn lost_answers_count_once() {
+    let fleet = Fleet::new();
+    let rule = bucket(10_000);
+    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    faults.by_chance(3, 3, [Fault::Lost, Fault::Unavailable]);
+    let mut admitted = 0;
+    for n in 0..1000 {
+        let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+        if n % 10 == 0 {
+            tokio::time::sleep(DELAY).await;
+        }
+    }
+    faults.none();
+    tokio::time::sleep(PERIOD * 10).await;
+    assert!(node.stats().failed >= 3, "{:?}", node.stats());
+    assert_eq!(node.stats().unsynced, 0);
+    assert_eq!(spent(&fleet.server(), &rule, "alice").await, admitted);
+}

@@ -1,0 +1,95 @@
+//! Refunds, charges above the estimate, and resets.
+
+use tollgate::{
+    Policy, TokenBucket,
+    key::Key,
+    store::{Settlement, Store, SyncConfig},
+};
+
+use crate::synced::nodes::{Fleet, Node, PERIOD, acquire, at_once, bucket, spent};
+
+async fn settle(node: &Node<TokenBucket>, rule: &TokenBucket, cost: u64, actual: u64) {
+    let mut decision = acquire(node, rule, "alice", cost).await.unwrap();
+    settle_later(node, rule, decision.take_charge().unwrap(), actual).await;
+}
+
+async fn settle_later(
+    node: &Node<TokenBucket>,
+    rule: &TokenBucket,
+    charge: tollgate::Charge,
+    actual: u64,
+) {
+    let policy = Policy::new("api");
+    let settlement = Settlement::new(&policy, rule, Key::from("alice"), charge, actual).unwrap();
+    node.settle(vec![settlement]).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_what_was_not_told_stays_here() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    settle(&node, &rule, 20, 5).await;
+    assert_eq!(node.stats().unsynced, 5);
+    assert_eq!(
+        at_once(&node, &rule, "alice", 1).unwrap().remaining(),
+        Some(94)
+    );
+    tokio::time::sleep(PERIOD * 5).await;
+    assert_eq!(spent(&fleet.server(), &rule, "alice").await, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_what_was_told_is_given_back_by_the_store() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let mut decision = acquire(&node, &rule, "alice", 20).await.unwrap();
+    tokio::time::sleep(PERIOD * 5).await;
+    let store = fleet.server();
+    assert_eq!(spent(&store, &rule, "alice").await, 20);
+    settle_later(&node, &rule, decision.take_charge().unwrap(), 5).await;
+    tokio::time::sleep(PERIOD * 5).await;
+    assert_eq!(spent(&store, &rule, "alice").await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_above_the_estimate_is_told() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+    settle(&node, &rule, 5, 70).await;
+    tokio::time::sleep(PERIOD * 5).await;
+    assert_eq!(spent(&fleet.server(), &rule, "alice").await, 70);
+    assert!(
+        acquire(&node, &rule, "alice", 30)
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    assert!(
+        !acquire(&node, &rule, "alice", 1)
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_drops_what_was_not_told() {
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    acquire(&node, &rule, "alice", 20).await.unwrap();
+    node.reset(&Policy::new("api"), &Key::from("alice"))
+        .await
+        .unwrap();
+    let stats = node.stats();
+    assert_eq!((stats.dropped, stats.unsynced, stats.keys), (20, 0, 0));
+    assert_eq!(
+        acquire(&node, &rule, "alice", 1).await.unwrap().remaining(),
+        Some(99)
+    );
+    tokio::time::sleep(PERIOD * 5).await;
+    assert_eq!(spent(&fleet.server(), &rule, "alice").await, 1);
+}

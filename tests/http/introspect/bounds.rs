@@ -1,0 +1,181 @@
+//! Floods of invented tokens: bounds on memory and look-ups, and the clients that are not affected.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use support::counting::bytes_kept;
+use tollgate::{
+    TokenBucket,
+    key::introspect::{BoxError, Claims, Introspect, Token},
+    time::{Clock, ManualClock},
+};
+use tower::{Service, ServiceExt};
+
+use crate::introspect::{
+    flights::{gated, settle},
+    subject::{around, ask, with_token},
+};
+
+async fn known_by_prefix(token: Token) -> Result<Option<Claims>, BoxError> {
+    let active = token.expose().starts_with("good");
+    Ok(active.then(|| Claims::new().with_subject(token.expose())))
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_hundred_thousand_invented_tokens_evict_no_good_one_and_stay_within_the_capacity() {
+    let clock = ManualClock::default();
+    let layer = Introspect::builder(known_by_prefix)
+        .capacity(1_000)
+        .max_rate(TokenBucket::per_second(1_000_000))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let subject = around(&layer);
+    for good in 0..100 {
+        ask(&subject, &format!("good{good}")).await;
+    }
+    for invented in 0..100_000 {
+        assert_eq!(ask(&subject, &format!("invented{invented}")).await, "401");
+    }
+    let stats = layer.stats();
+    assert_eq!(stats.cached, 100);
+    // The cache has parts, each of which rounds its share up.
+    assert!((1..=1_100).contains(&stats.cached_inactive), "{stats:?}");
+    assert_eq!(stats.in_flight, 0);
+    for good in 0..100 {
+        let token = format!("good{good}");
+        assert_eq!(ask(&subject, &token).await, token);
+    }
+    assert_eq!(layer.stats().lookups, stats.lookups, "all from the cache");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn active_tokens_are_bounded_too() {
+    let layer = Introspect::builder(known_by_prefix)
+        .capacity(500)
+        .max_rate(TokenBucket::per_second(1_000_000))
+        .build()
+        .unwrap();
+    let subject = around(&layer);
+    for good in 0..10_000 {
+        let token = format!("good{good}");
+        assert_eq!(ask(&subject, &token).await, token);
+    }
+    assert!(
+        (1..=600).contains(&layer.stats().cached),
+        "{:?}",
+        layer.stats()
+    );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn look_ups_in_flight_are_bounded_and_a_flood_does_not_keep_known_tokens_from_renewal() {
+    let clock = ManualClock::default();
+    let (look_up, gate, begun) = gated();
+    let layer = Introspect::builder(look_up)
+        .max_lookups(8)
+        .max_age(Duration::from_secs(60))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let mut subject = around(&layer);
+    gate.add_permits(1);
+    assert_eq!(ask(&subject, "ann").await, "ann");
+    clock.advance(Duration::from_secs(61));
+
+    let mut waiting = Vec::new();
+    for invented in 0..1_000 {
+        let token = format!("bad{invented}");
+        let mut response = Box::pin(subject.ready().await.unwrap().call(with_token(&token)));
+        match futures_util::poll!(&mut response) {
+            std::task::Poll::Pending => waiting.push(response),
+            std::task::Poll::Ready(response) => {
+                let response = response.unwrap();
+                assert_eq!(response.status(), 503);
+                assert_eq!(response.headers()["retry-after"], "1");
+            }
+        }
+    }
+    settle().await;
+    assert_eq!((waiting.len(), begun.load(Ordering::SeqCst)), (8, 1 + 8));
+    let stats = layer.stats();
+    assert_eq!(
+        (stats.crowded, stats.unavailable, stats.in_flight),
+        (992, 992, 8)
+    );
+
+    // A token that was active has room of its own.
+    let renewal = tokio::spawn({
+        let subject = subject.clone();
+        async move { ask(&subject, "ann").await }
+    });
+    settle().await;
+    assert_eq!(layer.stats().in_flight, 9);
+    gate.add_permits(9);
+    assert_eq!(renewal.await.unwrap(), "ann");
+    for response in waiting {
+        assert_eq!(response.await.unwrap().status(), 401);
+    }
+    // There is room again.
+    gate.add_permits(1);
+    assert_eq!(ask(&subject, "bob").await, "bob");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn look_ups_of_unknown_tokens_have_a_rate() {
+    let clock = ManualClock::default();
+    let layer = Introspect::builder(known_by_prefix)
+        .max_rate(TokenBucket::per_second(10))
+        .max_age(Duration::from_secs(1))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let subject = around(&layer);
+    assert_eq!(ask(&subject, "good").await, "good");
+    // The oracle: ten a second, the first of which is spent; none is saved up.
+    let mut left = 9;
+    for second in 0..50 {
+        for request in 0..40 {
+            let answer = ask(&subject, &format!("{second}.{request}")).await;
+            let expected = if left > 0 { "401" } else { "503" };
+            left = u64::saturating_sub(left, 1);
+            assert_eq!(answer, expected, "{second}.{request}");
+        }
+        // Renewals do not count.
+        assert_eq!(ask(&subject, "good").await, "good");
+        clock.advance(Duration::from_secs(1));
+        left = 10;
+    }
+    let stats = layer.stats();
+    assert_eq!(stats.crowded, 50 * 40 - 9 - 49 * 10);
+    let _ = clock.now();
+}
+
+/// The documentation of `capacity` names the bytes of a token.
+#[test]
+fn a_token_takes_the_documented_memory() {
+    const CAPACITY: usize = 2_000;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    for (prefix, documented) in [("good", 500), ("bad", 350)] {
+        let layer = Introspect::builder(known_by_prefix)
+            .capacity(CAPACITY)
+            .max_rate(TokenBucket::per_second(1_000_000))
+            .build()
+            .unwrap();
+        let subject = around(&layer);
+        let flood = |numbers: std::ops::Range<usize>| {
+            runtime.block_on(async {
+                for number in numbers {
+                    ask(&subject, &format!("{prefix}{number:06}")).await;
+                }
+            });
+        };
+        let (kept, ()) = bytes_kept(|| flood(0..20_000));
+        let each = kept / CAPACITY as i64;
+        assert!((100..=documented).contains(&each), "{prefix}: {each} bytes");
+        let (more, ()) = bytes_kept(|| flood(20_000..40_000));
+        assert!(more.abs() <= kept / 10, "{prefix}: {more} bytes more");
+    }
+}

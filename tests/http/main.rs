@@ -1,0 +1,25 @@
+//! Layers in front of HTTP services: keys, answers, dry runs, tokens, and the contract of tower.
+
+#[cfg(all(feature = "tokio", feature = "test-util"))]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod allocations;
+mod answers;
+#[cfg(all(feature = "axum", feature = "test-util"))]
+mod axum;
+#[cfg(all(feature = "tokio", feature = "test-util"))]
+mod dry_run;
+#[cfg(all(feature = "introspect", feature = "test-util"))]
+mod introspect;
+mod keys;
+#[cfg(feature = "tokio")]
+mod leaky_layer;
+mod refusals;
+mod stacked;
+#[cfg(all(feature = "tokio", feature = "test-util"))]
+mod tower_contract;
+
+// Counts by thread, so tests that run at the same time do not disturb each other.
+#[global_allocator]
+static ALLOCATOR: support::counting::Counting = support::counting::Counting;

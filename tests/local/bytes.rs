@@ -1,0 +1,180 @@
+//! The memory that the store in memory takes per key, by kind of state: the numbers in the documentation of `Local`.
+
+#[allow(dead_code)]
+use std::{str::FromStr, time::Duration};
+
+use support::counting::bytes_kept;
+use tollgate::{
+    AnyRule, Cost, FixedWindow, LeakyBucket, Policy, TokenBucket,
+    algorithm::{Algorithm, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp, WarmUpSpaced},
+    store::{Ask, Local, LocalBuilder},
+    time::ManualClock,
+};
+
+/// The least and the most bytes that a key takes in a store that is full, whatever its capacity: hash tables double.
+fn bytes_of_a_key<A: Algorithm + FromStr<Err: std::fmt::Debug>>(rule: &str) -> (i64, i64) {
+    let (rule, policy) = (rule.parse::<A>().unwrap(), Policy::default());
+    let of = |eighths: u64| {
+        let keys = 128 * 56 * eighths / 8;
+        let (bytes, _store) = bytes_kept(|| {
+            let store: Local<A, _> = LocalBuilder::new()
+                .capacity(keys as usize)
+                .clock(ManualClock::default())
+                .build();
+            for key in 0..keys {
+                let ask = Ask::new(&policy, &rule, key.into(), Cost::ONE);
+                assert!(store.decide(&ask).is_admitted());
+            }
+            assert_eq!(store.len() as u64, keys);
+            store
+        });
+        // The bytes without any key.
+        let (empty, _store) = bytes_kept(|| LocalBuilder::new().capacity(0).build::<A>());
+        (bytes - empty) / keys as i64
+    };
+    let bytes: Vec<i64> = (8..=20).map(of).collect();
+    (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap())
+}
+
+/// The numbers of the page for a rule: the least and the most.
+fn stated(rule: &str) -> (i64, i64) {
+    let page = include_str!("../../src/store/local/local.rs");
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("/// | ") && line.contains(rule));
+    let bytes = row.and_then(|row| row.trim_end_matches(" |").rsplit_once("| "));
+    let range = bytes.and_then(|(_, bytes)| bytes.split_once(" to "));
+    let (least, most) = range.unwrap_or_else(|| panic!("no row of {rule}"));
+    (least.parse().unwrap(), most.parse().unwrap())
+}
+
+#[test]
+fn a_key_takes_what_the_page_says() {
+    let any = bytes_of_a_key::<AnyRule>;
+    let bucket = bytes_of_a_key::<TokenBucket>;
+    let sliding = bytes_of_a_key::<SlidingWindow>;
+    let more = |(least, most): (i64, i64), more| (least - more, most - more);
+    for (row, measured) in [
+        ("into one word", bucket("token-bucket 5/1h")),
+        ("into one word", any("leaky-bucket 5/1h")),
+        ("into one word", any("fixed-window 5/1h")),
+        ("into one word", bucket("token-bucket 7/1h")),
+        ("into one word", any("leaky-bucket 7/1h")),
+        ("into one word", sliding("sliding-window 7/1h")),
+        ("into one word", any("sliding-window 255/1h slices=4")),
+        (
+            "into two words",
+            bytes_of_a_key::<ThreeColor>("three-color 9/s burst=9 peak=20/s peak-burst=20"),
+        ),
+        (
+            "into two words",
+            bytes_of_a_key::<Cascade>("cascade 9/s > 5/s"),
+        ),
+        (
+            "into two words",
+            any("token-bucket 5/1h & token-bucket 9/1s"),
+        ),
+        ("other `TokenBucket`", bucket("token-bucket 7/1h initial=3")),
+        (
+            "other `FixedWindow`",
+            bytes_of_a_key::<FixedWindow>("fixed-window 7/1h offset=1m"),
+        ),
+        (
+            "other `LeakyBucket`",
+            bytes_of_a_key::<LeakyBucket>("leaky-bucket 2/365d queue=4"),
+        ),
+        (
+            "`WarmUp`",
+            bytes_of_a_key::<WarmUp>("warm-up 200/s over=10s cold=3"),
+        ),
+        (
+            "`WarmUpSpaced`",
+            bytes_of_a_key::<WarmUpSpaced>("warm-up-spaced 2/s over=4s cold=3"),
+        ),
+        (
+            "and `ThreeColor`",
+            bytes_of_a_key::<ThreeColor>("three-color 1/365d burst=9 peak=20/s peak-burst=20"),
+        ),
+        (
+            "other `SlidingWindow`",
+            sliding("sliding-window 2097152/1h"),
+        ),
+        (
+            "other `SlidingWindow`",
+            more(sliding("sliding-window 256/1h slices=4"), 8 * 5),
+        ),
+        (
+            "other `SlidingWindow`",
+            more(sliding("sliding-window 7/1h slices=60"), 8 * 61),
+        ),
+        (
+            "other `Cascade` of two",
+            bytes_of_a_key::<Cascade>("cascade 9/s > 3/365d burst=9"),
+        ),
+        (
+            "`Cascade` of three",
+            bytes_of_a_key::<Cascade>("cascade 9/s > 5/s > 1/s"),
+        ),
+        (
+            "`SlidingLog` with",
+            bytes_of_a_key::<SlidingLog>("sliding-log 7/1h"),
+        ),
+        ("`AnyRule` of one", any("token-bucket 7/1h initial=3")),
+        ("`AnyRule` of one", any("sliding-window 2097152/1h")),
+        (
+            "`AnyRule` of one",
+            any("three-color 1/365d burst=9 peak=20/s peak-burst=20"),
+        ),
+        ("`AnyRule` of one", more(any("sliding-log 7/1h"), 4 * 16)),
+        (
+            "of two other rules",
+            any("token-bucket 5/1h & fixed-window 9/1h"),
+        ),
+        (
+            "of two other rules",
+            any("warm-up 200/s over=10s & sliding-window 9/1h"),
+        ),
+        (
+            "of two other rules",
+            more(
+                any("token-bucket 7/1h & fixed-window 9/1h & token-bucket 9/1s"),
+                48,
+            ),
+        ),
+    ] {
+        let (least, most) = stated(row);
+        println!("{row}: {measured:?} of {least} to {most}");
+        assert!(
+            least <= measured.0 && measured.1 <= most,
+            "{row}: {measured:?}"
+        );
+        // The larger the store, the further apart are both, around the same middle.
+        let middle = |(least, most)| (least + most) / 2;
+        let off = middle((least, most)) - middle(measured);
+        assert!((-1..=10).contains(&off), "{row}: {measured:?}");
+    }
+}
+
+/// The capacity bounds the number of keys; a log's calls come on top, up to twice 16 bytes for each.
+#[test]
+fn the_calls_of_a_log_take_up_to_32_bytes_each() {
+    let (policy, clock) = (Policy::default(), ManualClock::default());
+    let rule: SlidingLog = "sliding-log 100000/1h".parse().unwrap();
+    let (bytes, store) = bytes_kept(|| {
+        let store = LocalBuilder::new().capacity(1).clock(clock.clone()).build();
+        for _ in 0..70_000 {
+            clock.advance(Duration::from_micros(1));
+            assert!(
+                store
+                    .decide(&Ask::new(&policy, &rule, 1.into(), Cost::ONE))
+                    .is_admitted()
+            );
+        }
+        store
+    });
+    assert_eq!(store.len(), 1);
+    assert!(
+        (16 * 70_000..=32 * 70_000 + 50_000).contains(&bytes),
+        "{bytes}"
+    );
+}

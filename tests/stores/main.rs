@@ -1,0 +1,15 @@
+//! What all stores have in common: their classes, on stores in memory, limiters, and the conformance suite.
+#![cfg(all(feature = "tokio", feature = "test-util"))]
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cas;
+mod conformance;
+mod counter;
+mod limiter;
+
+// Counts by thread, so tests that run at the same time do not disturb each other.
+#[global_allocator]
+static ALLOCATOR: support::counting::Counting = support::counting::Counting;
