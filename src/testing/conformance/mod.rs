@@ -34,9 +34,11 @@ mod model;
 mod poll;
 mod report;
 mod rules;
+mod settings;
 mod spawn;
 mod subject;
 mod suite;
+mod tested;
 
 pub use self::{
     law::Law,

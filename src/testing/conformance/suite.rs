@@ -1,9 +1,8 @@
-//! The suite and its settings.
+//! The suite.
 
 use std::{
     fmt::{self, Debug},
     future::Future,
-    pin::Pin,
     time::Duration,
 };
 
@@ -11,15 +10,15 @@ use super::{
     Broken, Law, Report,
     checker::Checker,
     rules::rules,
+    settings::{Settings, Slack},
     spawn::{SpawnTasks, spawn_tasks},
+    tested::{Tested, TestedStore},
 };
 use crate::{
     algorithm::{Algorithm, AnyRule},
     store::{BoxFuture, Store},
     time::ManualClock,
 };
-
-pub(super) type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// Checks a store against the [laws](Law).
 ///
@@ -39,27 +38,9 @@ pub(super) type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>
 #[doc(alias("conformance", "compliance", "contract tests"))]
 #[must_use = "a suite checks nothing until it is run"]
 pub struct Suite<R, S> {
-    pub(super) store: S,
-    pub(super) rules: Vec<R>,
-    pub(super) clock: Option<ManualClock>,
-    pub(super) sleep: Option<Sleep>,
-    pub(super) spawn_tasks: Option<SpawnTasks<R, S>>,
-    pub(super) fault: Option<Box<dyn Fn(bool)>>,
-    left_out: Vec<Law>,
-    only: Option<Law>,
-    pub(super) slack: Option<Slack>,
-    pub(super) step: u64,
-    pub(super) settles_back: bool,
-    pub(super) repeats_deltas: bool,
-    pub(super) seed: u64,
-    pub(super) timelines: u64,
-}
-
-/// The error that a store may have, in units.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slack {
-    pub(super) under: u64,
-    pub(super) over: u64,
+    store: S,
+    spawn_tasks: Option<SpawnTasks<R, S>>,
+    settings: Settings<R>,
 }
 
 impl<S> Suite<AnyRule, S> {
@@ -80,42 +61,26 @@ impl<R, S> Suite<R, S> {
     pub fn with_rules(store: S, rules: impl IntoIterator<Item = R>) -> Self {
         Self {
             store,
-            rules: rules.into_iter().collect(),
-            clock: None,
-            sleep: None,
             spawn_tasks: None,
-            fault: None,
-            left_out: Vec::new(),
-            only: None,
-            slack: None,
-            step: 1,
-            settles_back: false,
-            repeats_deltas: false,
-            seed: 0,
-            timelines: 32,
+            settings: Settings::new(rules.into_iter().collect()),
         }
     }
 
     /// Sets the store's clock, which the suite moves forward and back.
-    pub fn clock(self, clock: ManualClock) -> Self {
-        Self {
-            clock: Some(clock),
-            ..self
-        }
+    pub fn clock(mut self, clock: ManualClock) -> Self {
+        self.settings.clock = Some(clock);
+        self
     }
 
     /// Sets a function that sleeps, such as `tokio::time::sleep`.
     ///
     /// It is needed for stores whose time cannot be moved, and to report calls that are not answered within half a minute.
-    pub fn sleep<F>(self, sleep: impl Fn(Duration) -> F + 'static) -> Self
+    pub fn sleep<F>(mut self, sleep: impl Fn(Duration) -> F + 'static) -> Self
     where
         F: Future<Output = ()> + 'static,
     {
-        let sleep: Sleep = Box::new(move |wait| Box::pin(sleep(wait)));
-        Self {
-            sleep: Some(sleep),
-            ..self
-        }
+        self.settings.sleep = Some(Box::new(move |wait| Box::pin(sleep(wait))));
+        self
     }
 
     /// Sets a function that spawns a task, such as `tokio::spawn`, for concurrent calls of clones of the store.
@@ -135,76 +100,61 @@ impl<R, S> Suite<R, S> {
     /// Sets a function that switches a fault on (`true`) and off (`false`), such as an outage of the store's server.
     ///
     /// While it is on, each call must fail, be undecided, or be answered, and must not hang.
-    pub fn fault(self, switch: impl Fn(bool) + 'static) -> Self {
-        Self {
-            fault: Some(Box::new(switch)),
-            ..self
-        }
+    pub fn fault(mut self, switch: impl Fn(bool) + 'static) -> Self {
+        self.settings.fault = Some(Box::new(switch));
+        self
     }
 
     /// Leaves a law out that the store does not keep, according to its documentation.
     pub fn without(mut self, law: Law) -> Self {
-        self.left_out.push(law);
+        self.settings.left_out.push(law);
         self
     }
 
     /// Checks only one law, for example to debug a store that breaks it.
-    pub fn only(self, law: Law) -> Self {
-        Self {
-            only: Some(law),
-            ..self
-        }
+    pub fn only(mut self, law: Law) -> Self {
+        self.settings.only = Some(law);
+        self
     }
 
     /// Sets the resolution of the store's clock, to which its waits are rounded up. Default: 1 ns.
-    pub fn resolution(self, step: Duration) -> Self {
-        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Self { step, ..self }
+    pub fn resolution(mut self, step: Duration) -> Self {
+        self.settings.step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self
     }
 
     /// Allows the store to charge several asks one after the other, and to settle the earlier ones back if a later one is
     /// refused. Until then, these charges may refuse other calls.
-    pub fn settling_back(self) -> Self {
-        Self {
-            settles_back: true,
-            ..self
-        }
+    pub fn settling_back(mut self) -> Self {
+        self.settings.settles_back = true;
+        self
     }
 
     /// Allows the store to add a delta again that arrives twice, because it cannot tell.
-    pub fn repeating_deltas(self) -> Self {
-        Self {
-            repeats_deltas: true,
-            ..self
-        }
+    pub fn repeating_deltas(mut self) -> Self {
+        self.settings.repeats_deltas = true;
+        self
     }
 
     /// Allows the store to deviate from its rules: to refuse up to `under` units that should pass, or to admit up to `over`
     /// units too many.
     ///
     /// Laws that count calls are checked with this tolerance. The others are left out.
-    pub fn tolerance(self, under: u64, over: u64) -> Self {
-        Self {
-            slack: Some(Slack { under, over }),
-            ..self
-        }
+    pub fn tolerance(mut self, under: u64, over: u64) -> Self {
+        self.settings.slack = Some(Slack { under, over });
+        self
     }
 
     /// Sets the seed of the random timelines. Default: 0, so that each run is equal.
-    pub fn seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
     }
 
     /// Sets the number of random timelines, of 80 events each. Default: 32.
-    pub fn timelines(self, timelines: u64) -> Self {
-        Self { timelines, ..self }
-    }
-
-    /// Returns `true` if the law is not checked.
-    pub(super) fn leaves_out(&self, law: Law) -> bool {
-        self.left_out.contains(&law)
-            || (law == Law::Fault && self.fault.is_none())
-            || (self.slack.is_some() && !law.only_counts())
+    pub fn timelines(mut self, timelines: u64) -> Self {
+        self.settings.timelines = timelines;
+        self
     }
 }
 
@@ -220,54 +170,66 @@ where
     /// Returns an error if a law is broken or could not be checked, with the rule, the expected answer, and the calls
     /// before it.
     pub async fn run(self) -> Result<Report, Broken> {
-        let (mut report, mut breaches) = (Report::default(), Vec::new());
-        for law in Law::ALL {
-            if self.leaves_out(law) || self.only.is_some_and(|only| only != law) {
-                report.left_out.push(law);
-                continue;
-            }
-            let mut checker = Checker::new(&self, law);
-            let kept = match law {
-                _ if self.rules.is_empty() => {
-                    Err(checker.unchecked("there is no rule; give the suite one"))
-                }
-                Law::Limit => checker.limit().await,
-                Law::Refusal => checker.refusal().await,
-                Law::Never => checker.never().await,
-                Law::Look => checker.look_only().await,
-                Law::Wait => checker.wait().await,
-                Law::Keys => checker.keys().await,
-                Law::Several => checker.several_asks().await,
-                Law::Settle => checker.settles().await,
-                Law::Reset => checker.resets().await,
-                Law::Change => checker.change().await,
-                Law::Kinds => checker.kinds().await,
-                Law::Race => checker.race().await,
-                Law::Cancel => checker.cancel().await,
-                Law::Fault => checker.faults().await,
-                Law::Nodes => checker.nodes().await,
-                Law::Sync => checker.syncs().await,
-                Law::Timeline => checker.timelines().await,
-            };
-            report.calls += checker.calls;
-            match kept {
-                Ok(()) => report.kept.push(law),
-                Err(breach) => breaches.push(breach),
-            }
+        let tested = Tested {
+            store: &self.store,
+            spawn_tasks: self.spawn_tasks.as_ref(),
+        };
+        check(&tested, &self.settings).await
+    }
+}
+
+/// Checks all laws that are not left out.
+async fn check<R>(store: &dyn TestedStore<R>, settings: &Settings<R>) -> Result<Report, Broken>
+where
+    R: Algorithm<State: Send + 'static> + Debug,
+{
+    let (mut report, mut breaches) = (Report::default(), Vec::new());
+    for law in Law::ALL {
+        if settings.leaves_out(law) || settings.only.is_some_and(|only| only != law) {
+            report.left_out.push(law);
+            continue;
         }
-        if breaches.is_empty() {
-            Ok(report)
-        } else {
-            Err(Broken { breaches, report })
+        let mut checker = Checker::new(store, settings, law);
+        let kept = match law {
+            _ if settings.rules.is_empty() => {
+                Err(checker.unchecked("there is no rule; give the suite one"))
+            }
+            Law::Limit => checker.limit().await,
+            Law::Refusal => checker.refusal().await,
+            Law::Never => checker.never().await,
+            Law::Look => checker.look_only().await,
+            Law::Wait => checker.wait().await,
+            Law::Keys => checker.keys().await,
+            Law::Several => checker.several_asks().await,
+            Law::Settle => checker.settles().await,
+            Law::Reset => checker.resets().await,
+            Law::Change => checker.change().await,
+            Law::Kinds => checker.kinds().await,
+            Law::Race => checker.race().await,
+            Law::Cancel => checker.cancel().await,
+            Law::Fault => checker.faults().await,
+            Law::Nodes => checker.nodes().await,
+            Law::Sync => checker.syncs().await,
+            Law::Timeline => checker.timelines().await,
+        };
+        report.calls += checker.calls;
+        match kept {
+            Ok(()) => report.kept.push(law),
+            Err(breach) => breaches.push(breach),
         }
+    }
+    if breaches.is_empty() {
+        Ok(report)
+    } else {
+        Err(Broken { breaches, report })
     }
 }
 
 impl<R: Debug, S> Debug for Suite<R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Suite")
-            .field("rules", &self.rules)
-            .field("left_out", &self.left_out)
+            .field("rules", &self.settings.rules)
+            .field("left_out", &self.settings.left_out)
             .finish_non_exhaustive()
     }
 }

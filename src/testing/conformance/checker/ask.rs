@@ -6,7 +6,7 @@ use super::{CheckResult, Checker, cost};
 use crate::{
     algorithm::Algorithm,
     decision::Decision,
-    store::{Ask, Store},
+    store::Ask,
     testing::conformance::{compare::in_words, report::Breach, subject::Subject},
 };
 
@@ -32,11 +32,7 @@ impl<'a, R> TestAsk<'a, R> {
     }
 }
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Describes several asks for a message.
     fn line(&self, verb: &str, asked: &[TestAsk<'_, R>]) -> String {
         let each: Vec<_> = asked
@@ -66,7 +62,7 @@ where
     ) -> Result<Result<Vec<Decision>, String>, Breach> {
         let line = self.line(if is_look { "look" } else { "acquire" }, asked);
         let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
-        let store = &self.suite.store;
+        let store = &self.store;
         let check = if is_look {
             store.look(&asks)
         } else {

@@ -7,13 +7,14 @@ use crate::{
     decision::{Cost, Decision},
     key::Key,
     policy::Policy,
-    store::Store,
     testing::conformance::{
-        Law, Suite,
+        Law,
         compare::in_words,
         model::{Mismatch, Model},
         report::Breach,
+        settings::Settings,
         subject::{Subject, nonce},
+        tested::TestedStore,
     },
 };
 
@@ -23,8 +24,9 @@ const MAX_SHOWN: usize = 24;
 pub(in super::super) type CheckResult = Result<(), Breach>;
 
 /// Calls a store for one law, records the calls, and compares the answers with the rule.
-pub(in super::super) struct Checker<'a, R: Algorithm, S> {
-    pub(in super::super) suite: &'a Suite<R, S>,
+pub(in super::super) struct Checker<'a, R: Algorithm> {
+    pub(in super::super) store: &'a dyn TestedStore<R>,
+    pub(in super::super) suite: &'a Settings<R>,
     law: Law,
     nonce: u64,
     subjects: u32,
@@ -40,13 +42,14 @@ pub(in super::super) fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap_or(Cost::ONE)
 }
 
-impl<'a, R, S> Checker<'a, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
-    pub(in super::super) fn new(suite: &'a Suite<R, S>, law: Law) -> Self {
+impl<'a, R: Algorithm + Debug> Checker<'a, R> {
+    pub(in super::super) fn new(
+        store: &'a dyn TestedStore<R>,
+        suite: &'a Settings<R>,
+        law: Law,
+    ) -> Self {
         Self {
+            store,
             suite,
             law,
             nonce: nonce(),

@@ -6,7 +6,6 @@ use super::{CheckResult, Checker, TestAsk, cost};
 use crate::{
     algorithm::Algorithm,
     decision::Decision,
-    store::Store,
     testing::conformance::{report::Breach, subject::Subject},
     time::Timestamp,
 };
@@ -26,11 +25,7 @@ pub(in super::super) struct Burst {
     pub(in super::super) at: Timestamp,
 }
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Spends all units in some 50 calls. Returns the answer to one more call.
     pub(in super::super) async fn exhaust(
         &mut self,

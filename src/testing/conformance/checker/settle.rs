@@ -6,8 +6,8 @@ use super::{CheckResult, Checker, TestAsk};
 use crate::{
     algorithm::Algorithm,
     decision::Charge,
-    store::{Settlement, Store},
-    testing::conformance::subject::Subject,
+    store::Settlement,
+    testing::conformance::{subject::Subject, tested::ErrorText},
 };
 
 /// A settlement, with the subject for messages.
@@ -18,11 +18,7 @@ pub(in super::super) struct TestSettlement<'a, R> {
     pub(in super::super) actual: u64,
 }
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Settles, and compares the state afterwards.
     pub(in super::super) async fn settle(
         &mut self,
@@ -47,7 +43,7 @@ where
             .map(|it| format!("{} of {} as {}", it.charge.cost, it.subject, it.actual))
             .collect();
         let line = format!("settle {}", each.join(" and "));
-        let check = self.suite.store.settle(settlements);
+        let check = self.store.settle(settlements);
         let done = self.with_timeout(&line, async move { check.await }).await?;
         self.ended(&line, done)?;
         // The instant of the settlement is between those of two looks.
@@ -69,14 +65,14 @@ where
     /// Resets a key.
     pub(in super::super) async fn reset(&mut self, subject: &Subject) -> CheckResult {
         let line = format!("reset {subject}");
-        let check = self.suite.store.reset(&subject.policy, &subject.key);
+        let check = self.store.reset(&subject.policy, &subject.key);
         let done = self.with_timeout(&line, async move { check.await }).await?;
         self.ended(&line, done)?;
         self.model.forget(subject);
         Ok(())
     }
 
-    fn ended(&mut self, line: &str, done: Result<(), S::Error>) -> CheckResult {
+    fn ended(&mut self, line: &str, done: Result<(), ErrorText>) -> CheckResult {
         match done {
             Ok(()) => {
                 self.note(line.to_owned());

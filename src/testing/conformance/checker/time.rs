@@ -5,7 +5,6 @@ use std::{fmt::Debug, future::Future, time::Duration};
 use super::{CheckResult, Checker};
 use crate::{
     algorithm::Algorithm,
-    store::Store,
     testing::conformance::{poll::unless, report::Breach, subject::Subject},
     time::{Clock, Timestamp},
 };
@@ -17,11 +16,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(500);
 /// The longest wait if a clock can be moved: a year.
 const MAX_ADVANCE: Duration = Duration::from_secs(365 * 86_400);
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Awaits a future, with a timeout if the suite has a `sleep`.
     pub(in super::super) async fn with_timeout<T>(
         &mut self,

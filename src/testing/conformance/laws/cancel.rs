@@ -8,16 +8,12 @@ use super::super::{
     poll::{polled, together},
     subject::Subject,
 };
-use crate::{algorithm::Algorithm, store::Store};
+use crate::algorithm::Algorithm;
 
 /// The maximum number of dropped calls of one key.
 const MAX_DROPS: u64 = 8;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn cancel(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
@@ -50,7 +46,7 @@ where
         for n in 0..MAX_DROPS.min((burst.calls - 1) / 2) {
             let polls = n as usize % 5;
             let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
-            let call = self.suite.store.acquire(&asks).into_future();
+            let call = self.store.acquire(&asks).into_future();
             let what = format!(
                 "a call for {} that is dropped after {polls} polls",
                 burst.units
@@ -75,7 +71,7 @@ where
         let asked = TestAsk::new(&subject, rule, burst.units);
         let many = burst.calls.min(MAX_DROPS) as usize;
         let calls: Vec<_> = (0..many)
-            .map(|_| self.suite.store.acquire(&[asked.ask()]).into_future())
+            .map(|_| self.store.acquire(&[asked.ask()]).into_future())
             .collect();
         let line = format!(
             "{many} calls at once for {} of {subject}, the first of them dropped",

@@ -3,16 +3,12 @@
 use std::fmt::Debug;
 
 use super::super::checker::{CheckResult, Checker};
-use crate::{algorithm::Algorithm, store::Store};
+use crate::algorithm::Algorithm;
 
 /// The maximum number of changes.
 const MAX_CHANGES: usize = 40;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn change(&mut self) -> CheckResult {
         let rules = &self.suite.rules;
         if rules.len() < 2 {

@@ -6,7 +6,7 @@ use super::super::{
     checker::{CheckResult, Checker},
     subject::Subject,
 };
-use crate::{algorithm::Algorithm, decision::Decision, store::Store};
+use crate::{algorithm::Algorithm, decision::Decision};
 
 /// The maximum number of calls during the fault.
 const MAX_CALLS: u64 = 6;
@@ -15,11 +15,7 @@ const TRIES: usize = 100;
 /// The pause after each.
 const PAUSE: Duration = Duration::from_millis(100);
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn faults(&mut self) -> CheckResult {
         let Some(fault) = &self.suite.fault else {
             return Ok(());

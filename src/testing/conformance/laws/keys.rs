@@ -10,17 +10,12 @@ use crate::{
     algorithm::Algorithm,
     key::Key,
     policy::{Policy, Unit},
-    store::Store,
 };
 
 /// The number of keys in a flood.
 const FLOOD: u64 = 256;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn keys(&mut self) -> CheckResult {
         for (n, rule) in self.suite.rules.iter().enumerate() {
             self.begin(rule);

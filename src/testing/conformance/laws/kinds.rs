@@ -6,16 +6,12 @@ use super::super::{
     checker::{CheckResult, Checker},
     subject::Subject,
 };
-use crate::{algorithm::Algorithm, store::Store};
+use crate::algorithm::Algorithm;
 
 /// The number of calls that exhaust a rule.
 const CALLS: u64 = 4;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn kinds(&mut self) -> CheckResult {
         // The first rule of each kind.
         let mut rules: Vec<&R> = Vec::new();

@@ -3,13 +3,9 @@
 use std::fmt::Debug;
 
 use super::super::checker::{CheckResult, Checker, MAX_CALLS};
-use crate::{algorithm::Algorithm, store::Store};
+use crate::algorithm::Algorithm;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn limit(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);

@@ -7,22 +7,14 @@ use super::super::{
     poll::together,
     report::Breach,
 };
-use crate::{
-    algorithm::Algorithm,
-    policy::Policy,
-    store::{NodeCounts, Store},
-};
+use crate::{algorithm::Algorithm, policy::Policy, store::NodeCounts};
 
 /// The nodes that count themselves at once, in periods one after the other.
 const NODES: [usize; 6] = [1, 8, 3, 0, 2, 2];
 /// The number of the first period.
 const FIRST: u64 = 1000;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Checks that each node is counted once, in its period and policy. A store that cannot count has nothing to check.
     pub(in super::super) async fn nodes(&mut self) -> CheckResult {
         let Some(rule) = self.suite.rules.first() else {
@@ -62,7 +54,7 @@ where
         period: u64,
         nodes: usize,
     ) -> Result<Option<Vec<NodeCounts>>, Breach> {
-        let counting = (0..nodes).map(|_| self.suite.store.count_node(policy, period));
+        let counting = (0..nodes).map(|_| self.store.count_node(policy, period));
         let Some(counting) = counting.collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };

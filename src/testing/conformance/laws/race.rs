@@ -9,7 +9,7 @@ use super::super::{
     spawn::{OwnedAsk, Task},
     subject::Subject,
 };
-use crate::{algorithm::Algorithm, store::Store, time::Timestamp};
+use crate::{algorithm::Algorithm, time::Timestamp};
 
 /// The number of tasks.
 const TASKS: usize = 8;
@@ -25,11 +25,7 @@ struct RaceResult {
     left: Vec<u64>,
 }
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn race(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
@@ -141,21 +137,20 @@ where
         ask: impl Fn(usize) -> Vec<OwnedAsk<R>>,
         settle: bool,
     ) -> Result<RaceResult, Breach> {
-        let Some(spawn_tasks) = &self.suite.spawn_tasks else {
-            return Err(self.unchecked(
-                "there are no concurrent callers; give the suite a function that spawns by `.spawn(…)`",
-            ));
-        };
         let each = burst.calls as usize / TASKS + 2;
         let tasks = (0..TASKS).map(|task| {
             let calls = (0..each).map(|n| ask(task + n)).collect();
             Task { calls, settle }
         });
+        let Some(race) = self.store.race(tasks.collect()) else {
+            return Err(self.unchecked(
+                "there are no concurrent callers; give the suite a function that spawns by `.spawn(…)`",
+            ));
+        };
         let line = format!(
             "{TASKS} tasks race {what}, with {each} calls each for {}",
             burst.units
         );
-        let race = spawn_tasks(&self.suite.store, tasks.collect());
         let raced = self.with_timeout(&line, race).await?;
         self.calls += (TASKS * each) as u64;
         self.note(line);

@@ -8,15 +8,11 @@ use super::super::{
     report::Breach,
     subject::Subject,
 };
-use crate::{algorithm::Algorithm, decision::Charge, store::Store};
+use crate::{algorithm::Algorithm, decision::Charge};
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn settles(&mut self) -> CheckResult {
-        let unsettled = self.suite.store.unsettled();
+        let unsettled = self.store.unsettled();
         let mut checked = 0;
         for rule in &self.suite.rules {
             self.begin(rule);
@@ -43,7 +39,7 @@ where
             return Err(self.nothing_counted());
         }
         // All of them were made.
-        let after = self.suite.store.unsettled();
+        let after = self.store.unsettled();
         if after != unsettled {
             return Err(self.breach(format!(
                 "the store counts {after:?} failed settlements after settlements that were made, and {unsettled:?} before them"

@@ -3,13 +3,9 @@
 use std::fmt::Debug;
 
 use super::super::checker::{CheckResult, Checker, TestAsk};
-use crate::{algorithm::Algorithm, store::Store};
+use crate::algorithm::Algorithm;
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn several_asks(&mut self) -> CheckResult {
         let rules = &self.suite.rules;
         for (n, rule) in rules.iter().enumerate() {

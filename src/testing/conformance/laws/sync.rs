@@ -7,11 +7,12 @@ use super::super::{
     poll::together,
     report::Breach,
     subject::Subject,
+    tested::ErrorText,
 };
 use crate::{
     algorithm::Algorithm,
     decision::Charge,
-    store::{Batch, Delta, Pulled, Store},
+    store::{Batch, Delta, Pulled},
     time::Timestamp,
 };
 
@@ -26,14 +27,10 @@ struct Sent {
     units: u64,
 }
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm<State: Send + 'static> + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
     /// Checks that each delta is added once. A store that takes none has nothing to check.
     pub(in super::super) async fn syncs(&mut self) -> CheckResult {
-        if self.suite.store.sync(&[]).is_none() {
+        if self.store.sync(&[]).is_none() {
             return Ok(());
         }
         for rule in &self.suite.rules {
@@ -117,7 +114,7 @@ where
                     Delta::new(&subject.policy, rule, subject.key, batch, told)
                 })
                 .collect();
-            let syncing = self.suite.store.sync(&deltas);
+            let syncing = self.store.sync(&deltas);
             self.with_timeout(&line, together(syncing, |_| false))
                 .await?
         };
@@ -155,7 +152,7 @@ where
         let age = self.model.newest().saturating_since(at);
         let delta = Delta::new(&subject.policy, rule, subject.key, batch, (age, units));
         let syncing: Vec<_> = (0..times)
-            .filter_map(|_| self.suite.store.sync(std::slice::from_ref(&delta)))
+            .filter_map(|_| self.store.sync(std::slice::from_ref(&delta)))
             .collect();
         let synced = self
             .with_timeout(&line, together(syncing, |_| false))
@@ -188,7 +185,7 @@ where
     fn each<const COUNT: usize>(
         &self,
         line: &str,
-        synced: Vec<Result<Pulled<R::State>, S::Error>>,
+        synced: Vec<Result<Pulled<R::State>, ErrorText>>,
     ) -> Result<[Pulled<R::State>; COUNT], Breach> {
         let pulled: Result<Vec<_>, _> = synced.into_iter().collect();
         let pulled =

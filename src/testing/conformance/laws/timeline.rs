@@ -10,7 +10,6 @@ use super::super::{
 use crate::{
     algorithm::Algorithm,
     decision::Charge,
-    store::Store,
     testing::shared_random::SharedRandom,
     time::{Clock, Timestamp},
 };
@@ -75,11 +74,7 @@ impl<R: Algorithm> Timeline<'_, R> {
     }
 }
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn timelines(&mut self) -> CheckResult {
         for n in 0..self.suite.timelines {
             let seed = self.suite.seed.wrapping_add(n);

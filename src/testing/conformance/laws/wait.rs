@@ -9,15 +9,10 @@ use super::super::{
 };
 use crate::{
     algorithm::Algorithm,
-    store::Store,
     time::{Clock, Timestamp},
 };
 
-impl<R, S> Checker<'_, R, S>
-where
-    R: Algorithm + Debug,
-    S: Store<R, Error: Debug>,
-{
+impl<R: Algorithm + Debug> Checker<'_, R> {
     pub(in super::super) async fn wait(&mut self) -> CheckResult {
         if self.suite.clock.is_none() && self.suite.sleep.is_none() {
             return Err(self.unchecked(
