@@ -75,6 +75,24 @@ step_features() {
   cargo clippy --locked --package clients -- "${deny[@]}"
 }
 
+# The crate alone and with the other members uses each dependency with the same features. Otherwise `cargo test`, `./test.sh
+# quick` and the test of the quickstart would build them again.
+step_shared() {
+  local twice
+  twice=$(comm -23 <(dependencies --package tollgate) <(dependencies --workspace --exclude clients))
+  if [ -n "$twice" ]; then
+    echo "test.sh: other members enable more features of these, so they are built twice: add those features to the" \
+      "dev-dependencies of the crate" >&2
+    echo "$twice" >&2
+    return 1
+  fi
+}
+
+dependencies() {
+  cargo tree --locked --all-features "$@" --edges normal,build,dev --format '{p} {f}' --prefix none --no-dedupe |
+    sed 's/ (\*)$//' | sort -u
+}
+
 step_build() {
   cargo test "${members[@]}" --no-run
 }
@@ -97,10 +115,12 @@ step_tests() {
 waiting_tests() {
   say "tests that wait for servers"
   local program
-  # The last five are those of the examples and of `tests/support`.
-  for program in redis memcached charges quickstart fleet store faults limits scrape servers; do
+  # The last five are those of the members.
+  for program in redis memcached charges fleet store faults limits scrape servers; do
     timed "${members[@]}" --test $program -- --test-threads=4 --skip differential::
   done
+  # Runs cargo.
+  cargo test "${members[@]}" --test quickstart -- --test-threads=4
 }
 
 computing_tests() {
@@ -211,7 +231,7 @@ case ${1:-all} in
   quick) steps=(format quick_clippy quick_tests) ;;
   slow) steps=(slow_faults slow_schedules slow_stress) ;;
   all)
-    steps=(format clippy features build tests differential doctests no_features)
+    steps=(format shared clippy features build tests differential doctests no_features)
     steps+=(models dynamodb figures rollout benches package)
     ;;
   *) steps=("$@") ;;
