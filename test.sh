@@ -3,12 +3,13 @@
 #
 #   ./test.sh           all steps
 #   ./test.sh quick     format, clippy with all features, and the tests that need no server
-#   ./test.sh slow      beside it: faults of real servers that take their time, long stress, a million schedules
+#   ./test.sh slow      no part of all steps: faults of real servers that take their time, long stress, a million schedules
+#   ./test.sh core      build and core tests, for other compilers than the newest stable one
 #   ./test.sh STEP...   some steps alone, as in `./test.sh models rollout`: the functions `step_...` below
 #   ./test.sh needs     names the packages of Debian that are missing here
 #
 # Needs a Rust toolchain; installs what else a fresh Debian machine lacks, as root, or says what to install. Prints the test
-# runners' own summaries, stops at the first failure, and ends with the seconds of each step and the slowest tests.
+# runners' own summaries, stops after the first step that fails, and ends with the seconds of each step and the slowest tests.
 set -euo pipefail
 cd "$(dirname "$0")"
 exec </dev/null
@@ -31,7 +32,7 @@ compiler=$(rustc --version | cut -d' ' -f2)
 [[ $compiler != "$oldest".* ]] || deny=()
 
 # The crate with all features, and the examples and tools that are members. Nothing is selected in another way where it need
-# not be: other members or features would build the dependencies again.
+# not be: other members or features would build the dependencies again, as `clients` would.
 members=(--locked --workspace --exclude clients --all-features)
 
 # Projects outside of the workspace, each with a reason at the head of its Cargo.toml.
@@ -44,8 +45,16 @@ runner=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER
 timed() {
   local arguments=("$@")
   [[ " $* " = *" -- "* ]] || arguments+=(--)
-  env "$runner=env RUSTC_BOOTSTRAP=1" cargo test "${arguments[@]}" -Zunstable-options --report-time |
+  # Standard output has the results, standard error the names of the programs: together, they name each test.
+  env "$runner=env RUSTC_BOOTSTRAP=1" cargo test "${arguments[@]}" -Zunstable-options --report-time 2>&1 |
     tee "$logs/times.$BASHPID.$SECONDS"
+}
+
+components() {
+  local component
+  for component in rustfmt clippy; do
+    cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
+  done
 }
 
 step_format() {
@@ -78,8 +87,10 @@ step_features() {
 # The crate alone and with the other members uses each dependency with the same features. Otherwise `cargo test`, `./test.sh
 # quick` and the test of the quickstart would build them again.
 step_shared() {
-  local twice
-  twice=$(comm -23 <(dependencies --package tollgate) <(dependencies --workspace --exclude clients))
+  local alone all twice
+  alone=$(dependencies --package tollgate)
+  all=$(dependencies --workspace --exclude clients)
+  twice=$(comm -23 <(echo "$alone") <(echo "$all"))
   if [ -n "$twice" ]; then
     echo "test.sh: other members enable more features of these, so they are built twice: add those features to the" \
       "dev-dependencies of the crate" >&2
@@ -97,7 +108,7 @@ step_build() {
   cargo test "${members[@]}" --no-run
 }
 
-# Those that wait for servers, and at the same time those that compute.
+# Runs the tests that wait for servers beside those that compute.
 step_tests() {
   # In a process group of its own, so that it can be stopped as a whole.
   set -m
@@ -194,7 +205,7 @@ step_package() {
   tests/package.sh "${deny[@]}"
 }
 
-# For other compilers than the newest stable one.
+# For other compilers than the newest stable one. The build is that of users, without what the tests add to it.
 step_core() {
   cargo build --locked --all-features
   step_quick_tests
@@ -205,11 +216,11 @@ step_quick_clippy() {
 }
 
 step_quick_tests() {
-  # A test that starts a server would fail; its name says which server it needs.
-  export TOLLGATE_TEST_SERVERS=none
-  timed --locked --all-features --lib \
-    --test core --test local --test stores --test wrappers --test http --test grpc --test observe --test charges --test laws --test waiting \
-    -- --skip redis --skip memcached
+  # A test that starts a server fails then; its path says which server it needs.
+  local -x TOLLGATE_TEST_SERVERS=none
+  timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting
+  timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
+    -- --skip redis --skip memcached --skip processes::
 }
 
 step_slow_faults() {
@@ -247,26 +258,36 @@ rm -rf "$logs"
 mkdir -p "$logs"
 waiting=
 table=
+finished=
 
 # Also after a failure.
 report() {
-  local status=$?
   if [ -n "$waiting" ]; then
     kill -- "-$waiting" 2>/dev/null || true
     cat "$logs/waiting"
   fi
-  [ $status -eq 0 ] || table+=$(printf '%6d  %s, which failed' $((SECONDS - begun)) "$step")$'\n'
+  [ -n "$finished" ] || table+=$(printf '%6d  %s, which failed' $((SECONDS - begun)) "$step")$'\n'
   printf '\n== seconds of each step\n%s%6d  in all\n' "$table" $SECONDS
   local slowest
-  slowest=$(sed -n 's/^test \(.*\) \.\.\. .* <\([0-9.]*\)s>$/\2 \1/p' "$logs"/times.* 2>/dev/null | sort -rn | head -n 15)
+  slowest=$(cat "$logs"/times.* 2>/dev/null | awk '
+    $1 == "Running" { program = $(NF); sub(/.*\//, "", program); sub(/-[^-]*$/, "", program) }
+    match($0, /^test .* <[0-9.]+s>$/) { sub(/^<|s>$/, "", $NF); gsub(/[<s>]/, "", $NF); print $NF, program, $2 }
+  ' | sort -rn | sed -n 1,15p) || true
   [ -z "$slowest" ] || printf '\n== seconds of the slowest tests\n%s\n' "$slowest"
-  [ $status -ne 0 ] || say "all good"
+  [ -z "$finished" ] || say "all good"
 }
 
 begun=$SECONDS
 step=install
 trap report EXIT
-[[ ${1:-} = @(quick|core) ]] || tests/install.sh
+case ${1:-} in
+  quick) components ;;
+  core) ;;
+  *)
+    components
+    tests/install.sh
+    ;;
+esac
 # Unless a step says otherwise, no test may pass because its server is missing.
 export TOLLGATE_TEST_SERVERS=all
 for step in "${steps[@]}"; do
@@ -275,3 +296,4 @@ for step in "${steps[@]}"; do
   "step_$step"
   table+=$(printf '%6d  %s' $((SECONDS - begun)) "$step")$'\n'
 done
+finished=1

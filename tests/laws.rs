@@ -94,6 +94,10 @@ fn flatten(prefix: &str, text: &str, names: &mut Vec<String>) -> usize {
                 }
             }
             ' ' if name.is_empty() => at += 1,
+            ' ' if text[at..].starts_with(" as ") => {
+                let alias = text[at + 4..].find([',', ';', '}', ' ']);
+                at += alias.map_or(text[at..].len(), |length| 4 + length);
+            }
             character if character.is_alphanumeric() || "_:".contains(character) => {
                 name.push(character);
                 at += character.len_utf8();
@@ -130,6 +134,97 @@ fn paths_are_flattened() {
             "store::Error::new"
         ]
     );
+    let line = "use crate::{a::B as _, c::{d as e, F}}; crate::g::h as usize";
+    assert_eq!(
+        names_of_the_crate(&[line.to_owned()]),
+        ["a::B", "c::d", "c::F", "g::h"]
+    );
+}
+
+#[test]
+fn relative_paths_are_resolved() {
+    let lines = [
+        "use super::{",
+        "a::B,",
+        "super::c::D,",
+        "};",
+        "mod inner {",
+        "pub use super::e::F;",
+        "}",
+        "fn new() -> super::G { super::super::H }",
+        "pub(in super::super) fn i() {}",
+    ];
+    assert_eq!(
+        supers("x::y::z", &lines.map(str::to_owned)),
+        [
+            "x::y::a::B",
+            "x::c::D",
+            "x::y::z::e::F",
+            "x::y::G",
+            "x::H",
+            "x"
+        ]
+    );
+    assert_eq!(module_of(Path::new("store/local/mod.rs")), "store::local");
+    assert_eq!(module_of(Path::new("store/ask.rs")), "store::ask");
+    let rings = [
+        "store::local::map",
+        "store::wrappers::leased::call",
+        "nowhere",
+    ]
+    .map(ring);
+    assert_eq!(rings, [Some(0), Some(3), None]);
+}
+
+/// What is in no step of `./test.sh` is built and never run; what is in no job, CI leaves out.
+#[test]
+fn every_test_program_and_every_step_is_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let (script, jobs) = (read("test.sh"), read(".github/workflows/ci.yml"));
+    let words = |text: &str| -> Vec<String> {
+        let is_name = |character: char| character.is_alphanumeric() || character == '_';
+        let words = text.split(|character| !is_name(character));
+        words.map(str::to_owned).collect()
+    };
+    let (script_words, jobs) = (words(&script), words(&jobs));
+    let mut programs = 0;
+    for tests in [
+        "tests",
+        "examples/etcd/tests",
+        "examples/kafka/tests",
+        "examples/prometheus/tests",
+        "tests/support/tests",
+        "tools/replay/tests",
+    ] {
+        for entry in fs::read_dir(root.join(tests)).unwrap() {
+            let path = entry.unwrap().path();
+            let is_program = path.extension().is_some_and(|extension| extension == "rs")
+                || path.join("main.rs").exists();
+            if is_program {
+                let name = path.file_stem().unwrap().to_str().unwrap();
+                assert!(
+                    script_words.iter().any(|word| word == name),
+                    "test.sh does not run {name}"
+                );
+                programs += 1;
+            }
+        }
+    }
+    assert!(programs > 20, "{programs}");
+    let steps = script
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("steps"));
+    let all = steps.skip_while(|line| !line.starts_with("=(format shared"));
+    let all: Vec<_> = all
+        .take(2)
+        .flat_map(words)
+        .filter(|word| !word.is_empty())
+        .collect();
+    assert!(all.len() > 10, "{all:?}");
+    for step in all {
+        assert!(jobs.contains(&step), "no job of ci.yml runs {step}");
+    }
 }
 
 #[test]
@@ -298,9 +393,23 @@ const RINGS: [(&str, &[&str]); 5] = [
             "policy",
             "quota",
             "random",
-            "store",
+            "store::ask",
+            "store::backend",
+            "store::boxed",
+            "store::check",
+            "store::delta",
             "store::engine",
+            "store::error",
             "store::local",
+            "store::may_fail",
+            "store::name",
+            "store::never_fails",
+            "store::never_waits",
+            "store::node_counts",
+            "store::owned_ask",
+            "store::spend",
+            "store::state_key",
+            "store::store",
             "sync",
             "time",
         ],
@@ -348,12 +457,17 @@ const RINGS: [(&str, &[&str]); 5] = [
 ];
 
 /// Imports from a ring further out that are still there: the importing module, and the modules that it imports.
-const OUTWARD: [(&str, &[&str]); 3] = [
+const OUTWARD: [(&str, &[&str]); 4] = [
     // A look-up answers requests that have no key, and waits for its turn.
     ("key::introspect", &["outcome", "pace", "respond"]),
     ("limiter::block", &["store::wrappers"]),
     // Publishes the counters of every store.
     ("observe::publish", &["store"]),
+    // Has a method for each wrapper.
+    (
+        "store::store_ext",
+        &["store::wrappers::leased", "store::wrappers::synced"],
+    ),
 ];
 
 /// Modules outside the rings: they only re-export, or name types of every ring in messages of the compiler.
@@ -385,15 +499,51 @@ fn module_of(path: &Path) -> String {
     names.join("::")
 }
 
-/// Returns the path below the crate of a name that begins with `super::` in this module.
-fn from_super(module: &str, name: &str) -> String {
-    let mut at: Vec<_> = module.split("::").collect();
-    let mut rest = name;
-    while let Some(inner) = rest.strip_prefix("super::") {
-        at.pop();
-        rest = inner;
+/// Returns the paths below the crate of all names that begin with `super::`, in imports and in code.
+fn supers(module: &str, lines: &[String]) -> Vec<String> {
+    let mut code = String::new();
+    // The inline modules around each line, by the line's first byte.
+    let mut around: Vec<(usize, Vec<&str>)> = Vec::new();
+    let (mut depth, mut inline) = (0, Vec::<(usize, &str)>::new());
+    for line in lines {
+        inline.retain(|(outer, _)| depth > *outer);
+        around.push((code.len(), inline.iter().map(|(_, name)| *name).collect()));
+        let name = line
+            .rsplit_once("mod ")
+            .and_then(|(_, rest)| rest.strip_suffix(" {"));
+        if let Some(name) = name {
+            inline.push((depth, name));
+        }
+        depth += line.matches('{').count();
+        depth = depth.saturating_sub(line.matches('}').count());
+        code.push_str(line);
+        code.push(' ');
     }
-    at.push(rest);
+    let (mut all, mut read) = (Vec::new(), 0);
+    for (at, _) in code.match_indices("super::") {
+        let before = code[..at].chars().next_back().unwrap_or(' ');
+        if at < read || before.is_alphanumeric() || "_:".contains(before) {
+            continue;
+        }
+        let (_, inline) = &around[around.partition_point(|(line, _)| *line <= at) - 1];
+        let module: Vec<_> = module.split("::").chain(inline.iter().copied()).collect();
+        let mut names = Vec::new();
+        read = at + flatten("", &code[at..], &mut names);
+        all.extend(names.iter().map(|name| from_super(&module, name)));
+    }
+    all
+}
+
+/// Returns the path below the crate of a name that begins with `super::` in this module.
+fn from_super(module: &[&str], name: &str) -> String {
+    let mut at = module.to_vec();
+    for step in name.split("::") {
+        if step == "super" {
+            at.pop();
+        } else {
+            at.push(step);
+        }
+    }
     at.join("::")
 }
 
@@ -446,14 +596,7 @@ fn modules_import_only_from_inner_rings() {
             continue;
         }
         let own = ring(&module).unwrap_or_else(|| panic!("`{module}` is in no ring"));
-        // In a module file, `super::` stands in an inline module, and so means the file itself.
-        let relative = if path.ends_with("mod.rs") {
-            "use super::super::"
-        } else {
-            "use super::"
-        };
-        let supers = names_below(relative, lines).into_iter();
-        let supers = supers.map(|name| from_super(&module, &format!("super::{name}")));
+        let supers = supers(&module, lines);
         for name in names_of_the_crate(lines).into_iter().chain(supers) {
             let target = defined(name);
             // Rules are re-exported by a macro. A module around this one is a visibility.

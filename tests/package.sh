@@ -3,7 +3,8 @@
 # follows each link of its README. Arguments are flags for rustdoc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}
+[[ $CARGO_TARGET_DIR = /* ]] || CARGO_TARGET_DIR=$PWD/$CARGO_TARGET_DIR
 
 # Quietly: it would warn of each test and benchmark that is left out on purpose.
 cargo package --quiet --locked --allow-dirty --no-verify
@@ -16,10 +17,10 @@ cd "$package"
 RUSTDOCFLAGS="$*" cargo doc --all-features --no-deps
 cargo test --all-features --lib --no-run
 
-# As the anchor of a heading: lower case, no punctuation, dashes for spaces.
-anchors() { sed -n 's/^#\{1,6\} //p' "$1" | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g'; }
+# The anchors of a page's headings, which are not inside of code: lower case, no punctuation, dashes for spaces.
+anchors() { sed '/^```/,/^```/d' "$1" | sed -n 's/^#\{1,6\} //p' | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g'; }
 
-links=$(grep -oE '\]\([^)]+\)' README.md | sed 's/^](//; s/)$//' | grep -vE '^https?:')
+links=$(grep -oE '\]\([^) ]+' README.md | sed 's/^](//' | grep -vE '^https?:' || true)
 [ -n "$links" ] || { echo "package.sh: expected links in README.md" >&2; exit 1; }
 failed=0
 while read -r link; do
@@ -27,7 +28,7 @@ while read -r link; do
   if [ ! -e "${file:-README.md}" ]; then
     echo "README.md links to $file, which the package does not contain: name it without a link, as \`$file\`" >&2
     failed=1
-  elif [[ $link = *#* ]] && ! anchors "${file:-README.md}" | grep -qxF "${link#*#}"; then
+  elif [[ $link = *#* ]] && ! anchors "${file:-README.md}" | grep -xF "${link#*#}" >/dev/null; then
     echo "README.md links to $link: expected one of the headings of ${file:-README.md}" >&2
     failed=1
   fi

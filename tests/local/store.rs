@@ -1,5 +1,5 @@
-//! The store in memory with room for all keys: exact, alone and under threads. `local_cap.rs` tests it at its capacity,
-//! and `local_oracle/` compares random calls with a plain map.
+//! The store in memory with room for all keys: exact, alone and under threads. `cap.rs` tests it at its capacity,
+//! and `oracle/` compares random calls with a plain map.
 
 use std::{
     collections::HashSet,

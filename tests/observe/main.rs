@@ -1,28 +1,37 @@
-//! The events that a layer reports to its observers.
-#![cfg(all(feature = "test-util", feature = "tokio"))]
+//! The events that a layer reports to its observers, and what observers make of them.
 
-#[cfg(feature = "metrics")]
+#[cfg(all(feature = "test-util", feature = "tokio", feature = "metrics"))]
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(all(feature = "test-util", feature = "tokio"))]
 mod counters;
+#[cfg(all(feature = "test-util", feature = "tokio"))]
 mod events;
-#[cfg(feature = "metrics")]
+#[cfg(all(feature = "test-util", feature = "tokio", feature = "metrics"))]
 mod leases;
-#[cfg(feature = "tracing")]
+#[cfg(all(feature = "test-util", feature = "tokio", feature = "tracing"))]
 mod log;
 #[cfg(feature = "tracing")]
 mod logging;
-#[cfg(feature = "metrics")]
+#[cfg(all(feature = "test-util", feature = "tokio", feature = "metrics"))]
 mod metrics;
-#[cfg(all(feature = "metrics", feature = "memcached", feature = "redis"))]
+#[cfg(all(
+    feature = "test-util",
+    feature = "tokio",
+    feature = "metrics",
+    feature = "memcached",
+    feature = "redis"
+))]
 mod publish;
+#[cfg(all(feature = "test-util", feature = "tokio"))]
 mod requests;
+#[cfg(all(feature = "test-util", feature = "tokio"))]
 mod seen;
 mod sketches;
-#[cfg(feature = "tracing")]
+#[cfg(all(feature = "test-util", feature = "tokio", feature = "tracing"))]
 mod span;
-#[cfg(feature = "tracing")]
+#[cfg(all(feature = "test-util", feature = "tokio", feature = "tracing"))]
 mod subscriber;
 
 // Counts by thread, so tests that run at the same time do not disturb each other.

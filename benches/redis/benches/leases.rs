@@ -1,6 +1,6 @@
 //! Decisions with leases, and of a node that tells the store later, beside one `EVALSHA` of the least script for each, on a real server on the loopback.
 //!
-//! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target/benches --bench leases`
+//! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target --bench leases`
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Decisions of the store in Redis beside its floors and its peer, on a real server on the loopback.
 //!
-//! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target/benches`
+//! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target`
 
 use std::{cell::RefCell, time::Duration};
 
