@@ -36,7 +36,15 @@ compiler=$(rustc --version | cut -d' ' -f2)
 members=(--locked --workspace --exclude clients --all-features)
 
 # Projects outside of the workspace, each with a reason at the head of its Cargo.toml.
-outside() { printf '%s\n' benches/redis examples/dynamodb tests/models tests/rollout tools/figures; }
+outside=(benches/redis examples/dynamodb tests/models tests/rollout tools/figures)
+
+# Succeeds if this compiler is new enough for a project.
+builds() {
+  local needed
+  needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$1/Cargo.toml")
+  [ "$(printf '%s\n' "$needed" "$compiler" | sort -V | head -n 1)" = "$needed" ] ||
+    { echo "left out: $1 needs Rust $needed, and this is $compiler" && false; }
+}
 
 # The runner of test programs lets libtest print the time of each test, an option that is not stable yet. Not for programs that
 # run cargo, which would hand the variable on to compilers.
@@ -63,13 +71,18 @@ step_format() {
   rustfmt --check --edition 2024 src/algorithm/*/mod.rs tests/fixtures/session/mod.rs tests/fixtures/session.rs
   tests/rollout/former.sh
   local project
-  for project in $(outside); do
+  for project in "${outside[@]}"; do
     cargo fmt --check --manifest-path "$project/Cargo.toml"
   done
 }
 
 step_clippy() {
   cargo clippy "${members[@]}" --all-targets -- "${deny[@]}"
+  tests/rollout/former.sh
+  local project
+  for project in examples/dynamodb tests/rollout tools/figures; do
+    ! builds "$project" || cargo clippy --locked --manifest-path "$project/Cargo.toml" --all-targets -- "${deny[@]}"
+  done
 }
 
 # What users may select, without what tests add to it.
@@ -106,6 +119,7 @@ dependencies() {
 
 step_build() {
   cargo test "${members[@]}" --no-run
+  ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --no-run
 }
 
 # Runs the tests that wait for servers beside those that compute.
@@ -132,6 +146,7 @@ waiting_tests() {
   done
   # Runs cargo.
   cargo test "${members[@]}" --test quickstart -- --test-threads=4
+  ! builds examples/dynamodb || project examples/dynamodb --test-threads=4
 }
 
 computing_tests() {
@@ -153,29 +168,21 @@ step_doctests() {
 }
 
 step_no_features() {
-  cargo test --locked --no-default-features
+  # Random cases are what `tests` has run enough of.
+  PROPTEST_CASES=32 cargo test --locked --no-default-features
   # Features must not change what a rule means: waiting, with each framework alone.
   local framework
   for framework in axum tonic; do
     cargo test --locked --no-default-features --features "$framework" --test waiting
   done
-  # Messages of the compiler, without TLS.
-  cargo test --locked --no-default-features --features redis --test messages
+  # Messages of the compiler, without a runtime, and without TLS.
+  cargo test --locked --package messages
+  cargo test --locked --package messages --features redis
 }
 
 # Models of the store in memory (loom).
 step_models() {
   cargo test --release --locked --manifest-path tests/models/Cargo.toml
-}
-
-step_dynamodb() {
-  local needed
-  needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' examples/dynamodb/Cargo.toml)
-  if [ "$(printf '%s\n' "$needed" "$compiler" | sort -V | head -1)" != "$needed" ]; then
-    echo "left out: its SDK needs Rust $needed, and this is $compiler"
-    return
-  fi
-  project examples/dynamodb
 }
 
 # The figures, and simulations of fleets.
@@ -189,9 +196,10 @@ step_rollout() {
   project tests/rollout
 }
 
+# The tests of a project outside of the workspace. Further arguments are for the test programs.
 project() {
-  cargo clippy --locked --manifest-path "$1/Cargo.toml" --all-targets -- "${deny[@]}"
-  timed --locked --manifest-path "$1/Cargo.toml"
+  timed --locked --manifest-path "$1/Cargo.toml" --lib --bins --tests -- "${@:2}"
+  cargo test --locked --manifest-path "$1/Cargo.toml" --doc
 }
 
 # Each benchmark once and briefly, to see that it runs. Not optimized: the dependencies are built already.
@@ -225,6 +233,7 @@ step_quick_tests() {
 
 step_slow_faults() {
   cargo test --locked --all-features --test redis -- --ignored slow::
+  DIFFERENTIAL=full cargo test --locked --all-features --test redis -- differential::
 }
 
 step_slow_schedules() {
@@ -243,7 +252,7 @@ case ${1:-all} in
   slow) steps=(slow_faults slow_schedules slow_stress) ;;
   all)
     steps=(format shared clippy features build tests differential doctests no_features)
-    steps+=(models dynamodb figures rollout benches package)
+    steps+=(models figures rollout benches package)
     ;;
   *) steps=("$@") ;;
 esac

@@ -1,12 +1,9 @@
 //! Compiler messages for parts that do not fit together.
 //!
-//! After a message has changed, or with a new compiler, run `TRYBUILD=overwrite cargo test --all-features --test
-//! messages` and read the difference.
+//! After a message has changed, or with a new compiler, run `TRYBUILD=overwrite cargo test -p messages
+//! --all-features` and read the difference.
 
-use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
-
-/// The compiler that the `.stderr` files were written with. Others have different messages.
-const WRITTEN_WITH: &str = "rustc 1.95.";
+use std::{collections::BTreeSet, fs, path::Path};
 
 /// The cases, and the words that help the user.
 const REMEDIES: [(&str, &str); 27] = [
@@ -84,28 +81,14 @@ const REMEDIES: [(&str, &str); 27] = [
     ),
 ];
 
-/// Compares the messages with the files, and the files with [`REMEDIES`].
 #[test]
 fn messages_name_the_remedy() {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc)
-        .arg("--version")
-        .output()
-        .expect("rustc runs");
-    let version = String::from_utf8_lossy(&output.stdout);
-    if version.starts_with(WRITTEN_WITH) && !version.contains("nightly") {
-        trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
-    } else {
-        println!(
-            "skipped: the messages are those of {WRITTEN_WITH}x, and this is {}",
-            version.trim()
-        );
-    }
+    crate::compare("cases/*.rs");
 }
 
 #[test]
 fn remedies_stand_in_the_messages() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile_fail");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
     let files = fs::read_dir(&folder).expect("the cases are there");
     let cases: BTreeSet<String> = files
         .map(|file| file.expect("a file").path())
@@ -131,7 +114,7 @@ fn remedies_stand_in_the_messages() {
 /// A user reads the first line first.
 #[test]
 fn leases_say_first_that_the_rule_cannot_be_leased() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile_fail");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
     for (case, rule) in [("cascade", "Cascade"), ("queue", "LeakyBucket")] {
         let file = folder.join(format!("{case}_with_leases.stderr"));
         let message = fs::read_to_string(file).expect("the case has a message");

@@ -1,29 +1,14 @@
 //! Compiler messages for methods behind a disabled feature: they name the feature.
 //!
-//! Run `cargo test --no-default-features [--features redis] --test messages` with the compiler of
-//! `compile_fail.rs`, and with `TRYBUILD=overwrite` to write the files.
+//! Run `cargo test -p messages [--features redis]`, and with `TRYBUILD=overwrite` to write the files.
 
-use std::{env, fs, path::Path, process::Command};
-
-/// The compiler that the `.stderr` files were written with.
-const WRITTEN_WITH: &str = "rustc 1.95.";
+use std::{fs, path::Path};
 
 /// Compares the messages with the files, and the files with the text expected for each method.
 fn each_method_names_its_feature(feature: &str, folder: &str, methods: &[&str]) {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("--version").output();
-    let version = output.expect("rustc runs").stdout;
-    let version = String::from_utf8_lossy(&version);
-    if version.starts_with(WRITTEN_WITH) && !version.contains("nightly") {
-        trybuild::TestCases::new().compile_fail(format!("tests/compile_fail/{folder}/*.rs"));
-    } else {
-        println!(
-            "skipped: the messages are those of {WRITTEN_WITH}x, and this is {}",
-            version.trim()
-        );
-    }
+    crate::compare(&format!("cases/{folder}/*.rs"));
     let cases = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/compile_fail")
+        .join("cases")
         .join(folder);
     let files = fs::read_dir(cases).expect("the cases are there");
     let files = files.map(|file| file.expect("a file").path());

@@ -1,0 +1,1 @@
+//! Empty: `trybuild` takes the features of a library.
