@@ -122,7 +122,8 @@ step_build() {
   ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --no-run
 }
 
-# Runs the tests that wait for servers beside those that compute.
+# Runs the tests that wait for servers beside those that compute, and then those that need the processors for themselves: fleets
+# of processes must not stay far below their limits either.
 step_tests() {
   # In a process group of its own, so that it can be stopped as a whole.
   set -m
@@ -134,18 +135,19 @@ step_tests() {
   wait "$waiting" || failed=$?
   waiting=
   cat "$logs/waiting"
-  return $failed
+  [ $failed -eq 0 ]
+  timed "${members[@]}" --test fleet
+  # Runs cargo.
+  cargo test "${members[@]}" --test quickstart
 }
 
 waiting_tests() {
   say "tests that wait for servers"
   local program
   # The last five are those of the members.
-  for program in redis memcached charges fleet store faults limits scrape servers; do
+  for program in redis memcached charges store faults limits scrape servers; do
     timed "${members[@]}" --test $program -- --test-threads=4 --skip differential::
   done
-  # Runs cargo.
-  cargo test "${members[@]}" --test quickstart -- --test-threads=4
   ! builds examples/dynamodb || project examples/dynamodb --test-threads=4
 }
 
@@ -158,9 +160,10 @@ computing_tests() {
   cargo test "${members[@]}" --test messages --test one_more_algorithm
 }
 
-# All decisions of the scripts in Redis, beside those of the store in memory.
+# All decisions of the scripts in Redis, beside those of the store in memory. A quarter of the calls, unless told otherwise; the
+# steps of `slow` make all.
 step_differential() {
-  timed "${members[@]}" --test redis -- differential::
+  PROPTEST_CASES=${PROPTEST_CASES:-64} timed "${members[@]}" --test redis -- differential::
 }
 
 step_doctests() {
@@ -226,6 +229,8 @@ step_quick_clippy() {
 step_quick_tests() {
   # A test that starts a server fails then; its path says which server it needs.
   local -x TOLLGATE_TEST_SERVERS=none
+  # A sixteenth of the random cases.
+  local -x PROPTEST_CASES=16 LEASE_SCHEDULES=6000 SYNC_SCHEDULES=6000
   timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
     -- --skip redis --skip memcached --skip processes::
@@ -233,7 +238,7 @@ step_quick_tests() {
 
 step_slow_faults() {
   cargo test --locked --all-features --test redis -- --ignored slow::
-  DIFFERENTIAL=full cargo test --locked --all-features --test redis -- differential::
+  cargo test --locked --all-features --test redis -- differential::
 }
 
 step_slow_schedules() {

@@ -269,7 +269,7 @@ fn stress(operations: u64) {
 
 #[test]
 fn under_stress_nobody_is_admitted_above_a_limit() {
-    stress(1_500_000);
+    stress(support::cases(1_500_000));
 }
 
 /// The same for longer: what needs a meeting of threads may happen once in ten million operations.

@@ -8,7 +8,7 @@ mod states;
 
 use std::{fmt::Debug, time::Duration};
 
-use support::{Random, servers};
+use support::{Random, cases, servers};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
     algorithm::Scripted,
@@ -285,14 +285,6 @@ const COMPARED: Pace = Pace {
     grants: false,
 };
 
-/// Returns a number of calls, and of what they find: with `DIFFERENTIAL=full` this one, otherwise a quarter.
-fn calls(full: u64) -> u64 {
-    match std::env::var("DIFFERENTIAL") {
-        Ok(part) if part == "full" => full,
-        _ => full / 4,
-    }
-}
-
 /// The minimum number of compared asks of each algorithm.
 const ASKS: u64 = 100_000;
 
@@ -305,16 +297,16 @@ async fn decisions_equal_those_of_memory() {
         "leaky bucket" | "sliding window" | "sliding log" => 13,
         _ => 8,
     };
-    let all = run_all(&redis.url(), &RULES, seeds, calls(3000), COMPARED).await;
+    let all = run_all(&redis.url(), &RULES, seeds, cases(3000), COMPARED).await;
     for (kind, asks) in KINDS.iter().zip(all.of_kind) {
-        assert!(asks >= calls(ASKS), "{kind}: {asks}");
+        assert!(asks >= cases(ASKS), "{kind}: {asks}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_equal_those_of_memory_in_valkey() {
     if let Some(valkey) = servers::Redis::start_valkey() {
-        run_all(&valkey.url(), &RULES, |_| 2, calls(1000), COMPARED).await;
+        run_all(&valkey.url(), &RULES, |_| 2, cases(1000), COMPARED).await;
     }
 }
 
@@ -326,15 +318,15 @@ async fn grants_equal_those_of_memory() {
         ..COMPARED
     };
     for (sets, seeds) in [(&GRANTED[..], 6), (&RULES, 1)] {
-        let all = run_all(&redis.url(), sets, |_| seeds, calls(1500), pace).await;
-        assert!(all.granted > calls(500), "{all:?}");
+        let all = run_all(&redis.url(), sets, |_| seeds, cases(1500), pace).await;
+        assert!(all.granted > cases(500), "{all:?}");
     }
     let uneven = Pace {
         unit: 1,
         compares: false,
         grants: true,
     };
-    run_all(&redis.url(), &UNEVEN, |_| 4, calls(1500), uneven).await;
+    run_all(&redis.url(), &UNEVEN, |_| 4, cases(1500), uneven).await;
 }
 
 /// The store returns an error if the program's number of admissions differs from this process's.
@@ -347,6 +339,6 @@ async fn the_program_agrees_with_this_process_on_uneven_rules() {
             compares: false,
             grants: false,
         };
-        run_all(&redis.url(), sets, |_| 8, calls(2000), pace).await;
+        run_all(&redis.url(), sets, |_| 8, cases(2000), pace).await;
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `bench` | contenders that take turns, and their times |
 //! | `counting` | a global allocator that counts allocations and bytes per thread |
-//! | `random` | seeded random numbers |
+//! | `random` | seeded random numbers, and the number of random cases |
 //! | `rational` | fractions of big integers, and the rounded rate of a bucket (feature `rational`) |
 //! | `servers` | real servers, started for a test and stopped with their handles (feature `servers`) |
 //! | `value` | the layout of states in a compare-and-swap store |
@@ -23,4 +23,4 @@ pub mod rational;
 pub mod servers;
 pub mod value;
 
-pub use random::Random;
+pub use random::{Random, cases};

@@ -1,4 +1,6 @@
-//! Seeded random numbers, equal in every run.
+//! Seeded random numbers, equal in every run, and how many random cases a test tries.
+
+use std::env;
 
 /// SplitMix64, written independently of the generator in the crate.
 #[derive(Clone, Debug)]
@@ -38,4 +40,19 @@ impl Random {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }
     }
+}
+
+/// Returns a number of random cases: `usual`, or in proportion less or more if `PROPTEST_CASES` is set, which proptest reads too;
+/// its usual number is 256.
+///
+/// # Panics
+///
+/// If the variable is not a number.
+pub fn cases(usual: u64) -> u64 {
+    env::var("PROPTEST_CASES").map_or(usual, |cases| {
+        let cases: u64 = cases
+            .parse()
+            .expect("PROPTEST_CASES: expected a number of cases, such as 256");
+        (usual * cases / 256).max(1)
+    })
 }

@@ -152,7 +152,7 @@ fn look(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 600 } else { 20_000 }))]
+    #![proptest_config(ProptestConfig::with_cases(support::cases(if cfg!(debug_assertions) { 600 } else { 20_000 }) as u32))]
 
     /// Every departure equals that of the list, for any settlements of the calls before it.
     #[test]

@@ -215,7 +215,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 20_000 }))]
+    #![proptest_config(ProptestConfig::with_cases(support::cases(if cfg!(debug_assertions) { 300 } else { 20_000 }) as u32))]
 
     #[test]
     fn equals_the_oracle(first in settings(), start in 0..i64::MAX as u64 / 2, ops in ops(), changing: bool) {
