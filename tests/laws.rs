@@ -176,7 +176,7 @@ fn relative_paths_are_resolved() {
     assert_eq!(rings, [Some(0), Some(3), None]);
 }
 
-/// What is in no step of `./test.sh` is built and never run; what is in no job, CI leaves out.
+/// A program that no step of `./test.sh` names is built and never run; a step that no job names does not run in CI.
 #[test]
 fn every_test_program_and_every_step_is_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! What all stores have in common: their classes, on stores in memory, limiters, and the conformance suite.
+//! The classes of stores, on stores in memory; limiters; and the conformance suite.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 

@@ -96,7 +96,7 @@ pub(crate) fn charged(text: &str, decision: &Decision, buckets: usize) -> Vec<us
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(2_000), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: support::cases(2_000) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn an_exact_meter_over_actual_costs_refuses_nothing_that_a_rule_admitted(
@@ -127,10 +127,6 @@ proptest! {
         }
         prop_assert_eq!(meter.refused(), Vec::<String>::new(), "{}", text);
     }
-}
-
-pub(crate) fn cases(usual: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").map_or(usual, |cases| cases.parse().unwrap())
 }
 
 /// Returns the time that a bucket takes to fill, in nanoseconds.

@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use super::{
-    Op, cases, charged, fills_in,
+    Op, charged, fills_in,
     memory::{Memory, Ways, driver},
     meter::Meter,
     ops, rules, units,
@@ -126,7 +126,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(1_000), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: support::cases(1_000) as u32, ..ProptestConfig::default() })]
 
     /// With room for all keys, and with room for fewer.
     #[test]
@@ -142,7 +142,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(200), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: support::cases(200) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn an_exact_meter_refuses_nothing_that_compare_and_swap_admitted(
