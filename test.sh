@@ -2,8 +2,8 @@
 # The one test command: everything that must hold before a change lands.
 #
 #   ./test.sh           all steps
-#   ./test.sh quick     format, clippy with all features, and the tests that need no server
-#   ./test.sh slow      no part of all steps: faults of real servers that take their time, long stress, a million schedules
+#   ./test.sh quick     format, lints with all features, and the tests that need no server
+#   ./test.sh slow      no part of all steps: faults of real servers that take their time, all random cases, long stress
 #   ./test.sh core      build and core tests, for other compilers than the newest stable one
 #   ./test.sh STEP...   some steps alone, as in `./test.sh models rollout`: the functions `step_...` below
 #   ./test.sh needs     names the packages of Debian that are missing here
@@ -24,6 +24,9 @@ fi
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 logs=$CARGO_TARGET_DIR/test-logs
+# What is compiled is linted: all packages but dependencies, unless a step says `plain`.
+export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/lint.sh
+plain() { env -u RUSTC_WORKSPACE_WRAPPER "$@"; }
 
 # Older clippys and rustdocs warn of what later ones found to be right: on the oldest compiler, warnings are shown.
 deny=(-D warnings)
@@ -47,7 +50,7 @@ builds() {
 }
 
 # The runner of test programs lets libtest print the time of each test, an option that is not stable yet. Not for programs that
-# run cargo, which would hand the variable on to compilers.
+# run cargo, which would hand the variables on to compilers.
 host=$(rustc -vV | sed -n 's/^host: //p')
 runner=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER
 timed() {
@@ -76,15 +79,6 @@ step_format() {
   done
 }
 
-step_clippy() {
-  cargo clippy "${members[@]}" --all-targets -- "${deny[@]}"
-  tests/rollout/former.sh
-  local project
-  for project in examples/dynamodb tests/rollout tools/figures; do
-    ! builds "$project" || cargo clippy --locked --manifest-path "$project/Cargo.toml" --all-targets -- "${deny[@]}"
-  done
-}
-
 # What users may select, without what tests add to it.
 step_features() {
   cargo clippy --locked --no-default-features -- "${deny[@]}"
@@ -92,8 +86,6 @@ step_features() {
   for feature in introspect metrics redis memcached tracing; do
     cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
   done
-  # As the README's first command builds it.
-  cargo clippy --locked --features axum --example quickstart -- "${deny[@]}"
   cargo clippy --locked --package clients -- "${deny[@]}"
 }
 
@@ -118,8 +110,8 @@ dependencies() {
 }
 
 step_build() {
-  cargo test "${members[@]}" --no-run
-  ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --no-run
+  cargo test "${members[@]}" --all-targets --no-run
+  ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --all-targets --no-run
 }
 
 # Runs the tests that wait for servers beside those that compute, and then those that need the processors for themselves: fleets
@@ -141,7 +133,6 @@ step_tests() {
   cat "$logs/waiting"
   [ $failed -eq 0 ]
   timed "${members[@]}" --test fleet
-  # Runs cargo.
   cargo test "${members[@]}" --test quickstart
 }
 
@@ -161,13 +152,13 @@ computing_tests() {
   for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
-  cargo test "${members[@]}" --test messages --test one_more_algorithm
+  # The compiler's own messages.
+  env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test messages --test one_more_algorithm
 }
 
-# All decisions of the scripts in Redis, beside those of the store in memory. A quarter of the calls, unless told otherwise; the
-# steps of `slow` make all.
+# All decisions of the scripts in Redis, beside those of the store in memory.
 step_differential() {
-  PROPTEST_CASES=${PROPTEST_CASES:-64} timed "${members[@]}" --test redis -- differential::
+  timed "${members[@]}" --test redis -- differential::
 }
 
 step_doctests() {
@@ -175,22 +166,21 @@ step_doctests() {
   ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --doc
 }
 
-step_no_features() {
+step_no_features() (
+  unset RUSTC_WORKSPACE_WRAPPER
   # Random cases are what `tests` has run enough of.
-  PROPTEST_CASES=32 cargo test --locked --no-default-features
-  # Features must not change what a rule means: waiting, with each framework alone.
-  local framework
-  for framework in axum tonic; do
-    cargo test --locked --no-default-features --features "$framework" --test waiting
-  done
-  # Messages of the compiler, without a runtime, and without TLS.
+  PROPTEST_CASES=16 cargo test --locked --no-default-features
+  # Features must not change what a rule means: waiting, with each framework alone. The example as the README's first command
+  # builds it.
+  cargo test --locked --features axum --test waiting --example quickstart
+  cargo test --locked --features tonic --test waiting
+  # Messages of the compiler, without a runtime.
   cargo test --locked --package messages
-  cargo test --locked --package messages --features redis
-}
+)
 
 # Models of the store in memory (loom).
 step_models() {
-  cargo test --release --locked --manifest-path tests/models/Cargo.toml
+  plain cargo test --release --locked --manifest-path tests/models/Cargo.toml
 }
 
 # The figures, and simulations of fleets.
@@ -217,17 +207,18 @@ step_benches() {
 
 # The package that would be published: its documentation, its own tests, its links.
 step_package() {
-  tests/package.sh "${deny[@]}"
+  plain tests/package.sh "${deny[@]}"
 }
 
 # For other compilers than the newest stable one. The build is that of users, without what the tests add to it.
-step_core() {
+step_core() (
+  unset RUSTC_WORKSPACE_WRAPPER
   cargo build --locked --all-features
   step_quick_tests
-}
+)
 
-step_quick_clippy() {
-  cargo clippy --locked --all-features --all-targets -- "${deny[@]}"
+step_quick_build() {
+  cargo test --locked --all-features --all-targets --no-run
 }
 
 step_quick_tests() {
@@ -242,7 +233,18 @@ step_quick_tests() {
 
 step_slow_faults() {
   cargo test --locked --all-features --test redis -- --ignored slow::
-  cargo test --locked --all-features --test redis -- differential::
+}
+
+# Messages of the compiler without TLS: the client of Redis is built twice for them.
+step_slow_messages() {
+  plain cargo test --locked --package messages --features redis
+}
+
+# All random cases of the other steps.
+step_slow_cases() {
+  local -x PROPTEST_CASES=256 LEASE_SCHEDULES=100000 SYNC_SCHEDULES=100000
+  computing_tests
+  step_differential
 }
 
 step_slow_schedules() {
@@ -257,10 +259,10 @@ step_slow_stress() {
 
 case ${1:-all} in
   needs) exec tests/install.sh needs ;;
-  quick) steps=(format quick_clippy quick_tests) ;;
-  slow) steps=(slow_faults slow_schedules slow_stress) ;;
+  quick) steps=(format quick_build quick_tests) ;;
+  slow) steps=(slow_faults slow_messages slow_cases slow_schedules slow_stress) ;;
   all)
-    steps=(format shared clippy features build tests differential doctests no_features)
+    steps=(format shared features build tests differential doctests no_features)
     steps+=(models figures rollout benches package)
     ;;
   *) steps=("$@") ;;
@@ -306,6 +308,8 @@ case ${1:-} in
     tests/install.sh
     ;;
 esac
+# A quarter of the random cases and of the schedules, unless told otherwise: `slow` plays all.
+export PROPTEST_CASES=${PROPTEST_CASES:-64} LEASE_SCHEDULES=${LEASE_SCHEDULES:-25000} SYNC_SCHEDULES=${SYNC_SCHEDULES:-25000}
 # Unless a step says otherwise, no test may pass because its server is missing.
 export TOLLGATE_TEST_SERVERS=all
 for step in "${steps[@]}"; do

@@ -414,7 +414,7 @@ fn check_more<R: Algorithm>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_pair_decides_as_its_parts(a in bucket(), b in window(), events in events()) {

@@ -329,7 +329,7 @@ fn paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(support::cases(100) as u32))]
 
     #[test]
     fn fifty_requests_dropped_in_any_order_leave_the_queue_idle(

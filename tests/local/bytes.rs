@@ -32,8 +32,8 @@ fn bytes_of_a_key<A: Algorithm + FromStr<Err: std::fmt::Debug>>(rule: &str) -> (
         let (empty, _store) = bytes_kept(|| LocalBuilder::new().capacity(0).build::<A>());
         (bytes - empty) / keys as i64
     };
-    let bytes: Vec<i64> = (8..=20).map(of).collect();
-    (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap())
+    // Just before the tables double, and when most of them have.
+    (of(14), of(18))
 }
 
 /// The numbers of the page for a rule: the least and the most.

@@ -490,7 +490,7 @@ fn room() -> impl Strategy<Value = (usize, AtCapacity)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: support::cases(1_000) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn a_debt_is_remembered_for_the_longest_rule_that_charged_it(

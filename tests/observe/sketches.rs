@@ -265,7 +265,7 @@ mod top {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 150, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: support::cases(150) as u32, ..ProptestConfig::default() })]
 
         #[test]
         fn the_guarantees_hold(

@@ -316,7 +316,7 @@ macro_rules! of_every_kind {
 
 proptest! {
     // Each case runs one rule of every kind.
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(support::cases(96) as u32))]
 
     /// The connections of one or several nodes fail at random. The store's admissions obey the rule, and a node's own
     /// admissions obey its share. So an outage adds at most a share of the burst, and the share's refill during the

@@ -93,10 +93,9 @@ fn logs_and_pairs_are_never_over() {
     never_over(pair(sliding(20, 1, 4), log(30, 2)), 3);
 }
 
-/// Returns how many schedules of a thousand exceed the rule.
-fn over<R: Leasable>((rule, meter): &(R, Meter), broken: Broken) -> usize {
-    let is_over = |seed: &u64| play(rule, meter, *seed, broken).is_some();
-    (0..3000).filter(is_over).count()
+/// Whether one of a few thousand schedules exceeds the rule.
+fn is_exceeded<R: Leasable>((rule, meter): &(R, Meter), broken: Broken) -> bool {
+    (0..3000).any(|seed| play(rule, meter, seed, broken).is_some())
 }
 
 #[test]
@@ -109,7 +108,8 @@ fn each_law_is_needed() {
         Broken::RefundLivesAnew,
         Broken::NotStricter,
     ] {
-        let found = over(&bucket(100, 100), broken) + over(&calendar(20, 1), broken);
-        assert!(found > 0, "{broken:?} is not noticed");
+        let noticed =
+            is_exceeded(&bucket(100, 100), broken) || is_exceeded(&calendar(20, 1), broken);
+        assert!(noticed, "{broken:?} is not noticed");
     }
 }

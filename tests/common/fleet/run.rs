@@ -34,6 +34,8 @@ pub struct Run<'a> {
     pub time: Duration,
     /// The difference between the clocks of two nodes by which the store decides; zero if the store has a clock of its own.
     pub offset: Duration,
+    /// The least share, in percent, of what an exact bucket admits.
+    pub used: u64,
     /// Restarts the server, once.
     pub restart: &'a dyn Fn(),
     /// The restart loses all data.
@@ -97,8 +99,8 @@ impl Run<'_> {
     ///
     /// # Panics
     ///
-    /// If more was admitted than allowed; or less than 0.95 of what one exact bucket with the stricter rule admits of the same calls, beside
-    /// the units that faults of nodes have spoilt, or less than 0.92 of it with them.
+    /// If more was admitted than allowed; or less than the share `used` of what one exact bucket with the stricter rule admits of
+    /// the same calls, beside the units that faults of nodes have spoilt.
     pub fn check(&self) -> Journals {
         let (journals, losses, faults) = self.execute();
         let limits = limits(self.keys, self.demand);
@@ -166,11 +168,11 @@ impl Run<'_> {
         // Nobody can spend what a node had when it was killed or frozen: at most what it is asked for during a hold.
         let hold = limit.hold.as_millis() as u64;
         let spoilt = faults * (limit.demand * hold / 1000).div_ceil(NODES);
-        let is_used = 100 * (admitted + spoilt) >= 95 * ideal && 100 * admitted >= 92 * ideal;
         assert!(
-            is_used,
+            100 * (admitted + spoilt) >= self.used * ideal,
             "{} {name}, seed {}: {admitted} of {ideal}, {spoilt} spoilt",
-            self.store, self.seed
+            self.store,
+            self.seed
         );
     }
 

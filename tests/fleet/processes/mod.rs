@@ -61,6 +61,7 @@ fn memcached_that_is_restarted() {
         demand: 600,
         time: TIME,
         offset: Duration::from_millis(5),
+        used: 95,
         restart: &|| server.restart(),
         forgets: true,
     }
@@ -86,6 +87,7 @@ fn redis(server: &servers::Redis, seed: u64, restart: &dyn Fn(), forgets: bool) 
         demand: 600,
         time: TIME,
         offset: Duration::ZERO,
+        used: 95,
         restart,
         forgets,
     }

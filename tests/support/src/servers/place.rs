@@ -3,6 +3,7 @@
 use std::{
     env, fs, io, iter,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process,
     sync::{
@@ -102,10 +103,13 @@ pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Self {
-        static SWEPT: OnceLock<()> = OnceLock::new();
+        static ALL: OnceLock<PathBuf> = OnceLock::new();
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let all = target().join("tmp/servers");
-        SWEPT.get_or_init(|| sweep(&all));
+        let all = ALL.get_or_init(|| {
+            let all = data();
+            sweep(&all);
+            all
+        });
         let name = format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed));
         let path = all.join(name);
         fs::create_dir_all(&path).unwrap();
@@ -132,6 +136,19 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Returns the folder of all data: in memory, if there is room. Servers that wait for the disk at each write are as slow as other
+/// work on that disk makes them.
+fn data() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let room = rustix::fs::statvfs(memory).map_or(0, |memory| memory.f_bavail * memory.f_frsize);
+    // Each etcd reserves 128 MB.
+    if room < 4 << 30 {
+        return target().join("tmp/servers");
+    }
+    let user = fs::metadata("/proc/self").unwrap().uid();
+    memory.join(format!("tollgate-servers-{user}"))
 }
 
 /// Removes the folders of processes that were killed, or that kept a server in a `static`.

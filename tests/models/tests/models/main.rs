@@ -1,0 +1,8 @@
+//! Every interleaving of a few threads in the store in memory: one program, as each one optimizes the store again.
+
+mod growth;
+mod map;
+mod neighbours;
+mod store;
+mod table;
+mod two_words;
