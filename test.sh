@@ -61,6 +61,23 @@ timed() {
     tee "$logs/times.$BASHPID.$SECONDS"
 }
 
+# Runs a step beside those that follow, in a process group of its own, so that it can be stopped as a whole.
+beside() {
+  set -m
+  "$@" >"$logs/beside" 2>&1 &
+  beside=$!
+  set +m
+}
+
+# Waits for what runs beside; fails if that did.
+joined() {
+  local failed=0
+  wait "$beside" || failed=$?
+  beside=
+  cat "$logs/beside"
+  return $failed
+}
+
 components() {
   local component
   for component in rustfmt clippy; do
@@ -79,8 +96,10 @@ step_format() {
   done
 }
 
-# What users may select, without what tests add to it.
+# What users may select, without what tests add to it. It shares nothing with the build, and leaves a processor idle now and then,
+# so that both are done sooner beside each other.
 step_features() {
+  local -x CARGO_TARGET_DIR=$CARGO_TARGET_DIR/features
   cargo clippy --locked --no-default-features -- "${deny[@]}"
   local feature
   for feature in introspect metrics redis memcached tracing; do
@@ -110,28 +129,22 @@ dependencies() {
 }
 
 step_build() {
+  beside step_features
   cargo test "${members[@]}" --all-targets --no-run
   ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --all-targets --no-run
+  joined
 }
 
 # Runs the tests that wait for servers beside those that compute, and then those that need the processors for themselves: fleets
 # of processes must not stay far below their limits either.
 step_tests() {
-  # In a process group of its own, so that it can be stopped as a whole.
-  set -m
-  waiting_tests >"$logs/waiting" 2>&1 &
-  waiting=$!
-  set +m
+  beside waiting_tests
   # Those that wait go first, as they would find the processors of an idle machine.
   (
     renice -n 19 -p $BASHPID >/dev/null
     computing_tests
   )
-  local failed=0
-  wait "$waiting" || failed=$?
-  waiting=
-  cat "$logs/waiting"
-  [ $failed -eq 0 ]
+  joined
   timed "${members[@]}" --test fleet
   cargo test "${members[@]}" --test quickstart
 }
@@ -262,7 +275,7 @@ case ${1:-all} in
   quick) steps=(format quick_build quick_tests) ;;
   slow) steps=(slow_faults slow_messages slow_cases slow_schedules slow_stress) ;;
   all)
-    steps=(format shared features build tests differential doctests no_features)
+    steps=(format shared build tests differential doctests no_features)
     steps+=(models figures rollout benches package)
     ;;
   *) steps=("$@") ;;
@@ -276,15 +289,15 @@ done
 
 rm -rf "$logs"
 mkdir -p "$logs"
-waiting=
+beside=
 table=
 finished=
 
 # Also after a failure.
 report() {
-  if [ -n "$waiting" ]; then
-    kill -- "-$waiting" 2>/dev/null || true
-    cat "$logs/waiting"
+  if [ -n "$beside" ]; then
+    kill -- "-$beside" 2>/dev/null || true
+    cat "$logs/beside"
   fi
   [ -n "$finished" ] || table+=$(printf '%6d  %s, which failed' $((SECONDS - begun)) "$step")$'\n'
   printf '\n== seconds of each step\n%s%6d  in all\n' "$table" $SECONDS
