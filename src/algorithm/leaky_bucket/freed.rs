@@ -9,7 +9,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// Places before the last one that were given back and have not passed, in the order of their departures.
+/// The most places that are remembered, so that no number of clients that hang up makes a state large, or slow to correct.
+const MOST: usize = 64;
+
+/// Places before the last one that were given back and have not passed, in the order of their departures. Places that touch
+/// are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed(pub(super) VecDeque<Place>);
 
@@ -21,6 +25,35 @@ pub(super) struct Place {
 }
 
 impl Freed {
+    /// Returns the place before `index`, and for how many nanoseconds it lasts after `departs`. Departures are rounded up, so 0 and
+    /// 1 mean that it ends there.
+    fn before(&self, index: usize, departs: Timestamp) -> Option<(Place, i128)> {
+        let place = *self.0.get(index.checked_sub(1)?)?;
+        let nanos = departs.nanos_since(place.departs);
+        Some((place, place.span.nanos_up() - i128::from(nanos)))
+    }
+
+    /// Unites the place at `index` with the one before it, if it begins where that ends. `gap`, the least time between two places
+    /// that do not touch, must be two nanoseconds.
+    fn unite(&mut self, index: usize, gap: i128) {
+        let Some(second) = self.0.get(index).copied() else {
+            return;
+        };
+        let Some((first, 0 | 1)) = self.before(index, second.departs) else {
+            return;
+        };
+        if gap < 2 * PARTS_PER_NANO {
+            return;
+        }
+        let parts = first.span.parts().saturating_add(second.span.parts());
+        let span = Ticks::from_parts(parts);
+        // Very long spans are whole nanoseconds.
+        if span.parts() == parts {
+            self.0[index - 1].span = span;
+            self.0.remove(index);
+        }
+    }
+
     /// Drops places that have passed, which make no difference any more.
     fn pass(&mut self, now: Timestamp) {
         let end = |place: &Place| i128::from(place.departs.as_nanos()) + place.span.nanos_up();
@@ -97,14 +130,24 @@ impl Queue<'_, i128> {
     fn remember(&self, state: &mut LeakyBucketState, departs: i128, price: i128, now: Timestamp) {
         // A departure beyond all instants is not remembered.
         let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
-        let places = &mut state.freed.get_or_insert_default().0;
-        // Bounded also for charges that were never made.
-        if departs > now
-            && (places.len() as u64) < self.rule.capacity.get()
-            && let Err(index) = places.binary_search_by_key(&departs, |place| place.departs)
-        {
-            let span = Ticks::from_parts(price);
-            places.insert(index, Place { departs, span });
+        let freed = state.freed.get_or_insert_default();
+        // Also charges that were never made are no more than fit.
+        let most = MOST.min(usize::try_from(self.rule.capacity.get()).unwrap_or(MOST));
+        let Err(index) = freed.0.binary_search_by_key(&departs, |place| place.departs) else {
+            return;
+        };
+        // One that lies within another was remembered before.
+        let is_known = freed.before(index, departs).is_some_and(|(_, after)| after > 1);
+        if departs <= now || is_known {
+            return;
+        }
+        let span = Ticks::from_parts(price);
+        freed.0.insert(index, Place { departs, span });
+        let gap = self.units.price_in_parts(1);
+        freed.unite(index + 1, gap);
+        freed.unite(index, gap);
+        if freed.0.len() > most {
+            freed.0.remove(index);
         }
     }
 

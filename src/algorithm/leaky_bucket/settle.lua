@@ -1,8 +1,9 @@
--- Returns the places of a state that were given back, each { departure, nanoseconds beyond it, span in units of this rule }.
+-- Returns the places of a state that were given back, each { departure, nanoseconds beyond it, span in units of this rule, whether that is exact }.
 local function places_of(rule, state)
   local places = {}
   for n = 6, #state, 4 do
-    places[#places + 1] = { state[n], state[n + 1], -rescaled(-state[n + 2], state[n + 3], rule[2]) }
+    local gain = state[n + 3]
+    places[#places + 1] = { state[n], state[n + 1], -rescaled(-state[n + 2], gain, rule[2]), gain == rule[2] }
   end
   return places
 end
@@ -18,19 +19,49 @@ local function departure(rule, at, units)
   return at + micros, nanos
 end
 
--- Remembers a place before the last one, unless it has departed at `now`. The number of places is bounded even if charges are forged.
+-- Returns for how many nanoseconds a place lasts after a departure. Departures are rounded up, so 0 and 1 mean that it ends there.
+local function lasts_after(rule, place, departs, nanos)
+  if not (place and place[4]) then
+    return -1
+  end
+  local at, beyond = departure(rule, place[1], place[3])
+  return (at - departs) * 1000 + beyond + place[2] - nanos
+end
+
+-- Unites place `n` and the next one if that begins where it ends. Places that do not touch must be two nanoseconds apart.
+local function unite(rule, places, n)
+  local first, second = places[n], places[n + 1]
+  if not second or rule[3] * 1000 < 2 * rule[2] then
+    return
+  end
+  local after = lasts_after(rule, first, second[1], second[2])
+  if second[4] and (after == 0 or after == 1) and first[3] + second[3] < LIMIT then
+    first[3] = first[3] + second[3]
+    table.remove(places, n + 1)
+  end
+end
+
+-- Remembers a place before the last one, unless it has departed at `now`. Of those that do not touch, at most 64 are remembered, so that no number
+-- of clients that hang up makes a state large, or slow to correct; and no more than fit, even if charges are forged.
 local function remember(rule, places, departs, nanos, span, now)
-  if departs < now or departs == now and nanos == 0 or #places >= rule[4] then
+  if departs < now or departs == now and nanos == 0 then
     return false
   end
   local n = 1
   while places[n] and (places[n][1] < departs or places[n][1] == departs and places[n][2] < nanos) do
     n = n + 1
   end
-  if places[n] and places[n][1] == departs and places[n][2] == nanos then
+  -- One that lies within another was remembered before.
+  if places[n] and places[n][1] == departs and places[n][2] == nanos or lasts_after(rule, places[n - 1], departs, nanos) > 1 then
     return false
   end
-  table.insert(places, n, { departs, nanos, math.min(span, LIMIT - 1) })
+  table.insert(places, n, { departs, nanos, math.min(span, LIMIT - 1), true })
+  unite(rule, places, n)
+  unite(rule, places, n - 1)
+  if #places > math.min(64, rule[4]) then
+    table.remove(places, n)
+    return false
+  end
   return true
 end
 
