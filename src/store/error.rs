@@ -14,6 +14,7 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// | constructor | problem | a [circuit breaker](super::CircuitBreaker) counts | the request |
 /// |---|---|---|---|
 /// | [`timeout`](Self::timeout), [`unavailable`](Self::unavailable), [`other`](Self::other) | the server | a failure | is answered by the [failure mode](super::FailureMode), or decided by the [fallback](super::Fallback) |
+/// | [`unwritten`](Self::unwritten) | the server takes no writes, and answers all the same | a success | as after a failure |
 /// | [`contended`](Self::contended) | none: other writers were faster | a success | is answered as [chosen for contention](super::OnFailure::when_contended) |
 /// | [`unsupported`](Self::unsupported) | this call alone | nothing | is refused with 500, in any failure mode |
 ///
@@ -36,6 +37,7 @@ enum ErrorKind {
     Timeout,
     Contended,
     Unavailable,
+    Unwritten,
     Unsupported,
     Other,
 }
@@ -67,6 +69,23 @@ impl Error {
         Self::with_cause(ErrorKind::Unavailable, cause)
     }
 
+    /// Creates an error for a write that a working server does not take: it is full, read-only, or this user may only read.
+    ///
+    /// Such a server goes on refusing the clients that are over their limit, which needs no write. So the error opens no circuit
+    /// breaker: otherwise any client could have the breaker opened by a few calls that would be admitted, and all those clients
+    /// would be answered by the failure mode. Use another constructor if the server refuses reads as well.
+    ///
+    /// ```
+    /// use tollgate::store::Error;
+    ///
+    /// let error = Error::unwritten("out of memory; give it more");
+    /// assert!(error.is_unwritten());
+    /// assert_eq!(error.to_string(), "the rate limit store takes no writes: out of memory; give it more");
+    /// ```
+    pub fn unwritten(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::with_cause(ErrorKind::Unwritten, cause)
+    }
+
     /// Creates an error for a call that the store cannot decide although its server works.
     ///
     /// It affects this call or key alone: a rule that does not fit the store's numbers, a state too large for an item, a state
@@ -85,9 +104,10 @@ impl Error {
         Self::with_cause(ErrorKind::Unsupported, cause)
     }
 
-    /// Creates an error for any other problem of the server, such as a missing permission or no memory left.
+    /// Creates an error for any other problem of the server, such as a missing permission.
     ///
-    /// It affects other calls too. Use [`unsupported`](Self::unsupported) for a problem of one call.
+    /// It affects other calls too. Use [`unsupported`](Self::unsupported) for a problem of one call, and
+    /// [`unwritten`](Self::unwritten) for one of writes.
     pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::with_cause(ErrorKind::Other, cause)
     }
@@ -130,6 +150,11 @@ impl Error {
         self.kind == ErrorKind::Unavailable
     }
 
+    /// Returns `true` if the server works, but took no write.
+    pub fn is_unwritten(&self) -> bool {
+        self.kind == ErrorKind::Unwritten
+    }
+
     /// Returns `true` if the store cannot decide this call although its server works.
     pub fn is_unsupported(&self) -> bool {
         self.kind == ErrorKind::Unsupported
@@ -154,6 +179,7 @@ impl fmt::Display for Error {
                  writers; allow more attempts, or spread the load over more keys"
             }
             ErrorKind::Unavailable => "the rate limit store cannot be reached",
+            ErrorKind::Unwritten => "the rate limit store takes no writes",
             ErrorKind::Unsupported => "the rate limit store does not support this call",
             ErrorKind::Other => "the rate limit store could not decide",
         })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Cost,
     key::Key,
-    store::{Ask, MemcachedConnection, Store, StoreExt},
+    store::{Ask, Backend, CircuitBreakerConfig, Error, MemcachedConnection, Store, StoreExt},
 };
 
 use super::{
@@ -185,7 +185,7 @@ async fn a_full_server_that_may_not_evict_is_an_error() {
     }
     for error in errors {
         let error = error.unwrap_or_else(|| panic!("the server has room for all"));
-        assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
+        assert!(error.is_unwritten(), "{error:?}");
         assert!(error.to_string().contains("-m"), "{}", error.to_string());
     }
     // Who was known is still refused, and the connection was not given up.
@@ -197,7 +197,31 @@ async fn a_full_server_that_may_not_evict_is_an_error() {
     let rule = at_once(5);
     let ask = Ask::new(policy(), &rule, Key::from(1_000_000_u64), Cost::ONE);
     assert!(open.acquire(&[ask]).await.unwrap().is_admitted());
-    assert_eq!(open.failures(), 1);
+    assert_eq!((open.failures(), open.unwritten()), (1, 1));
+    // No number of such calls opens a breaker, behind which the known client would be admitted.
+    refuses_behind_a_breaker(store, &rule).await;
+    refuses_behind_a_breaker(by_counters, &window(5)).await;
+}
+
+async fn refuses_behind_a_breaker<S, Rule>(store: S, rule: &Rule)
+where
+    S: Store<Rule, Error = Error> + Backend<Error = Error>,
+{
+    let store = store
+        .circuit_breaker(CircuitBreakerConfig::new())
+        .fail_open();
+    for call in 0..60_u64 {
+        let known = call % 3 == 0;
+        let client = if known {
+            key()
+        } else {
+            Key::from(2_000_000 + call)
+        };
+        let ask = Ask::new(policy(), rule, client, Cost::ONE);
+        let admitted = store.acquire(&[ask]).await.unwrap().is_admitted();
+        assert_eq!(admitted, !known, "call {call}");
+    }
+    assert_eq!(store.get_ref().opened(), 0);
 }
 
 #[tokio::test]

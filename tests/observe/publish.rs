@@ -209,6 +209,7 @@ async fn a_store_publishes_all_that_it_wraps() {
     let expected = lines(
         "tollgate_store_failures_total{store=limits} 5
         tollgate_store_contentions_total{store=limits} 1
+        tollgate_store_unwritten_total{store=limits} 0
         tollgate_store_unsupported_total{store=limits} 0
         tollgate_store_unsettled_total{store=limits} 0
         tollgate_store_timeouts_total{store=limits} 1

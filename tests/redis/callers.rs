@@ -163,7 +163,9 @@ async fn a_dead_shard_of_a_cluster_does_not_affect_other_shards() {
         let mut stores = Vec::new();
         for (count, pause) in [(1, 20), (4, 50), (64, 250)] {
             let pauses = [100, 500].map(Duration::from_millis);
-            let breaker = CircuitBreakerConfig::new().open_for(pauses[0], pauses[1]);
+            // The callers stop before five calls have failed one after the other.
+            let breaker = CircuitBreakerConfig::new().failures(2);
+            let breaker = breaker.open_for(pauses[0], pauses[1]);
             let store = connect(&url).await.timeout(LONG).circuit_breaker(breaker);
             for key in of_living.iter().chain([&of_dead]) {
                 let ask = Ask::new(policy(), &rule, *key, Cost::ONE);

@@ -27,6 +27,7 @@ mod tls;
 mod unsupported;
 mod unwritable;
 mod version;
+mod working;
 
 use std::{
     sync::LazyLock,

@@ -40,6 +40,8 @@ enum End {
     Answer,
     Fail,
     Contend,
+    /// The server takes no writes.
+    Unwritten,
     Drop,
 }
 
@@ -48,6 +50,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => Just(End::Answer),
         6 => Just(End::Fail),
         1 => Just(End::Contend),
+        1 => Just(End::Unwritten),
         2 => Just(End::Drop),
     ];
     let event = prop_oneof![
@@ -68,7 +71,7 @@ struct Model {
     period: Duration,
     /// `true` while a probe is in flight.
     probing: bool,
-    /// The number of state changes so far.
+    /// The number of state changes so far, and of answers after failures.
     era: u32,
 }
 
@@ -92,26 +95,33 @@ impl Model {
         self.era += 1;
     }
 
-    fn end(&mut self, era: u32, end: End, now: Timestamp) {
-        if era != self.era {
+    /// `begun` is the era in which the call began, and the failures in a row at that time.
+    fn end(&mut self, begun: (u32, u32), end: End, now: Timestamp) {
+        if begun.0 != self.era {
             return;
         }
+        let is_answer = matches!(end, End::Answer | End::Contend | End::Unwritten);
         match (self.opened, end) {
-            (None, End::Answer | End::Contend) => self.in_a_row = 0,
+            (None, _) if is_answer => {
+                self.era += u32::from(self.in_a_row > 0);
+                self.in_a_row = 0;
+            }
+            // It waited together with a call that has failed.
+            (None, End::Fail) if begun.1 != self.in_a_row => {}
             (None, End::Fail) => {
                 self.in_a_row += 1;
                 if self.in_a_row == self.failures {
                     self.open(now);
                 }
             }
-            (None, End::Drop) => {}
-            (Some(_), End::Answer | End::Contend) => {
+            (None, _) => {}
+            (Some(_), _) if is_answer => {
                 (self.opened, self.in_a_row, self.probing) = (None, 0, false);
                 self.period = FIRST;
                 self.era += 1;
             }
             (Some(_), End::Fail) => self.open(now),
-            (Some(_), End::Drop) => self.probing = false,
+            (Some(_), _) => self.probing = false,
         }
     }
 }
@@ -147,6 +157,7 @@ impl Store<TokenBucket> for ByHand {
             match end.await.unwrap() {
                 End::Fail => Err(Error::timeout()),
                 End::Contend => Err(Error::contended()),
+                End::Unwritten => Err(Error::unwritten("full")),
                 End::Answer | End::Drop => Ok(Decisions::default()),
             }
         }))
@@ -194,18 +205,18 @@ proptest! {
                             prop_assert!(may_pass);
                             model.probing = model.opened.is_some();
                             let end_it = by_hand.0.lock().unwrap().pop().unwrap();
-                            calls.push((shard, model.era, Box::pin(call), end_it));
+                            calls.push((shard, (model.era, model.in_a_row), Box::pin(call), end_it));
                         }
                     }
                 }
                 Event::End(which, end) if !calls.is_empty() => {
-                    let (shard, era, mut call, end_it) = calls.swap_remove(which.index(calls.len()));
+                    let (shard, begun, mut call, end_it) = calls.swap_remove(which.index(calls.len()));
                     if end != End::Drop {
                         end_it.send(end).unwrap();
                         prop_assert!(call.as_mut().poll(&mut cx).is_ready());
                     }
                     drop(call);
-                    models[shard].end(era, end, clock.now());
+                    models[shard].end(begun, end, clock.now());
                 }
                 Event::End(..) => {}
             }

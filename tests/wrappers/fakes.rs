@@ -48,15 +48,17 @@ pub enum Kind {
     Unavailable,
     Contended,
     Unsupported,
+    Unwritten,
     Other,
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Timeout,
         Self::Unavailable,
         Self::Contended,
         Self::Unsupported,
+        Self::Unwritten,
         Self::Other,
     ];
     /// The kinds that concern the server.
@@ -68,6 +70,7 @@ impl Kind {
             Self::Unavailable => Error::unavailable("connection refused"),
             Self::Contended => Error::contended(),
             Self::Unsupported => Error::unsupported("no such rule in this store"),
+            Self::Unwritten => Error::unwritten("it is full"),
             Self::Other => Error::other("what it said makes no sense"),
         }
     }

@@ -13,6 +13,7 @@ mod fakes;
 mod fall_back;
 mod fleet;
 mod leased;
+mod pauses;
 mod remember;
 mod remember_twin;
 mod scaled;

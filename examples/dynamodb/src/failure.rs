@@ -6,8 +6,23 @@ use tollgate::store::Error;
 use crate::Dynamo;
 
 impl Dynamo {
-    /// Classifies an error. Wrappers such as a circuit breaker or a fallback act on its kind.
+    /// Classifies the error of a read. Wrappers such as a circuit breaker or a fallback act on its kind.
     pub(crate) fn error<E>(&self, error: SdkError<E>) -> Error
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        self.classify(error, false)
+    }
+
+    /// Classifies the error of a write. A table without capacity for writes, or whose user may only read, still answers reads.
+    pub(crate) fn write_error<E>(&self, error: SdkError<E>) -> Error
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        self.classify(error, true)
+    }
+
+    fn classify<E>(&self, error: SdkError<E>, is_write: bool) -> Error
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
@@ -22,21 +37,33 @@ impl Dynamo {
                 Error::unavailable(text)
             }
             SdkError::ServiceError(service) => match service.err().code().unwrap_or_default() {
-                code if is_throttled(code) => Error::unavailable(format!(
-                    "DynamoDB throttles the table `{}` ({code}): expected capacity for each decision; raise the table's, or lease units",
-                    self.table
-                )),
+                code if is_throttled(code) => {
+                    let text = format!(
+                        "DynamoDB throttles the table `{}` ({code}): expected capacity for each decision; raise the table's, or lease units",
+                        self.table
+                    );
+                    match is_write {
+                        true => Error::unwritten(text),
+                        false => Error::unavailable(text),
+                    }
+                }
                 "InternalServerError" | "ServiceUnavailable" => Error::unavailable(text),
                 "ResourceNotFoundException" => Error::other(format!(
                     "there is no table `{}`: expected one with the key `{}`; create it with `Dynamo::create_table`, as --create does",
                     self.table,
                     crate::item::KEY
                 )),
-                code if is_of_credentials(code) => Error::other(format!(
-                    "DynamoDB rejects the credentials ({code}): expected a key that may read, write and delete items of the table `{}`; \
-                     check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the policy of their user",
-                    self.table
-                )),
+                code if is_of_credentials(code) => {
+                    let text = format!(
+                        "DynamoDB rejects the credentials ({code}): expected a key that may read, write and delete items of the table `{}`; \
+                         check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the policy of their user",
+                        self.table
+                    );
+                    match is_write && code == "AccessDeniedException" {
+                        true => Error::unwritten(text),
+                        false => Error::other(text),
+                    }
+                }
                 // The state of this key is too large. The table itself works.
                 "ValidationException" if text.contains("size") => Error::unsupported(text),
                 _ => Error::other(text),

@@ -14,7 +14,9 @@ pub(crate) fn store_error(error: etcd_client::Error) -> Error {
             _ if is_of_the_connection(status) => Error::unavailable(error),
             // The value of this key exceeds the request size. The server itself works.
             _ if is_too_large(status) => Error::unsupported(error),
-            // For example a full database, or a user without write permission.
+            // A full database, or a user without the permission to write. It still answers reads.
+            Code::PermissionDenied => Error::unwritten(error),
+            _ if is_full(status) => Error::unwritten(error),
             _ => Error::other(error),
         },
         IoError(_) | TransportError(_) => Error::unavailable(error),
@@ -32,6 +34,11 @@ fn is_too_large(status: &Status) -> bool {
     ["request is too large", "larger than max"]
         .iter()
         .any(|words| status.message().contains(words))
+}
+
+/// Returns `true` if the database has no space left, which an operator must grant.
+fn is_full(status: &Status) -> bool {
+    status.message().contains("database space exceeded")
 }
 
 /// Returns `true` if the client made the status itself, because the server sent none.

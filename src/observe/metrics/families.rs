@@ -87,6 +87,8 @@ families! {
     // Published for any store.
     STORE_FAILURES = "tollgate_store_failures_total" Counter Count ["`store`"]
         "Calls that the store failed";
+    STORE_UNWRITTEN = "tollgate_store_unwritten_total" Counter Count ["`store`"]
+        "Calls that failed because the server takes no writes";
     STORE_CONTENTIONS = "tollgate_store_contentions_total" Counter Count ["`store`"]
         "Calls that lost every race for a key";
     STORE_UNSUPPORTED = "tollgate_store_unsupported_total" Counter Count ["`store`"]

@@ -8,7 +8,7 @@ use crate::{
         BLOCKS_FAILED, BLOCKS_MADE, BLOCKS_REFUSED, BLOCKS_UNCOUNTED, CIRCUIT_OPENED,
         CIRCUIT_PROBES, CIRCUIT_REJECTED, CIRCUIT_STATE, FALLBACK_DECIDED, FALLBACK_TURNED_AWAY,
         REMEMBERED_EVICTED, REMEMBERED_HITS, REMEMBERED_REFUSALS, REMEMBERED_STORED,
-        STORE_CONTENTIONS, STORE_FAILURES, STORE_UNSETTLED, STORE_UNSUPPORTED,
+        STORE_CONTENTIONS, STORE_FAILURES, STORE_UNSETTLED, STORE_UNSUPPORTED, STORE_UNWRITTEN,
     },
     store::{
         Backend, Blocks, CircuitBreaker, CircuitState, Error, Fallback, OnFailure, RememberRefusals,
@@ -19,6 +19,7 @@ use crate::{
 impl<S: Publish + Backend> Publish for OnFailure<S> {
     fn publish(&self, name: &str) {
         STORE_FAILURES.set(store(name), self.failures());
+        STORE_UNWRITTEN.set(store(name), self.unwritten());
         STORE_CONTENTIONS.set(store(name), self.contentions());
         STORE_UNSUPPORTED.set(store(name), self.unsupported());
         publish_unsettled(self, name);
@@ -29,6 +30,7 @@ impl<S: Publish + Backend> Publish for OnFailure<S> {
 impl<S: Publish + Backend, L: Publish, Rule> Publish for Fallback<S, L, Rule> {
     fn publish(&self, name: &str) {
         STORE_FAILURES.set(store(name), self.failures());
+        STORE_UNWRITTEN.set(store(name), self.unwritten());
         STORE_CONTENTIONS.set(store(name), self.contentions());
         STORE_UNSUPPORTED.set(store(name), self.unsupported());
         FALLBACK_DECIDED.set(store(name), self.decided());

@@ -30,7 +30,9 @@ pub(super) fn unexpected(response: Option<&Response>) -> Error {
              smaller states"
         ));
     } else if is_out_of_memory(line) {
-        "; give it more memory (-m), or let it evict (without -M)"
+        return Error::unwritten(format!(
+            "memcached answered {line:?}: expected room for a state; give it more memory (-m), or let it evict (without -M)"
+        ));
     } else if line.starts_with("ERROR Too many open connections") {
         return Error::unavailable(format!(
             "memcached answered {line:?}: expected it to accept one more connection; raise its limit (-c)"
@@ -48,15 +50,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_value_that_is_too_large_is_an_error_of_its_key_alone() {
-        for (line, is_unsupported) in [
-            ("SERVER_ERROR object too large for cache", true),
-            ("SERVER_ERROR out of memory storing object", false),
-            ("ERROR Too many open connections", false),
-            ("CLIENT_ERROR bad data chunk", false),
+    fn a_value_that_is_too_large_concerns_its_key_alone_and_a_full_server_writes_alone() {
+        for (line, is_unsupported, is_unwritten) in [
+            ("SERVER_ERROR object too large for cache", true, false),
+            ("SERVER_ERROR out of memory storing object", false, true),
+            ("ERROR Too many open connections", false, false),
+            ("CLIENT_ERROR bad data chunk", false, false),
         ] {
             let error = unexpected(Some(&Response::Error(line.to_owned())));
             assert_eq!(error.is_unsupported(), is_unsupported, "{line}");
+            assert_eq!(error.is_unwritten(), is_unwritten, "{line}");
             assert!(error.to_string().contains(line), "{error}");
         }
         assert!(!unexpected(None).is_unsupported());

@@ -49,6 +49,12 @@ pub(super) fn store_error(error: RedisError) -> Error {
     advised(error, advice)
 }
 
+/// Converts the error of a program's first write. The program has read before, so only writes are refused.
+pub(super) fn unwritten(error: RedisError) -> Error {
+    let advice = advice(&error).map(|advice| format!("; {advice}"));
+    Error::unwritten(cause(error, advice))
+}
+
 /// Converts an error of connecting to `expected`, a description such as `Redis at 127.0.0.1:6379`.
 pub(super) fn connect_error(error: RedisError, expected: &str) -> Error {
     let is_unreachable =
@@ -66,14 +72,18 @@ fn advised(error: RedisError, advice: Option<String>) -> Error {
         return Error::timeout();
     }
     let is_outage = is_outage(&error);
-    let source: Box<dyn std::error::Error + Send + Sync> = match advice {
+    let cause = cause(error, advice);
+    if is_outage {
+        Error::unavailable(cause)
+    } else {
+        Error::other(cause)
+    }
+}
+
+fn cause(error: RedisError, advice: Option<String>) -> Box<dyn std::error::Error + Send + Sync> {
+    match advice {
         Some(advice) => format!("{error}{advice}").into(),
         None => error.into(),
-    };
-    if is_outage {
-        Error::unavailable(source)
-    } else {
-        Error::other(source)
     }
 }
 

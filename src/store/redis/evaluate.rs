@@ -61,7 +61,7 @@ impl Evaluate for RedisConnection {
         if error::ends_connection(&error) {
             self.transport.give_up();
         }
-        error::store_error(error)
+        error::unwritten(error)
     }
 
     fn address(&self) -> Option<&str> {

@@ -65,9 +65,9 @@ pub trait Evaluate: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
 
     /// Returns the error of a program's first write that the server did not take, by its text: the server is full, or takes no
-    /// writes. Nothing was written then.
+    /// writes. Nothing was written then. By default, the error is [`unwritten`](Error::unwritten).
     fn unwritten(&self, why: &str) -> Error {
-        Error::other(why)
+        Error::unwritten(why)
     }
 
     /// Returns the part of the store that holds a key and can fail by itself, such as a shard of a cluster, for

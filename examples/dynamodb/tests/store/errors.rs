@@ -139,14 +139,22 @@ async fn faults_are_told_apart_and_charge_nothing() {
         (Fault::Nonsense, true, ""),
     ] {
         way.set(fault).await;
-        let error = acquire(&store, &rule, key).await.unwrap_err();
-        assert_eq!(error.is_unavailable(), is_unavailable, "{error}");
-        assert!(error.to_string().contains(part), "{error}");
-        let error = connect(&way.url)
-            .add(b"n", 1, Duration::from_secs(1), &[])
-            .await
-            .unwrap_err();
-        assert_eq!(error.is_unavailable(), is_unavailable, "{error}");
+        // Of a write: the table may answer reads.
+        let is_unwritten = matches!(fault, Fault::Throttled);
+        let of_swap = acquire(&store, &rule, key).await.unwrap_err();
+        assert!(of_swap.to_string().contains(part), "{of_swap}");
+        let dynamo = connect(&way.url);
+        let of_addition = dynamo.add(b"n", 1, Duration::from_secs(1), &[]).await;
+        for error in [of_swap, of_addition.unwrap_err()] {
+            assert_eq!(error.is_unwritten(), is_unwritten, "{error}");
+            assert_eq!(
+                error.is_unavailable(),
+                is_unavailable && !is_unwritten,
+                "{error}"
+            );
+        }
+        let of_read = dynamo.read(&[(*b"n").into()]).await.unwrap_err();
+        assert_eq!(of_read.is_unavailable(), is_unavailable, "{of_read}");
     }
     way.set(Fault::None).await;
     let mut left = 0;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{
     Decision, TokenBucket, Verdict,
     key::Key,
-    store::{Error, OnFailure, Optimistic, StoreExt, Timeout},
+    store::{CircuitBreakerConfig, Error, OnFailure, Optimistic, StoreExt, Timeout},
 };
 use tollgate_etcd::Etcd;
 
@@ -246,10 +246,34 @@ async fn a_full_database_is_a_specific_error_and_looks_still_work() {
     };
     assert!(full.contains("space exceeded"), "{full}");
     let error = failing(&store, &rule).await;
-    assert!(!error.is_timeout() && !error.is_unavailable() && !error.is_contended());
+    assert!(error.is_unwritten(), "{error:?}");
     assert!(why(&error).contains("space exceeded"), "{}", why(&error));
     assert_policy_decides(&store, 20, false).await;
     assert_policy_decides(&store, 20, true).await;
     let left = look(&store, &rule, key()).await.unwrap().remaining();
     assert_eq!(left, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_database_refuses_used_up_clients_behind_a_breaker() {
+    let server = servers::Etcd::start_with(&["--quota-backend-bytes=4000000"]);
+    let etcd = connect(&[server.url()]).await;
+    let store = Optimistic::new(etcd).timeout(Duration::from_secs(10));
+    let rule = at_once(5);
+    assert_eq!(admitted(&store, &rule, key(), 9).await, 5);
+    let mut client = client(&server).await;
+    while client.put("filler", vec![0; 1_000_000], None).await.is_ok() {}
+    let breaker = CircuitBreakerConfig::new();
+    let store = store.circuit_breaker(breaker).fail_open();
+    for call in 0..30_u64 {
+        let is_used_up = call % 3 == 0;
+        let client = if is_used_up {
+            key()
+        } else {
+            Key::from(1000 + call)
+        };
+        let Ok(decision) = acquire(&store, &rule, client).await;
+        assert_eq!(decision.is_admitted(), !is_used_up, "call {call}");
+    }
+    assert_eq!(store.get_ref().opened(), 0);
 }

@@ -5,7 +5,7 @@ use crate::{random::Random, time::Timestamp};
 /// The settings of a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CircuitLimits {
-    /// Failures in a row that open the circuit; at least 1.
+    /// Failures, one after the other, that open the circuit; at least 1.
     pub(super) failures: u32,
     /// Longest first pause in nanoseconds.
     pub(super) first_pause: u64,
@@ -17,7 +17,7 @@ pub(super) struct CircuitLimits {
 pub(super) struct Circuit {
     limits: CircuitLimits,
     phase: Phase,
-    /// Number of changes of the phase. A result counts only in the phase in which its call began.
+    /// Number of changes of the phase, and of answers after failures. A result counts only in the epoch in which its call began.
     epoch: u64,
     /// Longest next pause in nanoseconds.
     next_pause: u64,
@@ -36,6 +36,8 @@ enum Phase {
 pub(super) struct Permit {
     pub(super) epoch: u64,
     pub(super) is_probe: bool,
+    /// The failures in a row when the call began.
+    pub(super) failures: u32,
 }
 
 /// The result of a call, as far as it matters to the circuit.
@@ -79,8 +81,15 @@ impl Circuit {
                 true
             }
         };
-        let epoch = self.epoch;
-        Some(Permit { epoch, is_probe })
+        let failures = match self.phase {
+            Phase::Closed { failures } => failures,
+            Phase::Open { .. } | Phase::HalfOpen { .. } => 0,
+        };
+        Some(Permit {
+            epoch: self.epoch,
+            is_probe,
+            failures,
+        })
     }
 
     /// Returns `true` if all calls fail at `now`. A clock that stepped back to before the opening does not prolong the pause.
@@ -101,7 +110,14 @@ impl Circuit {
             return false;
         }
         match (&mut self.phase, outcome) {
-            (Phase::Closed { failures }, CallOutcome::Answered) => *failures = 0,
+            (Phase::Closed { failures: 0 }, CallOutcome::Answered) => {}
+            // Failures of calls that began before this answer say no more than it does.
+            (Phase::Closed { .. }, CallOutcome::Answered) => {
+                self.change(Phase::Closed { failures: 0 });
+            }
+            // Calls that waited together for one pause of the server are one failure.
+            (Phase::Closed { failures }, CallOutcome::Failed(_))
+                if *failures != permit.failures => {}
             (Phase::Closed { failures }, CallOutcome::Failed(now)) => {
                 *failures += 1;
                 if *failures >= self.limits.failures {

@@ -59,13 +59,15 @@ use crate::{
 ///
 /// # Failures
 ///
-/// Every error counts as a failure, except two kinds:
+/// Every error counts as a failure, except three kinds:
 ///
 /// - [Contention](Error::is_contended) counts as an answer: a store that lost a race works.
+/// - So does a [write that the server did not take](Error::is_unwritten): it still refuses the clients that are over their limit.
 /// - An error of the [call alone](Error::is_unsupported) counts as neither, so that no client can open the circuit for others. A
 ///   probe that ends so is followed by another one.
 ///
-/// Refusals are answers. A result counts only in the state in which its call began. `look`, `settle` and `reset` count as `acquire`
+/// Refusals are answers. A failure counts only if its call began after the one before it had failed: however many calls wait
+/// for a server that pauses, they are one failure. A result counts only in the state in which its call began. `look`, `settle` and `reset` count as `acquire`
 /// does.
 ///
 /// # Deadline

@@ -69,6 +69,7 @@ impl SharedCircuit {
             return Some(Permit {
                 epoch: packed >> 1,
                 is_probe: false,
+                failures: 0,
             });
         }
         let now = clock.now();
@@ -214,7 +215,9 @@ impl<C: Clock> CallGuard<C> {
         };
         let outcome = match result {
             Err(error) if error.is_unsupported() => CallOutcome::Unknown,
-            Err(error) if !error.is_contended() => CallOutcome::Failed(self.circuits.clock.now()),
+            Err(error) if !error.is_contended() && !error.is_unwritten() => {
+                CallOutcome::Failed(self.circuits.clock.now())
+            }
             _ => CallOutcome::Answered,
         };
         self.leave(permit, outcome);

@@ -14,7 +14,7 @@ use crate::{
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
-/// | [`failures`](Self::failures) | 5 | failures in a row that open the circuit |
+/// | [`failures`](Self::failures) | 5 | failures, one after the other, that open the circuit |
 /// | [`open_for`](Self::open_for) | 1 s, at most 30 s | pause before a probe; doubled after each probe that fails |
 /// | [`seed`](Self::seed) | random | seed of the random part of a pause |
 /// | [`clock`](Self::clock) | the system's | clock of the pauses |
@@ -61,7 +61,8 @@ impl Default for CircuitBreakerConfig {
 }
 
 impl<C> CircuitBreakerConfig<C> {
-    /// Sets the number of failures in a row that open the circuit.
+    /// Sets the number of failures that open the circuit: one after the other, without an answer between them. Behind a
+    /// [deadline](crate::store::StoreExt::timeout) `d`, a silent server is noticed after this number of times `d`.
     ///
     /// # Panics
     ///
@@ -72,7 +73,8 @@ impl<C> CircuitBreakerConfig<C> {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Sets the number of failures in a row that open the circuit.
+    /// Sets the number of failures that open the circuit: one after the other, without an answer between them. Behind a
+    /// [deadline](crate::store::StoreExt::timeout) `d`, a silent server is noticed after this number of times `d`.
     ///
     /// # Errors
     ///

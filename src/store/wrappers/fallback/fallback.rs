@@ -128,6 +128,11 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
         self.stores.remote.failures()
     }
 
+    /// Returns how many of the [failures](Self::failures) were [writes that the server did not take](Error::is_unwritten).
+    pub fn unwritten(&self) -> u64 {
+        self.stores.remote.unwritten()
+    }
+
     /// Returns the number of calls that lost every race for a key in the remote store.
     pub fn contentions(&self) -> u64 {
         self.stores.remote.contentions()

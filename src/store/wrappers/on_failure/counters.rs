@@ -36,6 +36,7 @@ pub(super) enum FailureKind {
 #[derive(Debug)]
 pub(super) struct FailureCounters {
     failures: AtomicU64,
+    unwritten: AtomicU64,
     contentions: AtomicU64,
     unsupported: AtomicU64,
     #[cfg(feature = "tracing")]
@@ -50,6 +51,7 @@ impl FailureCounters {
         let _ = (address, consequence);
         Self {
             failures: AtomicU64::default(),
+            unwritten: AtomicU64::default(),
             contentions: AtomicU64::default(),
             unsupported: AtomicU64::default(),
             #[cfg(feature = "tracing")]
@@ -60,6 +62,10 @@ impl FailureCounters {
     // Relaxed throughout: the counts are for reports and order nothing.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn unwritten(&self) -> u64 {
+        self.unwritten.load(Ordering::Relaxed)
     }
 
     pub(super) fn contentions(&self) -> u64 {
@@ -85,6 +91,9 @@ impl FailureCounters {
             #[cfg(feature = "tracing")]
             self.log.log_unsupported(error, policies);
             return FailureKind::Unsupported;
+        }
+        if error.is_unwritten() {
+            self.unwritten.fetch_add(1, Ordering::Relaxed);
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         #[cfg(feature = "tracing")]

@@ -23,6 +23,7 @@ use crate::{
 /// | the store | the request | counter |
 /// |---|---|---|
 /// | failed | is admitted (`fail_open`), or is refused with 503 (`fail_closed`) | [`failures`](Self::failures) |
+/// | [took no write](Error::is_unwritten) | the same | `failures`, and [`unwritten`](Self::unwritten) |
 /// | [lost every race](Error::is_contended) for a key | the same, or as set by [`when_contended`](Self::when_contended) | [`contentions`](Self::contentions) |
 /// | [does not support](Error::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), even by `fail_open` | [`unsupported`](Self::unsupported), and [`misconfigured`](crate::RateLimitLayer::misconfigured) of the layer |
 ///
@@ -116,6 +117,11 @@ impl<S> OnFailure<S> {
     /// Returns the number of failures, without [contention](Self::contentions) and [unsupported](Self::unsupported) calls.
     pub fn failures(&self) -> u64 {
         self.counters.failures()
+    }
+
+    /// Returns how many of the [failures](Self::failures) were [writes that the server did not take](Error::is_unwritten).
+    pub fn unwritten(&self) -> u64 {
+        self.counters.unwritten()
     }
 
     /// Returns the number of calls that lost every race for a key.
