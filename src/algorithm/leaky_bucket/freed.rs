@@ -133,11 +133,16 @@ impl Queue<'_, i128> {
         let freed = state.freed.get_or_insert_default();
         // Also charges that were never made are no more than fit.
         let most = MOST.min(usize::try_from(self.rule.capacity.get()).unwrap_or(MOST));
-        let Err(index) = freed.0.binary_search_by_key(&departs, |place| place.departs) else {
+        let Err(index) = freed
+            .0
+            .binary_search_by_key(&departs, |place| place.departs)
+        else {
             return;
         };
         // One that lies within another was remembered before.
-        let is_known = freed.before(index, departs).is_some_and(|(_, after)| after > 1);
+        let is_known = freed
+            .before(index, departs)
+            .is_some_and(|(_, after)| after > 1);
         if departs <= now || is_known {
             return;
         }
