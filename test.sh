@@ -33,6 +33,7 @@ deny=(-D warnings)
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 compiler=$(rustc --version | cut -d' ' -f2)
 [[ $compiler != "$oldest".* ]] || deny=()
+export TOLLGATE_LINT=${deny[*]}
 
 # The crate with all features, and the examples and tools that are members. Nothing is selected in another way where it need
 # not be: other members or features would build the dependencies again, as `clients` would.
@@ -257,6 +258,7 @@ step_slow_messages() {
 step_slow_cases() {
   local -x PROPTEST_CASES=256 LEASE_SCHEDULES=100000 SYNC_SCHEDULES=100000
   computing_tests
+  timed "${members[@]}" --test charges
   step_differential
 }
 

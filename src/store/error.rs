@@ -71,8 +71,8 @@ impl Error {
 
     /// Creates an error for a write that a working server does not take: it is full, read-only, or this user may only read.
     ///
-    /// Such a server goes on refusing the clients that are over their limit, which needs no write. So the error opens no circuit
-    /// breaker: otherwise any client could have the breaker opened by a few calls that would be admitted, and all those clients
+    /// Such a server goes on refusing the clients that are over their limit, if a store need not write for that. So the error opens no
+    /// circuit breaker: otherwise any client could have the breaker opened by a few calls that would be admitted, and all those clients
     /// would be answered by the failure mode. Use another constructor if the server refuses reads as well.
     ///
     /// ```

@@ -50,6 +50,8 @@ pub(crate) struct Memory {
     pub(crate) is_silent: Arc<AtomicBool>,
     /// Every swap loses, as if other processes were always faster.
     pub(crate) always_loses: Arc<AtomicBool>,
+    /// No swap is taken.
+    pub(crate) is_full: Arc<AtomicBool>,
 }
 
 impl Memory {
@@ -63,6 +65,7 @@ impl Memory {
             is_down: Arc::default(),
             is_silent: Arc::default(),
             always_loses: Arc::default(),
+            is_full: Arc::default(),
         }
     }
 
@@ -77,6 +80,7 @@ impl Memory {
             is_down: Arc::clone(&self.is_down),
             is_silent: Arc::clone(&self.is_silent),
             always_loses: Arc::clone(&self.always_loses),
+            is_full: Arc::clone(&self.is_full),
         }
     }
 
@@ -184,6 +188,9 @@ impl CompareAndSwap for Memory {
                 self.swap_now(key, swap);
             }
             return Err(Error::unavailable("a swap that fails"));
+        }
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(Error::unwritten("no room"));
         }
         if self.once_in(self.ways.loses) {
             let mut entries = self.entries.lock().unwrap();

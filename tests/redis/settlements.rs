@@ -5,7 +5,8 @@ mod counted;
 use std::{sync::Arc, time::Duration};
 
 use tollgate::{
-    AnyRule, Cost, Decision, Policy, TokenBucket,
+    AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket,
+    algorithm::Algorithm,
     key::Key,
     store::{Ask, Redis, Settlement, Store},
 };
@@ -94,6 +95,37 @@ impl Client {
             }
         }
         spent
+    }
+}
+
+/// Of three hundred waiting requests every other one is closed, and then the rest: more places than are remembered. The script keeps
+/// those that the rule keeps in memory, in a value that stays small.
+#[tokio::test]
+async fn clients_that_hang_up_leave_the_places_that_they_leave_in_memory() {
+    let server = servers::Redis::start();
+    let rule: Arc<AnyRule> = Arc::new("leaky-bucket 1/1h queue=300".parse().unwrap());
+    let client = Client {
+        store: Redis::connect(server.url()).await.unwrap(),
+        rule: Arc::clone(&rule),
+    };
+    // So slow that the time of the test is less than a place.
+    let (now, mut state) = (Timestamp::from_nanos(1_000_000_000), None);
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..=300 {
+        theirs.push(Some(client.decide(1).await));
+        ours.push(rule.step(&mut state, now, Cost::ONE).decision());
+    }
+    for call in (1..=300).step_by(2).chain((2..=300).rev().step_by(2)) {
+        client
+            .settle(theirs[call].take().unwrap(), 0)
+            .await
+            .unwrap();
+        rule.settle(&mut state, &ours[call].take_charge().unwrap(), now, 0);
+        let left = rule.look(state.as_ref(), now).remaining().unwrap();
+        assert_eq!(client.remaining().await, left, "after {call}");
+        let name = server.keys().pop().unwrap();
+        let length: u64 = server.command(&[&b"STRLEN"[..], &name]).parse().unwrap();
+        assert!(length < 2_500, "{length} bytes");
     }
 }
 

@@ -14,15 +14,16 @@ impl Dynamo {
         self.classify(error, false)
     }
 
-    /// Classifies the error of a write. A table without capacity for writes, or whose user may only read, still answers reads.
-    pub(crate) fn write_error<E>(&self, error: SdkError<E>) -> Error
+    /// Classifies the error of a swap. A table without capacity for writes, or whose user may only read, still answers reads, by which
+    /// clients are refused. A counter refuses nobody without a write.
+    pub(crate) fn swap_error<E>(&self, error: SdkError<E>) -> Error
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         self.classify(error, true)
     }
 
-    fn classify<E>(&self, error: SdkError<E>, is_write: bool) -> Error
+    fn classify<E>(&self, error: SdkError<E>, is_swap: bool) -> Error
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
@@ -42,7 +43,7 @@ impl Dynamo {
                         "DynamoDB throttles the table `{}` ({code}): expected capacity for each decision; raise the table's, or lease units",
                         self.table
                     );
-                    match is_write {
+                    match is_swap {
                         true => Error::unwritten(text),
                         false => Error::unavailable(text),
                     }
@@ -59,7 +60,7 @@ impl Dynamo {
                          check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the policy of their user",
                         self.table
                     );
-                    match is_write && code == "AccessDeniedException" {
+                    match is_swap && code == "AccessDeniedException" {
                         true => Error::unwritten(text),
                         false => Error::other(text),
                     }

@@ -42,7 +42,7 @@ impl Increment for Dynamo {
             .expression_attribute_values(":expires", item::expiry(keep))
             .return_values(ReturnValue::UpdatedNew)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let added = add.send().await.map_err(|error| self.write_error(error))?;
+        let added = add.send().await.map_err(|error| self.error(error))?;
         self.consumed.write(added.consumed_capacity.as_slice());
         let total = added.attributes().map(|item| item::number_of(item, TOTAL));
         let total = total.unwrap_or_else(|| Err(item::unreadable(TOTAL)))?;
@@ -136,7 +136,7 @@ impl Dynamo {
                     self.consumed.failed_write();
                     Ok(false)
                 }
-                _ => Err(self.write_error(error)),
+                _ => Err(self.error(error)),
             },
         }
     }
@@ -191,10 +191,7 @@ impl Dynamo {
                 .batch_write_item()
                 .set_request_items(Some(wanted));
             let write = write.return_consumed_capacity(ReturnConsumedCapacity::Total);
-            let write = write
-                .send()
-                .await
-                .map_err(|error| self.write_error(error))?;
+            let write = write.send().await.map_err(|error| self.error(error))?;
             self.consumed.write(write.consumed_capacity());
             rest = write.unprocessed_items;
         }

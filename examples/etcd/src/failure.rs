@@ -14,9 +14,9 @@ pub(crate) fn store_error(error: etcd_client::Error) -> Error {
             _ if is_of_the_connection(status) => Error::unavailable(error),
             // The value of this key exceeds the request size. The server itself works.
             _ if is_too_large(status) => Error::unsupported(error),
-            // A full database, or a user without the permission to write. It still answers reads.
-            Code::PermissionDenied => Error::unwritten(error),
+            // Only writes fail for that: the server still answers reads.
             _ if is_full(status) => Error::unwritten(error),
+            // For example a user without a permission.
             _ => Error::other(error),
         },
         IoError(_) | TransportError(_) => Error::unavailable(error),

@@ -147,6 +147,8 @@ impl Queue<'_, i128> {
             return;
         }
         let span = Ticks::from_parts(price);
+        // There are more after the queue became shorter.
+        let most = most.max(freed.0.len());
         freed.0.insert(index, Place { departs, span });
         let gap = self.units.price_in_parts(1);
         freed.unite(index + 1, gap);

@@ -55,10 +55,12 @@ local function remember(rule, places, departs, nanos, span, now)
   if places[n] and places[n][1] == departs and places[n][2] == nanos or lasts_after(rule, places[n - 1], departs, nanos) > 1 then
     return false
   end
+  -- There are more after the queue became shorter.
+  local most = math.max(math.min(64, rule[4]), #places)
   table.insert(places, n, { departs, nanos, math.min(span, LIMIT - 1), true })
   unite(rule, places, n)
   unite(rule, places, n - 1)
-  if #places > math.min(64, rule[4]) then
+  if #places > most then
     table.remove(places, n)
     return false
   end

@@ -137,7 +137,14 @@ where
                 value: change.value(),
                 keep: change.keep,
             };
-            return Ok(match self.swap(swap).await? {
+            let swapped = match self.swap(swap).await {
+                Err(error) if error.is_unwritten() && self.batch.len() > 1 => {
+                    let answers = Box::pin(self.without_writes(&error)).await?;
+                    return Ok(Ended::Answered(answers));
+                }
+                swapped => swapped?,
+            };
+            return Ok(match swapped {
                 Swapped::Done(version) => {
                     if known.source == Source::Before {
                         self.doubt = CacheTrust::default();
@@ -151,6 +158,30 @@ where
                 },
             });
         }
+    }
+
+    /// Answers the work that writes nothing if it is done alone, such as a refused call, beside other work that the store took no
+    /// write for. The other work fails.
+    async fn without_writes(
+        &mut self,
+        error: &Error,
+    ) -> Result<Vec<Result<Answers, Error>>, Error> {
+        self.queue.counters.loads.add(1);
+        let Loaded { value, now } = self.queue.data.load(&self.key).await?;
+        let bytes = value.map(|(_, bytes)| bytes);
+        let answers = self.batch.iter().map(|job| {
+            let value = bytes.clone().map(|bytes| ((), bytes));
+            let loaded = Loaded { value, now };
+            let mut known = CachedValue::read(loaded, Source::Load, &self.queue.clock);
+            let now = known.now(&self.queue.clock);
+            let mut draft = Draft::new(&mut known.frame, known.form == Form::Newer, now);
+            let answer = draft.apply(&job.work);
+            match draft.change() {
+                None => answer,
+                Some(_) => Err(error.duplicate()),
+            }
+        });
+        Ok(answers.collect())
     }
 
     /// Returns the cached value if it may still be there.

@@ -30,9 +30,14 @@ pub(super) fn unexpected(response: Option<&Response>) -> Error {
              smaller states"
         ));
     } else if is_out_of_memory(line) {
-        return Error::unwritten(format!(
+        let text = format!(
             "memcached answered {line:?}: expected room for a state; give it more memory (-m), or let it evict (without -M)"
-        ));
+        );
+        // Not even a refusal can be told without the response to a read.
+        return match line.contains("get response") {
+            true => Error::other(text),
+            false => Error::unwritten(text),
+        };
     } else if line.starts_with("ERROR Too many open connections") {
         return Error::unavailable(format!(
             "memcached answered {line:?}: expected it to accept one more connection; raise its limit (-c)"
@@ -54,6 +59,11 @@ mod tests {
         for (line, is_unsupported, is_unwritten) in [
             ("SERVER_ERROR object too large for cache", true, false),
             ("SERVER_ERROR out of memory storing object", false, true),
+            (
+                "SERVER_ERROR out of memory writing get response",
+                false,
+                false,
+            ),
             ("ERROR Too many open connections", false, false),
             ("CLIENT_ERROR bad data chunk", false, false),
         ] {

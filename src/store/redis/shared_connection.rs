@@ -4,6 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use redis::aio::MultiplexedConnection;
@@ -15,7 +16,10 @@ use super::{
     query::{Query, Reply},
     server::Server,
 };
-use crate::store::{Error, engine::SingleFlight};
+use crate::{
+    store::{Error, engine::SingleFlight},
+    time::{Clock, SystemClock, Timestamp},
+};
 
 /// A connection to one server, made by the first call and again after it was lost.
 pub(super) struct SharedConnection {
@@ -32,7 +36,13 @@ struct CurrentConnection {
     connection: Option<MultiplexedConnection>,
     /// Number of connections so far. It keeps a late failure from dropping a newer connection.
     generation: u64,
+    /// When the connection was made.
+    since: Timestamp,
 }
+
+/// A connection to a server that is no master is kept for so long. Otherwise each write that the server rejects would make a connection,
+/// until the machine has no port left, or the server of Sentinel no time.
+const LEAST_AGE: Duration = Duration::from_millis(100);
 
 impl SharedConnection {
     /// Creates a connection that is made by the first call.
@@ -40,6 +50,7 @@ impl SharedConnection {
         let current = CurrentConnection {
             connection: None,
             generation: 0,
+            since: Timestamp::default(),
         };
         Arc::new(Self {
             server,
@@ -86,12 +97,17 @@ impl SharedConnection {
         let mut current = self.current();
         current.generation += 1;
         current.connection = Some(connection.clone());
+        current.since = SystemClock::default().now();
         Ok((connection, current.generation))
     }
 
-    /// Drops the connection, so that the next call reconnects.
+    /// Drops the connection, so that the next call reconnects, unless it is new.
     pub(super) fn give_up(&self) {
-        self.current().connection = None;
+        let now = SystemClock::default().now();
+        let mut current = self.current();
+        if now.saturating_since(current.since) >= LEAST_AGE {
+            current.connection = None;
+        }
     }
 
     /// Drops the connection if it still is of that generation.

@@ -22,5 +22,8 @@ pub(super) async fn found<E: Evaluate>(
 /// Forgets a key.
 pub(super) async fn reset<E: Evaluate>(data: &E, key: Box<[u8]>) -> Result<(), Error> {
     let reset = data.evaluate(Program::RESET, vec![key], Vec::new());
-    reset.await.map(drop)
+    match &reset.await?[..] {
+        b"1" => Ok(()),
+        why => Err(data.unwritten(&String::from_utf8_lossy(why))),
+    }
 }

@@ -1,7 +1,8 @@
 //! Attempts, deadlines, and the result of each call.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{future::IntoFuture, sync::atomic::Ordering, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
@@ -49,6 +50,36 @@ async fn a_call_that_loses_every_race_is_contended() {
         (stats.loads, stats.swaps, stats.lost, stats.contended),
         (5, 5, 5, 1)
     );
+}
+
+/// Calls of one client are combined into one swap. If the store takes no writes, those that are refused are refused all the same.
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_is_refused_beside_writes_that_are_not_taken() {
+    for versions in [false, true] {
+        let memory = memory(Ways {
+            delay: Some(MILLI),
+            versions,
+            ..Ways::default()
+        });
+        let store: Driver = driver(memory);
+        for _ in 0..3 {
+            assert!(acquire(&store).await.unwrap().is_admitted());
+        }
+        store.data().is_full.store(true, Ordering::Relaxed);
+        let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
+        let ask = |cost| Ask::new(&policy, &rule, "alice".into(), Cost::new(cost).unwrap());
+        let costs = [1, 2, 1, 3, 4, 2];
+        let calls = costs.map(|cost| store.acquire(&[ask(cost)]).into_future());
+        for (cost, answer) in costs.into_iter().zip(join_all(calls).await) {
+            match answer {
+                Ok(decisions) => assert!(cost > 1 && !decisions.is_admitted(), "{cost}"),
+                Err(error) => assert!(cost == 1 && error.is_unwritten(), "{cost}: {error:?}"),
+            }
+        }
+        store.data().is_full.store(false, Ordering::Relaxed);
+        assert!(acquire(&store).await.unwrap().is_admitted());
+        assert!(!acquire(&store).await.unwrap().is_admitted());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,13 +20,13 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// A store that is not called for a while after several failures in a row.
+/// A store that is not called for a while after several failures, one after the other.
 ///
 /// Created by [`circuit_breaker`](crate::store::StoreExt::circuit_breaker). Clones share the circuit.
 ///
 /// | state | a call | next state |
 /// |---|---|---|
-/// | [closed](CircuitState::Closed) | reaches the store | open after a number of [failures](CircuitBreakerConfig::failures) in a row |
+/// | [closed](CircuitState::Closed) | reaches the store | open after a number of [failures](CircuitBreakerConfig::failures), one after the other |
 /// | [open](CircuitState::Open) | fails at once with an error that [`is_unavailable`](Error::is_unavailable) | half-open after a [pause](CircuitBreakerConfig::open_for) |
 /// | [half-open](CircuitState::HalfOpen) | is the one probe, or fails at once | closed if the probe is answered; open for twice as long if it fails |
 ///
