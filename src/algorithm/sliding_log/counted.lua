@@ -1,12 +1,9 @@
--- Finds what counts as of `at`, which is never before the newest entry: the `log` without the rest, and its `units`.
-local log = { KIND }
-local at, units = now, 0
+-- Finds what counts as of `at`, which is never before the newest entry: the entries from place `first` on, and their `units`.
+local at, units, first = now, 0, 2
 if state then
-  at = math.max(now, state[#state - 1])
-  for n = 2, #state, 2 do
-    if at - state[n] < period then
-      log[#log + 1], log[#log + 2] = state[n], state[n + 1]
-      units = units + state[n + 1]
-    end
+  at, first = math.max(now, state[#state - 1]), #state + 1
+  while first > 2 and at - state[first - 2] < period do
+    first = first - 2
+    units = units + state[first + 1]
   end
 end

@@ -23,10 +23,15 @@ steps[KIND] = function(rule, state, now, cost)
   if cost > limit - units then
     return false
   end
-  if #log > 1 and log[#log - 1] == at then
-    log[#log] = log[#log] + cost
+  local log, last = { KIND }, 1
+  for n = first, state and #state or 0 do
+    last = last + 1
+    log[last] = state[n]
+  end
+  if last > 1 and log[last - 1] == at then
+    log[last] = log[last] + cost
   else
-    log[#log + 1], log[#log + 2] = at, cost
+    log[last + 1], log[last + 2] = at, cost
   end
   return true, log
 end

@@ -106,6 +106,10 @@ end
 -- (corrections)
 -- (grants)
 
+-- The last call that a state refused, by its parts. An equal one is refused without a look at them: otherwise a batch of one client's
+-- calls would cost as much for each of them as for the first.
+local refusals = {}
+
 local at = 1
 while calls[at] do
   local asks, first = calls[at], calls[at + 2]
@@ -116,7 +120,13 @@ while calls[at] do
     -- Several asks of a call may be about one state.
     local parts = after[state] and after[state][1] or state.parts
     -- (granted)
-    local passes, new = step(rules[rule], parts, cost)
+    local refusal, passes, new = refusals[parts], false, nil
+    if not (refusal and refusal[1] == rule and refusal[2] == cost) then
+      passes, new = step(rules[rule], parts, cost)
+      if not passes and not new then
+        refusals[parts] = { rule, cost }
+      end
+    end
     all = all and passes
     if new then
       after[state] = { new, rule }

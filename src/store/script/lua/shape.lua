@@ -28,8 +28,10 @@ local function has_parts(state)
     if part and type(part) ~= 'table' then
       return false
     end
-    for _, number in ipairs(part or {}) do
-      if type(number) ~= 'number' or not is_natural(math.abs(number)) then
+    -- Without calls, as a log has thousands of numbers.
+    for place = 1, part and #part or 0 do
+      local number = part[place]
+      if type(number) ~= 'number' or number % 1 ~= 0 or number >= LIMIT or number <= -LIMIT then
         return false
       end
     end
