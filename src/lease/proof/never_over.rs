@@ -93,7 +93,7 @@ fn logs_and_pairs_are_never_over() {
     never_over(pair(sliding(20, 1, 4), log(30, 2)), 3);
 }
 
-/// Whether one of a few thousand schedules exceeds the rule.
+/// Returns `true` if one of a few thousand schedules exceeds the rule.
 fn is_exceeded<R: Leasable>((rule, meter): &(R, Meter), broken: Broken) -> bool {
     (0..3000).any(|seed| play(rule, meter, seed, broken).is_some())
 }

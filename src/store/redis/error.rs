@@ -45,13 +45,13 @@ fn is_outage(error: &RedisError) -> bool {
 
 /// Converts an error of the client library, and adds what to do about it.
 pub(super) fn store_error(error: RedisError) -> Error {
-    let advice = advice(&error).map(|advice| format!("; {advice}"));
+    let advice = appended_advice(&error);
     advised(error, advice)
 }
 
 /// Converts the error of a program's first write. The program has read before, so only writes are refused.
 pub(super) fn unwritten(error: RedisError) -> Error {
-    let advice = advice(&error).map(|advice| format!("; {advice}"));
+    let advice = appended_advice(&error);
     Error::unwritten(cause(error, advice))
 }
 
@@ -85,6 +85,10 @@ fn cause(error: RedisError, advice: Option<String>) -> Box<dyn std::error::Error
         Some(advice) => format!("{error}{advice}").into(),
         None => error.into(),
     }
+}
+
+fn appended_advice(error: &RedisError) -> Option<String> {
+    advice(error).map(|advice| format!("; {advice}"))
 }
 
 /// Returns what to do, for errors whose text does not say it.

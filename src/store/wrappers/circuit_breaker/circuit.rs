@@ -68,22 +68,18 @@ impl Circuit {
 
     /// Returns a permit for a call at `now`, unless it must fail.
     pub(super) fn enter(&mut self, now: Timestamp) -> Option<Permit> {
-        let is_probe = match self.phase {
-            Phase::Closed { .. } => false,
+        let (is_probe, failures) = match self.phase {
+            Phase::Closed { failures } => (false, failures),
             Phase::Open { .. } if self.is_open(now) => return None,
             Phase::HalfOpen { probing: true } => return None,
             Phase::Open { .. } => {
                 self.change(Phase::HalfOpen { probing: true });
-                true
+                (true, 0)
             }
             Phase::HalfOpen { probing: false } => {
                 self.phase = Phase::HalfOpen { probing: true };
-                true
+                (true, 0)
             }
-        };
-        let failures = match self.phase {
-            Phase::Closed { failures } => failures,
-            Phase::Open { .. } | Phase::HalfOpen { .. } => 0,
         };
         Some(Permit {
             epoch: self.epoch,

@@ -67,8 +67,8 @@ use crate::{
 ///   probe that ends so is followed by another one.
 ///
 /// Refusals are answers. A failure counts only if its call began after the one before it had failed: however many calls wait
-/// for a server that pauses, they are one failure. A result counts only in the state in which its call began. `look`, `settle` and `reset` count as `acquire`
-/// does.
+/// for a server that pauses, they are one failure. A result counts only in the state in which its call began. `look`, `settle`
+/// and `reset` count as `acquire` does.
 ///
 /// # Deadline
 ///
