@@ -10,7 +10,10 @@ use tollgate::{
     store::{Ask, Redis, Settlement, Store, StoreExt},
 };
 
-use super::{acquire, admitted, at_once, in_time, look, policy, servers, store, until_answered};
+use super::{
+    acquire, admitted, at_once, cannot_save, in_time, look, policy, save, servers, store,
+    until_answered,
+};
 
 const RESPONSE: Duration = Duration::from_millis(300);
 
@@ -260,19 +263,7 @@ async fn a_read_only_server_is_an_error_and_looks_still_work() {
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 3).await, 3);
     let config = |name: &str, value: &str| server.command(&["CONFIG", "SET", name, value]);
-    // A snapshot that cannot be written, as on a full disk.
-    let folder = server.command(&["CONFIG", "GET", "dir"]);
-    let dump = std::path::Path::new(folder.lines().last().unwrap()).join("dump.rdb");
-    std::fs::create_dir(&dump).unwrap();
-    let saved = |is: &str| {
-        server.ask(&["BGSAVE"]).unwrap();
-        servers::wait_until("a save", RESPONSE * 20, || {
-            match server.info("persistence", "rdb_last_bgsave_status") {
-                status if status == is => Ok(()),
-                other => Err(other),
-            }
-        });
-    };
+    let refused_snapshot = cannot_save(&server);
     let refused = async |code: &str| {
         let error = acquire(&store, &rule, key()).await.unwrap_err();
         let why = error.to_string();
@@ -280,11 +271,9 @@ async fn a_read_only_server_is_an_error_and_looks_still_work() {
         let looked = look(&store, &rule, key()).await.unwrap();
         assert_eq!(looked.remaining(), Some(2));
     };
-    config("save", "3600 1");
-    saved("err");
     refused("MISCONF").await;
-    std::fs::remove_dir(&dump).unwrap();
-    saved("ok");
+    std::fs::remove_dir(&refused_snapshot).unwrap();
+    save(&server, "ok");
     config("min-replicas-to-write", "1");
     refused("NOREPLICAS").await;
     config("min-replicas-to-write", "0");
@@ -418,12 +407,12 @@ async fn a_server_that_became_a_replica_is_disconnected() {
     let (store, rule) = (store(server.url()).await, at_once(5));
     assert_eq!(admitted(&store, &rule, key(), 1).await, 1);
     server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    servers::wait_until("a linked replica", Duration::from_secs(20), || match server
-        .info("replication", "master_link_status")
-    {
-        up if up == "up" => Ok(()),
-        other => Err(other),
-    });
+    server.wait_for_info(
+        "replication",
+        "master_link_status",
+        "up",
+        Duration::from_secs(20),
+    );
     let connected = || -> u64 {
         server
             .info("stats", "total_connections_received")

@@ -53,6 +53,23 @@ fn policy() -> &'static Policy {
     &POLICY
 }
 
+/// Lets a server take no writes, because it cannot write its snapshot, as on a full disk. Returns what is in the way.
+fn cannot_save(server: &servers::Redis) -> std::path::PathBuf {
+    let folder = server.command(&["CONFIG", "GET", "dir"]);
+    let dump = std::path::Path::new(folder.lines().last().unwrap()).join("dump.rdb");
+    std::fs::create_dir(&dump).unwrap();
+    server.command(&["CONFIG", "SET", "save", "3600 1"]);
+    save(server, "err");
+    dump
+}
+
+/// Saves, and waits for the result.
+fn save(server: &servers::Redis, result: &str) {
+    server.ask(&["BGSAVE"]).unwrap();
+    let limit = Duration::from_secs(6);
+    server.wait_for_info("persistence", "rdb_last_bgsave_status", result, limit);
+}
+
 async fn store(url: impl Into<String>) -> Redis<TokenBucket> {
     Redis::connect(url).await.unwrap()
 }

@@ -110,12 +110,12 @@ async fn a_replica_refuses_exhausted_clients_and_charges_nothing() {
         let of_master: Redis<AnyRule> = Redis::connect(master.url()).await.unwrap();
         with_clients(&of_master, &rule).await;
         server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-        servers::wait_until("a linked replica", Duration::from_secs(20), || match server
-            .info("replication", "master_link_status")
-        {
-            up if up == "up" => Ok(()),
-            other => Err(other),
-        });
+        server.wait_for_info(
+            "replication",
+            "master_link_status",
+            "up",
+            Duration::from_secs(20),
+        );
         assert_only_refusals(&store, &rule, "READONLY").await;
         server.command(&["REPLICAOF", "NO", "ONE"]);
         assert_nothing_was_spent(&store, &rule).await;

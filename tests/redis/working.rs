@@ -10,7 +10,7 @@ use tollgate::{
     store::{Ask, CircuitBreakerConfig, Local, Redis, Store, StoreExt},
 };
 
-use super::{policy, servers};
+use super::{cannot_save, policy, servers};
 
 /// One rule of each kind of program.
 const RULES: [&str; 2] = ["token-bucket 1/1d burst=5", "sliding-log 5/1d"];
@@ -84,33 +84,19 @@ impl Servers {
         match answer {
             Answer::Full => drop(config("maxmemory", "1")),
             Answer::MissesReplicas => drop(config("min-replicas-to-write", "1")),
-            Answer::CannotSave => {
-                let folder = self.server.command(&["CONFIG", "GET", "dir"]);
-                let folder = std::path::Path::new(folder.lines().last().unwrap());
-                std::fs::create_dir(folder.join("dump.rdb")).unwrap();
-                config("save", "3600 1");
-                self.server.ask(&["BGSAVE"]).unwrap();
-                self.wait_for("persistence", "rdb_last_bgsave_status", "err");
-            }
+            Answer::CannotSave => drop(cannot_save(&self.server)),
             Answer::IsReplica => {
                 let port = self.master.port().to_string();
                 self.server.command(&["REPLICAOF", "127.0.0.1", &port]);
-                self.wait_for("replication", "master_link_status", "up");
+                let limit = Duration::from_secs(20);
+                self.server
+                    .wait_for_info("replication", "master_link_status", "up", limit);
             }
             Answer::MayNotWrite => {
                 let user = ["ACL", "SETUSER", "limiter", "-set", "-setrange"];
                 self.server.command(&user);
             }
         }
-    }
-
-    fn wait_for(&self, section: &str, name: &str, value: &str) {
-        servers::wait_until(name, Duration::from_secs(20), || {
-            match self.server.info(section, name) {
-                is if is == value => Ok(()),
-                other => Err(other),
-            }
-        });
     }
 }
 

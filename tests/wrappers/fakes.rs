@@ -85,6 +85,36 @@ pub enum Op {
     Reset,
 }
 
+/// A store whose every call about asks is this one; corrections and resets change nothing.
+#[derive(Clone)]
+pub struct OnlyAsked<F>(pub F);
+
+impl<F> Backend for OnlyAsked<F> {
+    type Error = Error;
+}
+
+impl<F, Answer> Store<TokenBucket> for OnlyAsked<F>
+where
+    F: Fn() -> Answer + Send + Sync,
+    Answer: Future<Output = Result<Decisions, Error>> + Send + 'static,
+{
+    type Answer = Later<Decisions>;
+    type Done = Later<()>;
+
+    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        Check::Pending(Box::pin((self.0)()))
+    }
+    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.acquire(asks)
+    }
+    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+}
+
 /// A [`Local`] behind a network that fails by plan.
 pub struct Remote<A: Algorithm, C> {
     pub local: Local<A, C>,

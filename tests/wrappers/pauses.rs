@@ -1,58 +1,38 @@
 //! A server that pauses, behind what the operators' page recommends: only calls fail whose deadline ends within a pause.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate::{
-    Policy, TokenBucket,
-    key::Key,
-    store::{
-        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Never,
-        Settlement, Store, StoreExt,
-    },
+    TokenBucket,
+    store::{Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Store, StoreExt},
     time::TokioClock,
 };
 
-use crate::fakes::Asked;
+use crate::fakes::{Asked, Later, OnlyAsked};
 
 /// As on the operators' page.
 const DEADLINE: Duration = Duration::from_millis(100);
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Answers at once, except at the beginning of each second.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Pausing {
     begun: Instant,
     pause: Duration,
 }
 
-impl Backend for Pausing {
-    type Error = Error;
-}
-
-impl Store<TokenBucket> for Pausing {
-    type Answer = Pin<Box<dyn Future<Output = Result<Decisions, Error>> + Send>>;
-    type Done = Never<Result<(), Error>>;
-
-    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        let pause = self.rest_of_pause();
-        Check::Pending(Box::pin(async move {
-            tokio::time::sleep(pause).await;
-            Ok(Decisions::default())
-        }))
-    }
-    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        self.acquire(asks)
-    }
-    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
-        Check::Ready(Ok(()))
-    }
-    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
-        Check::Ready(Ok(()))
-    }
-}
-
 impl Pausing {
+    fn store(self) -> impl Store<TokenBucket, Error = Error, Answer = Later<Decisions>> {
+        OnlyAsked(move || {
+            let pause = self.rest_of_pause();
+            async move {
+                tokio::time::sleep(pause).await;
+                Ok(Decisions::default())
+            }
+        })
+    }
+
     fn rest_of_pause(&self) -> Duration {
         let millis = self.begun.elapsed().as_millis() % EVERY.as_millis();
         self.pause
@@ -67,7 +47,7 @@ async fn traffic(pause: Duration, gap: Duration) -> (u64, u64, u64, u64) {
         begun: Instant::now(),
         pause,
     };
-    let store = server.clone().timeout(DEADLINE);
+    let store = server.store().timeout(DEADLINE);
     let store = store.circuit_breaker(CircuitBreakerConfig::new().clock(TokioClock::default()));
     let asked = Asked::of(TokenBucket::per_hour(1));
     let (mut calls, mut failed, mut hopeless) = (tokio::task::JoinSet::new(), 0, 0);
@@ -106,7 +86,7 @@ async fn a_silent_server_is_noticed_after_as_many_deadlines_as_failures() {
         begun: Instant::now(),
         pause: EVERY,
     };
-    let store = server.clone().timeout(DEADLINE);
+    let store = server.store().timeout(DEADLINE);
     let store = store.circuit_breaker(CircuitBreakerConfig::new().clock(TokioClock::default()));
     let asked = Asked::of(TokenBucket::per_hour(1));
     let mut calls = tokio::task::JoinSet::new();

@@ -12,12 +12,11 @@ use tokio::{
     time::{Instant, advance},
 };
 use tollgate::{
-    Policy, TokenBucket,
-    key::Key,
-    store::{Ask, Backend, Check, Decisions, Error, Settlement, Store, StoreExt},
+    TokenBucket,
+    store::{Check, Decisions, Store, StoreExt},
 };
 
-use crate::fakes::{Asked, Bucket, Fault, Kind, Later, Op, Remote, at_once};
+use crate::fakes::{Asked, Bucket, Fault, Kind, OnlyAsked, Op, Remote, at_once};
 
 const DEADLINE: Duration = Duration::from_millis(100);
 
@@ -160,41 +159,17 @@ fn ready_answers_pass_without_a_runtime() {
     assert_eq!((remote.dropped(), remote.running()), (1, 0));
 }
 
-/// Never waits. It uses up its task's budget each time, which timers need to be polled.
-#[derive(Clone)]
-struct Busy;
-
-impl Backend for Busy {
-    type Error = Error;
-}
-
-impl Store<TokenBucket> for Busy {
-    type Answer = Later<Decisions>;
-    type Done = Later<()>;
-
-    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        Check::Pending(Box::pin(async {
-            let free = Semaphore::new(1);
-            for _ in 0..1_000_000 {
-                drop(free.acquire().await);
-            }
-            Ok(Decisions::default())
-        }))
-    }
-    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        self.acquire(asks)
-    }
-    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
-        Check::Ready(Ok(()))
-    }
-    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
-        Check::Ready(Ok(()))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_keeps_its_task_busy_is_timed_out_too() {
-    let store = Busy.timeout(DEADLINE);
+    // Never waits. It uses up its task's budget each time, which timers need to be polled.
+    let busy = OnlyAsked(|| async {
+        let free = Semaphore::new(1);
+        for _ in 0..1_000_000 {
+            drop(free.acquire().await);
+        }
+        Ok(Decisions::default())
+    });
+    let store = busy.timeout(DEADLINE);
     let pass = tokio::spawn(advance(DEADLINE * 2));
     let error = asked().acquire(&store, "a", 1).await.unwrap_err();
     assert!(error.is_timeout());

@@ -285,7 +285,7 @@ proptest! {
     }
 }
 
-/// Clients that hang up, in any order: the state stays small, and the limit holds. In most orders the queue is idle at the end.
+/// Clients that hang up, in any order: the state stays small, and the limit holds. In order and backwards, the queue is idle at the end.
 #[test]
 fn two_thousand_waiting_calls_that_are_cancelled_leave_a_small_state() {
     const WAITING: usize = 2000;
@@ -485,7 +485,7 @@ fn the_state_size_is_bounded_by_the_queue() {
         rule.settle(&mut state, &charge, at(now), 0);
     }
     let length = |state: &Option<LeakyBucketState>| state.to_bytes().len();
-    assert!((25..25 + 21 * 15).contains(&length(&state)));
+    assert!((25 + 5 * 10..25 + 21 * 15).contains(&length(&state)));
     step(&rule, &mut state, now + 10 * SECOND, 1);
     assert!(length(&state) <= 25, "an idle queue remembers nothing");
 }

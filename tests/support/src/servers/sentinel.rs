@@ -66,12 +66,7 @@ impl Sentinel {
         let (master, watched) = start(options.clone(), &|_| Vec::new());
         let of_master = options.set("replicaof", &format!("127.0.0.1 {watched}"));
         let (replica, other) = start(of_master, &|_| Vec::new());
-        wait_until("a linked replica", LIMIT, || {
-            match replica.info("replication", "master_link_status") {
-                up if up == "up" => Ok(()),
-                other => Err(other),
-            }
-        });
+        replica.wait_for_info("replication", "master_link_status", "up", LIMIT);
         let sentinel = || {
             start(sentinel.clone(), &|folder| {
                 let (name, conf) = (Self::MASTER, folder.join("sentinel.conf"));

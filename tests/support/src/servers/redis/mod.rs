@@ -9,6 +9,7 @@ use super::{
     place,
     process::Server,
     resp::{Reply, Resp},
+    wait::wait_until,
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -134,6 +135,18 @@ impl Redis {
             .filter_map(|line| line.split_once(':'))
             .find_map(|(found, value)| (found == name).then(|| value.to_owned()));
         value.unwrap_or_else(|| panic!("expected {name} in INFO {section}, found: {text}"))
+    }
+
+    /// Waits until [`info`](Self::info) is this value.
+    ///
+    /// # Panics
+    ///
+    /// If it is not within the limit.
+    pub fn wait_for_info(&self, section: &str, name: &str, value: &str, limit: Duration) {
+        wait_until(name, limit, || match self.info(section, name) {
+            found if found == value => Ok(()),
+            other => Err(other),
+        });
     }
 
     /// Returns all keys of the first database, by `SCAN`, sorted.
