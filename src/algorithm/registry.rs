@@ -12,7 +12,8 @@
 /// - `lua`: the Lua files that `step.lua` and `settle.lua` of the folder include; and `remaining`, if scripts grant units ahead;
 /// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
 ///
-/// Releases share stores: never change or reuse a name, a tag or a kind that was released.
+/// Releases share stores: never change or reuse a name, a tag or a kind that was released. (Kind 4 was a sliding log whose instants all lay
+/// in the state.)
 macro_rules! algorithms {
     ($make:ident $($arguments:tt)?) => {
         $make! {
@@ -21,7 +22,7 @@ macro_rules! algorithms {
             leaky_bucket { LeakyBucket, LeakyBucketState } name "leaky-bucket", tag 0x19, kind 5, lua [], text "`leaky-bucket 10/s queue=50 max-wait=2s`";
             fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, lua ["count", "holding", "remaining"], text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
             sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, lua ["estimate", "remaining"], text "`sliding-window 100/1m slices=4`";
-            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 4, lua ["counted", "remaining"], text "`sliding-log 100/1m`";
+            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 10, lua ["counted", "remaining", "slots"], text "`sliding-log 100/1m`";
             warm_up { WarmUp, WarmUpState } name "warm-up", tag 0x39, kind 8, lua [], text "`warm-up 200/s over=10s cold=3`";
             warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, lua ["place", "price", "wait"], text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
             cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, lua ["known"], text "`cascade 10/s burst=10 > 5/s burst=20`";
@@ -75,7 +76,8 @@ pub(crate) struct Lua {
     pub(crate) folder: &'static str,
     /// The algorithm's number in scripts.
     pub(crate) kind: i64,
-    /// Sets `shapes[KIND]`, which checks that numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten.
+    /// Sets `shapes[KIND]`, which checks that numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten. For a log
+    /// beside the state also `reports[KIND]` and `writes[KIND]`.
     pub(crate) step: &'static str,
     /// Sets `settles[KIND]`, and uses the local functions of `step`.
     pub(crate) settle: &'static str,

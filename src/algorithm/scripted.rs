@@ -9,7 +9,7 @@ use super::{
     registry::algorithms,
 };
 #[cfg(feature = "redis")]
-use super::{LUA, Lua, TokenBucket};
+use super::{LUA, Lua, SlidingLog, TokenBucket};
 use crate::{
     decision::{Charge, Position},
     error::Error,
@@ -41,6 +41,14 @@ pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
         Some([kind, ..]) => vec![*kind],
         _ => Part::new(),
     }
+}
+
+/// Returns the parts of a rule, counted from 1, whose states have a log beside them.
+#[cfg(feature = "redis")]
+pub(crate) fn logs_in_script(parts: &[Part]) -> impl Iterator<Item = usize> {
+    let is_log = |(_, part): &(usize, &Part)| part.first() == Some(&SlidingLog::KIND);
+    let logs = parts.iter().enumerate().filter(is_log);
+    logs.map(|(n, _)| n + 1)
 }
 
 /// Returns `true` if scripts can grant units of a rule with these parts ahead of their use.

@@ -24,6 +24,16 @@ pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
     name.into_bytes().into_boxed_slice()
 }
 
+/// Returns the name of a log beside the states of a client, from the name of these. No name of states is equal to it, as the client stands elsewhere.
+#[cfg(feature = "redis")]
+pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
+    let store = format!("{prefix}:{VERSION}:");
+    let client = states.get(store.len()..).unwrap_or_default();
+    [store.as_bytes(), log.as_bytes(), b":", client]
+        .concat()
+        .into_boxed_slice()
+}
+
 /// Returns the name of the counts of nodes that use a policy. No name of a client's states is equal to it.
 pub(super) fn nodes_name(prefix: &str, policy: &Policy) -> Box<[u8]> {
     let name = format!("{prefix}:nodes:{}", policy.name());

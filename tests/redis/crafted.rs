@@ -16,6 +16,7 @@ use self::value::{
     odd_numbers,
 };
 use super::{
+    logs::state_keys,
     only, policy,
     servers::{self, Reply},
 };
@@ -54,7 +55,7 @@ impl StoredKey {
             name: Vec::new(),
         };
         stored.acquire("the first call").await;
-        stored.name = stored.server.keys().remove(0);
+        stored.name = state_keys(&stored.server).remove(0);
         stored
     }
 

@@ -19,6 +19,7 @@ mod groups;
 mod kinds;
 mod layout;
 mod lazy;
+mod logs;
 mod nodes;
 mod policies;
 mod settlements;

@@ -1,9 +1,7 @@
--- Finds what counts as of `at`, which is never before the newest entry: the entries from place `first` on, and their `units`.
-local at, units, first = now, 0, 2
+-- Finds the `units` that count as of `at`, which is never before the newest slot; and the slots that are over, with the units of these.
+local at, units, over, gone = now, 0, 0, 0
 if state then
-  at, first = math.max(now, state[#state - 1]), #state + 1
-  while first > 2 and at - state[first - 2] < period do
-    first = first - 2
-    units = units + state[first + 1]
-  end
+  at = math.max(now, state[6])
+  over, gone = over_at(log, state, at - period)
+  units = state[5] - gone
 end

@@ -139,21 +139,20 @@ impl SlidingLogState {
 
     /// Adds units at any instant, up to a total of 2⁶⁴ − 1.
     ///
-    /// A log of `most` entries or more gets no further entry: the units are added to the newest.
-    pub(super) fn force(&mut self, at: Timestamp, units: u64, most: u64) {
-        let units = units.min(u64::MAX - self.units_from(0));
-        match (self.find(at), self.entries.len().checked_sub(1)) {
-            (Ok(n), _) => self.shift(n, units),
-            (Err(_), Some(last)) if last as u64 + 1 >= most => {
-                let newest = &mut self.entries[last];
-                newest.at = newest.at.max(at);
-                self.shift(last, units);
-            }
-            (Err(n), _) => {
-                let before = self.entries.get(n).map_or(self.total, |next| next.before);
-                self.entries.insert(n, Entry { at, before });
-                self.shift(n, units);
-            }
+    /// If nothing is left of that instant, they join the next newer entry, which leaves later: a log in a store has no
+    /// room between two entries. Only the newest instant gets a new entry, unless the log is full.
+    pub(super) fn force(&mut self, at: Timestamp, units: u64, limit: u64) {
+        let counted = self.units_from(0);
+        let units = units.min(u64::MAX - counted);
+        let (Ok(n) | Err(n)) = self.find(at);
+        let len = self.entries.len();
+        if n < len {
+            self.shift(n, units);
+        } else if len > 0 && counted >= limit {
+            self.entries[len - 1].at = at;
+            self.shift(len - 1, units);
+        } else {
+            self.push(at, units);
         }
     }
 

@@ -1,33 +1,53 @@
 -- Takes units back from those of the instant that was charged, or adds to them.
-settles[KIND] = function(rule, state, now, charge)
+settles[KIND] = function(rule, state, now, charge, log)
   local period, limit = rule[2], rule[3]
-  local at = state and math.max(now, state[#state - 1]) or now
   local more = charge.actual - charge.cost
+  -- include sliding_log/counted
   if more == 0 or at - charge.at >= period then
     return nil
   end
-  local log = { KIND }
-  -- The index of the charge's entry, or of the first one after it.
-  local place = 2
-  for n = 2, state and #state or 0, 2 do
-    if at - state[n] < period then
-      log[#log + 1], log[#log + 2] = state[n], state[n + 1]
-      place = state[n] < charge.at and #log + 1 or place
+  local last, total, newest = 0, 0, charge.at
+  if state then
+    last, total, newest = state[4], state[5], state[6]
+  end
+  -- The slot of that instant, or the first one after it.
+  local n, earlier = find(log, last, charge.at - 1, 0)
+  if n < over then
+    n, earlier = over, gone
+  end
+  n = n + 1
+  local here = 0
+  if n <= last and slot(log, n) == charge.at then
+    here = units_to(log, n) - earlier
+  end
+  if more < 0 then
+    more = -math.min(here, -more)
+  else
+    more = math.min(more, LIMIT - 1 - total)
+    if here == 0 then
+      -- Nothing is left of it: the next one with units takes them.
+      n = find(log, last, -1, earlier + 1) + 1
+    end
+    if n > last and (last == 0 or units < limit) then
+      append(log, last, total, charge.at, more)
+      log.is_checked = true
+      return { KIND, over, gone, last + 1, total + more, charge.at }
+    elseif n > last then
+      n, newest = last, charge.at
+      local _, sum = slot(log, n)
+      log.changed[n] = { newest, sum }
     end
   end
-  if log[place] == charge.at then
-    log[place + 1] = math.min(math.max(0, log[place + 1] + more), LIMIT - 1)
-    if log[place + 1] == 0 then
-      table.remove(log, place)
-      table.remove(log, place)
-    end
-  elseif more > 0 and (#log - 1) / 2 >= limit then
-    -- A log of full length gets no further entry: the units count as the newest.
-    log[#log - 1] = math.max(log[#log - 1], charge.at)
-    log[#log] = math.min(log[#log] + more, LIMIT - 1)
-  elseif more > 0 then
-    table.insert(log, place, math.min(more, LIMIT - 1))
-    table.insert(log, place, charge.at)
+  if more ~= 0 then
+    add(log, n, more, last)
+    total, log.since = total + more, nil
   end
-  return #log > 1 and log
+  if total == gone then
+    log.is_there = false
+    return state and false
+  end
+  -- The newest slot with units.
+  last = find(log, last, -1, total) + 1
+  newest = slot(log, last)
+  return { KIND, over, gone, last, total, newest }
 end

@@ -1,37 +1,115 @@
 -- rule: kind, period, limit
--- state: kind, and for each instant at which units passed, the oldest first, that instant and the units
+-- state: kind; slots that are over, and their units; all slots, and their units; the newest instant; and until calls are decided, those of
+-- the units that have no slot yet, all of that instant
+-- include sliding_log/slots
 
-shapes[KIND] = function(state)
-  local last = 0
-  for n = 2, #state, 2 do
-    local at, units = state[n], state[n + 1]
-    if not (is_natural(at) and at >= last and is_natural(units) and units > 0) then
+-- Returns the slots of a state that are over, as they are not later than `since` or were over before, and their units. The other side
+-- must have seen where these end, and what leaves next.
+local function over_at(log, state, since)
+  if log.since ~= since or log.least ~= state[2] then
+    local over, gone = find(log, state[4], since, 0)
+    if over < state[2] then
+      over, gone = state[2], state[3]
+    end
+    local next = find(log, state[4], -1, gone + 1) + 1
+    log.since, log.least, log.over, log.gone, log.seen[over], log.seen[next] = since, state[2], over, gone, true, true
+  end
+  return log.over, log.gone
+end
+
+-- Notes the slot with which a log gets `room`.
+local function see_room(log, state, room)
+  log.seen[find(log, state[4], -1, state[5] - room) + 1] = true
+end
+
+-- The string may have been evicted without the state: then its newest slot is not there, or another one.
+shapes[KIND] = function(state, log)
+  if log.is_checked then
+    return true
+  end
+  for n = 2, 6 do
+    if not is_natural(state[n]) then
       return false
     end
-    last = at
   end
-  return #state >= 3
+  local over, gone, last, units, newest = unpack(state, 2)
+  log.is_there = #state == 6 and over < last and last <= MOST and gone < units and slot(log, last) == newest
+  log.is_checked = log.is_there
+  return log.is_there
 end
 
 ends[KIND] = function(rule, state)
-  return state[#state - 1] + rule[2]
+  return state[6] + rule[2]
 end
 
-steps[KIND] = function(rule, state, now, cost)
+steps[KIND] = function(rule, state, now, cost, log)
   local period, limit = rule[2], rule[3]
   -- include sliding_log/counted
   if cost > limit - units then
+    -- When this cost fits, and when anything does.
+    if cost <= limit then
+      see_room(log, state, limit - cost)
+    end
+    if units >= limit then
+      see_room(log, state, limit - 1)
+    end
     return false
+  elseif state then
+    return true, { KIND, over, gone, state[4], state[5] + cost, at, (state[7] or 0) + cost }
   end
-  local log, last = { KIND }, 1
-  for n = first, state and #state or 0 do
+  log.is_checked = true
+  return true, { KIND, 0, 0, 0, cost, at, cost }
+end
+
+-- Returns the log that the other side decides by, `{ kind, instant, units, ... }`: one entry for all slots up to one that was seen.
+reports[KIND] = function(state, log)
+  local last = state[4]
+  local seen, entries, before = { last }, { KIND }, state[3]
+  for n in pairs(log.seen) do
+    if n > state[2] and n < last then
+      seen[#seen + 1] = n
+    end
+  end
+  table.sort(seen)
+  for _, n in ipairs(seen) do
+    local units = units_to(log, n)
+    if units > before then
+      entries[#entries + 1], entries[#entries + 2] = slot(log, n), units - before
+      before = units
+    end
+  end
+  return entries
+end
+
+-- Returns the state as it is written, and the commands that write its slots.
+writes[KIND] = function(rule, state, now, log)
+  local over, gone, last, units, newest, added = unpack(state, 2)
+  if added and last > 0 and slot(log, last) == newest then
+    add(log, last, added, last)
+  elseif added then
+    append(log, last, units - added, newest, added)
     last = last + 1
-    log[last] = state[n]
   end
-  if last > 1 and log[last - 1] == at then
-    log[last] = log[last] + cost
+  local name, commands, is_whole = log.name, {}, not log.is_there
+  if last - over > 2 * rule[3] + 64 then
+    -- Most slots are empty, as their calls were given back.
+    is_whole, over, gone, last, units = true, 0, 0, packed(log, over, last)
+  elseif over >= 64 and 2 * over >= last then
+    local by, lost, command = shifted(log, over, last)
+    over, gone, last, units, commands[1] = over - by, gone - lost, last - by, units - lost, command
+  end
+  if is_whole then
+    local bytes = {}
+    for n = 1, last do
+      bytes[n] = struct.pack('>I8I8', slot(log, n))
+    end
+    commands[1] = { 'SET', name, table.concat(bytes) }
   else
-    log[last + 1], log[last + 2] = at, cost
+    for n, changed in pairs(log.changed) do
+      if n > 0 and n <= last then
+        commands[#commands + 1] = { 'SETRANGE', name, (n - 1) * SLOT, struct.pack('>I8I8', changed[1], changed[2]) }
+      end
+    end
   end
-  return true, log
+  return { KIND, over, gone, last, units, newest }, commands
 end

@@ -132,9 +132,9 @@ impl Algorithm for SlidingLog {
     /// Corrects the entry of the charged instant while that counts.
     ///
     /// Takes time in proportion to the entries. If the entry is gone, because it was given back or the key was forgotten,
-    /// additional units are added at that instant all the same, or to the newest entry if the log has as many entries as
-    /// the limit. Nothing comes back of a call that was charged while the clock had stepped back: its entry lies at a
-    /// later instant.
+    /// additional units are added all the same: to the next newer entry, and if there is none, at that instant, or to the
+    /// newest entry if the log counts as many units as the limit. Nothing comes back of a call that was charged while the
+    /// clock had stepped back: its entry lies at a later instant.
     fn settle(
         &self,
         state: &mut Option<SlidingLogState>,

@@ -133,16 +133,27 @@ fn in_nanos(micros: u64) -> Option<Timestamp> {
 }
 
 /// Returns the state of a rule's kind in the value of a key; `None` if it has none.
-pub(super) fn state_of<Rule: Scripted>(rule: &Rule, mut bytes: &[u8]) -> Option<Rule::State> {
+pub(super) fn state_of<Rule: Scripted>(rule: &Rule, bytes: &[u8]) -> Option<Rule::State> {
+    let states = states(bytes)?;
+    states.iter().find_map(|parts| rule.state_of_parts(parts))
+}
+
+/// The states of a value, each with its parts.
+type States = Vec<Vec<Option<Part>>>;
+
+/// Returns the states in the value of a key, of different kinds.
+pub(super) fn states(mut bytes: &[u8]) -> Option<States> {
     let bytes = &mut bytes;
     let count = take_array(bytes)?.checked_sub(1)?;
     match u8::try_from(take_number(bytes)?).ok()? {
-        VERSION => rule.state_of_parts(&take_parts(bytes, count)?),
-        SEVERAL => (0..count).find_map(|_| {
-            let count = take_array(bytes)?.checked_sub(1)?;
-            let _stop = take_number(bytes)?;
-            rule.state_of_parts(&take_parts(bytes, count)?)
-        }),
+        VERSION => Some(vec![take_parts(bytes, count)?]),
+        SEVERAL => (0..count)
+            .map(|_| {
+                let count = take_array(bytes)?.checked_sub(1)?;
+                let _stop = take_number(bytes)?;
+                take_parts(bytes, count)
+            })
+            .collect(),
         _ => None,
     }
 }

@@ -77,12 +77,11 @@ where
         mut calls: Vec<Call<Rule>>,
     ) -> Result<Vec<Result<Decisions, Error>>, Error> {
         let request = Request::of(Some(now), corrections, &mut calls);
-        let keys = request.keys.len();
         let bytes = self
             .data
             .evaluate(request.program, request.keys, request.argument)
             .await?;
-        let answer = Answer::read(request.program, &bytes, keys)?;
+        let answer = Answer::read(request.program, &bytes, request.states)?;
         let unwritten = |why: &str| self.data.unwritten(why);
         Ok(decided(&answer, calls.iter(), &request.places, unwritten))
     }

@@ -113,7 +113,8 @@ fn of_all_algorithms(which: Which) -> String {
     let settles = which != Which::Decide;
     let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
     // The variables that the files share. In Redis, a script can only declare local ones.
-    let mut source = String::from("local shapes, steps, ends = {}, {}, {}\n");
+    let mut source =
+        String::from("local shapes, steps, ends, reports, writes = {}, {}, {}, {}, {}\n");
     // The numbers of an ask.
     source.push_str(&format!("local STRIDE = {}\n", if grants { 4 } else { 3 }));
     if grants {
@@ -206,9 +207,9 @@ mod tests {
         }
         let contains = |program: Program, text| program.source().contains(text);
         assert!(contains(Program::ONE_BUCKET, "local function is_state"));
-        assert!(contains(Program::SETTLE, "in ipairs(request[4])"));
+        assert!(contains(Program::SETTLE, "in ipairs(request[5])"));
         assert!(!contains(Program::DECIDE, "settles["));
-        assert!(contains(Program::GRANT, "in ipairs(request[4])"));
+        assert!(contains(Program::GRANT, "in ipairs(request[5])"));
         assert!(contains(Program::GRANT, "cost = granted("));
         assert!(contains(Program::SYNC, "is_new(") && contains(Program::SYNC, "marks.stop"));
         for program in [Program::DECIDE, Program::SETTLE, Program::GRANT] {

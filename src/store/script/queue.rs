@@ -284,15 +284,15 @@ where
         let Request {
             program,
             keys,
+            states,
             argument,
             places,
         } = request;
-        let count = keys.len();
         let answer = self.data.evaluate(program, keys, argument).await;
         // An answer tells whether the program's writes were taken, and so its corrections.
         let mut settled = Ok(());
         let decided = answer.and_then(|bytes| {
-            let answer = Answer::read(program, &bytes, count)?;
+            let answer = Answer::read(program, &bytes, states)?;
             self.counters.healed.add(answer.healed);
             settled = match &answer.unwritten {
                 None => Ok(()),

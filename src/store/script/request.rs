@@ -15,9 +15,12 @@ use super::{
     settlement::Correction,
 };
 use crate::{
-    algorithm::{Part, Scripted, can_grant, kind_in_script, lone_bucket},
+    algorithm::{Part, Scripted, can_grant, kind_in_script, logs_in_script, lone_bucket},
     error::Error,
-    store::{Ask, Spend, name::key_name},
+    store::{
+        Ask, Spend,
+        name::{key_name, log_name},
+    },
     time::Timestamp,
 };
 
@@ -85,7 +88,7 @@ impl<Rule: Scripted> Call<Rule> {
         let question = |ask: &Ask<'_, Rule>| {
             let rule = rule_in_script(ask.rule(), || ask.key().digest());
             let numbers = rules
-                .in_numbers(&rule)
+                .in_numbers(prefix, &rule)
                 .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?;
             Ok(Question {
                 key: key_name(prefix, ask.policy(), ask.key()),
@@ -112,6 +115,37 @@ pub(super) struct Numbers {
     bucket: Option<[i64; 3]>,
     /// Units can be granted ahead of their use.
     grants: bool,
+    /// The logs that lie beside its states.
+    logs: Vec<Log>,
+}
+
+/// A log that lies beside the states of a kind.
+pub(super) struct Log {
+    prefix: String,
+    /// The part of the rule, counted from 1.
+    part: usize,
+    name: String,
+}
+
+impl Log {
+    /// Returns the logs of a kind of states, by the parts of a rule or a state.
+    pub(super) fn all(prefix: &str, parts: &[Part]) -> Vec<Self> {
+        let kind = kind_in_script(parts);
+        let log = |part| {
+            let kind = kind.iter().map(|kind| format!("{kind}-"));
+            Self {
+                prefix: prefix.to_owned(),
+                part,
+                name: format!("log-{}{part}", kind.collect::<String>()),
+            }
+        };
+        logs_in_script(parts).map(log).collect()
+    }
+
+    /// Returns the key of the log beside the states under a key.
+    pub(super) fn key(&self, states: &[u8]) -> Box<[u8]> {
+        log_name(&self.prefix, states, &self.name)
+    }
 }
 
 impl Numbers {
@@ -134,7 +168,7 @@ impl<Rule: Scripted> Rules<Rule> {
     /// # Errors
     ///
     /// Fails if the rule does not fit into a script's numbers.
-    pub(super) fn in_numbers(&self, rule: &Rule) -> Result<Arc<Numbers>, Error> {
+    pub(super) fn in_numbers(&self, prefix: &str, rule: &Rule) -> Result<Arc<Numbers>, Error> {
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, numbers)) = &*last()
             && known == rule
@@ -151,6 +185,7 @@ impl<Rule: Scripted> Rules<Rule> {
             kind: kind_in_script(&parts),
             bucket: lone_bucket(&parts),
             grants: can_grant(&parts),
+            logs: Log::all(prefix, &parts),
         });
         *last() = Some((rule.clone(), Arc::clone(&numbers)));
         Ok(numbers)
@@ -162,10 +197,12 @@ pub(super) fn put_part(bytes: &mut Vec<u8>, part: &Part) {
     part.iter().for_each(|number| put_number(bytes, *number));
 }
 
-/// Corrections and calls as one request. Its keys stand in the order of their first use, those of the calls first.
+/// Corrections and calls as one request. Its keys stand in the order of their first use, those of the calls first, and those of logs last.
 pub(super) struct Request {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
+    /// How many of the keys are those of states, which an answer is about.
+    pub(super) states: usize,
     pub(super) argument: Vec<u8>,
     /// For each ask of each call, or for each delta, the number of its key, beginning with 0.
     pub(super) places: Vec<usize>,
@@ -181,6 +218,48 @@ struct Item {
     up_to: i64,
 }
 
+/// The logs beside the states of a request.
+#[derive(Default)]
+struct Logs {
+    known: HashMap<Box<[u8]>, usize, RandomState>,
+    /// The rule, the key of the states and the log of each, and its key among those of logs, all from 0 on; the log by its part from 1 on.
+    places: Vec<[usize; 4]>,
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Logs {
+    /// Adds those of a rule, unless they are known.
+    fn add(&mut self, rules: &[&Numbers], rule: usize, (place, key): (usize, &[u8])) {
+        let logs = &rules[rule].logs;
+        if logs.is_empty() || self.places.iter().any(|log| log[..2] == [rule, place]) {
+            return;
+        }
+        for log in logs {
+            let name = log.key(key);
+            let next = self.keys.len();
+            let known = *self.known.entry(name).or_insert_with_key(|name| {
+                self.keys.push(name.clone());
+                next
+            });
+            self.places.push([rule, place, log.part, known]);
+        }
+    }
+
+    /// Appends how many keys are those of states, and all logs; nothing if there is none.
+    fn put(&self, bytes: &mut Vec<u8>, states: usize) {
+        if self.places.is_empty() {
+            return put_array(bytes, 0);
+        }
+        put_array(bytes, 1 + 4 * self.places.len());
+        put_number(bytes, states as i64);
+        for [rule, key, part, log] in &self.places {
+            for number in [rule + 1, key + 1, *part, states + log + 1] {
+                put_number(bytes, number as i64);
+            }
+        }
+    }
+}
+
 impl Request {
     /// A request at `now`, or at the server's time. Takes the keys of the calls.
     pub(super) fn of<C, Rule>(
@@ -191,14 +270,33 @@ impl Request {
     where
         C: AsRef<Call<Rule>> + AsMut<Call<Rule>>,
     {
+        Self::build(now, corrections, calls, false)
+    }
+
+    /// A request that decides a call of one ask without charging it. Takes its key.
+    pub(super) fn to_look<Rule>(call: &mut Call<Rule>) -> Self {
+        Self::build(None, Vec::new(), &mut [call], true)
+    }
+
+    fn build<C, Rule>(
+        now: Option<Timestamp>,
+        corrections: Vec<Correction>,
+        calls: &mut [C],
+        is_look: bool,
+    ) -> Self
+    where
+        C: AsRef<Call<Rule>> + AsMut<Call<Rule>>,
+    {
         let mut known: HashMap<&[u8], usize, _> =
             HashMap::with_capacity_and_hasher(calls.len(), RandomState::default());
         let mut rules = Vec::<&Numbers>::new();
         let mut items = Vec::with_capacity(calls.len());
+        let mut logs = Logs::default();
         for question in calls.iter().flat_map(|call| &call.as_ref().0) {
             let next = known.len();
             let key = *known.entry(&question.key).or_insert(next);
             let rule = number_of(&mut rules, &question.numbers);
+            logs.add(&rules, rule, (key, &question.key));
             let [cost, up_to] = question.units();
             items.push(Item {
                 rule,
@@ -212,10 +310,13 @@ impl Request {
             .map(|correction| {
                 let next = known.len();
                 let key = *known.entry(&correction.key).or_insert(next);
-                [number_of(&mut rules, &correction.rule), key]
+                let rule = number_of(&mut rules, &correction.rule);
+                logs.add(&rules, rule, (key, &correction.key));
+                [rule, key]
             })
             .collect();
-        let mut keys = Vec::with_capacity(known.len());
+        let states = known.len();
+        let mut keys = Vec::with_capacity(states + logs.keys.len());
         let syncs = corrections.iter().any(Correction::is_delta);
         let places: Vec<_> = match syncs {
             true => corrected.iter().map(|[_, key]| *key).collect(),
@@ -226,11 +327,12 @@ impl Request {
         let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
         let are_counted = (1..=MOST_CALLS).contains(&items.len());
         let grants = items.iter().any(|item| item.up_to > item.cost);
-        let is_fast = are_lone && are_counted && corrected.is_empty() && !grants;
+        let is_fast = are_lone && are_counted && corrected.is_empty() && !grants && !is_look;
         let (program, argument) = match buckets.filter(|_| is_fast) {
             Some(buckets) => of_buckets(now, &buckets, items),
             None => {
                 let asks = calls.iter().map(|call| call.as_ref().0.len());
+                let asks = asks.map(|count| if is_look { -1 } else { count as i64 });
                 let program = match (grants, corrected.is_empty()) {
                     _ if syncs => Program::SYNC,
                     (true, _) => Program::GRANT,
@@ -238,7 +340,10 @@ impl Request {
                     (false, true) => Program::DECIDE,
                 };
                 let corrected = corrections.iter().zip(&corrected);
-                (program, list(program, now, &rules, asks, &items, corrected))
+                let mut bytes = list(program, now, &rules, asks, &items);
+                logs.put(&mut bytes, states);
+                put_corrections(program, &mut bytes, corrected);
+                (program, bytes)
             }
         };
         let questions = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
@@ -252,18 +357,14 @@ impl Request {
                 keys.push(correction.key);
             }
         }
+        keys.append(&mut logs.keys);
         Self {
             program,
             keys,
+            states,
             argument,
             places,
         }
-    }
-
-    /// Returns a request that only reads keys.
-    pub(super) fn to_see(now: Option<Timestamp>, keys: Vec<Box<[u8]>>) -> Self {
-        let nothing = Self::of::<Call<()>, ()>(now, Vec::new(), &mut []);
-        Self { keys, ..nothing }
     }
 }
 
@@ -276,28 +377,26 @@ fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
     })
 }
 
-/// The argument of a request to settle, grant and decide.
-fn list<'c>(
+/// The argument of a request to settle, grant and decide, up to its logs. Of each call the number of its asks, or -1 for a look.
+fn list(
     program: Program,
     now: Option<u64>,
     rules: &[&Numbers],
-    asks: impl Iterator<Item = usize>,
+    asks: impl Iterator<Item = i64>,
     mut items: &[Item],
-    corrections: impl ExactSizeIterator<Item = (&'c Correction, &'c [usize; 2])>,
 ) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(4 * items.len());
     for count in asks {
-        let (own, rest) = items.split_at(count);
+        let (own, rest) = items.split_at(count.unsigned_abs() as usize);
         items = rest;
-        numbers.push(count as i64);
+        numbers.push(count);
         for item in own {
             numbers.extend([item.rule as i64 + 1, item.key as i64 + 1, item.cost]);
             numbers.extend((program == Program::GRANT).then_some(item.up_to));
         }
     }
     let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
-    let settles = program != Program::DECIDE;
-    put_array(&mut bytes, 3 + usize::from(settles));
+    put_array(&mut bytes, 4 + usize::from(program != Program::DECIDE));
     put_number(&mut bytes, now.unwrap_or(0) as i64);
     put_array(&mut bytes, rules.len());
     rules
@@ -307,13 +406,22 @@ fn list<'c>(
     numbers
         .iter()
         .for_each(|number| put_number(&mut bytes, *number));
-    if settles {
-        put_array(&mut bytes, corrections.len());
-    }
-    for (correction, places) in corrections {
-        correction.put(&mut bytes, *places);
-    }
     bytes
+}
+
+/// Appends corrections, of a program that makes them.
+fn put_corrections<'c>(
+    program: Program,
+    bytes: &mut Vec<u8>,
+    corrections: impl ExactSizeIterator<Item = (&'c Correction, &'c [usize; 2])>,
+) {
+    if program == Program::DECIDE {
+        return;
+    }
+    put_array(bytes, corrections.len());
+    for (correction, places) in corrections {
+        correction.put(bytes, *places);
+    }
 }
 
 /// The most calls of a program for buckets, which counts them in a byte.

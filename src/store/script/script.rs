@@ -4,11 +4,10 @@ use std::{fmt, sync::Arc};
 
 use super::{
     Evaluate, ScriptStats,
-    answer::state_of,
     count_node::count_node,
-    key::{found, reset},
+    key::{look, reset},
     queue::Queue,
-    request::{Call, Question, Rules, fits},
+    request::{Call, Rules, fits},
     settlement::Correction,
 };
 use crate::{
@@ -160,10 +159,8 @@ where
         let data = Arc::clone(&self.data);
         Check::Pending(Box::pin(async move {
             let mut decisions = Vec::with_capacity(call.0.len());
-            for Question { key, rule, .. } in call.0 {
-                let (now, bytes) = found(&*data, key).await?;
-                let state = bytes.as_deref().and_then(|bytes| state_of(&rule, bytes));
-                decisions.push(rule.look(state.as_ref(), now).in_micros());
+            for question in call.0 {
+                decisions.extend(look(&*data, Call([question].into())).await?);
             }
             Ok(decisions.into_iter().collect())
         }))
@@ -176,8 +173,11 @@ where
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let data = Arc::clone(&self.data);
-        let key = key_name(&self.prefix, policy, key);
-        spawn_detached(async move { reset(&*data, key).await })
+        let (prefix, key) = (
+            Arc::clone(&self.prefix),
+            key_name(&self.prefix, policy, key),
+        );
+        spawn_detached(async move { reset(&*data, &prefix, key).await })
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {

@@ -89,7 +89,7 @@ impl Correction {
         parts.iter().for_each(|part| put_part(&mut charges, part));
         Ok(Self {
             key: key_name(prefix, policy, key),
-            rule: rules.in_numbers(&own)?,
+            rule: rules.in_numbers(prefix, &own)?,
             charges,
             parts: parts.len(),
             mark: None,

@@ -98,13 +98,13 @@ where
     let Request {
         program,
         keys,
+        states,
         argument,
         places,
     } = Request::of::<Call<Rule>, Rule>(None, group.corrections, &mut []);
-    let count = keys.len();
     queue.counters.requests.add(1);
     let bytes = data.evaluate(program, keys, argument).await?;
-    let answer = Answer::read(program, &bytes, count)?;
+    let answer = Answer::read(program, &bytes, states)?;
     queue.counters.healed.add(answer.healed);
     if let Some(why) = &answer.unwritten {
         return Err(data.unwritten(why));

@@ -106,7 +106,10 @@ pub(super) fn kinds(text: &str) -> Vec<i64> {
     ];
     let own = text.split(" & ").map(|rule| {
         let stored = names.iter().rposition(|name| rule.starts_with(name));
-        stored.unwrap() as i64 + 1
+        match stored.unwrap() as i64 + 1 {
+            4 => 10,
+            kind => kind,
+        }
     });
     if text.contains('&') {
         [0].into_iter().chain(own).collect()

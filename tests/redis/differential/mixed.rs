@@ -9,6 +9,7 @@ use tollgate::{
 
 use super::{
     Random, TENTHS, algorithms, any_grant,
+    logs::{state_keys, with_entries},
     memory::{granted, in_micros},
     rules::{GRANTED, RULES, UNEVEN, UNEVEN_SECONDS},
     servers::{self, Reply, Resp},
@@ -56,12 +57,12 @@ impl Client {
     /// Returns the state in the server.
     fn written(&mut self, server: &servers::Redis) -> Vec<Option<Vec<i64>>> {
         if self.name.is_empty() {
-            let mut names = server.keys().into_iter();
+            let mut names = state_keys(server).into_iter();
             let own = names.find(|name| String::from_utf8_lossy(name).contains(&self.label));
             self.name = own.unwrap_or_default();
         }
         match self.reader.call(&[&b"GET"[..], &self.name]).unwrap() {
-            Reply::Bytes(bytes) => parts(&bytes),
+            Reply::Bytes(bytes) => with_entries(server, &self.name, parts(&bytes)),
             _ => Vec::new(),
         }
     }

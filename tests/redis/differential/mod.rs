@@ -16,6 +16,8 @@ use tollgate::{
     store::{Ask, Redis},
 };
 
+use super::logs;
+
 use self::{
     memory::{InMicros, Memory, Question, in_micros},
     rules::{GRANTED, KINDS, RULES, UNEVEN, UNEVEN_SECONDS},

@@ -9,6 +9,7 @@ use tollgate::{
 
 use super::{
     Random, TENTHS,
+    logs::{state_keys, with_entries},
     rules::{RULES, UNEVEN, UNEVEN_SECONDS},
     servers::{self, Reply},
 };
@@ -68,13 +69,14 @@ async fn states_equal_those_of_memory() {
                 continue;
             }
             writes += 1;
-            let name = name.get_or_insert_with(|| redis.keys().remove(0));
+            let name = name.get_or_insert_with(|| state_keys(&redis).remove(0));
             let Reply::Bytes(bytes) = redis.reply(&[&b"GET"[..], &name[..]]) else {
                 panic!("{text}: nothing under the key")
             };
             let mut expected = Vec::new();
             rule.state_parts(state.as_ref().unwrap(), &mut expected);
-            assert_eq!(parts(&bytes), expected, "{text}, call {call}");
+            let written = with_entries(&redis, name, parts(&bytes));
+            assert_eq!(written, expected, "{text}, call {call}");
         }
         assert!(writes > 10, "{text}: {writes}");
         redis.command(&["FLUSHALL"]);

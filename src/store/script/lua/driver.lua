@@ -1,28 +1,30 @@
 -- Decides many calls at once, on the data.
 --
 -- KEYS: where the states lie. ARGV[1]: a request in MessagePack,
---   { now, rules, calls }
+--   { now, rules, calls, logs }
 -- with `now` in microseconds, or 0 for the server's clock; each rule a list of parts, and each part a list of
 -- whole numbers that begins with its kind; and all calls in one list of numbers: how many asks, and
--- for each of them the rule, the key and the cost. The program that grants takes STRIDE numbers an ask, one more (`grant.lua`).
+-- for each of them the rule, the key and the cost. A look is a call of -1 asks: one, which is not charged. The program that grants takes STRIDE
+-- numbers an ask, one more (`grant.lua`). `logs` are numbers, too: how many of KEYS are those of states, and for each log beside a state
+-- the rule, the key, the part of the rule, and which of the other KEYS it is.
 --
--- The programs that settle take corrections as a fourth element, and make them before they decide calls (`settle/driver.lua`).
+-- The programs that settle take corrections as a fifth element, and make them before they decide calls (`settle/driver.lua`).
 --
 -- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
 --
 -- Answers, in MessagePack, the time; for each key the number of calls that were admitted whose first ask is about it; the
 -- number of values that could not be read; why nothing could be written, or false, and then nothing was; and for each key
--- the value that was found, or false. All decisions follow from these.
+-- the value that was found, or false; after corrections, and with what was read of its logs. All decisions follow from these.
 
 local request = cmsgpack.unpack(ARGV[1])
-local now, rules, calls = request[1], request[2], request[3]
+local now, rules, calls, logs = unpack(request, 1, 4)
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
 local known, admitted, answer = {}, {}, { now, false, 0, false }
-for n = 1, #KEYS do
+for n = 1, logs[1] or #KEYS do
   local bytes = redis.pcall('GET', KEYS[n])
   -- include readable
   answer[n + 4] = bytes
@@ -57,6 +59,17 @@ local function known_to(rule, key)
   return state
 end
 
+-- The keys whose states are not told as they were found.
+local is_changed = {}
+
+for n = 2, #logs, 4 do
+  local key, part = logs[n + 1], logs[n + 2]
+  local state = known_to(logs[n], key)
+  state.logs = state.logs or {}
+  state.logs[part] = { name = KEYS[logs[n + 3]], changed = {}, seen = {} }
+  is_changed[key] = true
+end
+
 -- Returns the state of a part of a rule; nil if that is of another algorithm.
 local function own(part, before)
   return type(before) == 'table' and before[1] == part[1] and before or nil
@@ -79,15 +92,15 @@ end
 
 -- All parts of a rule step together or not at all. Returns whether they admit, and the parts of the state afterwards; nil
 -- if it is as it was.
-local function step(rule, state, cost)
+local function step(rule, state, cost, beside)
   local after, all, seen = {}, true, false
   for n, part in ipairs(rule) do
-    local before = own(part, state[n])
-    if before and not shapes[part[1]](before) then
+    local before, log = own(part, state[n]), beside and beside[n]
+    if before and not shapes[part[1]](before, log) then
       -- Numbers that are no state of this algorithm.
       before, state[n], answer[3] = nil, false, answer[3] + 1
     end
-    local passes, new = steps[part[1]](part, before, now, cost)
+    local passes, new = steps[part[1]](part, before, now, cost, log)
     all = all and passes
     seen = seen or (new and not passes)
     after[n] = { passes, new, state[n] or false }
@@ -106,14 +119,23 @@ end
 -- (corrections)
 -- (grants)
 
+-- The states that decisions are made from.
+local found = {}
+for key in pairs(is_changed) do
+  found[key] = {}
+  for n, state in ipairs(known[key]) do
+    found[key][n] = { state.parts, state.logs or {} }
+  end
+end
+
 -- The last call that a state refused, by its parts. An equal one is refused without a look at them: otherwise a batch of one client's
 -- calls would cost as much for each of them as for the first.
 local refusals = {}
 
 local at = 1
 while calls[at] do
-  local asks, first = calls[at], calls[at + 2]
-  at = at + 1
+  local asks, first, is_look = calls[at], calls[at + 2], calls[at] < 0
+  asks, at = math.abs(asks), at + 1
   local after, all, refused, counts = {}, true, nil, 1
   for n = at, at + STRIDE * asks - 1, STRIDE do
     local rule, state, cost = calls[n], known_to(calls[n], calls[n + 1]), calls[n + 2]
@@ -122,7 +144,7 @@ while calls[at] do
     -- (granted)
     local refusal, passes, new = refusals[parts], false, nil
     if not (refusal and refusal[1] == rule and refusal[2] == cost) then
-      passes, new = step(rules[rule], parts, cost)
+      passes, new = step(rules[rule], parts, cost, state.logs)
       if not passes and not new then
         refusals[parts] = { rule, cost }
       end
@@ -136,7 +158,9 @@ while calls[at] do
       end
     end
   end
-  if all then
+  if is_look then
+    all = false
+  elseif all then
     for state, new in pairs(after) do
       state.parts, state.rule = new[1], new[2]
     end
@@ -144,7 +168,7 @@ while calls[at] do
     -- The states that a refusal writes stay. They are made anew, without the charges of the other asks.
     for _, n in ipairs(refused) do
       local rule, state = calls[n], known_to(calls[n], calls[n + 1])
-      local passes, new = step(rules[rule], state.parts, calls[n + 2])
+      local passes, new = step(rules[rule], state.parts, calls[n + 2], state.logs)
       if new and not passes then
         state.parts, state.rule = new, rule
       end
@@ -179,25 +203,74 @@ end
 
 -- (kept marks)
 
+for key, states in pairs(found) do
+  local value = { SEVERAL }
+  for n, state in ipairs(states) do
+    local parts, beside = state[1], state[2]
+    value[n + 1] = { 0, unpack(parts) }
+    for place, log in pairs(beside) do
+      local part = parts[place]
+      local report = part and reports[part[1]]
+      if report then
+        value[n + 1][place + 1] = report(part, log)
+      end
+    end
+  end
+  answer[key + 4] = cmsgpack.pack(value)
+end
+
 -- Only the first write can fail for what the server is: full, or taking none. What the call of it raises, it answers.
 local put = redis.pcall
+local function write(...)
+  local done = put(...)
+  if type(done) == 'table' and done.err then
+    answer[4] = done.err
+    return false
+  end
+  put = redis.call
+  return true
+end
+
 -- A time that was told does not pass here: a minute more.
 local more = request[1] == 0 and 0 or 60000
+
+-- Writes the logs beside the states of a key, which are written after them. They are kept for a second longer.
+local function write_logs(states)
+  for _, state in ipairs(states) do
+    for place, log in pairs(state.rule and state.logs or {}) do
+      local part = rules[state.rule][place]
+      local before = own(part, state.parts[place])
+      if before then
+        local header, commands = writes[part[1]](part, before, now, log)
+        state.parts[place] = header
+        for _, command in ipairs(commands) do
+          if not write(unpack(command)) then
+            return false
+          end
+        end
+        put('PEXPIRE', log.name, div_ceil(ends[part[1]](part, header) - now, 1000) + more + 1000)
+      end
+    end
+  end
+  return true
+end
+
 for n, states in ipairs(known) do
   if are_written(states, KEYS[n]) then
-    local value, stop = value_of(states, KEYS[n], now, now - more * 1000)
-    local done
-    if value then
-      -- At least a millisecond, and rounded up.
-      done = put('SET', KEYS[n], value, 'PX', div_ceil(stop - now, 1000) + more)
-    else
-      done = put('DEL', KEYS[n])
-    end
-    if type(done) == 'table' and done.err then
-      answer[4] = done.err
+    if not write_logs(states) then
       break
     end
-    put = redis.call
+    local value, stop = value_of(states, KEYS[n], now, now - more * 1000)
+    local is_done
+    if value then
+      -- At least a millisecond, and rounded up.
+      is_done = write('SET', KEYS[n], value, 'PX', div_ceil(stop - now, 1000) + more)
+    else
+      is_done = write('DEL', KEYS[n])
+    end
+    if not is_done then
+      break
+    end
   end
 end
 

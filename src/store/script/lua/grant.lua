@@ -10,18 +10,18 @@ remainders[ALL] = function()
 end
 
 -- Returns the units that an ask spends in a state that has the cost.
-local function granted(rule, state, cost, up_to)
+local function granted(rule, state, cost, up_to, beside)
   if up_to <= cost then
     return cost
   end
   local least = LIMIT
   for n, part in ipairs(rule) do
-    local before = own(part, state[n])
-    if before and not shapes[part[1]](before) then
+    local before, log = own(part, state[n]), beside and beside[n]
+    if before and not shapes[part[1]](before, log) then
       -- The step notes that.
       before = nil
     end
-    least = math.min(least, remainders[part[1]](part, before, now))
+    least = math.min(least, remainders[part[1]](part, before, now, log))
   end
   return math.max(cost, math.min(up_to, div_floor(least, SHARES)))
 end

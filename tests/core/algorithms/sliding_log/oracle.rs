@@ -124,17 +124,19 @@ impl Oracle {
             self.calls.retain(|call| !call.1.is_zero());
             return;
         }
-        let mut instants: Vec<u64> = self.calls.iter().map(|call| call.0).collect();
-        instants.sort();
-        instants.dedup();
-        let mut entered = charged;
-        if !instants.contains(&charged) && instants.len() as u64 >= limit {
-            let newest = *instants.last().unwrap();
-            entered = newest.max(charged);
-            for call in self.calls.iter_mut().filter(|call| call.0 == newest) {
-                call.0 = entered;
+        let full = self.count(length, &BigInt::from(at)) >= BigInt::from(limit);
+        let newest = self.calls.iter().map(|call| call.0).max();
+        // The instant itself if it is there, or the next one.
+        let next = self.calls.iter().map(|call| call.0);
+        let next = next.filter(|instant| *instant >= charged).min();
+        if next.is_none() && full {
+            for call in &mut self.calls {
+                if Some(call.0) == newest {
+                    call.0 = charged;
+                }
             }
         }
+        let entered = next.unwrap_or(charged);
         self.calls.push((entered, -less));
     }
 }

@@ -1,6 +1,6 @@
 -- Corrects earlier charges, in order, before any call is decided. The states that are told of their keys are those after the corrections.
 --
--- `request[4]` is a list of corrections: the rule, the key, and for each part of the rule its charge as a list of numbers: the time, the
+-- `request[5]` is a list of corrections: the rule, the key, and for each part of the rule its charge as a list of numbers: the time, the
 -- units, the actual cost and the class; the call's departure and the end of the charge on the time axis of a bucket, each in microseconds
 -- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been given back to the key before, less than 0 (-1 for 0, and
 -- so on) if the bucket gives back only if the charge is the last one.
@@ -37,11 +37,11 @@ local function is_same(one, other)
 end
 
 -- Returns a state after a correction, or nil if it is as it was. Parts of other kinds of rules stay as they are.
-local function settled(rule, state, charges)
+local function settled(rule, state, charges, beside)
   local after, changed = {}, false
   for n, part in ipairs(rule) do
-    local known = own(part, state[n])
-    if known and not shapes[part[1]](known) then
+    local known, log = own(part, state[n]), beside and beside[n]
+    if known and not shapes[part[1]](known, log) then
       -- Numbers that are no state of this algorithm.
       known, state[n], answer[3] = nil, false, answer[3] + 1
     end
@@ -52,7 +52,7 @@ local function settled(rule, state, charges)
     elseif known or not state[n] then
       local charge, at = charge_of(charges[n + 2]), now
       -- (as of)
-      local new = settles[part[1]](part, known, at, charge)
+      local new = settles[part[1]](part, known, at, charge, log)
       if new ~= nil and not is_same(new, known) then
         after[n], changed = new, true
       end
@@ -63,20 +63,11 @@ end
 
 -- (marks)
 
-local corrected = {}
-for _, correction in ipairs(request[4]) do
+for _, correction in ipairs(request[5]) do
   local rule, key = correction[1], correction[2]
   local state = known_to(rule, key)
-  local after = settled(rules[rule], state.parts, correction)
+  local after = settled(rules[rule], state.parts, correction, state.logs)
   if after then
-    state.parts, state.rule, corrected[key] = after, rule, true
+    state.parts, state.rule, is_changed[key] = after, rule, true
   end
-end
-
-for key in pairs(corrected) do
-  local value = { SEVERAL }
-  for n, state in ipairs(known[key]) do
-    value[n + 1] = { 0, unpack(state.parts) }
-  end
-  answer[key + 4] = cmsgpack.pack(value)
 end

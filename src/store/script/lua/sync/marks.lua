@@ -42,10 +42,10 @@ local function is_new(key, node, number)
 end
 
 local news = {}
-for _, delta in ipairs(request[4]) do
+for _, delta in ipairs(request[5]) do
   local node, number = unpack(delta, #rules[delta[1]] + 3)
   if number > 0 and is_new(delta[2], node, number) then
     news[#news + 1] = delta
   end
 end
-request[4] = news
+request[5] = news
