@@ -39,7 +39,9 @@ pub(crate) use self::registry::NAMES;
 pub(crate) use self::registry::{LUA, Lua};
 pub(crate) use self::registry::{algorithms, rules};
 #[cfg(feature = "redis")]
-pub(crate) use self::scripted::{Part, can_grant, kind_in_script, logs_in_script, lone_bucket};
+pub(crate) use self::scripted::{
+    Part, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
+};
 
 use self::{any::AnyState, registry::modules};
 

@@ -43,6 +43,14 @@ pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
     }
 }
 
+/// Returns the place in [`LUA`] of the algorithm of a rule with these parts, if it is one alone.
+#[cfg(feature = "redis")]
+pub(crate) fn lone_algorithm(parts: &[Part]) -> Option<usize> {
+    let [part] = parts else { return None };
+    let kind = part.first()?;
+    LUA.iter().position(|lua| lua.kind == *kind)
+}
+
 /// Returns the parts of a rule, counted from 1, whose states have a log beside them.
 #[cfg(feature = "redis")]
 pub(crate) fn logs_in_script(parts: &[Part]) -> impl Iterator<Item = usize> {

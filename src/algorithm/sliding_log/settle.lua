@@ -30,7 +30,7 @@ settles[KIND] = function(rule, state, now, charge, log)
     end
     if n > last and (last == 0 or units < limit) then
       append(log, last, total, charge.at, more)
-      log.is_checked = true
+      log.is_checked, log.since, log.seen = true, nil, {}
       return { KIND, over, gone, last + 1, total + more, charge.at }
     elseif n > last then
       n, newest = last, charge.at
@@ -40,14 +40,18 @@ settles[KIND] = function(rule, state, now, charge, log)
   end
   if more ~= 0 then
     add(log, n, more, last)
-    total, log.since = total + more, nil
+    total = total + more
   end
+  log.since, log.seen = nil, {}
   if total == gone then
     log.is_there = false
     return state and false
   end
-  -- The newest slot with units.
-  last = find(log, last, -1, total) + 1
-  newest = slot(log, last)
+  if more < 0 then
+    -- The first and the last slot with units.
+    over = find(log, last, -1, gone + 1)
+    last = find(log, last, -1, total) + 1
+    newest = slot(log, last)
+  end
   return { KIND, over, gone, last, total, newest }
 end

@@ -2,8 +2,8 @@
 -- sum of units: its own, and those of as many slots before it as the lowest bit of its number says, less one. So what is searched or summed
 -- up takes one slot for each bit of their number (a Fenwick tree).
 --
--- A `log` is what is known of a string: its `name`; blocks of it as they were read; the slots that are `changed`; the numbers of those
--- that the other side must have `seen`; whether the string `is_there`, as the state says; and whether the state `is_checked`.
+-- A `log` is what is known of a string: its `name`; blocks of it as they were read; the slots that are `changed`; the slots that the other
+-- side must have `seen`, by the units that they were looked up for; whether the string `is_there`, as the state says; and whether the state `is_checked`.
 local SLOT, BLOCK, MOST = 16, 16, 2 ^ 25
 
 local function lowest_bit(n)
@@ -55,6 +55,11 @@ local function find(log, last, since, below)
     bit = bit / 2
   end
   return n, units
+end
+
+-- Looks up the slot, of `last`, with which these units are reached.
+local function see(log, last, units)
+  log.seen[units] = log.seen[units] or find(log, last, -1, units) + 1
 end
 
 -- Returns the units of the first `n` slots.

@@ -1,25 +1,21 @@
 -- rule: kind, period, limit
--- state: kind; slots that are over, and their units; all slots, and their units; the newest instant; and until calls are decided, those of
--- the units that have no slot yet, all of that instant
+-- state: kind; slots that are over or empty before the first one that counts, and their units; all slots, and their units; the newest
+-- instant; and until calls are decided, those of the units that have no slot yet, all of that instant
 -- include sliding_log/slots
 
--- Returns the slots of a state that are over, as they are not later than `since` or were over before, and their units. The other side
--- must have seen where these end, and what leaves next.
+-- Returns the slots of a state that are over, as they are not later than `since` or were over before, and their units.
 local function over_at(log, state, since)
   if log.since ~= since or log.least ~= state[2] then
-    local over, gone = find(log, state[4], since, 0)
-    if over < state[2] then
-      over, gone = state[2], state[3]
+    local over, gone, last = state[2], state[3], state[4]
+    -- Often nothing is over since the last write.
+    if over < last and slot(log, over + 1) <= since then
+      over, gone = find(log, last, since, 0)
+      see(log, last, gone)
+      over = find(log, last, -1, gone + 1)
     end
-    local next = find(log, state[4], -1, gone + 1) + 1
-    log.since, log.least, log.over, log.gone, log.seen[over], log.seen[next] = since, state[2], over, gone, true, true
+    log.since, log.least, log.over, log.gone, log.seen[gone + 1] = since, state[2], over, gone, over + 1
   end
   return log.over, log.gone
-end
-
--- Notes the slot with which a log gets `room`.
-local function see_room(log, state, room)
-  log.seen[find(log, state[4], -1, state[5] - room) + 1] = true
 end
 
 -- The string may have been evicted without the state: then its newest slot is not there, or another one.
@@ -48,10 +44,10 @@ steps[KIND] = function(rule, state, now, cost, log)
   if cost > limit - units then
     -- When this cost fits, and when anything does.
     if cost <= limit then
-      see_room(log, state, limit - cost)
+      see(log, state[4], state[5] - limit + cost)
     end
     if units >= limit then
-      see_room(log, state, limit - 1)
+      see(log, state[4], state[5] - limit + 1)
     end
     return false
   elseif state then
@@ -61,20 +57,21 @@ steps[KIND] = function(rule, state, now, cost, log)
   return true, { KIND, 0, 0, 0, cost, at, cost }
 end
 
--- Returns the log that the other side decides by, `{ kind, instant, units, ... }`: one entry for all slots up to one that was seen.
+-- Returns the log that the other side decides by, `{ kind, instant, units, ... }`: each slot that was seen has the units up to those that it was
+-- looked up for. No other units are looked up there.
 reports[KIND] = function(state, log)
-  local last = state[4]
-  local seen, entries, before = { last }, { KIND }, state[3]
-  for n in pairs(log.seen) do
-    if n > state[2] and n < last then
-      seen[#seen + 1] = n
+  local last, seen, entries, before = state[4], {}, { KIND }, state[3]
+  for units in pairs(log.seen) do
+    if units > before and units < state[5] then
+      seen[#seen + 1] = units
     end
   end
   table.sort(seen)
-  for _, n in ipairs(seen) do
-    local units = units_to(log, n)
-    if units > before then
-      entries[#entries + 1], entries[#entries + 2] = slot(log, n), units - before
+  seen[#seen + 1] = state[5]
+  for n, units in ipairs(seen) do
+    local place = log.seen[units] or last
+    if place ~= (log.seen[seen[n + 1]] or last) or not seen[n + 1] then
+      entries[#entries + 1], entries[#entries + 2] = slot(log, place), units - before
       before = units
     end
   end

@@ -1,6 +1,6 @@
 //! Runs the scripts over a connection to Redis.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use redis::Cmd;
 
@@ -71,12 +71,10 @@ impl Evaluate for RedisConnection {
 
 /// Returns the SHA-1 digest by which a server identifies a script.
 fn digest(program: Program) -> &'static str {
-    static DIGESTS: LazyLock<[(Program, String); Program::ALL.len()]> = LazyLock::new(|| {
-        Program::ALL.map(|program| {
-            let script = redis::Script::new(program.source());
-            (program, script.get_hash().to_owned())
-        })
-    });
-    let found = DIGESTS.iter().find(|(other, _)| *other == program);
-    found.map_or("", |(_, digest)| digest)
+    static DIGESTS: [OnceLock<String>; Program::ALL.len()] =
+        [const { OnceLock::new() }; Program::ALL.len()];
+    DIGESTS[program.place()].get_or_init(|| {
+        let script = redis::Script::new(program.source());
+        script.get_hash().to_owned()
+    })
 }

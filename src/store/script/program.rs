@@ -1,6 +1,6 @@
 //! The programs, assembled from their files.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, sync::OnceLock};
 
 use crate::{
     algorithm::{LUA, Lua},
@@ -26,6 +26,19 @@ const PIECES: [(&str, &str); 9] = [
     piece!("buckets/write"),
 ];
 
+/// Text that programs share, and the functions without which a program of one algorithm does not need it; none if it always does.
+const SHARED: [(&str, &[&str]); 6] = [
+    (include_str!("lua/bounds.lua"), &[]),
+    (include_str!("lua/kinds.lua"), &[]),
+    (include_str!("lua/shape.lua"), &[]),
+    (include_str!("lua/numbers.lua"), &[]),
+    (include_str!("lua/factors.lua"), &["mul_div(", "at_most("]),
+    (
+        include_str!("lua/bucket.lua"),
+        &["rescaled(", "filled(", "starts_full(", "rests_at(", "paid("],
+    ),
+];
+
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
 ///
 /// ```
@@ -36,7 +49,11 @@ const PIECES: [(&str, &str); 9] = [
 /// assert!(sources.iter().all(|source| source.contains("KEYS")));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Program(Which);
+pub struct Program {
+    which: Which,
+    /// The only algorithm that it runs, by its place in the list; `None` for all of them.
+    only: Option<usize>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Which {
@@ -52,66 +69,115 @@ enum Which {
 
 impl Program {
     /// Decides calls, and answers with the states that it found.
-    pub(super) const DECIDE: Self = Self(Which::Decide);
+    pub(super) const DECIDE: Self = Self::new(Which::Decide);
     /// Corrects earlier charges and then decides calls as [`DECIDE`](Self::DECIDE) does.
     ///
     /// It is a program of its own because Redis creates a script's functions anew for each call. Calls without corrections should
     /// not pay for those functions.
-    pub(super) const SETTLE: Self = Self(Which::Settle);
+    pub(super) const SETTLE: Self = Self::new(Which::Settle);
     /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead: each ask has one number more. A program of its own for the same
     /// reason.
-    pub(super) const GRANT: Self = Self(Which::Grant);
+    pub(super) const GRANT: Self = Self::new(Which::Grant);
     /// Makes corrections once for each number of a node. It decides no calls.
-    pub(super) const SYNC: Self = Self(Which::Sync);
+    pub(super) const SYNC: Self = Self::new(Which::Sync);
     /// Decides calls about token buckets that start full, each about one key.
-    pub(super) const BUCKETS: Self = Self(Which::Buckets);
+    pub(super) const BUCKETS: Self = Self::new(Which::Buckets);
     /// Decides equal calls about one key.
-    pub(super) const ONE_BUCKET: Self = Self(Which::OneBucket);
+    pub(super) const ONE_BUCKET: Self = Self::new(Which::OneBucket);
     /// Forgets a key.
-    pub(super) const RESET: Self = Self(Which::Reset);
+    pub(super) const RESET: Self = Self::new(Which::Reset);
 
     /// Counts a node.
-    pub(super) const COUNT_NODE: Self = Self(Which::CountNode);
+    pub(super) const COUNT_NODE: Self = Self::new(Which::CountNode);
 
     /// All programs.
-    pub const ALL: [Self; 8] = [
-        Self::DECIDE,
-        Self::SETTLE,
-        Self::GRANT,
-        Self::SYNC,
-        Self::BUCKETS,
-        Self::ONE_BUCKET,
-        Self::RESET,
-        Self::COUNT_NODE,
-    ];
+    pub const ALL: [Self; SEVERAL.len() + 2 * LUA.len()] = {
+        let mut all = [Self::DECIDE; SEVERAL.len() + 2 * LUA.len()];
+        let mut n = 0;
+        while n < all.len() {
+            all[n] = match n.checked_sub(SEVERAL.len()) {
+                None => SEVERAL[n],
+                Some(n) => Self {
+                    which: [Which::Decide, Which::Settle][n % 2],
+                    only: Some(n / 2),
+                },
+            };
+            n += 1;
+        }
+        all
+    };
+
+    const fn new(which: Which) -> Self {
+        Self { which, only: None }
+    }
+
+    /// Returns the program that runs one algorithm alone, by its place in the list, if there is one: it creates a fraction of the functions,
+    /// which take most of the time of a request.
+    pub(super) fn only(self, algorithm: usize) -> Self {
+        match self.which {
+            Which::Decide | Which::Settle => Self {
+                only: Some(algorithm),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// Returns `true` if a request has corrections.
+    pub(super) fn corrects(self) -> bool {
+        matches!(self.which, Which::Settle | Which::Grant | Which::Sync)
+    }
+
+    /// Returns its place in [`ALL`](Self::ALL).
+    pub(crate) fn place(self) -> usize {
+        match self.only {
+            None => self.which as usize,
+            Some(n) => SEVERAL.len() + 2 * n + usize::from(self.corrects()),
+        }
+    }
 
     /// Returns the source text.
     pub fn source(self) -> &'static str {
-        static DECIDE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Decide));
-        static SETTLE: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Settle));
-        static GRANT: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Grant));
-        static SYNC: LazyLock<String> = LazyLock::new(|| of_all_algorithms(Which::Sync));
-        static BUCKETS: LazyLock<String> =
-            LazyLock::new(|| put_together(include_str!("lua/buckets/many.lua")));
-        static ONE_BUCKET: LazyLock<String> =
-            LazyLock::new(|| put_together(include_str!("lua/buckets/one.lua")));
-        match self.0 {
-            Which::Decide => &DECIDE,
-            Which::Settle => &SETTLE,
-            Which::Grant => &GRANT,
-            Which::Sync => &SYNC,
-            Which::Buckets => &BUCKETS,
-            Which::OneBucket => &ONE_BUCKET,
-            Which::Reset => include_str!("lua/reset.lua"),
-            Which::CountNode => include_str!("lua/count_node.lua"),
-        }
+        static SOURCES: [OnceLock<String>; Program::ALL.len()] =
+            [const { OnceLock::new() }; Program::ALL.len()];
+        let make = || match self.which {
+            Which::Buckets => put_together(include_str!("lua/buckets/many.lua")),
+            Which::OneBucket => put_together(include_str!("lua/buckets/one.lua")),
+            Which::Reset => include_str!("lua/reset.lua").to_owned(),
+            Which::CountNode => include_str!("lua/count_node.lua").to_owned(),
+            which => match self.only {
+                None => of_algorithms(which, LUA),
+                Some(n) => of_algorithms(which, &LUA[n..=n]),
+            },
+        };
+        SOURCES[self.place()].get_or_init(make)
     }
 }
 
-/// Assembles the driver with all algorithms, and with what else the program does.
-fn of_all_algorithms(which: Which) -> String {
+/// The programs that do not run one algorithm alone, in the order of `Which`.
+const SEVERAL: [Program; 8] = [
+    Program::DECIDE,
+    Program::SETTLE,
+    Program::GRANT,
+    Program::SYNC,
+    Program::BUCKETS,
+    Program::ONE_BUCKET,
+    Program::RESET,
+    Program::COUNT_NODE,
+];
+
+/// Assembles the driver with algorithms, and with what else the program does.
+fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
     let settles = which != Which::Decide;
     let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
+    let mut body = String::new();
+    for lua in algorithms {
+        let settle = if settles { lua.settle } else { "" };
+        let remaining = lua.remaining().filter(|_| grants).unwrap_or_default();
+        body.extend(["do\n", &kind(lua), lua.step, settle, remaining, "end\n"]);
+    }
+    let body = put_together(&body);
+    let calls = |functions: &[&str]| functions.iter().any(|name| body.contains(name));
     // The variables that the files share. In Redis, a script can only declare local ones.
     let mut source =
         String::from("local shapes, steps, ends, reports, writes = {}, {}, {}, {}, {}\n");
@@ -122,20 +188,18 @@ fn of_all_algorithms(which: Which) -> String {
         let shares = 1 << Spend::SHARE;
         source.push_str(&format!("local remainders, SHARES = {{}}, {shares}\n"));
     }
-    source.push_str(include_str!("lua/bounds.lua"));
-    source.push_str(include_str!("lua/kinds.lua"));
-    source.push_str(include_str!("lua/shape.lua"));
-    source.push_str(include_str!("lua/numbers.lua"));
-    source.push_str(include_str!("lua/bucket.lua"));
+    for (text, functions) in SHARED {
+        if functions.is_empty() || calls(functions) {
+            source.push_str(text);
+        }
+    }
     if settles {
         source.push_str("local settles = {}\n");
-        source.push_str(include_str!("lua/settle/bucket.lua"));
+        if calls(&["corrected(", "least_end("]) {
+            source.push_str(include_str!("lua/settle/bucket.lua"));
+        }
     }
-    for lua in LUA {
-        let settle = if settles { lua.settle } else { "" };
-        let remaining = lua.remaining().filter(|_| grants).unwrap_or_default();
-        source.extend(["do\n", &kind(lua), lua.step, settle, remaining, "end\n"]);
-    }
+    source.push_str(&body);
     let mut driver = include_str!("lua/driver.lua").to_owned();
     for (mark, is_wanted, text) in [
         (
@@ -195,6 +259,13 @@ fn put_together(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::Program;
+
+    #[test]
+    fn each_program_stands_at_its_place() {
+        for (place, program) in Program::ALL.into_iter().enumerate() {
+            assert_eq!(program.place(), place, "{program:?}");
+        }
+    }
 
     #[test]
     fn all_pieces_are_there() {

@@ -15,7 +15,9 @@ use super::{
     settlement::Correction,
 };
 use crate::{
-    algorithm::{Part, Scripted, can_grant, kind_in_script, logs_in_script, lone_bucket},
+    algorithm::{
+        Part, Scripted, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
+    },
     error::Error,
     store::{
         Ask, Spend,
@@ -111,6 +113,8 @@ pub(super) struct Numbers {
     bytes: Vec<u8>,
     /// The beginning of the states of its kind.
     kind: Part,
+    /// The only algorithm, by its place in the list.
+    algorithm: Option<usize>,
     /// Gain, price and burst, if it is one token bucket that starts full.
     bucket: Option<[i64; 3]>,
     /// Units can be granted ahead of their use.
@@ -183,6 +187,7 @@ impl<Rule: Scripted> Rules<Rule> {
         let numbers = Arc::new(Numbers {
             bytes,
             kind: kind_in_script(&parts),
+            algorithm: lone_algorithm(&parts),
             bucket: lone_bucket(&parts),
             grants: can_grant(&parts),
             logs: Log::all(prefix, &parts),
@@ -339,6 +344,11 @@ impl Request {
                     (false, false) => Program::SETTLE,
                     (false, true) => Program::DECIDE,
                 };
+                let first = rules.first().and_then(|rule| rule.algorithm);
+                let is_alone = rules.iter().all(|rule| rule.algorithm == first);
+                let program = first
+                    .filter(|_| is_alone)
+                    .map_or(program, |one| program.only(one));
                 let corrected = corrections.iter().zip(&corrected);
                 let mut bytes = list(program, now, &rules, asks, &items);
                 logs.put(&mut bytes, states);
@@ -396,7 +406,7 @@ fn list(
         }
     }
     let mut bytes = Vec::with_capacity(64 + 2 * numbers.len());
-    put_array(&mut bytes, 4 + usize::from(program != Program::DECIDE));
+    put_array(&mut bytes, 4 + usize::from(program.corrects()));
     put_number(&mut bytes, now.unwrap_or(0) as i64);
     put_array(&mut bytes, rules.len());
     rules
@@ -415,7 +425,7 @@ fn put_corrections<'c>(
     bytes: &mut Vec<u8>,
     corrections: impl ExactSizeIterator<Item = (&'c Correction, &'c [usize; 2])>,
 ) {
-    if program == Program::DECIDE {
+    if !program.corrects() {
         return;
     }
     put_array(bytes, corrections.len());

@@ -148,6 +148,7 @@ async fn a_count_that_a_refusal_carries_over_is_written() {
 fn evaluate(redis: &servers::Redis, tail: &str, arguments: &[u64]) -> Vec<String> {
     let source = concat!(
         include_str!("../../../src/store/script/lua/numbers.lua"),
+        include_str!("../../../src/store/script/lua/factors.lua"),
         "\n"
     );
     let mut command = vec!["EVAL".to_owned(), format!("{source}{tail}"), "0".to_owned()];

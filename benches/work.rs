@@ -1,0 +1,223 @@
+//! What a decision costs as the state of its key grows: the time of the scripts in Redis, of the store in memory, and of whole
+//! calls to memcached. Columns are microseconds, medians of three runs.
+//!
+//! `cargo bench --all-features --bench work -- redis` measures one store alone.
+#![allow(
+    clippy::float_arithmetic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a benchmark reads clocks, prints times, and stops where something is odd"
+)]
+
+use std::{fmt::Debug, str::FromStr, time::Instant};
+
+use futures_util::future::join_all;
+use support::{Random, bench::Mode, servers};
+use tollgate::{
+    AnyRule, Cost, CountedRule, Decision, Policy,
+    algorithm::Algorithm,
+    key::Key,
+    store::{
+        Ask, Counters, Decisions, Local, MemcachedConnection, Optimistic, Redis, Settlement, Store,
+    },
+};
+
+/// The rules of each size of their states, and how often a key calls before it is measured.
+fn rules(size: u64) -> [(String, u64); 11] {
+    let window = size.min(1_000);
+    [
+        ("token-bucket 10/1d".to_owned(), 10),
+        ("fixed-window 10/365d".to_owned(), 10),
+        ("sliding-window 10/365d".to_owned(), 10),
+        ("cascade 5/1d > 5/1d".to_owned(), 10),
+        ("three-color 5/1d peak=10/1d".to_owned(), 10),
+        ("warm-up 15/s over=10s".to_owned(), 20),
+        ("warm-up-spaced 1/1h over=5h max-wait=100h".to_owned(), 20),
+        ("token-bucket 10/1d & fixed-window 10/365d".to_owned(), 10),
+        (format!("sliding-window 10/365d slices={window}"), 10),
+        (format!("leaky-bucket 1/1h queue={size}"), size + 1),
+        (format!("sliding-log {size}/1d"), size),
+    ]
+}
+
+const SIZES: [u64; 5] = [10, 100, 1_000, 5_000, 100_000];
+
+/// Calls that change nothing, and those that do, which are measured together.
+const CALLS: usize = 400;
+const CHARGES: usize = 40;
+/// The calls of a batch.
+const BATCH: usize = 40;
+
+/// A key under a rule in a store.
+struct Subject<'a, S, Rule> {
+    store: &'a S,
+    rule: Rule,
+    policy: Policy,
+    key: Key,
+    /// The microseconds that the store has worked until now.
+    worked: &'a dyn Fn() -> f64,
+}
+
+impl<S, Rule> Subject<'_, S, Rule>
+where
+    Rule: Algorithm,
+    S: Store<Rule, Error: Debug>,
+{
+    fn ask(&self) -> [Ask<'_, Rule>; 1] {
+        [Ask::new(&self.policy, &self.rule, self.key, Cost::ONE)]
+    }
+
+    async fn acquire(&self) -> Decision {
+        only(&self.store.acquire(&self.ask()).await.unwrap())
+    }
+
+    async fn settle(&self, mut decision: Decision) {
+        let charge = decision.take_charge().unwrap();
+        let settlement = Settlement::new(&self.policy, &self.rule, self.key, charge, 0);
+        self.store.settle(vec![settlement.unwrap()]).await.unwrap();
+    }
+
+    /// Returns the microseconds of one of `count` repetitions.
+    async fn each(&self, count: usize, mut act: impl AsyncFnMut()) -> f64 {
+        let before = (self.worked)();
+        for _ in 0..count {
+            act().await;
+        }
+        ((self.worked)() - before) / count as f64
+    }
+
+    /// Fills the state, and returns the microseconds of an admitted call, a refused one, each further refusal of a batch, a look, and
+    /// a settlement.
+    async fn measure(&self, calls: u64) -> [f64; 5] {
+        let mut charged = Vec::new();
+        for _ in 0..calls {
+            let decision = self.acquire().await;
+            if decision.is_admitted() {
+                charged.push(decision);
+            }
+        }
+        let mut random = Random::new(calls);
+        // Places of a queue that do not touch.
+        if self.policy.name().starts_with("leaky") {
+            for decision in charged.iter().step_by(2) {
+                self.settle(*decision).await;
+            }
+            charged.clear();
+            while self.acquire().await.is_admitted() {}
+        }
+        let refused = self
+            .each(CALLS, async || {
+                self.acquire().await;
+            })
+            .await;
+        let batch = async |size: usize| {
+            let act = async || {
+                join_all((0..size).map(|_| self.acquire())).await;
+            };
+            self.each(40, act).await
+        };
+        // One call goes out alone, and the others behind it together.
+        let further = (batch(1 + BATCH).await - batch(2).await) / (BATCH - 1) as f64;
+        let look = self
+            .each(CALLS, async || {
+                self.store.look(&self.ask()).await.unwrap();
+            })
+            .await;
+        let settled = charged.len().min(CHARGES);
+        let settlement = self
+            .each(settled, async || {
+                let place = random.below(charged.len() as u64) as usize;
+                self.settle(charged.swap_remove(place)).await;
+            })
+            .await;
+        let admitted = self
+            .each(settled, async || {
+                self.acquire().await;
+            })
+            .await;
+        [admitted, refused, further, look, settlement]
+    }
+}
+
+fn only(decisions: &Decisions) -> Decision {
+    decisions.as_slice()[0]
+}
+
+/// Prints a table for a store.
+async fn table<S, Rule>(mode: &Mode, name: &str, store: &S, worked: impl Fn() -> f64)
+where
+    Rule: Algorithm + FromStr,
+    S: Store<Rule, Error: Debug>,
+{
+    if !mode.runs(name) {
+        return;
+    }
+    println!("\n{name}\n");
+    println!("| rule | admitted | refused | each further refusal of a batch | look | settlement |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    let mut seen = Vec::new();
+    for size in &SIZES[..mode.pick(SIZES.len(), 2)] {
+        for (text, calls) in rules(*size) {
+            let Ok(rule) = text.parse::<Rule>() else {
+                continue;
+            };
+            if seen.contains(&text) {
+                continue;
+            }
+            seen.push(text.clone());
+            if let Err(error) = store.fits(&rule) {
+                println!("| `{text}` | {error} | | | | |");
+                continue;
+            }
+            let mut runs = [[0.0; 5]; 3];
+            for (run, times) in runs.iter_mut().enumerate() {
+                let subject = Subject {
+                    store,
+                    rule: rule.clone(),
+                    policy: Policy::new(&text),
+                    key: Key::from(run as u64),
+                    worked: &worked,
+                };
+                *times = subject.measure(calls).await;
+            }
+            let median = |column: usize| {
+                let mut times = runs.map(|run| run[column]);
+                times.sort_by(f64::total_cmp);
+                format!("{:.2}", times[1])
+            };
+            println!("| `{text}` | {} |", [0, 1, 2, 3, 4].map(median).join(" | "));
+        }
+    }
+}
+
+fn main() {
+    let mode = Mode::from_args();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let begin = Instant::now();
+    let here = || begin.elapsed().as_secs_f64() * 1e6;
+    runtime.block_on(async {
+        table::<_, AnyRule>(&mode, "memory", &Local::new(), here).await;
+
+        let server = servers::Redis::start();
+        let store = Redis::<AnyRule>::connect(server.url()).await.unwrap();
+        let scripts = || {
+            let text = server.command(&["INFO", "commandstats"]);
+            let lines = text.lines().filter(|line| line.starts_with("cmdstat_eval"));
+            let times = lines.map(|line| {
+                let usec = line.split("usec=").nth(1).unwrap();
+                usec.split(',').next().unwrap().parse::<f64>().unwrap()
+            });
+            times.sum()
+        };
+        table::<_, AnyRule>(&mode, "redis", &store, scripts).await;
+
+        let server = servers::Memcached::start();
+        let connection = MemcachedConnection::connect(format!("memcached://{}", server.address()));
+        let connection = connection.await.unwrap();
+        let swaps = Optimistic::new(connection.clone());
+        table::<_, AnyRule>(&mode, "memcached, compare and swap", &swaps, here).await;
+        let counters = Counters::new(connection);
+        table::<_, CountedRule>(&mode, "memcached, counters", &counters, here).await;
+    });
+}
