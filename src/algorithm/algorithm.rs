@@ -157,6 +157,14 @@ pub trait Algorithm: Clone {
         false
     }
 
+    /// Returns the bytes that a state can take [in bytes](super::Codec), if their number grows with what a key has used.
+    ///
+    /// A store that transfers whole states with each call [refuses](crate::store::Store::fits) a rule whose states take more than 64 KiB. 0, the
+    /// default, is for states of a few hundred bytes at most.
+    fn most_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns the rule for one key, by the key's digest, if the rule differs between keys.
     ///
     /// Stores call this before they decide. `None`, the default, is for a rule that is the same for all keys.

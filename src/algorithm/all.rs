@@ -189,6 +189,11 @@ impl Algorithm for All {
         self.0.iter().map(AnyRule::class_bits).sum()
     }
 
+    fn most_bytes(&self) -> u64 {
+        let all = self.0.iter().map(AnyRule::most_bytes);
+        all.fold(0, u64::saturating_add)
+    }
+
     fn may_shrink_when_idle(&self) -> bool {
         self.0.iter().any(AnyRule::may_shrink_when_idle)
     }

@@ -221,6 +221,10 @@ impl Algorithm for AnyRule {
         each!(self, rule => rule.class_bits())
     }
 
+    fn most_bytes(&self) -> u64 {
+        each!(self, rule => rule.most_bytes())
+    }
+
     fn may_shrink_when_idle(&self) -> bool {
         each!(self, rule => rule.may_shrink_when_idle())
     }

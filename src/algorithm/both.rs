@@ -109,6 +109,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         self.0.class_bits() + self.1.class_bits()
     }
 
+    fn most_bytes(&self) -> u64 {
+        self.0.most_bytes().saturating_add(self.1.most_bytes())
+    }
+
     fn may_shrink_when_idle(&self) -> bool {
         self.0.may_shrink_when_idle() || self.1.may_shrink_when_idle()
     }

@@ -10,7 +10,8 @@ use tollgate::{
 };
 
 use super::{
-    acquire, admitted, at_once, connect, counters, items, key, look, policy, servers, swaps, url,
+    LongLog, acquire, admitted, at_once, connect, counters, items, key, look, policy, servers,
+    swaps, url,
     value::{states, value_of},
     window,
 };
@@ -187,8 +188,8 @@ async fn foreign_bytes_count_as_none_and_a_newer_state_is_an_error() {
 async fn a_state_over_the_item_size_opens_no_gate() {
     const LIMIT: u64 = 1_000_000;
     let server = super::small_items().start();
-    let store = Memcached::<SlidingLog>::new(connect(&server).await);
-    let rule: SlidingLog = format!("sliding-log {LIMIT}/1d").parse().unwrap();
+    let store = Memcached::<LongLog>::new(connect(&server).await);
+    let rule = LongLog(SlidingLog::per_day(LIMIT));
     let first = acquire(&store, &rule, key()).await.unwrap();
     let [(name, _)] = <[_; 1]>::try_from(items(&server)).unwrap();
     // As many instants as almost fill an item.

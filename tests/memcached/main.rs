@@ -25,7 +25,8 @@ use support::{
     value,
 };
 use tollgate::{
-    Cost, Decision, FixedWindow, Policy, TokenBucket,
+    Charge, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
+    algorithm::{Algorithm, Step},
     key::Key,
     store::{
         Ask, Counters, Decisions, Error, Memcached, MemcachedConnection, MemcachedCounters,
@@ -105,6 +106,36 @@ where
         admitted += u64::from(decision.is_admitted());
     }
     admitted
+}
+
+/// A rule of an application, whose states are longer than it says. Those of a log of this crate are refused before they can be.
+#[derive(Clone, Debug)]
+struct LongLog(SlidingLog);
+
+impl Algorithm for LongLog {
+    type State = <SlidingLog as Algorithm>::State;
+
+    fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
+        self.0.step(state, now, cost)
+    }
+
+    fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
+        self.0.look(state, now)
+    }
+
+    fn settle(
+        &self,
+        state: &mut Option<Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        self.0.settle(state, charge, now, actual);
+    }
+
+    fn forgettable_at(&self, state: &Self::State) -> Timestamp {
+        self.0.forgettable_at(state)
+    }
 }
 
 /// A server whose items may have 512 kB. Version 1.6.18 does not survive large items where they may have less.

@@ -13,7 +13,7 @@ use tollgate::{
 };
 
 use super::{
-    acquire, connect, counters, items, look, policy, servers, swaps, url,
+    LongLog, acquire, connect, counters, items, look, policy, servers, swaps, url,
     value::{states, value_of},
     window,
 };
@@ -97,7 +97,7 @@ where
 }
 
 /// The longest log of at most so many bytes: no further call fits into it.
-fn log_of(bytes: usize, rule: &SlidingLog, until: Timestamp) -> Vec<u8> {
+fn log_of(bytes: usize, rule: &LongLog, until: Timestamp) -> Vec<u8> {
     const APART: u64 = 100_000;
     let first = until.as_nanos() - 3_600_000_000_000;
     let (mut state, mut calls) = (None, 0);
@@ -126,8 +126,8 @@ fn log_of(bytes: usize, rule: &SlidingLog, until: Timestamp) -> Vec<u8> {
 async fn a_client_whose_log_is_too_large_for_an_item_spoils_no_other_call() {
     const LIMIT: u64 = 1_000_000;
     let server = super::small_items().start();
-    let store = Memcached::<SlidingLog>::new(connect(&server).await);
-    let rule: SlidingLog = format!("sliding-log {LIMIT}/1d").parse().unwrap();
+    let store = Memcached::<LongLog>::new(connect(&server).await);
+    let rule = LongLog(SlidingLog::per_day(LIMIT));
     let first = acquire(&store, &rule, Key::from(HOSTILE)).await.unwrap();
     let name = name(&server);
     let mut state = 0;

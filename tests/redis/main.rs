@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attackers;
 mod callers;
 mod clock;
 mod conformance;

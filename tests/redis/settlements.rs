@@ -125,7 +125,7 @@ async fn clients_that_hang_up_leave_the_places_that_they_leave_in_memory() {
         assert_eq!(client.remaining().await, left, "after {call}");
         let name = server.keys().pop().unwrap();
         let length: u64 = server.command(&[&b"STRLEN"[..], &name]).parse().unwrap();
-        assert!(length < 2_500, "{length} bytes");
+        assert!(length < 650, "{length} bytes");
     }
 }
 

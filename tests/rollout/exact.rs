@@ -6,7 +6,7 @@ use support::Random;
 
 use super::{
     all, in_both_orders,
-    release::{Release, Rollout, Target, stores_of},
+    release::{Release, Rollout, STORES, Target, stores_of},
 };
 
 /// A rule, and the number of calls of one unit that it admits.
@@ -116,6 +116,42 @@ pub(crate) async fn assert_agree(
         before.until().abs_diff(now.until()) <= clocks + limit / 3,
         "{target:?}: {before:?} by the former release, {now:?} by this one"
     );
+}
+
+/// The former release kept the whole log in the state, and each release reads what it has written: a client gets a limit of each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_admit_a_limit_of_each_by_a_log_in_redis() {
+    let rollout = Rollout::start().await;
+    let mut tasks = Vec::new();
+    let logs = RULES
+        .into_iter()
+        .filter(|(rule, _)| rule.contains("sliding-log"));
+    for (rule, limit) in logs {
+        for (order, turns) in TURNS.into_iter().enumerate() {
+            let rollout = Arc::clone(&rollout);
+            tasks.push(async move {
+                let key = format!("{order}:{rule}").replace(' ', "_");
+                let target = Target {
+                    store: STORES[0],
+                    key: &key,
+                    rule,
+                };
+                let mut random = Random::new(limit);
+                for reset_by in [0, 1] {
+                    let mut admitted = [0, 0];
+                    for call in 0..40 {
+                        let turn = turns(call, &mut random) as usize;
+                        let answer = rollout.releases[turn].acquire(target, 1).await;
+                        admitted[turn] += u64::from(answer.is_admitted);
+                    }
+                    assert_eq!(admitted, [limit; 2], "{target:?}");
+                    rollout.releases[reset_by].reset(target).await;
+                }
+            });
+        }
+    }
+    all(tasks).await;
+    rollout.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,11 +27,13 @@ pub(crate) const STORES: [&str; 2] = ["redis", "swaps"];
 /// The counters in memcached, which run only windows of the calendar.
 pub(crate) const COUNTERS: &str = "counters";
 
-/// Returns the names of the stores that run a rule.
+/// Returns the names of the stores in which both releases share the state of a rule. In Redis they do not share that of a log.
 pub(crate) fn stores_of(rule: &str) -> impl Iterator<Item = &'static str> {
+    let is_log = rule.contains("sliding-log");
     let is_window = rule.starts_with("fixed-window") || rule.starts_with("sliding-window");
     let is_counted = is_window && !rule.contains('&') && !rule.contains("first-call");
-    STORES.into_iter().chain(is_counted.then_some(COUNTERS))
+    let stores = STORES.into_iter().skip(usize::from(is_log));
+    stores.chain(is_counted.then_some(COUNTERS))
 }
 
 /// A key under a rule in a store.

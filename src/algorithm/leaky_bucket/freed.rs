@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The most places that are remembered, so that no number of clients that hang up makes a state large, or slow to correct.
-const MOST: usize = 64;
+const MOST: usize = 16;
 
 /// Places before the last one that were given back and have not passed, in the order of their departures. Places that touch
 /// are one.

@@ -57,7 +57,7 @@ use crate::{
 ///   given back earlier. A queue whose calls are all cancelled is idle, if these places were remembered.
 /// - A place in the middle is remembered until it is the last one, or has passed. The calls behind it keep
 ///   their delays, and no later call leaves before them.
-/// - Places that touch are remembered as one, and 64 that do not touch. Otherwise a client could make each settlement slower than
+/// - Places that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than
 ///   the one before, by opening and closing thousands of requests. A further place stays taken until its time has passed.
 ///
 /// A call is recognised by its cost and its departure. So nothing is given back by a call that was admitted
@@ -68,7 +68,7 @@ use crate::{
 ///
 /// A packed state of 8 bytes per key if the interval is at least a nanosecond and the queue drains within two years; 32 bytes
 /// otherwise. While places in the middle are given back, 32 and 128 for up to four of them, then 24 to 48 for each one more, of at
-/// most 64.
+/// most 16.
 ///
 /// # When the rule changes
 ///

@@ -41,7 +41,7 @@ local function unite(rule, places, n)
   end
 end
 
--- Remembers a place before the last one, unless it has departed at `now`. Of those that do not touch, at most 64 are remembered, so that no number
+-- Remembers a place before the last one, unless it has departed at `now`. Of those that do not touch, at most 16 are remembered, so that no number
 -- of clients that hang up makes a state large, or slow to correct; and no more than fit, even if charges are forged.
 local function remember(rule, places, departs, nanos, span, now)
   if departs < now or departs == now and nanos == 0 then
@@ -56,7 +56,7 @@ local function remember(rule, places, departs, nanos, span, now)
     return false
   end
   -- There are more after the queue became shorter.
-  local most = math.max(math.min(64, rule[4]), #places)
+  local most = math.max(math.min(16, rule[4]), #places)
   table.insert(places, n, { departs, nanos, math.min(span, LIMIT - 1), true })
   unite(rule, places, n)
   unite(rule, places, n - 1)

@@ -12,13 +12,14 @@ shapes[KIND] = function(state)
   if not (is_natural(state[2]) and has_level(state, 3) and state[3] >= 0 and (sole == 0 or sole == 1)) then
     return false
   end
-  local last, last_nanos = 0, 0
+  -- Of a long list, all are known to be whole numbers.
+  local last, last_nanos, are_whole = 0, 0, #state > 15
   for n = 6, #state, 4 do
-    local at, nanos = state[n], state[n + 1]
-    if not (is_natural(at) and is_natural(nanos) and nanos < 1000 and has_level(state, n + 2) and state[n + 2] >= 0) then
+    local at, nanos, span, gain = state[n], state[n + 1], state[n + 2], state[n + 3]
+    if not (are_whole or is_natural(at) and is_natural(nanos) and is_natural(span) and is_natural(gain)) then
       return false
-    end
-    if at < last or at == last and nanos < last_nanos then
+    elseif not gain or at < last or at == last and nanos < last_nanos or nanos < 0 or nanos >= 1000 or span < 0
+      or gain <= 0 or gain > MOST_GAIN then
       return false
     end
     last, last_nanos = at, nanos

@@ -164,6 +164,13 @@ impl Algorithm for SlidingLog {
         }
     }
 
+    /// Each unit can have an entry: its units, and the time since the entry before, for which equal times take the most bytes.
+    fn most_bytes(&self) -> u64 {
+        let (entries, period) = (self.limit().get(), self.quota.period_nanos());
+        let bits = u64::from(u64::BITS - (period / entries).leading_zeros());
+        entries.saturating_mul(bits + 14) / 7
+    }
+
     #[inline]
     fn state_kind(&self) -> StateKind {
         const { StateKind::named(Self::NAME) }

@@ -199,6 +199,9 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     }
 }
 
+/// The longest state that is transferred with each call.
+const MOST_BYTES: u64 = 64 * 1024;
+
 /// Awaits an answer; fails if its task no longer exists.
 pub(super) async fn told(answer: Answer) -> Result<Answers, Error> {
     answer.await.unwrap_or_else(|_| Err(runtime_gone()))
@@ -214,6 +217,9 @@ where
     type Done = BoxFuture<Result<(), Error>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        if let Err(error) = asks.iter().try_for_each(|ask| self.fits(ask.rule())) {
+            return Check::Ready(Err(Error::unsupported(error)));
+        }
         let mut groups = Group::of(&self.prefix, asks);
         let policies = policies(asks);
         match (groups.pop(), groups.is_empty()) {
@@ -288,6 +294,19 @@ where
             Ok(answer) => Check::Pending(Box::pin(async { told(answer).await.map(drop) })),
             Err(error) => Check::Ready(Err(error)),
         }
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        let bytes = rule.most_bytes();
+        if bytes <= MOST_BYTES {
+            return Ok(());
+        }
+        Err(crate::Error::new(format!(
+            "a key can have a state of {} KiB, and a store that compares and swaps transfers all of it with each call: expected at most {} KiB; \
+             take a smaller limit, a sliding window or a token bucket, or a store that decides beside the data, such as Redis",
+            bytes.div_ceil(1024),
+            MOST_BYTES / 1024,
+        )))
     }
 
     fn count_node(

@@ -9,6 +9,7 @@ mod damage;
 mod deltas;
 mod differential;
 mod kinds;
+mod long_states;
 mod nodes;
 mod race;
 

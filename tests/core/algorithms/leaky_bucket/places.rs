@@ -315,8 +315,8 @@ fn two_thousand_waiting_calls_that_are_cancelled_leave_a_small_state() {
             rule.settle(&mut state, &charge, at(BEGIN), 0);
             most = most.max(state.to_bytes().len());
         }
-        // 64 places of at most 20 bytes.
-        assert!(most < 1400, "{most} bytes");
+        // 16 places of at most 20 bytes.
+        assert!(most < 360, "{most} bytes");
         let next = delay(&step(&rule, &mut state, BEGIN, 1)).expect("a place");
         assert!((SECOND / 10..=2000 * SECOND / 10).contains(&next), "{next}");
         assert_eq!(next == SECOND / 10, is_idle, "{next}");

@@ -1,0 +1,84 @@
+//! Rules whose states are too long to be transferred with each call.
+
+use tollgate::{
+    AnyRule, Cost, Policy, RateLimitLayer, Timestamp,
+    algorithm::{Algorithm, Codec},
+    key::Global,
+    store::{Ask, Optimistic, Store, StoreExt},
+    time::ManualClock,
+};
+
+use crate::cas::memory::{Memory, Ways, driver};
+
+/// The longest log that a key can get, with units at equal distances, in bytes.
+fn longest(rule: &AnyRule, limit: u64, period: u64) -> u64 {
+    let mut state = None;
+    for n in 0..limit {
+        // The first instants are long.
+        let now = Timestamp::from_nanos((1 << 60) + n * (period / limit));
+        assert!(
+            rule.step(&mut state, now, Cost::ONE)
+                .decision()
+                .is_admitted()
+        );
+    }
+    state.unwrap().to_bytes().len() as u64
+}
+
+#[test]
+fn no_state_is_longer_than_the_rule_says() {
+    for (limit, period, text) in [
+        (1, 3_600, "h"),
+        (10, 1, "s"),
+        (1_000, 60, "m"),
+        (5_000, 3_600, "h"),
+        (9_000, 86_400, "d"),
+        (40_000, 1, "s"),
+    ] {
+        let rule: AnyRule = format!("sliding-log {limit}/1{text}").parse().unwrap();
+        let (longest, most) = (
+            longest(&rule, limit, period * 1_000_000_000),
+            rule.most_bytes(),
+        );
+        // The head of a log takes up to 16 bytes.
+        assert!(longest <= most + 16, "{rule}: {longest} of {most}");
+        assert!(most <= longest + longest / 2, "{rule}: {longest} of {most}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_with_longer_states_is_refused_when_the_store_is_given_it() {
+    let store: Optimistic<Memory, AnyRule, ManualClock> =
+        driver(Memory::new(ManualClock::default(), Ways::default()));
+    for (text, fits) in [
+        ("sliding-log 10000/1m", true),
+        ("sliding-log 20000/1m", false),
+        ("token-bucket 1000000/1m", true),
+        ("sliding-window 1000000/1m slices=1000", true),
+        ("leaky-bucket 10/s queue=100000", true),
+        ("sliding-log 20000/1m & token-bucket 10/s", false),
+        ("sliding-log 7000/1m & sliding-log 7000/1s", false),
+    ] {
+        let rule: AnyRule = text.parse().unwrap();
+        let layer = RateLimitLayer::new(rule.clone()).key(Global);
+        let built = layer.try_store(store.clone().fail_closed());
+        let policy = Policy::new("api");
+        let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+        let asked = store.acquire(&ask).await;
+        if fits {
+            assert!(built.is_ok() && asked.is_ok(), "{text}");
+            continue;
+        }
+        let why = built.err().unwrap().to_string();
+        for part in [
+            "KiB",
+            "expected at most 64",
+            "take a smaller limit",
+            "Redis",
+        ] {
+            assert!(why.contains(part), "{text}: {why}");
+        }
+        // A rule that a request selects is noticed there.
+        assert!(asked.unwrap_err().is_unsupported(), "{text}");
+    }
+}
