@@ -9,6 +9,8 @@ mod cas;
 mod conformance;
 mod counter;
 mod limiter;
+#[cfg(feature = "redis")]
+mod script;
 
 // Counts by thread, so tests that run at the same time do not disturb each other.
 #[global_allocator]

@@ -54,7 +54,8 @@ use crate::{
 /// when the future of a response is dropped) leaves its place to calls that have no delay yet:
 ///
 /// - The last place of the queue is free at once, and with it all places right before it that were
-///   given back earlier. A queue whose calls are all cancelled is idle, if these places were remembered.
+///   given back earlier. A queue whose calls are all cancelled is idle, if these places were remembered:
+///   always, if no more than 32 calls wait.
 /// - A place in the middle is remembered until it is the last one, or has passed. The calls behind it keep
 ///   their delays, and no later call leaves before them.
 /// - Places that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than

@@ -25,7 +25,12 @@ use crate::{algorithm::of_quota::of_quota, quota::Quota};
 /// A decision is a binary search in the sorted entries. An admitted call appends its entry and discards all expired
 /// entries at once. Growing and shrinking the buffer moves at most three entries per admitted call on average. A store
 /// that copies a state copies all of its entries; [`Local`](crate::store::Local) does so if one request asks for a key
-/// twice.
+/// twice. A settlement moves the sums of the entries that are newer than its charge.
+///
+/// Redis keeps the entries as slots of 16 bytes beside the state and reads a few of them, so a refused call takes no longer in a long log than in a
+/// short one. A store that compares and swaps transfers the whole log with each call, and refuses a rule whose log can take more than 64 KiB:
+/// some ten thousand calls a minute, or nine thousand a day. [What a decision costs](crate::operations#what-a-decision-costs-the-server)
+/// compares them.
 ///
 /// # When the rule changes
 ///

@@ -115,7 +115,7 @@ fn advice(error: &RedisError) -> Option<&'static str> {
     }
 }
 
-const PERMISSIONS: &str = "the user needs `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del` \
+const PERMISSIONS: &str = "the user needs `+info +script|load +evalsha +eval +time +get +getrange +mget +pttl +set +setrange +pexpire +pexpireat +del` \
      on keys that begin with the prefix, and in a cluster `+cluster|slots +asking`";
 const AUTHORITY: &str = "set the certificate of the authority that signed the server's with `RedisBuilder::root_certificate`";
 

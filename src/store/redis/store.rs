@@ -71,6 +71,11 @@ use crate::{
 /// [labelled](crate::key::Key::labelled). The value is a list in MessagePack. A token bucket that starts full is followed by the
 /// second of its expiry, which is half as long again as the state must be remembered.
 ///
+/// The instants of a [sliding log](crate::SlidingLog) lie under a key of their own, `prefix:2:log-10-1:{client}:policy`; in `… & …` the numbers
+/// between `log` and the client name the rules and the place among them. It expires a second after the state. A script reads and writes a few
+/// slots of 16 bytes of it; once no more than half of the slots count, it moves them to the front. A log that was evicted without its state counts as
+/// damaged.
+///
 /// A value that this version cannot read, such as one of another program, counts as no state: the next admission replaces it, and
 /// [`ScriptStats::healed`](crate::store::ScriptStats::healed) counts it. Each algorithm, and each combination of algorithms, has a
 /// state of its own under the key; [`reset`](crate::store::Store::reset) removes all of them.
@@ -80,7 +85,7 @@ use crate::{
 /// # Permissions
 ///
 /// With access lists (`ACL SETUSER`), the user needs the keys `~tollgate:*` (or another prefix) and the commands
-/// `+info +script|load +evalsha +eval +time +get +mget +pttl +set +setrange +pexpire +pexpireat +del`; in a cluster also
+/// `+info +script|load +evalsha +eval +time +get +getrange +mget +pttl +set +setrange +pexpire +pexpireat +del`; in a cluster also
 /// `+cluster|slots +asking`.
 ///
 /// # Precision

@@ -1,0 +1,4 @@
+//! The scripts without a server: in an interpreter that counts what they do.
+
+mod interpreter;
+mod work;
