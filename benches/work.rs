@@ -97,11 +97,15 @@ where
             }
         }
         let mut random = Random::new(calls);
-        // Places of a queue that do not touch.
+        // Places of a queue that do not touch. It takes no call in their place.
+        let mut hanging_up = f64::NAN;
         if self.policy.name().starts_with("leaky") {
-            for decision in charged.iter().step_by(2) {
-                self.settle(*decision).await;
-            }
+            let mut gone = charged.iter().skip(1).step_by(2).take(CHARGES);
+            hanging_up = self
+                .each(gone.len(), async || {
+                    self.settle(*gone.next().unwrap()).await;
+                })
+                .await;
             charged.clear();
             while self.acquire().await.is_admitted() {}
         }
@@ -135,7 +139,13 @@ where
                 self.acquire().await;
             })
             .await;
-        [admitted, refused, further, look, settlement]
+        [
+            admitted,
+            refused,
+            further,
+            look,
+            if settled > 0 { settlement } else { hanging_up },
+        ]
     }
 }
 
@@ -183,7 +193,10 @@ where
             let median = |column: usize| {
                 let mut times = runs.map(|run| run[column]);
                 times.sort_by(f64::total_cmp);
-                format!("{:.2}", times[1])
+                match times[1] {
+                    time if time.is_nan() => "–".to_owned(),
+                    time => format!("{time:.2}"),
+                }
             };
             println!("| `{text}` | {} |", [0, 1, 2, 3, 4].map(median).join(" | "));
         }

@@ -174,6 +174,19 @@ pub trait Algorithm: Clone {
         None
     }
 
+    /// Returns `true` if [`settle`](Self::settle) gives nothing back of a charge because too many were given back before. Stores count these.
+    #[doc(hidden)]
+    fn forgets(
+        &self,
+        state: Option<&Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        let _ = (state, charge, now, actual);
+        false
+    }
+
     /// Returns the instant of the charge by which units are granted to a key after a look. Only a [`Limiter`](crate::Limiter) calls this.
     ///
     /// By default that of the look. A log returns the instant of its newest entry.

@@ -166,6 +166,22 @@ impl Algorithm for All {
         *state = states.iter().any(Option::is_some).then_some(states);
     }
 
+    fn forgets(
+        &self,
+        states: Option<&Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        let mut rest = charge.duplicate();
+        let members = states.into_iter().flat_map(|states| self.zip(states));
+        members.into_iter().any(|(rule, state)| {
+            let (own, others) = split_charge(&rest, rule.class_bits());
+            rest = others;
+            rule.forgets(state.as_ref(), &own, now, actual)
+        })
+    }
+
     fn forgettable_at(&self, states: &Self::State) -> Timestamp {
         self.zip(states)
             .filter_map(|(rule, state)| Some(rule.forgettable_at(state.as_ref()?)))

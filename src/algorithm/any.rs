@@ -193,6 +193,16 @@ impl Algorithm for AnyRule {
         each!(self, rule => settle_own(rule, state, charge, now, actual))
     }
 
+    fn forgets(
+        &self,
+        state: Option<&AnyState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        each!(self, rule => rule.forgets(state.and_then(Own::in_any), charge, now, actual))
+    }
+
     /// This rule does not read a state of another algorithm, which can be forgotten at once.
     #[inline]
     fn forgettable_at(&self, state: &AnyState) -> Timestamp {

@@ -83,6 +83,18 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         }
     }
 
+    fn forgets(
+        &self,
+        state: Option<&Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        let (a, b) = state.map_or((None, None), |(a, b)| (a.as_ref(), b.as_ref()));
+        let (first, rest) = split_charge(charge, self.0.class_bits());
+        self.0.forgets(a, &first, now, actual) || self.1.forgets(b, &rest, now, actual)
+    }
+
     fn forgettable_at(&self, (a, b): &Self::State) -> Timestamp {
         let a = a
             .as_ref()

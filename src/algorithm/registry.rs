@@ -139,7 +139,7 @@ mod tests {
             ("leaky-bucket", 0x19, 5),
             ("fixed-window", 0x22, 2),
             ("sliding-window", 0x29, 3),
-            ("sliding-log", 0x31, 4),
+            ("sliding-log", 0x31, 10),
             ("warm-up", 0x39, 8),
             ("warm-up-spaced", 0x41, 9),
             ("cascade", 0x49, 6),

@@ -77,6 +77,7 @@ fn the_counters_of_stores_are_published_field_by_field() {
         held_back: 17, "local_held_back_total";
         turned_away: 19, "local_turned_away_total";
         let_through: 23, "local_let_through_total";
+        unsettled: 29, "local_unsettled_total";
     });
     assert_published!(ScriptStats {
         requests: 2, "script_requests_total";

@@ -140,3 +140,42 @@ async fn a_client_that_hangs_up_stalls_nobody() {
     assert!(attacker.await.unwrap() >= QUEUE);
     others.assert_served();
 }
+
+/// A server that pauses for two deadlines of ten, again and again, behind what the operators' page recommends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_pauses_fails_only_calls_of_its_pauses() {
+    const PAUSES: u32 = 5;
+    let server = Arc::new(servers::Redis::start());
+    let (rule, deadline) = ("token-bucket 1000000/1s".parse().unwrap(), deadline());
+    let store = Redis::<AnyRule>::connect(server.url()).await.unwrap();
+    let store = store
+        .timeout(deadline)
+        .circuit_breaker(CircuitBreakerConfig::new());
+    let pausing = tokio::task::spawn_blocking({
+        let server = Arc::clone(&server);
+        move || {
+            for _ in 0..PAUSES {
+                std::thread::sleep(8 * deadline);
+                server.pause();
+                std::thread::sleep(2 * deadline);
+                server.resume();
+            }
+        }
+    });
+    let end = Instant::now() + PAUSES * 10 * deadline;
+    let call = async |client: u64| {
+        let (policy, mut calls, mut failed) = (Policy::new("api"), 0, 0);
+        while Instant::now() < end {
+            failed += u64::from(store.acquire(&ask(&policy, &rule, client)).await.is_err());
+            calls += 1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        (calls, failed)
+    };
+    let callers = join_all((0..4).map(call)).await.into_iter();
+    let (calls, failed) = callers.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    pausing.await.unwrap();
+    assert!(failed > 0 && calls > 100, "{failed} of {calls}");
+    // Those whose deadlines end within a pause: each caller makes a call or two in each.
+    assert!(failed * 10 <= calls, "{failed} of {calls}");
+}

@@ -110,7 +110,7 @@ async fn clients_that_hang_up_leave_the_places_that_they_leave_in_memory() {
     };
     // So slow that the time of the test is less than a place.
     let (now, mut state) = (Timestamp::from_nanos(1_000_000_000), None);
-    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    let (mut theirs, mut ours, mut forgotten) = (Vec::new(), Vec::new(), 0);
     for _ in 0..=300 {
         theirs.push(Some(client.decide(1).await));
         ours.push(rule.step(&mut state, now, Cost::ONE).decision());
@@ -120,13 +120,17 @@ async fn clients_that_hang_up_leave_the_places_that_they_leave_in_memory() {
             .settle(theirs[call].take().unwrap(), 0)
             .await
             .unwrap();
-        rule.settle(&mut state, &ours[call].take_charge().unwrap(), now, 0);
+        let charge = ours[call].take_charge().unwrap();
+        forgotten += u64::from(rule.forgets(state.as_ref(), &charge, now, 0));
+        rule.settle(&mut state, &charge, now, 0);
+        assert_eq!(client.store.stats().unsettled, forgotten, "after {call}");
         let left = rule.look(state.as_ref(), now).remaining().unwrap();
         assert_eq!(client.remaining().await, left, "after {call}");
         let name = server.keys().pop().unwrap();
         let length: u64 = server.command(&[&b"STRLEN"[..], &name]).parse().unwrap();
         assert!(length < 650, "{length} bytes");
     }
+    assert!(forgotten > 100, "{forgotten}");
 }
 
 /// Two processes that only admit and settle, over a network with a delay of two milliseconds.

@@ -177,6 +177,7 @@ fn a_scrape_shows_exactly_what_was_sent() {
         ("tollgate_local_held_back_total{store=\"memory\"}", 0.0),
         ("tollgate_local_turned_away_total{store=\"memory\"}", 0.0),
         ("tollgate_local_let_through_total{store=\"memory\"}", 0.0),
+        ("tollgate_local_unsettled_total{store=\"memory\"}", 0.0),
     ];
     let mut expected: BTreeMap<String, f64> = expected
         .into_iter()
@@ -215,7 +216,7 @@ fn metrics_have_types_and_descriptions() {
         of("gauge"),
         ["tollgate_local_capacity", "tollgate_local_keys"]
     );
-    assert_eq!(of("counter").len(), 11, "{:?}", of("counter"));
+    assert_eq!(of("counter").len(), 12, "{:?}", of("counter"));
     for name in scrape.types.keys() {
         assert!(scrape.helps.contains_key(name), "{name}");
     }

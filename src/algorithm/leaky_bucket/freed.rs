@@ -83,19 +83,19 @@ impl Queue<'_, i128> {
         });
     }
 
-    /// Corrects a charge to the `actual` cost, which is less.
+    /// Corrects a charge to the `actual` cost, which is less. Returns `true` if its place is one too many to be remembered.
     pub(super) fn give_back(
         &self,
         state: &mut LeakyBucketState,
         charge: &Charge,
         now: Timestamp,
         actual: u64,
-    ) {
+    ) -> bool {
         let Backlog { units, at } = self.backlog(Some(state), now);
         if units == 0 {
             // Time has restored all.
             state.freed = None;
-            return;
+            return false;
         }
         if let Some(freed) = &mut state.freed {
             freed.pass(at);
@@ -110,15 +110,17 @@ impl Queue<'_, i128> {
         let told = charge.delay.map(|delay| {
             i128::from(charge.at.as_nanos()).saturating_add_unsigned(delay.as_nanos())
         });
+        let mut forgets = false;
         match told {
             None if sole => self.shorten(state, place, actual),
             Some(told) if told == last && (apart || sole) => self.shorten(state, place, actual),
             Some(told) if told < last && apart && actual == 0 => {
-                self.remember(state, told, price, at);
+                forgets = !self.remembers(state, told, price, at);
             }
             _ => {}
         }
         state.freed = state.freed.take().filter(|freed| !freed.0.is_empty());
+        forgets
     }
 
     /// Returns when a place departs that begins `parts` parts of a tick after the last write, in nanoseconds rounded up.
@@ -126,8 +128,14 @@ impl Queue<'_, i128> {
         i128::from(state.written_at.as_nanos()) - (-parts).div_euclid(PARTS_PER_NANO)
     }
 
-    /// Remembers a place before the last one, if it has not departed.
-    fn remember(&self, state: &mut LeakyBucketState, departs: i128, price: i128, now: Timestamp) {
+    /// Remembers a place before the last one, if it has not departed. Returns `false` if it is one too many.
+    fn remembers(
+        &self,
+        state: &mut LeakyBucketState,
+        departs: i128,
+        price: i128,
+        now: Timestamp,
+    ) -> bool {
         // A departure beyond all instants is not remembered.
         let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
         let freed = state.freed.get_or_insert_default();
@@ -137,14 +145,14 @@ impl Queue<'_, i128> {
             .0
             .binary_search_by_key(&departs, |place| place.departs)
         else {
-            return;
+            return true;
         };
         // One that lies within another was remembered before.
         let is_known = freed
             .before(index, departs)
             .is_some_and(|(_, after)| after > 1);
         if departs <= now || is_known {
-            return;
+            return true;
         }
         let span = Ticks::from_parts(price);
         // There are more after the queue became shorter.
@@ -153,9 +161,11 @@ impl Queue<'_, i128> {
         let gap = self.units.price_in_parts(1);
         freed.unite(index + 1, gap);
         freed.unite(index, gap);
-        if freed.0.len() > most {
+        let is_remembered = freed.0.len() <= most;
+        if !is_remembered {
             freed.0.remove(index);
         }
+        is_remembered
     }
 
     /// Leaves `actual` of the last place; if that is nothing, also nothing of those before it that were given back.

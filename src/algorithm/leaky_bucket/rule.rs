@@ -59,7 +59,8 @@ use crate::{
 /// - A place in the middle is remembered until it is the last one, or has passed. The calls behind it keep
 ///   their delays, and no later call leaves before them.
 /// - Places that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than
-///   the one before, by opening and closing thousands of requests. A further place stays taken until its time has passed.
+///   the one before, by opening and closing thousands of requests. A further place stays taken until its time has passed,
+///   and is counted where a store counts [settlements that failed](crate::store::Backend::unsettled).
 ///
 /// A call is recognised by its cost and its departure. So nothing is given back by a call that was admitted
 /// while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one at a rate

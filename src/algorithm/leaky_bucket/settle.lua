@@ -42,7 +42,8 @@ local function unite(rule, places, n)
 end
 
 -- Remembers a place before the last one, unless it has departed at `now`. Of those that do not touch, at most 16 are remembered, so that no number
--- of clients that hang up makes a state large, or slow to correct; and no more than fit, even if charges are forged.
+-- of clients that hang up makes a state large, or slow to correct; and no more than fit, even if charges are forged. Returns whether it is remembered
+-- now, and whether it is one too many.
 local function remember(rule, places, departs, nanos, span, now)
   if departs < now or departs == now and nanos == 0 then
     return false
@@ -62,7 +63,7 @@ local function remember(rule, places, departs, nanos, span, now)
   unite(rule, places, n - 1)
   if #places > most then
     table.remove(places, n)
-    return false
+    return false, true
   end
   return true
 end
@@ -95,7 +96,7 @@ settles[KIND] = function(rule, state, now, charge)
   -- Otherwise several places depart within a nanosecond.
   local are_apart = price * 1000 >= gain
   local told, told_nanos = charge.departs, charge.departs_nanos
-  local is_last
+  local is_last, forgets
   if told then
     is_last = told == departs and told_nanos == nanos and (are_apart or is_sole)
   else
@@ -115,15 +116,17 @@ settles[KIND] = function(rule, state, now, charge)
       table.remove(places)
     end
   elseif told and are_apart and charge.actual == 0 and (told < departs or told == departs and told_nanos < nanos) then
-    changed = remember(rule, places, told, told_nanos, span, at) or changed
+    local is_kept
+    is_kept, forgets = remember(rule, places, told, told_nanos, span, at)
+    changed = is_kept or changed
   end
   if not changed then
-    return nil
+    return nil, forgets
   end
   local new = { KIND, state[2], math.max(0, left), gain, sole }
   for _, freed in ipairs(places) do
     local n = #new
     new[n + 1], new[n + 2], new[n + 3], new[n + 4] = freed[1], freed[2], freed[3], gain
   end
-  return new
+  return new, forgets
 end

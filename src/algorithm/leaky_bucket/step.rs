@@ -307,8 +307,23 @@ impl Algorithm for LeakyBucket {
         if let Some(more) = actual.checked_sub(charge.cost) {
             queue.take(state, now, more);
         } else if let Some(state) = state {
-            queue.give_back(state, charge, now, actual);
+            // A store asks for that before.
+            let _forgets = queue.give_back(state, charge, now, actual);
         }
+    }
+
+    fn forgets(
+        &self,
+        state: Option<&LeakyBucketState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        let forgets = |state: &LeakyBucketState| {
+            let queue = self.queue_in::<i128>();
+            queue.give_back(&mut state.clone(), charge, now, actual)
+        };
+        actual < charge.cost && state.is_some_and(forgets)
     }
 
     #[inline]

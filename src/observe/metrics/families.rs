@@ -94,7 +94,7 @@ families! {
     STORE_UNSUPPORTED = "tollgate_store_unsupported_total" Counter Count ["`store`"]
         "Calls that the store does not support";
     STORE_UNSETTLED = "tollgate_store_unsettled_total" Counter Count ["`store`"]
-        "Settlements that failed or may have failed";
+        "Settlements that failed, may have failed, or gave nothing back";
     STORE_TIMEOUTS = "tollgate_store_timeouts_total" Counter Count ["`store`"]
         "Calls without an answer within the deadline";
 
@@ -219,6 +219,8 @@ families! {
         "New keys that were refused because the store was full";
     LOCAL_LET_THROUGH = "tollgate_local_let_through_total" Counter Count ["`store`"]
         "New keys that were admitted without being counted because the store was full";
+    LOCAL_UNSETTLED = "tollgate_local_unsettled_total" Counter Count ["`store`"]
+        "Cancelled calls whose place in a queue is not remembered";
 
     // Published for stores that run scripts, as `Redis`.
     SCRIPT_REQUESTS = "tollgate_script_requests_total" Counter Count ["`store`"]

@@ -5,7 +5,7 @@ use crate::{
     algorithm::Algorithm,
     observe::metrics::families::{
         LOCAL_CAPACITY, LOCAL_EVICTED, LOCAL_FORGOTTEN, LOCAL_HELD_BACK, LOCAL_INSERTED,
-        LOCAL_KEYS, LOCAL_LET_THROUGH, LOCAL_RETURNED, LOCAL_TURNED_AWAY,
+        LOCAL_KEYS, LOCAL_LET_THROUGH, LOCAL_RETURNED, LOCAL_TURNED_AWAY, LOCAL_UNSETTLED,
     },
     store::{Backend, BoxStore, Local, Stats, Transactional},
 };
@@ -21,6 +21,7 @@ impl Publish for Stats {
         LOCAL_HELD_BACK.set(store(name), self.held_back);
         LOCAL_TURNED_AWAY.set(store(name), self.turned_away);
         LOCAL_LET_THROUGH.set(store(name), self.let_through);
+        LOCAL_UNSETTLED.set(store(name), self.unsettled);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     algorithm::{Algorithm, Codec, StateKind},
     decision::Charge,
     store::{
-        Decisions, Error, Spend,
+        Error, Spend,
         engine::{Answers, Entry, States},
     },
     time::Timestamp,
@@ -96,7 +96,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 let state = self.part(rule.state_kind()).entry.state.as_ref();
                 return Ok(Answers {
                     decisions: rule.look(state, now).into(),
-                    looks: Decisions::default(),
+                    ..Answers::default()
                 });
             }
             Work::Settle {
@@ -104,8 +104,13 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 charge,
                 actual,
             } => {
-                let part = self.part(rule.state_kind());
-                part.entry.settle(rule, charge, now, *actual);
+                let entry = &mut self.part(rule.state_kind()).entry;
+                let forgets = rule.forgets(entry.state.as_ref(), charge, now, *actual);
+                entry.settle(rule, charge, now, *actual);
+                return Ok(Answers {
+                    forgets,
+                    ..Answers::default()
+                });
             }
             Work::Sync { deltas, pulled, .. } => self.sync(deltas, pulled)?,
             Work::Reset => {

@@ -30,7 +30,8 @@ stats! {
             newer,
         }
         given {
-            /// Settlements that failed, or whose answer was lost. They may have been made, so none is repeated.
+            /// Settlements that gave nothing back because [too many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that
+            /// failed, or whose answer was lost. They may have been made, so none is repeated.
             unsettled: u64,
         }
     }

@@ -278,12 +278,16 @@ where
             self.queue.ask(key_name(&self.prefix, policy, &key), work)
         });
         let answers: Vec<_> = answers.collect();
-        let settling = self.queue.unsettled.settling(answers.len());
-        settling.make_each(
-            answers
-                .into_iter()
-                .map(async |answer| told(answer?).await.map(drop)),
-        )
+        let unsettled = self.queue.unsettled.clone();
+        let settling = unsettled.settling(answers.len());
+        settling.make_each(answers.into_iter().map(move |answer| {
+            let unsettled = unsettled.clone();
+            async move {
+                let told = told(answer?).await?;
+                unsettled.add(told.forgets.into());
+                Ok(())
+            }
+        }))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

@@ -70,6 +70,8 @@ pub(in crate::store) struct Answers {
     pub(in crate::store) decisions: Decisions,
     /// Looks at the states as they were before. Empty for a call of one ask that spends.
     pub(in crate::store) looks: Decisions,
+    /// A settlement [gave nothing back](Algorithm::forgets).
+    pub(in crate::store) forgets: bool,
 }
 
 /// States in memory that calls are decided on, at one instant. `Q` is an ask, which names its state.
@@ -98,7 +100,7 @@ pub(in crate::store) trait States<Q> {
         };
         Answers {
             decisions: self.step(ask).decision().into(),
-            looks: Decisions::default(),
+            ..Answers::default()
         }
     }
 
@@ -129,6 +131,7 @@ pub(in crate::store) trait States<Q> {
             return Answers {
                 decisions: steps.into_iter().map(Step::decision).collect(),
                 looks,
+                ..Answers::default()
             };
         }
         for (ask, step) in asks.iter().zip(&steps) {
@@ -141,7 +144,11 @@ pub(in crate::store) trait States<Q> {
             _ => *look,
         };
         let decisions = steps.iter().zip(looks.as_slice()).map(decision).collect();
-        Answers { decisions, looks }
+        Answers {
+            decisions,
+            looks,
+            ..Answers::default()
+        }
     }
 
     /// Steps on the state of an ask.

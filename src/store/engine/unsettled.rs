@@ -20,6 +20,12 @@ impl Unsettled {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Counts settlements that were made, and gave nothing back.
+    #[cfg(feature = "tokio")]
+    pub(in crate::store) fn add(&self, settlements: u64) {
+        self.0.fetch_add(settlements, Ordering::Relaxed);
+    }
+
     /// Returns a guard for a number of settlements that begin now.
     pub(in crate::store) fn settling(&self, settlements: usize) -> SettlementGuard {
         SettlementGuard {

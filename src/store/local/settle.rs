@@ -10,14 +10,20 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let settlement = &Settlement { rule, ..settlement };
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(location);
+        let count = |forgets: bool| {
+            Counters::add(&self.counters.unsettled, forgets.into());
+        };
         if let Some(mut slot) = shard.get_mut(location) {
             // Without a copy: a log may be long.
-            slot.settle(settlement, self.store_time().at());
+            let now = self.store_time().at();
+            count(slot.forgets(settlement, now));
+            slot.settle(settlement, now);
             return;
         }
         let now = self.store_time();
         if let Some(claim) = self.table.claim(location.fingerprint) {
             let mut working = self.working_state(rule, &claim, now);
+            count(working.slot.forgets(settlement, now.at()));
             if working.settle(settlement, now.at()) {
                 self.replace(claim, &mut shard, location, rule, working, now);
             }

@@ -82,6 +82,21 @@ impl<S> MapSlot<S> {
         true
     }
 
+    /// Returns `true` if a settlement gives nothing back because too many did before.
+    pub(super) fn forgets<A: Algorithm<State = S>>(
+        &self,
+        settlement: &Settlement<'_, A>,
+        now: Timestamp,
+    ) -> bool {
+        let Settlement {
+            rule,
+            charge,
+            actual,
+            ..
+        } = settlement;
+        rule.forgets(self.state.as_ref(), charge, now, *actual)
+    }
+
     /// Returns the time until which the state matters to a rule.
     fn matters_until<A: Algorithm<State = S>>(&self, rule: &A) -> Timestamp {
         let state = self.state.as_ref();

@@ -27,6 +27,9 @@ pub struct Stats {
     pub turned_away: u64,
     /// New keys that were admitted without being counted because the store was full.
     pub let_through: u64,
+    /// Cancelled calls whose place in a [queue](crate::LeakyBucket#calls-that-are-cancelled) stays taken, because as many places as are remembered
+    /// had been given back before.
+    pub unsettled: u64,
 }
 
 // Padded as `Occupancy` is.
@@ -40,6 +43,7 @@ pub(super) struct Counters {
     pub(super) returned: AtomicU64,
     pub(super) turned_away: AtomicU64,
     pub(super) let_through: AtomicU64,
+    pub(super) unsettled: AtomicU64,
 }
 
 impl Counters {
@@ -62,6 +66,7 @@ impl Counters {
             held_back: read(&self.held_back),
             turned_away: read(&self.turned_away),
             let_through: read(&self.let_through),
+            unsettled: read(&self.unsettled),
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Answer<'a> {
     pub(super) counts_units: bool,
     /// The number of values that could not be read and count as none.
     pub(super) healed: u64,
+    /// The number of corrections that [gave nothing back](crate::algorithm::Algorithm::forgets).
+    pub(super) unsettled: u64,
     /// The reason why the server took no write; then no call was charged.
     pub(super) unwritten: Option<Cow<'a, str>>,
     pub(super) states: Vec<Option<Cow<'a, [u8]>>>,
@@ -50,7 +52,7 @@ impl<'a> Answer<'a> {
 
     fn of_list(mut bytes: &'a [u8], keys: usize) -> Option<Self> {
         let bytes = &mut bytes;
-        if take_array(bytes)? != keys + 4 {
+        if take_array(bytes)? != keys + 5 {
             return None;
         }
         let now = in_nanos(u64::try_from(take_number(bytes)?).ok()?)?;
@@ -63,6 +65,7 @@ impl<'a> Answer<'a> {
             admitted: admitted.collect::<Option<_>>()?,
             counts_units: false,
             healed: u64::try_from(take_number(bytes)?).ok()?,
+            unsettled: u64::try_from(take_number(bytes)?).ok()?,
             unwritten: take_bytes_or_false(bytes)?.map(String::from_utf8_lossy),
             states: (0..keys)
                 .map(|_| Some(take_bytes_or_false(bytes)?.map(Cow::Borrowed)))
@@ -105,6 +108,7 @@ impl<'a> Answer<'a> {
             admitted: admitted.iter().map(|count| (*count).into()).collect(),
             counts_units: false,
             healed: (*healed).into(),
+            unsettled: 0,
             unwritten,
             states,
         })

@@ -294,6 +294,7 @@ where
         let decided = answer.and_then(|bytes| {
             let answer = Answer::read(program, &bytes, states)?;
             self.counters.healed.add(answer.healed);
+            self.unsettled.add(answer.unsettled);
             settled = match &answer.unwritten {
                 None => Ok(()),
                 Some(why) => Err(self.data.unwritten(why)),

@@ -233,6 +233,7 @@ mod tests {
             admitted: admitted.to_vec(),
             counts_units: false,
             healed: 0,
+            unsettled: 0,
             unwritten: None,
             states: vec![None; admitted.len()],
         }

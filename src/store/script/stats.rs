@@ -24,7 +24,8 @@ stats! {
             healed,
         }
         given {
-            /// Settlements that failed or whose answer was lost, including those that no caller waited for. They may have been
+            /// Settlements that gave nothing back because [too many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those
+            /// that failed or whose answer was lost, including those that no caller waited for. They may have been
             /// made, so none is repeated.
             unsettled: u64,
         }

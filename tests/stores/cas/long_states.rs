@@ -1,10 +1,10 @@
 //! Rules whose states are too long to be transferred with each call.
 
 use tollgate::{
-    AnyRule, Cost, Policy, RateLimitLayer, Timestamp,
+    AnyRule, Cost, LeakyBucket, Policy, RateLimitLayer, Timestamp,
     algorithm::{Algorithm, Codec},
     key::Global,
-    store::{Ask, Optimistic, Store, StoreExt},
+    store::{Ask, LocalBuilder, Optimistic, Settlement, Store, StoreExt},
     time::ManualClock,
 };
 
@@ -81,4 +81,35 @@ async fn a_rule_with_longer_states_is_refused_when_the_store_is_given_it() {
         // A rule that a request selects is noticed there.
         assert!(asked.unwrap_err().is_unsupported(), "{text}");
     }
+}
+
+/// Every other one of a hundred waiting calls hangs up. Sixteen places are remembered, and the others counted.
+async fn hang_up<S>(store: &S)
+where
+    S: Store<LeakyBucket, Error: std::fmt::Debug>,
+{
+    let rule: LeakyBucket = "leaky-bucket 1/1h queue=100".parse().unwrap();
+    let (policy, key) = (Policy::new("api"), "alice".into());
+    let mut waiting = Vec::new();
+    for _ in 0..=100 {
+        let ask = [Ask::new(&policy, &rule, key, Cost::ONE)];
+        waiting.push(store.acquire(&ask).await.unwrap().as_slice()[0]);
+    }
+    for call in waiting.iter_mut().skip(1).step_by(2) {
+        let charge = call.take_charge().unwrap();
+        let settlement = Settlement::new(&policy, &rule, key, charge, 0).unwrap();
+        store.settle(vec![settlement]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn places_that_are_not_remembered_are_counted() {
+    let clock = ManualClock::new(Timestamp::from_nanos(1 << 60));
+    let local = LocalBuilder::new().clock(clock.clone()).build();
+    hang_up(&local).await;
+    assert_eq!(local.stats().unsettled, 50 - 16);
+    let swaps: Optimistic<Memory, LeakyBucket, ManualClock> =
+        driver(Memory::new(clock, Ways::default()));
+    hang_up(&swaps).await;
+    assert_eq!(swaps.stats().unsettled, 50 - 16);
 }

@@ -13,7 +13,7 @@
 -- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
 --
 -- Answers, in MessagePack, the time; for each key the number of calls that were admitted whose first ask is about it; the
--- number of values that could not be read; why nothing could be written, or false, and then nothing was; and for each key
+-- number of values that could not be read, and of corrections that gave nothing back; why nothing could be written, or false, and then nothing was; and for each key
 -- the value that was found, or false; after corrections, and with what was read of its logs. All decisions follow from these.
 
 local request = cmsgpack.unpack(ARGV[1])
@@ -23,11 +23,11 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
-local known, admitted, answer = {}, {}, { now, false, 0, false }
+local known, admitted, answer = {}, {}, { now, false, 0, 0, false }
 for n = 1, logs[1] or #KEYS do
   local bytes = redis.pcall('GET', KEYS[n])
   -- include readable
-  answer[n + 4] = bytes
+  answer[n + 5] = bytes
   known[n], admitted[n] = {}, 0
   if bytes then
     local whole, value = pcall(cmsgpack.unpack, bytes)
@@ -35,7 +35,7 @@ for n = 1, logs[1] or #KEYS do
       known[n] = states_of(value)
     else
       answer[3] = answer[3] + 1
-      answer[n + 4] = false
+      answer[n + 5] = false
     end
   end
 end
@@ -216,7 +216,7 @@ for key, states in pairs(found) do
       end
     end
   end
-  answer[key + 4] = cmsgpack.pack(value)
+  answer[key + 5] = cmsgpack.pack(value)
 end
 
 -- Only the first write can fail for what the server is: full, or taking none. What the call of it raises, it answers.
@@ -224,7 +224,7 @@ local put = redis.pcall
 local function write(...)
   local done = put(...)
   if type(done) == 'table' and done.err then
-    answer[4] = done.err
+    answer[5] = done.err
     return false
   end
   put = redis.call

@@ -5,7 +5,8 @@
 -- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been given back to the key before, less than 0 (-1 for 0, and
 -- so on) if the bucket gives back only if the charge is the last one.
 --
--- `settles[kind]` returns the corrected state, nil if it is as it was, or false if nothing is left of it.
+-- `settles[kind]` returns the corrected state, nil if it is as it was, or false if nothing is left of it; and true if nothing is given back because
+-- too much was before.
 
 local function charge_of(numbers)
   local at, cost, actual, class, departs, departs_nanos, ends, ends_nanos, given_back = unpack(numbers)
@@ -52,7 +53,10 @@ local function settled(rule, state, charges, beside)
     elseif known or not state[n] then
       local charge, at = charge_of(charges[n + 2]), now
       -- (as of)
-      local new = settles[part[1]](part, known, at, charge, log)
+      local new, forgets = settles[part[1]](part, known, at, charge, log)
+      if forgets then
+        answer[4] = answer[4] + 1
+      end
       if new ~= nil and not is_same(new, known) then
         after[n], changed = new, true
       end
