@@ -24,12 +24,15 @@ pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
     name.into_bytes().into_boxed_slice()
 }
 
-/// Returns the name of a log beside the states of a client, from the name of these. No name of states is equal to it, as the client stands elsewhere.
+/// Returns the name of a log beside the states of a client, from the name of these. No name of states is equal to it, as a colon follows their
+/// client.
 #[cfg(feature = "redis")]
 pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
-    let store = format!("{prefix}:{VERSION}:");
-    let client = states.get(store.len()..).unwrap_or_default();
-    [store.as_bytes(), log.as_bytes(), b":", client]
+    let begin = format!("{prefix}:{VERSION}:").len();
+    let client = states.iter().skip(begin).position(|byte| *byte == b'}');
+    let end = client.map_or(states.len(), |client| begin + client + 1);
+    let (client, policy) = states.split_at(end);
+    [client, b"/", log.as_bytes(), policy]
         .concat()
         .into_boxed_slice()
 }

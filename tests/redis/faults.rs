@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use tollgate::{
-    Cost, FixedWindow, Policy, TokenBucket,
+    Cost, FixedWindow, Policy, SlidingLog, TokenBucket,
     key::Key,
     store::{Ask, Redis, Settlement, Store, StoreExt},
 };
@@ -308,6 +308,7 @@ async fn missing_permissions_are_named_in_the_error() {
         "+eval",
         "+time",
         "+get",
+        "+getrange",
         "+mget",
         "+pttl",
         "+set",
@@ -325,6 +326,14 @@ async fn missing_permissions_are_named_in_the_error() {
     for admitted in [true, true, true, false] {
         let ask = Ask::new(policy(), &window, key(), Cost::ONE);
         let decisions = windows.acquire(&[ask]).await.unwrap();
+        assert_eq!(decisions.is_admitted(), admitted);
+    }
+    // A log lies under a key of its own.
+    let log = "sliding-log 3/1d".parse().unwrap();
+    let logs: Redis<SlidingLog> = Redis::connect(url("limiter:p4ss")).await.unwrap();
+    let of_log = || [Ask::new(policy(), &log, key(), Cost::ONE)];
+    for admitted in [true, true, true, false] {
+        let decisions = logs.acquire(&of_log()).await.unwrap();
         assert_eq!(decisions.is_admitted(), admitted);
     }
     let charged = acquire(&store, &rule, Key::from(8_u64)).await.unwrap();
@@ -356,6 +365,14 @@ async fn missing_permissions_are_named_in_the_error() {
         Some(5)
     );
 
+    for _ in 0..2 {
+        assert!(logs.acquire(&of_log()).await.unwrap().is_admitted());
+    }
+    server.command(&["ACL", "SETUSER", "limiter", "-getrange"]);
+    let error = logs.acquire(&of_log()).await.unwrap_err().to_string();
+    assert!(error.contains("+getrange"), "{error}");
+    assert_eq!(logs.stats().healed, 0);
+
     // If scripts may not read, the unreadable value is not treated as damaged.
     server.command(&["ACL", "SETUSER", "limiter", "-get", "-mget"]);
     let lone = acquire(&store, &rule, key()).await.unwrap_err();
@@ -364,7 +381,7 @@ async fn missing_permissions_are_named_in_the_error() {
     let others = equal.await.into_iter().map(Result::unwrap_err);
     for error in others.chain([lone, several]) {
         let why = error.to_string();
-        assert!(why.contains("+get +mget"), "{why}");
+        assert!(why.contains("+get +getrange +mget"), "{why}");
     }
     assert_eq!(store.stats().healed, 0);
     // Or without a password.

@@ -9,10 +9,11 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tollgate::{
-    Cost, Policy, TokenBucket,
+    AnyRule, Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Redis, Store},
+    store::{Ask, Decisions, Redis, Store},
 };
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
 /// An additional user of the nodes.
 const USER: &[&str] = &["limiter", "on", ">p4ss", "~*", "&*", "+@all"];
 /// The permissions in the documentation, for a cluster.
-const USER_OF_CLUSTER: &str = "limiter on >p4ss ~tollgate:* +info +script|load +evalsha +eval +time +get +mget +set +setrange \
+const USER_OF_CLUSTER: &str = "limiter on >p4ss ~tollgate:* +info +script|load +evalsha +eval +time +get +getrange +mget +pttl +set +setrange \
      +pexpire +pexpireat +del +cluster|slots +asking";
 const CREDENTIALS: &str = "limiter:p4ss@";
 const RESPONSE: Duration = Duration::from_millis(500);
@@ -326,5 +327,57 @@ async fn confusing_a_sentinel_with_a_server_is_a_specific_error() {
         let error = Redis::<TokenBucket>::connect(url).await.unwrap_err();
         let why = error.to_string();
         assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+/// A slot moves, and clients come of whom neither node knows anything: alone, several at once, and with states that have logs beside them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_clients_are_limited_while_their_slot_moves() {
+    const LIMIT: usize = 3;
+    let cluster = servers::Cluster::start();
+    let url = format!("redis-cluster://{}", cluster.nodes()[0].address());
+    for (n, text) in [
+        "token-bucket 3/1d",
+        "fixed-window 3/365d",
+        "sliding-log 3/1d",
+        "sliding-log 3/1d & token-bucket 4/1d & sliding-log 5/1h",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // All clients in one slot.
+        let builder = Redis::<AnyRule>::builder(&url).prefix(&format!("{{moving-{n}}}"));
+        let store = builder.connect().await.unwrap();
+        let rule: AnyRule = text.parse().unwrap();
+        let acquire = async |client: u64| {
+            let ask = [Ask::new(policy(), &rule, Key::from(client), Cost::ONE)];
+            let answer = store.acquire(&ask).await;
+            answer.unwrap_or_else(|error| panic!("{text}, client {client}: {error:?}"))
+        };
+        assert!(acquire(1).await.is_admitted());
+        let slot = cluster.slot_of(format!("{{moving-{n}}}").as_bytes());
+        let from = cluster.master_of(slot);
+        let mut targets = cluster.nodes()[..3].iter();
+        let target = targets.find(|node| node.port() != from.port()).unwrap();
+        let migration = cluster.begin_migration(slot, target);
+        let mut admitted = 0;
+        for _ in 0..5 {
+            admitted += usize::from(acquire(2).await.is_admitted());
+        }
+        assert_eq!(admitted, LIMIT, "{text}");
+        let calls = (0..5 * 8).map(|call| acquire(10 + call % 8));
+        let calls = join_all(calls).await.into_iter();
+        let admitted = calls.filter(Decisions::is_admitted).count();
+        assert_eq!(admitted, 8 * LIMIT, "{text}");
+        migration.move_keys();
+        for client in [1, 2, 1, 10, 1] {
+            acquire(client).await;
+        }
+        migration.finish();
+        for client in [1, 2, 10] {
+            assert!(!acquire(client).await.is_admitted(), "{text}, {client}");
+        }
+        store.reset(policy(), &Key::from(1_u64)).await.unwrap();
+        assert!(acquire(1).await.is_admitted());
     }
 }

@@ -7,7 +7,7 @@ const LOG: i64 = 10;
 
 /// Returns the keys of states, without those of logs.
 pub(crate) fn state_keys(server: &servers::Redis) -> Vec<Vec<u8>> {
-    let is_log = |key: &Vec<u8>| key.windows(5).any(|part| part == b":log-");
+    let is_log = |key: &Vec<u8>| key.windows(6).any(|part| part == b"}/log-");
     let mut keys = server.keys();
     keys.retain(|key| !is_log(key));
     keys
@@ -39,10 +39,11 @@ pub(crate) fn with_entries(
 
 /// Returns the instant of each slot and its own units, added up the slow way.
 fn slots(server: &servers::Redis, state: &[u8], part: usize) -> Vec<(i64, i64)> {
-    let client = state.iter().position(|byte| *byte == b'{').unwrap();
-    let end = [format!("-{part}:").as_bytes(), &state[client..]].concat();
+    let client = 1 + state.iter().position(|byte| *byte == b'}').unwrap();
+    let end = [format!("-{part}").as_bytes(), &state[client..]].concat();
     let mut keys = server.keys().into_iter();
-    let key = keys.find(|key| key.ends_with(&end)).expect("a log");
+    let is_log = |key: &Vec<u8>| key.starts_with(&state[..client]) && key.ends_with(&end);
+    let key = keys.find(is_log).expect("a log");
     let Reply::Bytes(bytes) = server.reply(&[&b"GET"[..], &key[..]]) else {
         panic!("no log under {key:?}")
     };

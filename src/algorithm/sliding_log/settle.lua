@@ -44,13 +44,13 @@ settles[KIND] = function(rule, state, now, charge, log)
   end
   log.since, log.seen = nil, {}
   if total == gone then
-    log.is_there = false
+    log.is_empty, log.is_there = log.is_there, false
     return state and false
   end
   if more < 0 then
     -- The first and the last slot with units.
     over = find(log, last, -1, gone + 1)
-    last = find(log, last, -1, total) + 1
+    last = math.min(find(log, last, -1, total) + 1, last)
     newest = slot(log, last)
   end
   return { KIND, over, gone, last, total, newest }

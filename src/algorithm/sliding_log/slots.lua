@@ -59,7 +59,8 @@ end
 
 -- Looks up the slot, of `last`, with which these units are reached.
 local function see(log, last, units)
-  log.seen[units] = log.seen[units] or find(log, last, -1, units) + 1
+  -- At most the last one, also of sums that nobody has written.
+  log.seen[units] = log.seen[units] or math.min(find(log, last, -1, units) + 1, math.max(last, 1))
 end
 
 -- Returns the units of the first `n` slots.

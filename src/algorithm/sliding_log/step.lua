@@ -24,12 +24,12 @@ shapes[KIND] = function(state, log)
     return true
   end
   for n = 2, 6 do
-    if not is_natural(state[n]) then
+    if not is_natural(state[n]) or #state > 6 then
       return false
     end
   end
   local over, gone, last, units, newest = unpack(state, 2)
-  log.is_there = #state == 6 and over < last and last <= MOST and gone < units and slot(log, last) == newest
+  log.is_there = over < last and last <= MOST and gone < units and slot(log, last) == newest
   log.is_checked = log.is_there
   return log.is_there
 end
@@ -88,8 +88,8 @@ writes[KIND] = function(rule, state, now, log)
     last = last + 1
   end
   local name, commands, is_whole = log.name, {}, not log.is_there
-  if last - over > 2 * rule[3] + 64 then
-    -- Most slots are empty, as their calls were given back.
+  if last - over > 2 * (units - gone) + 64 or units >= LIMIT - rule[3] then
+    -- Most slots are empty, as each other one has a unit: their calls were given back. Or the sums become too large.
     is_whole, over, gone, last, units = true, 0, 0, packed(log, over, last)
   elseif over >= 64 and 2 * over >= last then
     local by, lost, command = shifted(log, over, last)

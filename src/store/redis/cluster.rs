@@ -129,6 +129,13 @@ impl Cluster {
             if !is_misdirected(error) {
                 break;
             }
+            if query.asking && error.code() == Some("TRYAGAIN") {
+                // The node that had the slot has none of the keys, and this one not all: they are new. It makes several only if
+                // one alone is declared.
+                query.declares_one = true;
+                reply = node.connection.query(query.clone()).await?;
+                continue;
+            }
             query.asking = error.code() == Some("ASK");
             if !query.asking {
                 self.renew();

@@ -71,8 +71,8 @@ use crate::{
 /// [labelled](crate::key::Key::labelled). The value is a list in MessagePack. A token bucket that starts full is followed by the
 /// second of its expiry, which is half as long again as the state must be remembered.
 ///
-/// The instants of a [sliding log](crate::SlidingLog) lie under a key of their own, `prefix:2:log-10-1:{client}:policy`; in `… & …` the numbers
-/// between `log` and the client name the rules and the place among them. It expires a second after the state. A script reads and writes a few
+/// The instants of a [sliding log](crate::SlidingLog) lie under a key of their own, `prefix:2:{client}/log-10-1:policy`; in `… & …` the numbers
+/// behind `log` name the rules and the place among them. It expires a second after the state. A script reads and writes a few
 /// slots of 16 bytes of it; once no more than half of the slots count, it moves them to the front. A log that was evicted without its state counts as
 /// damaged.
 ///

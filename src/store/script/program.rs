@@ -14,7 +14,8 @@ macro_rules! piece {
 }
 
 /// The pieces that several programs or functions include, besides those of algorithms.
-const PIECES: [(&str, &str); 9] = [
+const PIECES: [(&str, &str); 10] = [
+    piece!("keys"),
     piece!("bounds"),
     piece!("kinds"),
     piece!("shape"),
@@ -143,7 +144,7 @@ impl Program {
         let make = || match self.which {
             Which::Buckets => put_together(include_str!("lua/buckets/many.lua")),
             Which::OneBucket => put_together(include_str!("lua/buckets/one.lua")),
-            Which::Reset => include_str!("lua/reset.lua").to_owned(),
+            Which::Reset => put_together(include_str!("lua/reset.lua")),
             Which::CountNode => include_str!("lua/count_node.lua").to_owned(),
             which => match self.only {
                 None => of_algorithms(which, LUA),

@@ -249,6 +249,29 @@ async fn work_does_not_grow_with_what_a_key_has_used() {
     }
 }
 
+/// While a limit is lowered, charges under the old one are settled under the new one.
+#[tokio::test]
+async fn a_settlement_under_a_lower_limit_works_no_more() {
+    const CALLS: u64 = 1_000;
+    let mut most = [0, 0];
+    for (most, rule) in most
+        .iter_mut()
+        .zip(["sliding-log 1000/1d", "sliding-log 10/1d"])
+    {
+        let mut subject = Subject::new("sliding-log 1000/1d");
+        let mut charged = Vec::new();
+        for _ in 0..CALLS {
+            charged.extend(subject.acquire(1).await);
+        }
+        subject.rule = rule.parse().unwrap();
+        for gone in charged.chunks_mut(1).step_by(20) {
+            let work = subject.work(async |own: &mut Subject| own.settle(gone).await);
+            *most = work.await.instructions.max(*most);
+        }
+    }
+    assert!(most[1] <= 2 * most[0], "{most:?}");
+}
+
 /// What one client can make a server do, beside a token bucket decided by the same driver.
 #[tokio::test]
 async fn no_rule_works_much_more_than_a_bucket() {

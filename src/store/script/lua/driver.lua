@@ -16,12 +16,16 @@
 -- number of values that could not be read, and of corrections that gave nothing back; why nothing could be written, or false, and then nothing was; and for each key
 -- the value that was found, or false; after corrections, and with what was read of its logs. All decisions follow from these.
 
+-- include keys
 local request = cmsgpack.unpack(ARGV[1])
 local now, rules, calls, logs = unpack(request, 1, 4)
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+
+-- A time that was told does not pass here: a minute more.
+local more = request[1] == 0 and 0 or 60000
 
 local known, admitted, answer = {}, {}, { now, false, 0, 0, false }
 for n = 1, logs[1] or #KEYS do
@@ -66,6 +70,8 @@ for n = 2, #logs, 4 do
   local key, part = logs[n + 1], logs[n + 2]
   local state = known_to(logs[n], key)
   state.logs = state.logs or {}
+  -- A state that is over may have lost its log.
+  state.parts = (state.stop or LIMIT) > now - more * 1000 and state.parts or {}
   state.logs[part] = { name = KEYS[logs[n + 3]], changed = {}, seen = {} }
   is_changed[key] = true
 end
@@ -142,6 +148,10 @@ while calls[at] do
     -- Several asks of a call may be about one state.
     local parts = after[state] and after[state][1] or state.parts
     -- (granted)
+    if after[state] and after[state][2] ~= rule and state.logs then
+      -- The other side looks at the state as it was, too.
+      step(rules[rule], state.parts, cost, state.logs)
+    end
     local refusal, passes, new = refusals[parts], false, nil
     if not (refusal and refusal[1] == rule and refusal[2] == cost) then
       passes, new = step(rules[rule], parts, cost, state.logs)
@@ -231,10 +241,7 @@ local function write(...)
   return true
 end
 
--- A time that was told does not pass here: a minute more.
-local more = request[1] == 0 and 0 or 60000
-
--- Writes the logs beside the states of a key, which are written after them. They are kept for a second longer.
+-- Writes the logs beside the states of a key, which are written after them. They are kept for a second longer than these.
 local function write_logs(states)
   for _, state in ipairs(states) do
     for place, log in pairs(state.rule and state.logs or {}) do
@@ -243,12 +250,18 @@ local function write_logs(states)
       if before then
         local header, commands = writes[part[1]](part, before, now, log)
         state.parts[place] = header
+        local keep = div_ceil(state.stop - now, 1000) + more + 1000
         for _, command in ipairs(commands) do
+          if command[1] == 'SET' then
+            command[4], command[5] = 'PX', keep
+          end
           if not write(unpack(command)) then
             return false
           end
         end
-        put('PEXPIRE', log.name, div_ceil(ends[part[1]](part, header) - now, 1000) + more + 1000)
+        put('PEXPIRE', log.name, keep)
+      elseif log.is_empty and not write('DEL', log.name) then
+        return false
       end
     end
   end

@@ -1,3 +1,9 @@
 -- Forgets keys. Answers `1`, or why the server does not take that.
-local done = redis.pcall('DEL', unpack(KEYS))
-return type(done) == 'table' and done.err or '1'
+-- include keys
+for _, name in ipairs(KEYS) do
+  local done = redis.pcall('DEL', name)
+  if type(done) == 'table' and done.err then
+    return done.err
+  end
+end
+return '1'

@@ -23,9 +23,10 @@ local function has_parts(state)
   if type(state) ~= 'table' or type(state[2]) ~= 'table' or not is_natural(state[2][1]) then
     return false
   end
+  -- More than fit as arguments of a call are none.
   for n = 2, #state do
     local part = state[n]
-    if part and type(part) ~= 'table' then
+    if n > 1000 or part and type(part) ~= 'table' then
       return false
     end
     -- Without calls, as a log has thousands of numbers.

@@ -14,6 +14,7 @@
 -- include bounds
 -- include buckets/form
 
+-- include keys
 local plan = { cmsgpack.unpack(ARGV[1]) }
 local call, put = redis.call, redis.pcall
 local second, micros, run = plan[1], plan[2], plan[3]
@@ -21,7 +22,12 @@ local second, micros, run = plan[1], plan[2], plan[3]
 
 local healed, counts, texts, moved, failure = 0, {}, {}, '', ''
 -- A value of another type is missing here; the write finds it.
-local values = call('MGET', unpack(KEYS))
+local values = ARGV[2] and {} or call('MGET', unpack(KEYS))
+for n = #values + 1, #KEYS do
+  -- Keys that are not declared are read one by one.
+  local bytes = put('GET', KEYS[n])
+  values[n] = type(bytes) == 'string' and bytes
+end
 local key = plan[run]
 while key do
   local name, bytes, place, admitted = KEYS[key], values[key], key, 0
