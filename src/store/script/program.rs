@@ -209,6 +209,7 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
             include_str!("lua/settle/driver.lua"),
         ),
         ("-- (marks)\n", syncs, include_str!("lua/sync/marks.lua")),
+        ("-- (seen)\n", syncs, include_str!("lua/sync/seen.lua")),
         ("-- (as of)\n", syncs, include_str!("lua/sync/as_of.lua")),
         (
             "-- (kept marks)\n",

@@ -153,11 +153,6 @@ impl Log {
 }
 
 impl Numbers {
-    /// Returns `true` if a log lies beside its states.
-    pub(super) fn has_logs(&self) -> bool {
-        !self.logs.is_empty()
-    }
-
     /// Returns `true` if both rules read each other's states.
     pub(super) fn is_of_kind(&self, other: &Self) -> bool {
         ptr::eq(self, other) || self.kind == other.kind

@@ -69,12 +69,6 @@ impl Correction {
             _ => [node as i64, number as i64],
         };
         let delta = Self::new(prefix, rules, place, delta.rule(), (&charge, delta.units()))?;
-        if delta.rule.has_logs() {
-            return Err(error::Error::new(
-                "a log knows the instant of each call, so units of several calls cannot be added to it together: expected a rule that is `Syncable`; \
-                 let the store decide each call",
-            ));
-        }
         Ok(Self {
             mark: Some(mark),
             ..delta

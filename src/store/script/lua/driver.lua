@@ -123,6 +123,7 @@ local function step(rule, state, cost, beside)
 end
 
 -- (corrections)
+-- (seen)
 -- (grants)
 
 -- The states that decisions are made from.

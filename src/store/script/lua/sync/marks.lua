@@ -41,8 +41,8 @@ local function is_new(key, node, number)
   return true
 end
 
-local news = {}
-for _, delta in ipairs(request[5]) do
+local deltas, news = request[5], {}
+for _, delta in ipairs(deltas) do
   local node, number = unpack(delta, #rules[delta[1]] + 3)
   if number > 0 and is_new(delta[2], node, number) then
     news[#news + 1] = delta

@@ -1,0 +1,7 @@
+-- The other side looks at the states.
+for _, delta in ipairs(deltas) do
+  local state = known_to(delta[1], delta[2])
+  if state.logs then
+    step(rules[delta[1]], state.parts, 1, state.logs)
+  end
+end
