@@ -194,7 +194,7 @@ where
                 let mut times = runs.map(|run| run[column]);
                 times.sort_by(f64::total_cmp);
                 match times[1] {
-                    time if time.is_nan() => "–".to_owned(),
+                    time if !time.is_finite() => "–".to_owned(),
                     time => format!("{time:.2}"),
                 }
             };
