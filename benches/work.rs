@@ -1,5 +1,5 @@
-//! What a decision costs as the state of its key grows: the time of the scripts in Redis, of the store in memory, and of whole
-//! calls to memcached. Columns are microseconds, medians of three runs.
+//! Measures how the cost of a decision grows with the state of its key: the time of the scripts in Redis, of the store in memory, and
+//! of whole calls to memcached. Columns are microseconds, medians of three runs.
 //!
 //! `cargo bench --all-features --bench work -- redis` measures one store alone.
 #![allow(

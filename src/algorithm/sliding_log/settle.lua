@@ -6,6 +6,8 @@ settles[KIND] = function(rule, state, now, charge, log)
   if more == 0 or at - charge.at >= period then
     return nil
   end
+  -- What was looked up is so no more.
+  log.since, log.seen = nil, {}
   local last, total, newest = 0, 0, charge.at
   if state then
     last, total, newest = state[4], state[5], state[6]
@@ -30,7 +32,7 @@ settles[KIND] = function(rule, state, now, charge, log)
     end
     if n > last and (last == 0 or units < limit) then
       append(log, last, total, charge.at, more)
-      log.is_checked, log.since, log.seen = true, nil, {}
+      log.is_checked = true
       return { KIND, over, gone, last + 1, total + more, charge.at }
     elseif n > last then
       n, newest = last, charge.at
@@ -42,7 +44,6 @@ settles[KIND] = function(rule, state, now, charge, log)
     add(log, n, more, last)
     total = total + more
   end
-  log.since, log.seen = nil, {}
   if total == gone then
     log.is_empty, log.is_there = log.is_there, false
     return state and false

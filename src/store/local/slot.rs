@@ -88,13 +88,10 @@ impl<S> MapSlot<S> {
         settlement: &Settlement<'_, A>,
         now: Timestamp,
     ) -> bool {
-        let Settlement {
-            rule,
-            charge,
-            actual,
-            ..
-        } = settlement;
-        rule.forgets(self.state.as_ref(), charge, now, *actual)
+        let (charge, actual) = (&settlement.charge, settlement.actual);
+        settlement
+            .rule
+            .forgets(self.state.as_ref(), charge, now, actual)
     }
 
     /// Returns the time until which the state matters to a rule.

@@ -206,7 +206,7 @@ pub(super) fn put_part(bytes: &mut Vec<u8>, part: &Part) {
 pub(super) struct Request {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
-    /// How many of the keys are those of states, which an answer is about.
+    /// The number of keys that belong to states. An answer is about these.
     pub(super) states: usize,
     pub(super) argument: Vec<u8>,
     /// For each ask of each call, or for each delta, the number of its key, beginning with 0.

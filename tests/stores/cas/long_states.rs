@@ -1,4 +1,4 @@
-//! Rules whose states are too long to be transferred with each call.
+//! States that would grow: logs that are refused, and queues that remember a few places.
 
 use tollgate::{
     AnyRule, Cost, LeakyBucket, Policy, RateLimitLayer, Timestamp,

@@ -14,7 +14,7 @@ use mlua::{
 };
 use tollgate::store::{Error, Evaluate, Program};
 
-/// What scripts have done.
+/// The work of scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Work {
     pub(super) instructions: u64,

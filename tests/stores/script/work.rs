@@ -1,4 +1,4 @@
-//! How much a script works for a decision, as the state of the key grows. Work is counted, not timed.
+//! Counts the work of a script for a decision, with small and with large states. Nothing is timed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tollgate::{
 
 use super::interpreter::{Interpreter, Work};
 
-/// What is asked of a store.
+/// A request to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Act {
     Admit,
@@ -272,7 +272,7 @@ async fn a_settlement_under_a_lower_limit_works_no_more() {
     assert!(most[1] <= 2 * most[0], "{most:?}");
 }
 
-/// What one client can make a server do, beside a token bucket decided by the same driver.
+/// Compares each rule with a token bucket that the same driver decides.
 #[tokio::test]
 async fn no_rule_works_much_more_than_a_bucket() {
     // A bucket that starts otherwise is decided by the driver.

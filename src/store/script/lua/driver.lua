@@ -81,6 +81,16 @@ local function own(part, before)
   return type(before) == 'table' and before[1] == part[1] and before or nil
 end
 
+-- Returns the state of a part of a rule, which is place `n` of a state; nil if there is none. Numbers that are no state of its algorithm are counted,
+-- and none from then on.
+local function checked(part, state, n, log)
+  local before = own(part, state[n])
+  if before and not shapes[part[1]](before, log) then
+    before, state[n], answer[3] = nil, false, answer[3] + 1
+  end
+  return before
+end
+
 -- A part that stands in front of several rules and in front of their states, and tells their kinds.
 local ALL = 0
 
@@ -101,11 +111,8 @@ end
 local function step(rule, state, cost, beside)
   local after, all, seen = {}, true, false
   for n, part in ipairs(rule) do
-    local before, log = own(part, state[n]), beside and beside[n]
-    if before and not shapes[part[1]](before, log) then
-      -- Numbers that are no state of this algorithm.
-      before, state[n], answer[3] = nil, false, answer[3] + 1
-    end
+    local log = beside and beside[n]
+    local before = checked(part, state, n, log)
     local passes, new = steps[part[1]](part, before, now, cost, log)
     all = all and passes
     seen = seen or (new and not passes)

@@ -16,11 +16,8 @@ local function granted(rule, state, cost, up_to, beside)
   end
   local least = LIMIT
   for n, part in ipairs(rule) do
-    local before, log = own(part, state[n]), beside and beside[n]
-    if before and not shapes[part[1]](before, log) then
-      -- The step notes that.
-      before = nil
-    end
+    local log = beside and beside[n]
+    local before = checked(part, state, n, log)
     least = math.min(least, remainders[part[1]](part, before, now, log))
   end
   return math.max(cost, math.min(up_to, div_floor(least, SHARES)))

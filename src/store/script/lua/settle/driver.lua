@@ -41,11 +41,8 @@ end
 local function settled(rule, state, charges, beside)
   local after, changed = {}, false
   for n, part in ipairs(rule) do
-    local known, log = own(part, state[n]), beside and beside[n]
-    if known and not shapes[part[1]](known, log) then
-      -- Numbers that are no state of this algorithm.
-      known, state[n], answer[3] = nil, false, answer[3] + 1
-    end
+    local log = beside and beside[n]
+    local known = checked(part, state, n, log)
     after[n] = state[n] or false
     if part[1] == ALL then
       -- The head of several has no charge.
