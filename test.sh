@@ -109,15 +109,17 @@ step_features() {
   cargo clippy --locked --package clients -- "${deny[@]}"
 }
 
-# The crate alone and with the other members uses each dependency with the same features. Otherwise `cargo test`, `./test.sh
-# quick` and the test of the quickstart would build them again.
+# The crate alone, with all features and with those of `no_features`, uses each dependency as the members together do. Otherwise
+# `cargo test`, `./test.sh quick` and some tests would build them again.
 step_shared() {
   local alone all twice
-  alone=$(dependencies --package tollgate)
-  all=$(dependencies --workspace --exclude clients)
-  twice=$(comm -23 <(echo "$alone") <(echo "$all"))
+  alone=$(for features in --all-features --no-default-features --features={axum,tonic}; do
+    dependencies --package tollgate "$features"
+  done | sort -u)
+  all=$(dependencies --workspace --exclude clients --all-features)
+  twice=$(comm -23 <(echo "$alone") <(echo "$all") | grep -v '^tollgate ' || true)
   if [ -n "$twice" ]; then
-    echo "test.sh: other members enable more features of these, so they are built twice: add those features to the" \
+    echo "test.sh: other members or features enable more features of these, so they are built twice: add those features to the" \
       "dev-dependencies of the crate" >&2
     echo "$twice" >&2
     return 1
@@ -125,7 +127,7 @@ step_shared() {
 }
 
 dependencies() {
-  cargo tree --locked --all-features "$@" --edges normal,build,dev --format '{p} {f}' --prefix none --no-dedupe |
+  cargo tree --locked "$@" --edges normal,build,dev --format '{p} {f}' --prefix none --no-dedupe |
     sed 's/ (\*)$//' | sort -u
 }
 
@@ -166,8 +168,8 @@ computing_tests() {
   for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
-  # The compiler's own messages.
-  env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test messages --test one_more_algorithm
+  cargo test "${members[@]}" --test messages
+  env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test one_more_algorithm
 }
 
 # All decisions of the scripts in Redis, beside those of the store in memory.
@@ -188,8 +190,6 @@ step_no_features() (
   # builds it.
   cargo test --locked --features axum --test waiting --example quickstart
   cargo test --locked --features tonic --test waiting
-  # Messages of the compiler, without a runtime.
-  cargo test --locked --package messages
 )
 
 # Models of the store in memory (loom).
@@ -251,7 +251,7 @@ step_slow_faults() {
 
 # Messages of the compiler without TLS: the client of Redis is built twice for them.
 step_slow_messages() {
-  plain cargo test --locked --package messages --features redis
+  plain cargo test --locked --features redis --test messages
 }
 
 # All random cases of the other steps.

@@ -4,7 +4,7 @@
 //! rule from text, encodes its states, and runs the conformance suite under it in memory and in Redis.
 #![cfg(all(feature = "redis", feature = "test-util"))]
 
-use std::{env, fs, path::Path, process::Command};
+use std::{env, fs, path::Path};
 
 use support::servers::Redis;
 
@@ -55,6 +55,7 @@ fn an_algorithm_is_one_folder_and_one_line() {
     edit(&added.join("Cargo.toml"), |manifest| {
         let targets = manifest.find("\n[[bench]]").unwrap();
         manifest.truncate(targets);
+        manifest.push_str("\n[[test]]\nname = \"session\"\nharness = false\n");
         let members = manifest.find("\nmembers = [").unwrap();
         let end = members + manifest[members..].find(']').unwrap();
         manifest.replace_range(members..=end, "\nmembers = [\"tests/support\"]");
@@ -71,22 +72,19 @@ fn an_algorithm_is_one_folder_and_one_line() {
         registry.insert_str(end, LINE);
     });
 
-    fs::create_dir_all(added.join("src/bin")).unwrap();
     copy(
         &fixtures.join("session.rs"),
-        &added.join("src/bin/session.rs"),
+        &added.join("tests/session.rs"),
     );
     let server = Redis::start();
-    let output = Command::new(env!("CARGO"))
+    // A test, with all features: the dependencies are those of this program, and are built already. The target folder is shared
+    // too: files of both crates have different names, but for those of binaries and examples.
+    let target = temporary.parent().unwrap();
+    let output = support::cargo(added.to_str().unwrap())
         // Not locked: the lock file also has what the other members need.
-        .args(["run", "--quiet", "--offline", "--bin=session"])
-        .args(["--features=redis,test-util", "--", &server.url()])
-        // A folder of its own: both crates have one name, and would replace each other's files.
-        .env(
-            "CARGO_TARGET_DIR",
-            temporary.with_file_name("one-more-algorithm"),
-        )
-        .current_dir(&added)
+        .args(["test", "--quiet", "--offline", "--all-features"])
+        .args(["--test=session", "--", &server.url()])
+        .env("CARGO_TARGET_DIR", target)
         .output()
         .unwrap();
     let output_text = String::from_utf8_lossy(&output.stdout);

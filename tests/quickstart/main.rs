@@ -133,7 +133,7 @@ fn binary() -> &'static PathBuf {
             .filter(|(on, _)| *on)
             .map(|(_, name)| *name)
             .collect();
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+        let mut cargo = support::cargo(env!("CARGO_MANIFEST_DIR"));
         cargo.args([
             "build",
             "--quiet",
@@ -141,14 +141,6 @@ fn binary() -> &'static PathBuf {
             "--example=quickstart",
         ]);
         cargo.arg(format!("--features={}", features.join(",")));
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        // Build scripts run again if the variables change that cargo sets for this test.
-        for (name, _) in env::vars_os() {
-            let text = name.to_string_lossy();
-            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-                cargo.env_remove(&name);
-            }
-        }
         let this = env::current_exe().expect("this test has a path");
         if this.components().any(|part| part.as_os_str() == "release") {
             cargo.arg("--release");

@@ -1,4 +1,6 @@
 //! Any rule on a store of counters behind a layer, instead of a `CountedRule`.
+//~ 3 x error[E0277]: the rule `AnyRule` cannot be run by counters, which only add and tell the total
+//~ `CountedRule::try_from(rule)`
 
 mod parts;
 

@@ -1,4 +1,6 @@
 //! A response body that no problem document can become.
+//~ error[E0277]: `Http` cannot answer `http::Request<String>` with `Response<Pixels>` or the error `Infallible`
+//~ `Http::empty()` and `Grpc` need `B: Default`
 
 mod parts;
 

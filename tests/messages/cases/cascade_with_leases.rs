@@ -1,4 +1,6 @@
 //! A cascade in Redis, whose classes cannot be granted ahead.
+//~ 2 x error[E0277]: units of the rule `tollgate::Cascade` cannot be leased
+//~ for another rule leave `.leased(…)` out
 
 use tollgate::{algorithm::Cascade, prelude::*, store::LeaseConfig};
 

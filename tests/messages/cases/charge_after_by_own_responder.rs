@@ -1,4 +1,6 @@
 //! A charge after the response, by a responder that cannot refuse then.
+//~ error[E0277]: the responder `Silent` cannot refuse a request after its response
+//~ take `.charge_if(…)` instead, which charges before the request
 
 mod parts;
 

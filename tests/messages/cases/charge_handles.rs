@@ -1,4 +1,8 @@
 //! Handles of charges that are not there, and requests that cannot carry one.
+//~ error[E0277]: a limit that charges after the response has no charge to hand over
+//~ error[E0277]: this limit has a condition already
+//~ error[E0277]: `u32` cannot carry a charge handle to its handler
+//~ implement `tollgate::CarryHandle`
 
 use http::Response;
 use tollgate::{

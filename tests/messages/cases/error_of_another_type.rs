@@ -1,4 +1,6 @@
 //! A service's error that no refusal can become.
+//~ error[E0277]: `AsError` cannot answer `http::Request<String>` with `Response<String>` or the error `std::io::Error`
+//~ `.respond(AsError)` needs the service's error to be `From<Refused>`
 
 mod parts;
 

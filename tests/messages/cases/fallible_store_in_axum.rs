@@ -1,4 +1,6 @@
 //! A store that can fail, without a word on what happens then, where most layers are added.
+//~ 2 x error[E0277]: expected a store that cannot fail, found one that fails with `tollgate::store::Error`
+//~ `.fail_open()` admits requests
 
 mod parts;
 

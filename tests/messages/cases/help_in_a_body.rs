@@ -1,4 +1,6 @@
 //! Words for the operator in a body for clients.
+//~ error[E0277]: `OperatorHelp` doesn't implement `std::fmt::Display`
+//~ `OperatorHelp` doesn't implement `std::fmt::Display`
 
 use tollgate::respond::Http;
 

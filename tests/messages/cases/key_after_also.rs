@@ -1,4 +1,6 @@
 //! Settings of a layer that has several limits: nothing says of which.
+//~ 7 x error[E0277]: a layer with several limits has no `key`, `rule`, `cost`, `named`, `charge_if`, `dry_run` and the like of its own
+//~ set those of the first limit before `.also(…)`
 
 use tollgate::{Cost, Limit, Policy, RateLimitLayer, TokenBucket, key::PeerIp};
 

@@ -1,4 +1,6 @@
 //! A key function for another request type than the service's.
+//~ error[E0631]: type mismatch in closure arguments
+//~ expected closure signature `for<'a> fn(&'a http::Request<Body>)
 
 use axum::Router;
 use http::Request;

@@ -1,4 +1,6 @@
 //! A key function that returns text of the request.
+//~ error[E0277]: `{closure@cases/key_that_is_borrowed.rs:
+//~ of borrowed text `Key::from(text)`
 
 use axum::{Router, extract::Request};
 use tollgate::{RateLimitLayer, TokenBucket};

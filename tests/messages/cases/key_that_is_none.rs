@@ -1,4 +1,6 @@
 //! A key function that returns no key.
+//~ error[E0277]: `{closure@cases/key_that_is_none.rs:
+//~ returns a `Key`
 
 use axum::{Router, extract::Request};
 use tollgate::{RateLimitLayer, TokenBucket};

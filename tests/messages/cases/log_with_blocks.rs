@@ -1,4 +1,6 @@
 //! A sliding log cannot express a block.
+//~ error[E0277]: the rule `tollgate::SlidingLog` cannot express a block
+//~ as in `AnyRule::from(rule)`
 
 use tollgate::{SlidingLog, prelude::*};
 

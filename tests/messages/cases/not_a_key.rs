@@ -1,4 +1,6 @@
 //! A header's name instead of an extractor.
+//~ error[E0277]: `&str` does not derive a key from `axum::http::Request<Body>`
+//~ a key extractor is one of `tollgate::key`
 
 use axum::Router;
 use tollgate::{RateLimitLayer, TokenBucket};

@@ -1,4 +1,6 @@
 //! An exemption of another request type than the service's.
+//~ error[E0277]: `ExemptIf<tollgate::key::PeerIp, {closure@cases/predicate_of_another_request.rs:
+//~ a closure `|request: &http::Request<Body>| …`
 
 use axum::Router;
 use http::Request;

@@ -1,4 +1,6 @@
 //! A queue, whose units cannot be granted ahead.
+//~ 2 x error[E0277]: units of the rule `tollgate::LeakyBucket` cannot be leased
+//~ for another rule leave `.leased(…)` out
 
 mod parts;
 

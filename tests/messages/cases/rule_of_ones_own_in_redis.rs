@@ -1,4 +1,6 @@
 //! A rule of a user's own in a store that runs a script.
+//~ error[E0277]: the rule `Lifetime` cannot be run by a script
+//~ for a rule of your own take a store that compares and swaps
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,

@@ -1,4 +1,6 @@
 //! A rule whose state has no codec, in a store that keeps bytes.
+//~ error[E0277]: the state `u64` cannot be kept as bytes
+//~ implement `Codec` for its state
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,

@@ -1,4 +1,6 @@
 //! A store in memory of another rule than the layer's.
+//~ 2 x error[E0277]: the store `Local<AnyRule>` cannot run the rule `tollgate::TokenBucket`
+//~ a layer's rule and its store must name the same rule type
 
 mod parts;
 

@@ -1,4 +1,6 @@
 //! A token bucket, which no counter can run.
+//~ error[E0277]: the rule `tollgate::TokenBucket` cannot be run by counters, which only add and tell the total
+//~ counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`
 
 mod parts;
 

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `bench` | contenders that take turns, and their times |
+//! | `cargo` | cargo, as a test runs it |
 //! | `counting` | a global allocator that counts allocations and bytes per thread |
 //! | `random` | seeded random numbers, and the number of random cases |
 //! | `rational` | fractions of big integers, and the rounded rate of a bucket (feature `rational`) |
@@ -15,6 +16,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 pub mod bench;
+mod cargo;
 pub mod counting;
 mod random;
 #[cfg(feature = "rational")]
@@ -23,4 +25,5 @@ pub mod rational;
 pub mod servers;
 pub mod value;
 
+pub use cargo::cargo;
 pub use random::{Random, cases};

@@ -1,4 +1,8 @@
 //! Certificates for Redis, without TLS.
+//~ 3 x error[E0277]: this method needs the feature `redis-tls` of tollgate
+//~ <impl RedisBuilder<Rule>>::root_certificate`
+//~ <impl RedisBuilder<Rule>>::client_certificate`
+//~ <impl RedisBuilder<Rule>>::plain_sentinels`
 
 use tollgate::{TokenBucket, store::RedisBuilder};
 

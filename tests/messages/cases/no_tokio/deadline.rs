@@ -1,4 +1,6 @@
 //! A deadline for a store, without what waits.
+//~ error[E0277]: this method needs the feature `tokio` of tollgate
+//~ StoreExt::timeout`
 
 use std::time::Duration;
 

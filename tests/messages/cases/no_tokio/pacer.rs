@@ -1,4 +1,9 @@
 //! A worker that waits for its budget, without what waits.
+//~ 4 x error[E0277]: this method needs the feature `tokio` of tollgate
+//~ <impl Pacer<A, C>>::until_ready`
+//~ <impl Pacer<A, C>>::until_ready_for`
+//~ <impl Pacer<A, C>>::stream`
+//~ <impl Pacer<A, C>>::stream_by`
 
 use tollgate::{Cost, TokenBucket, pace::Pacer};
 

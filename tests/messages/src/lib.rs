@@ -1,1 +1,0 @@
-//! Empty: `trybuild` takes the features of a library.
