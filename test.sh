@@ -3,7 +3,8 @@
 #
 #   ./test.sh           all steps
 #   ./test.sh quick     format, lints with all features, and the tests that need no server
-#   ./test.sh slow      no part of all steps: faults of real servers that take their time, all random cases, long stress
+#   ./test.sh slow      no part of all steps: each feature alone, faults of real servers that take their time, all random cases,
+#                       long stress
 #   ./test.sh core      build and core tests, for other compilers than the newest stable one
 #   ./test.sh STEP...   some steps alone, as in `./test.sh models rollout`: the functions `step_...` below
 #   ./test.sh needs     names the packages of Debian that are missing here
@@ -97,8 +98,7 @@ step_format() {
   done
 }
 
-# What users may select, without what tests add to it. It shares nothing with the build, and leaves a processor idle now and then,
-# so that both are done sooner beside each other.
+# What users may select, without what tests add to it. It shares nothing with the build.
 step_features() {
   local -x CARGO_TARGET_DIR=$CARGO_TARGET_DIR/features
   cargo clippy --locked --no-default-features -- "${deny[@]}"
@@ -107,6 +107,7 @@ step_features() {
     cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
   done
   cargo clippy --locked --package clients -- "${deny[@]}"
+  cargo test --locked --no-default-features --doc
 }
 
 # The crate alone, with all features and with those of `no_features`, uses each dependency as the members together do. Otherwise
@@ -132,10 +133,8 @@ dependencies() {
 }
 
 step_build() {
-  beside step_features
   cargo test "${members[@]}" --all-targets --no-run
   ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --all-targets --no-run
-  joined
 }
 
 # Runs the tests that wait for servers beside those that compute, and then those that need the processors for themselves: fleets
@@ -185,7 +184,7 @@ step_doctests() {
 step_no_features() (
   unset RUSTC_WORKSPACE_WRAPPER
   # Random cases are what `tests` has run enough of.
-  PROPTEST_CASES=16 cargo test --locked --no-default-features
+  PROPTEST_CASES=16 cargo test --locked --no-default-features --tests
   # Features must not change what a rule means: waiting, with each framework alone. The example as the README's first command
   # builds it.
   cargo test --locked --features axum --test waiting --example quickstart
@@ -216,6 +215,10 @@ project() {
 # Each benchmark once and briefly, to see that it runs. Not optimized: the dependencies are built already.
 step_benches() {
   cargo test "${members[@]}" --bench '*'
+}
+
+# The one beside a peer that needs a newer compiler.
+step_bench_redis() {
   cargo test --locked --manifest-path benches/redis/Cargo.toml --bench '*'
 }
 
@@ -275,7 +278,7 @@ step_slow_stress() {
 case ${1:-all} in
   needs) exec tests/install.sh needs ;;
   quick) steps=(format quick_build quick_tests) ;;
-  slow) steps=(slow_faults slow_messages slow_cases slow_schedules slow_stress) ;;
+  slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_stress) ;;
   all)
     steps=(format shared build tests differential doctests no_features)
     steps+=(models figures rollout benches package)
@@ -323,8 +326,8 @@ case ${1:-} in
     tests/install.sh
     ;;
 esac
-# A quarter of the random cases and of the schedules, unless told otherwise: `slow` plays all.
-export PROPTEST_CASES=${PROPTEST_CASES:-64} LEASE_SCHEDULES=${LEASE_SCHEDULES:-25000} SYNC_SCHEDULES=${SYNC_SCHEDULES:-25000}
+# An eighth of the random cases and of the schedules, unless told otherwise: `slow` plays all.
+export PROPTEST_CASES=${PROPTEST_CASES:-32} LEASE_SCHEDULES=${LEASE_SCHEDULES:-12500} SYNC_SCHEDULES=${SYNC_SCHEDULES:-12500}
 # Unless a step says otherwise, no test may pass because its server is missing.
 export TOLLGATE_TEST_SERVERS=all
 for step in "${steps[@]}"; do

@@ -14,7 +14,7 @@ use std::{fmt::Debug, str::FromStr, time::Instant};
 use futures_util::future::join_all;
 use support::{Random, bench::Mode, servers};
 use tollgate::{
-    AnyRule, Cost, CountedRule, Decision, Policy,
+    AnyRule, Cost, CountedRule, Decision, Policy, SlidingWindow,
     algorithm::Algorithm,
     key::Key,
     store::{
@@ -24,7 +24,7 @@ use tollgate::{
 
 /// The rules of each size of their states, and how often a key calls before it is measured.
 fn rules(size: u64) -> [(String, u64); 11] {
-    let window = size.min(1_000);
+    let window = size.min(SlidingWindow::MAX_SLICES);
     [
         ("token-bucket 10/1d".to_owned(), 10),
         ("fixed-window 10/365d".to_owned(), 10),
@@ -42,8 +42,7 @@ fn rules(size: u64) -> [(String, u64); 11] {
 
 const SIZES: [u64; 5] = [10, 100, 1_000, 5_000, 100_000];
 
-/// Calls that change nothing, and those that do, which are measured together.
-const CALLS: usize = 400;
+/// Calls that change the state, which are measured together.
 const CHARGES: usize = 40;
 /// The calls of a batch.
 const BATCH: usize = 40;
@@ -54,6 +53,8 @@ struct Subject<'a, S, Rule> {
     rule: Rule,
     policy: Policy,
     key: Key,
+    /// Calls that change nothing, which are measured together.
+    calls: usize,
     /// The microseconds that the store has worked until now.
     worked: &'a dyn Fn() -> f64,
 }
@@ -110,7 +111,7 @@ where
             while self.acquire().await.is_admitted() {}
         }
         let refused = self
-            .each(CALLS, async || {
+            .each(self.calls, async || {
                 self.acquire().await;
             })
             .await;
@@ -118,12 +119,12 @@ where
             let act = async || {
                 join_all((0..size).map(|_| self.acquire())).await;
             };
-            self.each(40, act).await
+            self.each(self.calls.div_ceil(10), act).await
         };
         // One call goes out alone, and the others behind it together.
         let further = (batch(1 + BATCH).await - batch(2).await) / (BATCH - 1) as f64;
         let look = self
-            .each(CALLS, async || {
+            .each(self.calls, async || {
                 self.store.look(&self.ask()).await.unwrap();
             })
             .await;
@@ -166,7 +167,7 @@ where
     println!("| rule | admitted | refused | each further refusal of a batch | look | settlement |");
     println!("|---|---:|---:|---:|---:|---:|");
     let mut seen = Vec::new();
-    for size in &SIZES[..mode.pick(SIZES.len(), 2)] {
+    for size in &SIZES[..mode.pick(SIZES.len(), 1)] {
         for (text, calls) in rules(*size) {
             let Ok(rule) = text.parse::<Rule>() else {
                 continue;
@@ -179,21 +180,22 @@ where
                 println!("| `{text}` | {error} | | | | |");
                 continue;
             }
-            let mut runs = [[0.0; 5]; 3];
+            let mut runs = vec![[0.0; 5]; mode.pick(3, 1)];
             for (run, times) in runs.iter_mut().enumerate() {
                 let subject = Subject {
                     store,
                     rule: rule.clone(),
                     policy: Policy::new(&text),
                     key: Key::from(run as u64),
+                    calls: mode.pick(400, 1),
                     worked: &worked,
                 };
                 *times = subject.measure(calls).await;
             }
             let median = |column: usize| {
-                let mut times = runs.map(|run| run[column]);
+                let mut times: Vec<_> = runs.iter().map(|run| run[column]).collect();
                 times.sort_by(f64::total_cmp);
-                match times[1] {
+                match times[times.len() / 2] {
                     time if !time.is_finite() => "–".to_owned(),
                     time => format!("{time:.2}"),
                 }

@@ -13,6 +13,9 @@ package=${archive%.crate}
 rm -rf "$package"
 tar -xzf "$archive" -C "${package%/*}"
 cd "$package"
+# Another version: cargo would take it for the crate at the root of its own workspace, whose files in the target folder would be
+# replaced, and no longer built again after a change.
+sed -i '0,/^version = "\(.*\)"/s//version = "\1+package"/' Cargo.toml
 
 RUSTDOCFLAGS="$*" cargo doc --all-features --no-deps
 cargo test --all-features --lib --no-run

@@ -127,7 +127,7 @@ async fn long_logs_equal_those_of_memory() {
     {
         let mut client = Client::new(&store, text, seed as u64);
         let mut longest = 0;
-        for request in 0..cases(6_000) {
+        for request in 0..cases(6_000).max(1_500) {
             // Phases of floods, of calls that are refunded, of a trickle; and pauses, after which nothing or little counts.
             client.now += match (request / 300 % 4, client.random.below(400)) {
                 (_, 0) => client.random.below(1_500_000),
