@@ -1,6 +1,6 @@
 -- rule: kind, slices to the window, length of a slice, limit
 -- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
-local FIRST, MOST_SLICES = 5, 1000
+local FIRST, MOST_SLICES = 5, 100
 
 -- The counters of a state as of slice `slice` of a rule, the newest first; its calls counted as late as they
 -- can have come where the rule has other slices.
@@ -14,6 +14,13 @@ local function counters(rule, state, slice)
     return counting
   end
   local latest = state[4]
+  if state[2] == slices and state[3] == length then
+    local passed = slice - div_floor(latest, length)
+    for n = passed + 1, slices + 1 do
+      counting[n] = state[FIRST - 1 + n - passed]
+    end
+    return counting
+  end
   for n = FIRST, FIRST + state[2] do
     local age = slice - div_floor(latest, length)
     if age > slices then
