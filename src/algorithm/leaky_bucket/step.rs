@@ -290,7 +290,7 @@ impl Algorithm for LeakyBucket {
     ///
     /// A higher cost makes the backlog longer from now on. A lower cost corrects the last place of the queue: the key is left
     /// exactly as if the call had cost `actual` from the beginning, also after it has departed. A cost of 0, before the departure,
-    /// also gives back a place in the middle, as soon as all places behind it are given back, unless 64 others are remembered that do not
+    /// also gives back a place in the middle, as soon as all places behind it are given back, unless 16 others are remembered that do not
     /// touch it. Any other correction changes nothing, because the calls behind have their delays already.
     ///
     /// A call is recognised by its cost and its departure. So a second settlement gives nothing back, unless a call of the same

@@ -105,10 +105,8 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 actual,
             } => {
                 let entry = &mut self.part(rule.state_kind()).entry;
-                let forgets = rule.forgets(entry.state.as_ref(), charge, now, *actual);
-                entry.settle(rule, charge, now, *actual);
                 return Ok(Answers {
-                    forgets,
+                    forgets: entry.settle(rule, charge, now, *actual),
                     ..Answers::default()
                 });
             }

@@ -41,21 +41,25 @@ impl<S> Entry<S> {
         step
     }
 
-    /// Corrects a charge. A state that is not there before and after is not written.
+    /// Corrects a charge. A state that is not there before and after is not written. Returns `true` if that
+    /// [gave nothing back](Algorithm::forgets).
     pub(in crate::store) fn settle<Rule>(
         &mut self,
         rule: &Rule,
         charge: &Charge,
         now: Timestamp,
         actual: u64,
-    ) where
+    ) -> bool
+    where
         Rule: Algorithm<State = S>,
     {
         let was_there = self.state.is_some();
+        let forgets = rule.forgets(self.state.as_ref(), charge, now, actual);
         rule.settle(&mut self.state, charge, now, actual);
         if was_there || self.state.is_some() {
             self.wrote(rule);
         }
+        forgets
     }
 
     fn wrote<Rule: Algorithm<State = S>>(&mut self, rule: &Rule) {

@@ -21,7 +21,6 @@ impl Unsettled {
     }
 
     /// Counts settlements that were made, and gave nothing back.
-    #[cfg(feature = "tokio")]
     pub(in crate::store) fn add(&self, settlements: u64) {
         self.0.fetch_add(settlements, Ordering::Relaxed);
     }

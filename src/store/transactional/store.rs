@@ -7,7 +7,10 @@ use crate::{
     algorithm::Algorithm,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, engine::MonotoneClock},
+    store::{
+        Ask, Backend, Check, Decisions, Never, Settlement, Store,
+        engine::{MonotoneClock, Unsettled},
+    },
     time::{Clock, SystemClock},
 };
 
@@ -36,6 +39,7 @@ pub struct Transactional<T, K = SystemClock> {
 struct Inner<T, K> {
     data: T,
     clock: MonotoneClock<K>,
+    unsettled: Unsettled,
 }
 
 impl<T> Transactional<T> {
@@ -52,6 +56,7 @@ impl<T, K: Clock> Transactional<T, K> {
             inner: Arc::new(Inner {
                 data,
                 clock: MonotoneClock::new(clock),
+                unsettled: Unsettled::default(),
             }),
         }
     }
@@ -86,7 +91,8 @@ impl<T: Backend, K> Backend for Transactional<T, K> {
     }
 
     fn unsettled(&self) -> Option<u64> {
-        self.data().unsettled()
+        let of_storage = self.data().unsettled().unwrap_or(0);
+        Some(of_storage + self.inner.unsettled.count())
     }
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
@@ -114,8 +120,19 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let transaction = Transaction::settle(settlements, &self.inner.clock);
-        Check::Ready(self.data().transact(transaction).map(drop))
+        let Inner {
+            data,
+            clock,
+            unsettled,
+        } = &*self.inner;
+        let settling = unsettled.settling(settlements.len());
+        let transaction = Transaction::settle(settlements, clock).counting(unsettled);
+        let settled = data.transact(transaction).map(drop);
+        // A storage that counts has counted those that failed.
+        if settled.is_ok() || data.unsettled().is_some() {
+            settling.all_made();
+        }
+        Check::Ready(settled)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

@@ -6,7 +6,7 @@ use crate::{
     algorithm::Algorithm,
     store::{
         Ask, Decisions, Settlement, Spend, StateKey,
-        engine::{Entry, States},
+        engine::{Entry, States, Unsettled},
     },
     time::{Clock, Timestamp},
 };
@@ -55,7 +55,11 @@ pub struct Transaction<'a, Rule> {
 enum Call<'a, Rule> {
     Acquire(&'a [Ask<'a, Rule>]),
     Look(&'a [Ask<'a, Rule>]),
-    Settle(Vec<Settlement<'a, Rule>>),
+    Settle {
+        settlements: Vec<Settlement<'a, Rule>>,
+        /// Counts those that give nothing back.
+        unsettled: Option<&'a Unsettled>,
+    },
 }
 
 /// A state that a [`Transaction`] has changed.
@@ -89,10 +93,22 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
 
     /// Creates a transaction that corrects charges to their actual costs. It has no decisions.
     pub fn settle(settlements: Vec<Settlement<'a, Rule>>, clock: &'a (dyn Clock + Sync)) -> Self {
+        let unsettled = None;
         Self {
-            call: Call::Settle(settlements),
+            call: Call::Settle {
+                settlements,
+                unsettled,
+            },
             clock,
         }
+    }
+
+    /// Counts corrections that [give nothing back](Algorithm::forgets).
+    pub(super) fn counting(mut self, count: &'a Unsettled) -> Self {
+        if let Call::Settle { unsettled, .. } = &mut self.call {
+            *unsettled = Some(count);
+        }
+        self
     }
 
     /// Returns the keys of the states that are needed, each once.
@@ -100,7 +116,9 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
     pub fn keys(&self) -> Vec<StateKey> {
         let mut keys: Vec<_> = match &self.call {
             Call::Acquire(asks) | Call::Look(asks) => asks.iter().map(Ask::state_key).collect(),
-            Call::Settle(settlements) => settlements.iter().map(Settlement::state_key).collect(),
+            Call::Settle { settlements, .. } => {
+                settlements.iter().map(Settlement::state_key).collect()
+            }
         };
         let mut seen = HashSet::new();
         keys.retain(|key| seen.insert(key.clone()));
@@ -135,8 +153,14 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
         let decisions = match self.call {
             Call::Acquire(asks) => states.acquire(asks),
             Call::Look(asks) => states.look(asks),
-            Call::Settle(settlements) => {
-                states.settle(settlements);
+            Call::Settle {
+                settlements,
+                unsettled,
+            } => {
+                let forgotten = states.settle(settlements);
+                if let Some(unsettled) = unsettled {
+                    unsettled.add(forgotten);
+                }
                 Decisions::default()
             }
         };
@@ -149,7 +173,7 @@ impl<Rule> fmt::Debug for Transaction<'_, Rule> {
         let (call, count) = match &self.call {
             Call::Acquire(asks) => ("acquire", asks.len()),
             Call::Look(asks) => ("look", asks.len()),
-            Call::Settle(settlements) => ("settle", settlements.len()),
+            Call::Settle { settlements, .. } => ("settle", settlements.len()),
         };
         f.debug_struct("Transaction")
             .field(call, &count)
@@ -202,14 +226,17 @@ where
         asks.iter().map(look).collect()
     }
 
-    fn settle(&mut self, settlements: Vec<Settlement<'_, Rule>>) {
-        for settlement in settlements {
+    /// Returns how many gave nothing back.
+    fn settle(&mut self, settlements: Vec<Settlement<'_, Rule>>) -> u64 {
+        let settle = |settlement: Settlement<'_, Rule>| {
             let own = settlement.rule_for_key();
             let rule = own.as_ref().unwrap_or(settlement.rule);
             let index = self.index(settlement.state_key());
             let (_, entry) = &mut self.entries[index];
-            entry.settle(rule, &settlement.charge, self.now, settlement.actual);
-        }
+            let forgets = entry.settle(rule, &settlement.charge, self.now, settlement.actual);
+            u64::from(forgets)
+        };
+        settlements.into_iter().map(settle).sum()
     }
 
     fn into_changes(self) -> Vec<Change<Rule::State>> {

@@ -3,12 +3,18 @@
 use tollgate::{
     AnyRule, Cost, LeakyBucket, Policy, RateLimitLayer, Timestamp,
     algorithm::{Algorithm, Codec},
-    key::Global,
-    store::{Ask, LocalBuilder, Optimistic, Settlement, Store, StoreExt},
+    key::{Global, Key},
+    store::{
+        Ask, Backend, CircuitBreakerConfig, Decisions, Error, LocalBuilder, Optimistic, Settlement,
+        Store, StoreExt, Transact, Transaction, Transactional,
+    },
     time::ManualClock,
 };
 
-use crate::cas::memory::{Memory, Ways, driver};
+use crate::{
+    cas::memory::{Memory, Ways, driver},
+    common::map_store::MapStore,
+};
 
 /// The longest log that a key can get, with units at equal distances, in bytes.
 fn longest(rule: &AnyRule, limit: u64, period: u64) -> u64 {
@@ -104,12 +110,69 @@ where
 
 #[tokio::test]
 async fn places_that_are_not_remembered_are_counted() {
+    const FORGOTTEN: u64 = 50 - 16;
     let clock = ManualClock::new(Timestamp::from_nanos(1 << 60));
     let local = LocalBuilder::new().clock(clock.clone()).build();
     hang_up(&local).await;
-    assert_eq!(local.stats().unsettled, 50 - 16);
+    assert_eq!(local.stats().unsettled, FORGOTTEN);
     let swaps: Optimistic<Memory, LeakyBucket, ManualClock> =
-        driver(Memory::new(clock, Ways::default()));
+        driver(Memory::new(clock.clone(), Ways::default()));
     hang_up(&swaps).await;
-    assert_eq!(swaps.stats().unsettled, 50 - 16);
+    assert_eq!(swaps.stats().unsettled, FORGOTTEN);
+    let rows = Transactional::with_clock(MapStore::default(), clock);
+    hang_up(&rows).await;
+    assert_eq!(rows.unsettled(), Some(FORGOTTEN));
+    // Clones and wrappers read the same count.
+    let wrapped = rows.clone().circuit_breaker(CircuitBreakerConfig::new());
+    let wrapped = wrapped.fail_closed();
+    assert_eq!(wrapped.unsettled(), Some(FORGOTTEN));
+}
+
+/// Storage that makes no settlement.
+#[derive(Clone)]
+struct Broken {
+    /// What it counts itself.
+    counts: Option<u64>,
+}
+
+impl Backend for Broken {
+    type Error = Error;
+
+    fn unsettled(&self) -> Option<u64> {
+        self.counts
+    }
+}
+
+impl Transact<LeakyBucket> for Broken {
+    fn transact(&self, transaction: Transaction<'_, LeakyBucket>) -> Result<Decisions, Error> {
+        let (decisions, changes) = transaction.decide(|_| None);
+        if changes.is_empty() && decisions.as_slice().is_empty() {
+            return Err(Error::timeout());
+        }
+        Ok(decisions)
+    }
+
+    fn reset(&self, _: &Policy, _: &Key) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_failed_settlement_is_counted_once_by_whom_it_fails() {
+    let rule = LeakyBucket::per_second(10);
+    let policy = Policy::new("api");
+    // Storage that counts has counted its failures.
+    for (counts, expected) in [(None, 2), (Some(7), 7)] {
+        let store = Transactional::new(Broken { counts });
+        let wrapped = store.clone().fail_closed();
+        for _ in 0..2 {
+            let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+            let mut call = wrapped.acquire(&ask).await.unwrap().as_slice()[0];
+            let charge = call.take_charge().unwrap();
+            let settlement = Settlement::new(&policy, &rule, "alice".into(), charge, 0).unwrap();
+            wrapped.settle(vec![settlement]).await.unwrap();
+        }
+        assert_eq!(store.unsettled(), Some(expected));
+        assert_eq!(wrapped.unsettled(), Some(expected));
+    }
 }
