@@ -62,18 +62,18 @@ impl Slicing {
     ///
     /// # Errors
     ///
-    /// When windows have no length, or slices would have none; or when there are none or more than 100.
+    /// When windows have no length, or slices would have none; or when there are none or more than 60.
     pub fn sliding(window: Duration, count: u64) -> Result<Self, Error> {
         let window = nanos(window)?;
         match NonZeroU64::new(count) {
-            Some(count) if count <= window && count.get() <= 100 => Ok(Self {
+            Some(count) if count <= window && count.get() <= 60 => Ok(Self {
                 window,
                 count,
                 ahead: 0,
                 older: count.get(),
             }),
             _ => Err(Error::new(format!(
-                "{count} slices in a window of {window} ns: expected 1 to 100, none shorter than a nanosecond; take \
+                "{count} slices in a window of {window} ns: expected 1 to 60, none shorter than a nanosecond; take \
                  fewer slices or a longer window"
             ))),
         }
@@ -86,7 +86,7 @@ impl Slicing {
 
     /// Returns the number of the slice that contains an instant.
     pub fn slice(&self, at: Timestamp) -> u64 {
-        // At most 2^65 times 100.
+        // At most 2^65 times 60.
         let since = u128::from(at.as_nanos()) + u128::from(self.ahead);
         let slice = since * u128::from(self.count.get()) / u128::from(self.window.get());
         u64::try_from(slice).unwrap_or(u64::MAX)

@@ -97,7 +97,7 @@ pub struct SlidingWindow {
 impl SlidingWindow {
     /// The largest number of slices in a window. Each takes time and memory of every call: more would cost more than a
     /// [`SlidingLog`](crate::SlidingLog), which is exact.
-    pub const MAX_SLICES: u64 = 100;
+    pub const MAX_SLICES: u64 = 60;
 
     /// Returns a window of the quota's period in one slice, in which the quota's amount may pass.
     pub const fn new(quota: Quota) -> Self {
@@ -107,7 +107,7 @@ impl SlidingWindow {
         Self::of_slices(quota, limit, Slices::new(quota.period_nanos(), 1))
     }
 
-    /// Cuts the window into `count` slices, 1 to 100.
+    /// Cuts the window into `count` slices, 1 to 60.
     ///
     /// # Panics
     ///
@@ -119,21 +119,21 @@ impl SlidingWindow {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Cuts the window into `count` slices, 1 to 100.
+    /// Cuts the window into `count` slices, 1 to 60.
     ///
     /// # Errors
     ///
-    /// When `count` is 0 or above 100, or above the number of nanoseconds in the window.
+    /// When `count` is 0 or above 60, or above the number of nanoseconds in the window.
     pub fn try_slices(self, count: u64) -> Result<Self, Error> {
         let window = self.quota.period_nanos();
         if count == 0 {
             return Err(Error::new(
-                "a window of 0 slices: expected 1 to 100; with 1, the window before counts in part",
+                "a window of 0 slices: expected 1 to 60; with 1, the window before counts in part",
             ));
         }
         if count > Self::MAX_SLICES {
             return Err(Error::new(format!(
-                "a window of {count} slices: expected 1 to 100, for each takes 8 bytes of every key; \
+                "a window of {count} slices: expected 1 to 60, for each takes 8 bytes of every key; \
                  to count each call by its time, take `sliding-log`"
             )));
         }

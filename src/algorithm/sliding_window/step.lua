@@ -1,26 +1,26 @@
 -- rule: kind, slices to the window, length of a slice, limit
 -- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
-local FIRST, MOST_SLICES = 5, 100
+local FIRST, MOST_SLICES = 5, 60
 
 -- The counters of a state as of slice `slice` of a rule, the newest first; its calls counted as late as they
 -- can have come where the rule has other slices.
 local function counters(rule, state, slice)
   local slices, length = rule[2], rule[3]
   local counting = {}
-  for n = 1, slices + 1 do
+  local is_own = state and state[2] == slices and state[3] == length
+  local passed = is_own and math.min(slice - div_floor(state[4], length), slices + 1)
+  for n = 1, passed or slices + 1 do
     counting[n] = 0
   end
-  if not state then
-    return counting
-  end
-  local latest = state[4]
-  if state[2] == slices and state[3] == length then
-    local passed = slice - div_floor(latest, length)
+  if is_own then
     for n = passed + 1, slices + 1 do
       counting[n] = state[FIRST - 1 + n - passed]
     end
+  end
+  if is_own or not state then
     return counting
   end
+  local latest = state[4]
   for n = FIRST, FIRST + state[2] do
     local age = slice - div_floor(latest, length)
     if age > slices then
@@ -38,8 +38,10 @@ end
 
 shapes[KIND] = function(state)
   local slices, length = state[2], state[3]
+  -- Without calls, for all slices.
   for n = 2, #state do
-    if not is_natural(state[n]) then
+    local count = state[n]
+    if type(count) ~= 'number' or count % 1 ~= 0 or count < 0 or count >= LIMIT then
       return false
     end
   end

@@ -49,6 +49,7 @@ pub(super) const GRANTED: [(&str, &[&str]); 8] = [
             "sliding-window 100/1s",
             "sliding-window 100/1s slices=4",
             "sliding-window 200/2s slices=5",
+            "sliding-window 50/3s slices=60",
         ],
     ),
     (

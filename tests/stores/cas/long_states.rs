@@ -60,7 +60,7 @@ async fn a_rule_with_longer_states_is_refused_when_the_store_is_given_it() {
         ("sliding-log 10000/1m", true),
         ("sliding-log 20000/1m", false),
         ("token-bucket 1000000/1m", true),
-        ("sliding-window 1000000/1m slices=100", true),
+        ("sliding-window 1000000/1m slices=60", true),
         ("leaky-bucket 10/s queue=100000", true),
         ("sliding-log 20000/1m & token-bucket 10/s", false),
         ("sliding-log 7000/1m & sliding-log 7000/1s", false),

@@ -220,7 +220,7 @@ async fn work_does_not_grow_with_what_a_key_has_used() {
         (
             [
                 ("sliding-window 10/365d slices=10", 10),
-                ("sliding-window 10/365d slices=100", 10),
+                ("sliding-window 10/365d slices=60", 10),
             ],
             10,
         ),

@@ -59,7 +59,7 @@ proptest! {
     #[test]
     fn laws_hold_of_few_units(begin in beginnings(), first in 0..6_usize, ops in ops(SECOND, 5)) {
         let mut rules = [
-            "7/s", "3/s", "3/s slices=7", "3/2s slices=100", "5/103ns slices=100", "1/365d slices=99",
+            "7/s", "3/s", "3/s slices=7", "3/2s slices=60", "5/103ns slices=60", "1/365d slices=59",
         ].map(rule);
         rules.rotate_left(first);
         hold(&rules, Keeps::ALL, begin, &ops);
@@ -210,8 +210,8 @@ fn printed_text_omits_defaults() {
             "sliding-window 7/s slices=60",
         ),
         (
-            "sliding-window 1/1000ns slices=100",
-            "sliding-window 1/1us slices=100",
+            "sliding-window 1/1000ns slices=60",
+            "sliding-window 1/1us slices=60",
         ),
     ] {
         let rule: SlidingWindow = text.parse().unwrap();
@@ -238,8 +238,8 @@ fn text_errors_point_at_their_column() {
             23,
             "expected one of `slices=…`",
         ),
-        ("sliding-window 100/1m slices=0", 30, "expected 1 to 100"),
-        ("sliding-window 100/1m slices=101", 30, "expected 1 to 100"),
+        ("sliding-window 100/1m slices=0", 30, "expected 1 to 60"),
+        ("sliding-window 100/1m slices=61", 30, "expected 1 to 60"),
         (
             "sliding-window 100/1m slices=99999999999999999999",
             30,
@@ -257,7 +257,7 @@ fn text_errors_point_at_their_column() {
 }
 
 #[test]
-#[should_panic(expected = "a window of 0 slices: expected 1 to 100")]
+#[should_panic(expected = "a window of 0 slices: expected 1 to 60")]
 fn building_with_no_slices_panics() {
     let _ = SlidingWindow::per_second(1).slices(0);
 }

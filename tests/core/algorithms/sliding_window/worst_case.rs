@@ -78,7 +78,7 @@ proptest! {
 
 #[test]
 fn twice_the_amount_less_one_passes_with_any_number_of_slices() {
-    for slices in [1, 4, 7, 60, 100] {
+    for slices in [1, 4, 7, 60] {
         let (rule, mut state) = (SlidingWindow::per_minute(100).slices(slices), None);
         let first = begin(&rule, 5 * slices + 1) - 1;
         spend(&rule, &mut state, first, 100);
