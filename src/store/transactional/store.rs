@@ -1,6 +1,9 @@
 //! The store.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use super::{Transact, Transaction};
 use crate::{
@@ -126,8 +129,12 @@ where
             unsettled,
         } = &*self.inner;
         let settling = unsettled.settling(settlements.len());
-        let transaction = Transaction::settle(settlements, clock).counting(unsettled);
+        let forgotten = AtomicU64::new(0);
+        let transaction = Transaction::settle(settlements, clock).counting(&forgotten);
         let settled = data.transact(transaction).map(drop);
+        if settled.is_ok() {
+            unsettled.add(forgotten.into_inner());
+        }
         // A storage that counts has counted those that failed.
         if settled.is_ok() || data.unsettled().is_some() {
             settling.all_made();

@@ -1,12 +1,16 @@
 //! One call: the states that it needs, and the changes of its decision.
 
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use crate::{
     algorithm::Algorithm,
     store::{
         Ask, Decisions, Settlement, Spend, StateKey,
-        engine::{Entry, States, Unsettled},
+        engine::{Entry, States},
     },
     time::{Clock, Timestamp},
 };
@@ -58,7 +62,7 @@ enum Call<'a, Rule> {
     Settle {
         settlements: Vec<Settlement<'a, Rule>>,
         /// Counts those that give nothing back.
-        unsettled: Option<&'a Unsettled>,
+        forgotten: Option<&'a AtomicU64>,
     },
 }
 
@@ -93,20 +97,19 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
 
     /// Creates a transaction that corrects charges to their actual costs. It has no decisions.
     pub fn settle(settlements: Vec<Settlement<'a, Rule>>, clock: &'a (dyn Clock + Sync)) -> Self {
-        let unsettled = None;
         Self {
             call: Call::Settle {
                 settlements,
-                unsettled,
+                forgotten: None,
             },
             clock,
         }
     }
 
     /// Counts corrections that [give nothing back](Algorithm::forgets).
-    pub(super) fn counting(mut self, count: &'a Unsettled) -> Self {
-        if let Call::Settle { unsettled, .. } = &mut self.call {
-            *unsettled = Some(count);
+    pub(super) fn counting(mut self, count: &'a AtomicU64) -> Self {
+        if let Call::Settle { forgotten, .. } = &mut self.call {
+            *forgotten = Some(count);
         }
         self
     }
@@ -155,11 +158,11 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
             Call::Look(asks) => states.look(asks),
             Call::Settle {
                 settlements,
-                unsettled,
+                forgotten,
             } => {
-                let forgotten = states.settle(settlements);
-                if let Some(unsettled) = unsettled {
-                    unsettled.add(forgotten);
+                let count = states.settle(settlements);
+                if let Some(forgotten) = forgotten {
+                    forgotten.fetch_add(count, Relaxed);
                 }
                 Decisions::default()
             }
