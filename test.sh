@@ -98,8 +98,9 @@ step_format() {
   done
 }
 
-# What users may select, without what tests add to it. It shares nothing with the build.
+# What users may select, without what tests add to it. But for the first line, it shares nothing with the build.
 step_features() {
+  cargo test --locked --no-default-features --doc
   local -x CARGO_TARGET_DIR=$CARGO_TARGET_DIR/features
   cargo clippy --locked --no-default-features -- "${deny[@]}"
   local feature
@@ -107,7 +108,6 @@ step_features() {
     cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
   done
   cargo clippy --locked --package clients -- "${deny[@]}"
-  cargo test --locked --no-default-features --doc
 }
 
 # The crate alone, with all features and with those of `no_features`, uses each dependency as the members together do. Otherwise
