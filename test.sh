@@ -184,7 +184,7 @@ step_doctests() {
 step_no_features() (
   unset RUSTC_WORKSPACE_WRAPPER
   # Random cases are what `tests` has run enough of.
-  PROPTEST_CASES=16 cargo test --locked --no-default-features --tests
+  PROPTEST_CASES=16 cargo test --locked --no-default-features --tests --examples
   # Features must not change what a rule means: waiting, with each framework alone. The example as the README's first command
   # builds it.
   cargo test --locked --features axum --test waiting --example quickstart

@@ -1,4 +1,4 @@
-//! What the compiler says of parts that do not fit together, or whose feature is off.
+//! Messages of the compiler for parts that do not fit together, or whose feature is off.
 //!
 //! Each case says what it expects, below its first line: `//~ error…` how an error begins, in their order (with `2 x` for two
 //! equal ones), and `//~ …` words that stand anywhere, such as those that help.
@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-/// How a case starts the compiler: with the crate and its dependencies, as cargo has built them for this program.
+/// The compiler, with the crate and its dependencies as cargo has built them for this program.
 struct Compiler {
     libraries: Vec<String>,
     written: PathBuf,
@@ -49,8 +49,6 @@ impl Compiler {
             if name == "tollgate" {
                 let folder = Path::new(file).parent().expect("a file in a folder");
                 libraries.push(format!("-Ldependency={}", folder.display()));
-                // Cargo also puts the crate itself a folder above its dependencies.
-                libraries.push(format!("-Ldependency={}", folder.join("deps").display()));
             }
         }
         Self {
@@ -59,7 +57,7 @@ impl Compiler {
         }
     }
 
-    /// Returns what it says of a case, which must not compile.
+    /// Returns the messages of a case, which must not compile.
     fn errors_of(&self, case: &Path) -> String {
         let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let output = Command::new(rustc)
@@ -83,7 +81,7 @@ impl Compiler {
     }
 }
 
-/// What a case expects: how its errors begin, and what stands in them.
+/// Returns the beginnings of the errors that a case expects, and the words that it expects anywhere.
 fn expected(text: &str) -> (Vec<&str>, Vec<&str>) {
     let (mut begins, mut stands) = (Vec::new(), Vec::new());
     for line in text.lines().filter_map(|line| line.strip_prefix("//~ ")) {

@@ -3,6 +3,7 @@
 use std::{fmt, num::NonZeroU64, time::Duration};
 
 use crate::{
+    algorithm::SlidingWindow,
     error::Error,
     quota::{Written, fmt_duration},
     time::Timestamp,
@@ -62,19 +63,23 @@ impl Slicing {
     ///
     /// # Errors
     ///
-    /// When windows have no length, or slices would have none; or when there are none or more than 60.
+    /// When windows have no length, or slices would have none; or when there are none or more than
+    /// [`SlidingWindow::MAX_SLICES`].
     pub fn sliding(window: Duration, count: u64) -> Result<Self, Error> {
         let window = nanos(window)?;
         match NonZeroU64::new(count) {
-            Some(count) if count <= window && count.get() <= 60 => Ok(Self {
-                window,
-                count,
-                ahead: 0,
-                older: count.get(),
-            }),
+            Some(count) if count <= window && count.get() <= SlidingWindow::MAX_SLICES => {
+                Ok(Self {
+                    window,
+                    count,
+                    ahead: 0,
+                    older: count.get(),
+                })
+            }
             _ => Err(Error::new(format!(
-                "{count} slices in a window of {window} ns: expected 1 to 60, none shorter than a nanosecond; take \
-                 fewer slices or a longer window"
+                "{count} slices in a window of {window} ns: expected 1 to {}, none shorter than a nanosecond; take \
+                 fewer slices or a longer window",
+                SlidingWindow::MAX_SLICES
             ))),
         }
     }
@@ -86,7 +91,7 @@ impl Slicing {
 
     /// Returns the number of the slice that contains an instant.
     pub fn slice(&self, at: Timestamp) -> u64 {
-        // At most 2^65 times 60.
+        // At most 2^65 times a number of slices.
         let since = u128::from(at.as_nanos()) + u128::from(self.ahead);
         let slice = since * u128::from(self.count.get()) / u128::from(self.window.get());
         u64::try_from(slice).unwrap_or(u64::MAX)

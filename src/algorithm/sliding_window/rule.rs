@@ -127,14 +127,16 @@ impl SlidingWindow {
     pub fn try_slices(self, count: u64) -> Result<Self, Error> {
         let window = self.quota.period_nanos();
         if count == 0 {
-            return Err(Error::new(
-                "a window of 0 slices: expected 1 to 60; with 1, the window before counts in part",
-            ));
+            return Err(Error::new(format!(
+                "a window of 0 slices: expected 1 to {}; with 1, the window before counts in part",
+                Self::MAX_SLICES
+            )));
         }
         if count > Self::MAX_SLICES {
             return Err(Error::new(format!(
-                "a window of {count} slices: expected 1 to 60, for each takes 8 bytes of every key; \
-                 to count each call by its time, take `sliding-log`"
+                "a window of {count} slices: expected 1 to {}, for each takes 8 bytes of every key; \
+                 to count each call by its time, take `sliding-log`",
+                Self::MAX_SLICES
             )));
         }
         if count > window {

@@ -18,7 +18,7 @@ pub(super) struct Slices {
     /// `2^(63 + shift) / length`, rounded up, where `2^shift` is the first power of two from `length` on.
     reciprocal: u64,
     shift: u32,
-    /// The number of slices in a window: at least 1, at most 60 and `window`.
+    /// The number of slices in a window: at least 1, at most [`SlidingWindow::MAX_SLICES`](super::SlidingWindow::MAX_SLICES) and `window`.
     count: u32,
     /// The number of slices that are one nanosecond longer than `length`.
     longer: u32,

@@ -131,7 +131,7 @@ async fn places_that_are_not_remembered_are_counted() {
 /// Storage that makes no settlement.
 #[derive(Clone)]
 struct Broken {
-    /// What it counts itself.
+    /// Its own count of unsettled charges.
     counts: Option<u64>,
 }
 
