@@ -1,5 +1,6 @@
 //! Measures how the cost of a decision grows with the state of its key: the time of the scripts in Redis, of the store in memory, and
-//! of whole calls to memcached. Columns are microseconds, medians of three runs.
+//! of whole calls to memcached. Columns are microseconds, medians of rounds, and in brackets the ratio to a refusal of a token bucket,
+//! measured each time just before, because the speed of machines varies. Rounds take turns over the rules.
 //!
 //! `cargo bench --all-features --bench work -- redis` measures one store alone.
 #![allow(
@@ -87,9 +88,8 @@ where
         ((self.worked)() - before) / count as f64
     }
 
-    /// Fills the state, and returns the microseconds of an admitted call, a refused one, each further refusal of a batch, a look, and
-    /// a settlement.
-    async fn measure(&self, calls: u64) -> [f64; 5] {
+    /// Returns the admitted ones of a number of calls, which fill the state.
+    async fn fill(&self, calls: u64) -> Vec<Decision> {
         let mut charged = Vec::new();
         for _ in 0..calls {
             let decision = self.acquire().await;
@@ -97,7 +97,21 @@ where
                 charged.push(decision);
             }
         }
-        let mut random = Random::new(calls);
+        charged
+    }
+
+    /// Returns the microseconds of a refused call.
+    async fn refusal(&self) -> f64 {
+        let act = async || {
+            self.acquire().await;
+        };
+        self.each(self.calls, act).await
+    }
+
+    /// Returns the microseconds of an admitted call, a refused one, each further refusal of a batch, a look, and a settlement, on a
+    /// state that these calls have filled.
+    async fn measure(&self, mut charged: Vec<Decision>) -> [f64; 5] {
+        let mut random = Random::new(charged.len() as u64);
         // Places of a queue that do not touch. It takes no call in their place.
         let mut hanging_up = f64::NAN;
         if self.policy.name().starts_with("leaky") {
@@ -110,11 +124,7 @@ where
             charged.clear();
             while self.acquire().await.is_admitted() {}
         }
-        let refused = self
-            .each(self.calls, async || {
-                self.acquire().await;
-            })
-            .await;
+        let refused = self.refusal().await;
         let batch = async |size: usize| {
             let act = async || {
                 join_all((0..size).map(|_| self.acquire())).await;
@@ -166,43 +176,56 @@ where
     println!("\n{name}\n");
     println!("| rule | admitted | refused | each further refusal of a batch | look | settlement |");
     println!("|---|---:|---:|---:|---:|---:|");
-    let mut seen = Vec::new();
+    let mut rows: Vec<(String, u64, Rule)> = Vec::new();
     for size in &SIZES[..mode.pick(SIZES.len(), 1)] {
         for (text, calls) in rules(*size) {
             let Ok(rule) = text.parse::<Rule>() else {
                 continue;
             };
-            if seen.contains(&text) {
-                continue;
-            }
-            seen.push(text.clone());
             if let Err(error) = store.fits(&rule) {
                 println!("| `{text}` | {error} | | | | |");
-                continue;
+            } else if rows.iter().all(|(other, ..)| *other != text) {
+                rows.push((text, calls, rule));
             }
-            let mut runs = vec![[0.0; 5]; mode.pick(3, 1)];
-            for (run, times) in runs.iter_mut().enumerate() {
-                let subject = Subject {
-                    store,
-                    rule: rule.clone(),
-                    policy: Policy::new(&text),
-                    key: Key::from(run as u64),
-                    calls: mode.pick(400, 1),
-                    worked: &worked,
-                };
-                *times = subject.measure(calls).await;
-            }
-            let median = |column: usize| {
-                let mut times: Vec<_> = runs.iter().map(|run| run[column]).collect();
-                times.sort_by(f64::total_cmp);
-                match times[times.len() / 2] {
-                    time if !time.is_finite() => "–".to_owned(),
-                    time => format!("{time:.2}"),
-                }
-            };
-            println!("| `{text}` | {} |", [0, 1, 2, 3, 4].map(median).join(" | "));
         }
     }
+    let subject = |text: &str, rule: &Rule, key: String| Subject {
+        store,
+        rule: rule.clone(),
+        policy: Policy::new(text),
+        key: Key::from(key.as_str()),
+        calls: mode.pick(400, 1),
+        worked: &worked,
+    };
+    let (bucket, spends, bucket_rule) = rows[0].clone();
+    let mut measured: Vec<[Vec<(f64, f64)>; 5]> = vec![Default::default(); rows.len()];
+    for round in 0..mode.pick(5, 1) {
+        for ((text, calls, rule), measured) in rows.iter().zip(&mut measured) {
+            let row = subject(text, rule, format!("{round}"));
+            let charged = row.fill(*calls).await;
+            let beside = subject(&bucket, &bucket_rule, format!("{round} beside {text}"));
+            beside.fill(spends).await;
+            let unit = beside.refusal().await;
+            for (column, time) in measured.iter_mut().zip(row.measure(charged).await) {
+                column.push((time, time / unit));
+            }
+        }
+    }
+    for ((text, ..), columns) in rows.iter().zip(measured) {
+        let cells = columns.map(|column| {
+            let (times, ratios) = column.into_iter().unzip();
+            match median(times) {
+                time if time.is_finite() => format!("{time:.2} ({:.2})", median(ratios)),
+                _ => "–".to_owned(),
+            }
+        });
+        println!("| `{text}` | {} |", cells.join(" | "));
+    }
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
 }
 
 fn main() {

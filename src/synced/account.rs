@@ -89,9 +89,6 @@ pub(crate) struct Account<Rule: Syncable> {
 /// Deltas of more windows or rules than this are added up, and count as of the later one.
 const MOST_DELTAS: usize = 16;
 
-/// The time in which a node that is cut off comes to an equal part of the limit, in periods.
-const DRIFT_PERIODS: u32 = 10;
-
 impl<Rule: Syncable> Account<Rule> {
     /// A key of which nothing is known.
     pub(crate) fn new(rule: Rule, now: Timestamp) -> Self {
@@ -270,20 +267,18 @@ impl<Rule: Syncable> Account<Rule> {
             return Tried::Decided(by_rule);
         }
         let decision = cut_off.acquire(at, cost);
-        if decision.is_none_or(|decision| decision.is_admitted()) {
+        if decision.is_admitted() {
             let begins = self.begins_at(&self.rule, now, at);
             self.view = view;
             self.admitted((now, at), cost, begins);
         }
-        Tried::Decided(decision.unwrap_or(by_rule))
+        Tried::Decided(decision)
     }
 
     fn cut_off(&mut self, at: Timestamp, bound: &Bound) {
         let Some(nodes) = bound.nodes else { return };
         let known = (&*self.rule, self.view.as_ref());
-        let drift = bound.period * DRIFT_PERIODS;
-        let cut_off = CutOff::new(known, at, &self.traffic, (nodes, drift));
-        self.cut_off = cut_off.ok().map(Box::new);
+        self.cut_off = CutOff::new(known, at, nodes).ok().map(Box::new);
     }
 
     /// Returns `true` if a unit of this instant begins a delta.
@@ -439,15 +434,19 @@ impl<Rule: Syncable> Account<Rule> {
     ) -> u64 {
         self.clock.note(sent, at, now);
         let (at, rule) = (self.clock.at(now), Arc::clone(&self.rule));
-        let own = self.in_flight.drain(..).map(|unsent| unsent.units).sum();
+        let own: u64 = self.in_flight.drain(..).map(|unsent| unsent.units).sum();
         self.unsynced = self.unsynced.saturating_sub(own);
-        let remaining = |state: &Option<_>| rule.look(state.as_ref(), at).remaining().unwrap_or(0);
-        let before = remaining(&self.view).saturating_add(self.unsynced);
+        let before = remaining(&*rule, self.view.as_ref(), at) + i128::from(self.unsynced);
         let others = match self.is_known {
-            true => before.saturating_sub(remaining(&state)),
+            true => before - remaining(&*rule, state.as_ref(), at),
             false => 0,
         };
-        self.traffic.note(own, others);
+        let others = u64::try_from(others.max(0)).unwrap_or(u64::MAX);
+        // If all would have come back without this node, some of what others spent may have, too.
+        let limit = rule.look(None, at).limit().unwrap_or(0);
+        let shows_all = self.is_known && before + i128::from(own) < i128::from(limit);
+        let units = shows_all.then_some((own, others));
+        self.traffic.note(now, units, bound.period);
         self.view = state;
         for unsent in &mut self.fresh {
             let at = self.clock.at(unsent.at);
@@ -527,8 +526,27 @@ impl<Rule: Syncable> Account<Rule> {
         (self.is_known, self.is_outdated) = (false, true);
     }
 
-    /// Returns the part of what all nodes admitted lately that this one admitted, in thousandths; `None` if that is nothing.
+    /// Returns how many units of the key this node may add to what others admit while it is cut off; 0 if it is not, or has no part.
+    pub(crate) fn cut_off_bound(&self) -> u64 {
+        self.cut_off.as_ref().map_or(0, |cut_off| cut_off.most())
+    }
+
+    /// Returns the part of what all nodes admitted lately that this one admitted, in thousandths; `None` if it is not known.
     pub(crate) fn share_permille(&self) -> Option<u64> {
         self.traffic.share_permille()
     }
+}
+
+/// Returns what remains of a key. It is negative if more than the limit is spent.
+fn remaining<Rule: Syncable>(rule: &Rule, state: Option<&Rule::State>, at: Timestamp) -> i128 {
+    let look = rule.look(state, at);
+    let remaining = i128::from(look.remaining().unwrap_or(0));
+    let (0, Some(limit)) = (remaining, look.limit()) else {
+        return remaining;
+    };
+    // A whole limit that is given back fills all but what is owed.
+    let mut filled = state.cloned();
+    rule.settle(&mut filled, &Charge::new(at, limit), at, 0);
+    let filled = rule.look(filled.as_ref(), at).remaining().unwrap_or(0);
+    i128::from(filled) - i128::from(limit)
 }

@@ -2,53 +2,48 @@
 
 use std::time::Duration;
 
-use crate::decision::Decision;
+use crate::time::Timestamp;
 
-/// The units that this node and all others admitted lately, as the last answers of the store show.
+/// The units that this node and all others admitted lately, as far as the answers of the store show them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
+    /// Those since an instant.
+    late: Units,
+    since: Timestamp,
+    /// Those of the periods before it, of which each counts three quarters of the next one.
+    earlier: Units,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Units {
     own: u64,
     others: u64,
 }
 
 impl Traffic {
-    /// Takes in what was admitted between two answers. What came before counts half.
-    pub(super) fn note(&mut self, own: u64, others: u64) {
-        self.own = (self.own / 2).saturating_add(own);
-        self.others = (self.others / 2).saturating_add(others);
-    }
+    /// Below so many units a period, a share says little: others tell theirs in batches.
+    const LEAST: u64 = 50;
 
-    /// Returns the part of this node in thousandths; `None` if nobody admitted anything.
-    pub(super) fn share_permille(&self) -> Option<u64> {
-        let all = u128::from(self.own) + u128::from(self.others);
-        let share = (u128::from(self.own) * 1000).checked_div(all)?;
-        u64::try_from(share).ok()
-    }
-
-    /// Returns the part of so many units that belongs to this node.
-    fn part_of(&self, units: u128, nodes: u64) -> u128 {
-        match u128::from(self.own) + u128::from(self.others) {
-            0 => units / u128::from(nodes.max(1)),
-            all => units.saturating_mul(u128::from(self.own)) / all,
+    /// Takes in what was admitted between two answers; `None` if that is not known.
+    pub(super) fn note(&mut self, now: Timestamp, units: Option<(u64, u64)>, period: Duration) {
+        if now.saturating_since(self.since) >= period {
+            let fold = |sum: u64, late| (sum - sum.div_ceil(4)).saturating_add(late);
+            self.earlier.own = fold(self.earlier.own, self.late.own);
+            self.earlier.others = fold(self.earlier.others, self.late.others);
+            (self.since, self.late) = (now, Units::default());
         }
+        let (own, others) = units.unwrap_or_default();
+        self.late.own = self.late.own.saturating_add(own);
+        self.late.others = self.late.others.saturating_add(others);
     }
 
-    /// Returns by how much the part of this node exceeds an equal one, and by how much it falls short of it, in units, if the first drifts to the
-    /// second during `drift`.
-    ///
-    /// Both parts are of what is refilled meanwhile, of which the drift takes half. Not of what remains: parts that were measured at different times may
-    /// add up to more than all.
-    pub(super) fn beside_equal_part(
-        &self,
-        look: &Decision,
-        nodes: u64,
-        drift: Duration,
-    ) -> (u64, u64) {
-        let units = look.quota().map_or(0, |quota| {
-            u128::from(quota.amount()) * drift.as_nanos() / quota.period().as_nanos().max(1) / 2
-        });
-        let (own, equal) = (self.part_of(units, nodes), units / u128::from(nodes.max(1)));
-        let difference = |a: u128, b: u128| u64::try_from(a.saturating_sub(b)).unwrap_or(u64::MAX);
-        (difference(own, equal), difference(equal, own))
+    /// Returns the part of this node in thousandths; `None` if it admits too little to tell.
+    pub(super) fn share_permille(&self) -> Option<u64> {
+        let Units { own, others } = self.earlier;
+        if own < 4 * Self::LEAST {
+            return None;
+        }
+        let all = u128::from(own) + u128::from(others);
+        u64::try_from(u128::from(own) * 1000 / all).ok()
     }
 }

@@ -142,6 +142,7 @@ fn the_counters_of_stores_are_published_field_by_field() {
         least_share: 67, "sync_least_share_permille";
         mean_share: 71, "sync_mean_share_permille";
         most_share: 73, "sync_most_share_permille";
+        cut_off_bound: 79, "sync_cut_off_bound_units";
     });
 }
 

@@ -186,7 +186,7 @@ families! {
     SYNC_DRIFT = "tollgate_sync_drift_units" Gauge Count ["`store`"]
         "The most units of a key that other nodes had spent, and this one did not know of, in this minute and the one before";
     SYNC_LEAST_SHARE = "tollgate_sync_least_share_permille" Gauge Count ["`store`"]
-        "The part of this node of what all nodes admitted of a key lately, in thousandths: the least of all keys";
+        "The part of this node of what all nodes admitted of a key lately, in thousandths: the least of all keys of which it is known";
     SYNC_MEAN_SHARE = "tollgate_sync_mean_share_permille" Gauge Count ["`store`"]
         "The mean of these parts";
     SYNC_MOST_SHARE = "tollgate_sync_most_share_permille" Gauge Count ["`store`"]
@@ -199,6 +199,8 @@ families! {
         "Units that all nodes together may admit more than the rule";
     SYNC_UNDERSHOOT = "tollgate_sync_undershoot_bound_units" Gauge Count ["`store`"]
         "Units that a call may lack although the rule has them";
+    SYNC_CUT_OFF_BOUND = "tollgate_sync_cut_off_bound_units" Gauge Count ["`store`"]
+        "Units of a key that this node may add to what others admit, while it cannot reach the store";
 
     // Published for `Local`.
     LOCAL_KEYS = "tollgate_local_keys" Gauge Count ["`store`"]

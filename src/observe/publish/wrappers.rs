@@ -98,10 +98,10 @@ mod synced {
     use crate::{
         algorithm::Syncable,
         observe::metrics::families::{
-            SYNC_ADMITTED, SYNC_CALLS, SYNC_CROWDED, SYNC_CUT_OFF, SYNC_DRIFT, SYNC_DROPPED,
-            SYNC_FAILED, SYNC_IN_STORE, SYNC_KEYS, SYNC_LEAST_SHARE, SYNC_LOST, SYNC_MEAN_SHARE,
-            SYNC_MOST_SHARE, SYNC_NODES, SYNC_OVERSHOOT, SYNC_REFUSED, SYNC_STALENESS, SYNC_TOLD,
-            SYNC_UNDERSHOOT, SYNC_UNSYNCED, SYNC_WAITED,
+            SYNC_ADMITTED, SYNC_CALLS, SYNC_CROWDED, SYNC_CUT_OFF, SYNC_CUT_OFF_BOUND, SYNC_DRIFT,
+            SYNC_DROPPED, SYNC_FAILED, SYNC_IN_STORE, SYNC_KEYS, SYNC_LEAST_SHARE, SYNC_LOST,
+            SYNC_MEAN_SHARE, SYNC_MOST_SHARE, SYNC_NODES, SYNC_OVERSHOOT, SYNC_REFUSED,
+            SYNC_STALENESS, SYNC_TOLD, SYNC_UNDERSHOOT, SYNC_UNSYNCED, SYNC_WAITED,
         },
         store::{SyncStats, Synced},
         time::Clock,
@@ -130,6 +130,7 @@ mod synced {
             SYNC_NODES.set(store(name), self.nodes);
             SYNC_OVERSHOOT.set(store(name), self.overshoot_bound);
             SYNC_UNDERSHOOT.set(store(name), self.undershoot_bound);
+            SYNC_CUT_OFF_BOUND.set(store(name), self.cut_off_bound);
         }
     }
 

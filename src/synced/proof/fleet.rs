@@ -34,7 +34,7 @@ pub(super) struct Fleet<'r, R: Syncable> {
     /// Calls that nodes decided by themselves.
     pub(super) decided_here: u64,
     store_offset: u64,
-    nodes: Vec<Node<R>>,
+    pub(super) nodes: Vec<Node<R>>,
     sent: Vec<Sent<R>>,
     events: BTreeMap<(u64, u64), Event>,
     number: u64,
@@ -60,7 +60,7 @@ pub(super) struct Refusal {
     pub(super) after: usize,
 }
 
-struct Node<R: Syncable> {
+pub(super) struct Node<R: Syncable> {
     id: u64,
     book: Book<R, Account<R>, BuildHasherDefault<OfNumber>>,
     offset: u64,
@@ -73,6 +73,8 @@ struct Node<R: Syncable> {
     most: u64,
     is_closed: bool,
     life: u64,
+    /// Units that it admitted by itself.
+    pub(super) admitted: u64,
 }
 
 /// Takes the number of a key as its hash.
@@ -204,6 +206,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             },
             is_closed: false,
             life,
+            admitted: 0,
         }
     }
 
@@ -408,6 +411,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         match tried {
             Tried::Decided(decision) if decision.is_admitted() => {
                 self.decided_here += 1;
+                self.nodes[node].admitted += cost;
                 let at = self.now;
                 self.keys[key].admissions.push(Admission { at, cost });
             }
@@ -635,10 +639,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             self.take_in(message, at, state);
             return;
         }
-        let (now, mut bound) = (self.local(node), self.bound(node, 0));
-        if self.network.broken == Broken::NoDrift {
-            bound.period *= 100;
-        }
+        let (now, bound) = (self.local(node), self.bound(node, 0));
         let cuts_off = self.network.cuts_off;
         let Node { book, telling, .. } = &mut self.nodes[node];
         telling[key] = None;
@@ -678,6 +679,11 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     pub(super) fn unsynced(&self, node: usize) -> u64 {
         let accounts = self.nodes[node].book.all();
         accounts.map(|(_, account)| account.unsynced()).sum()
+    }
+
+    /// Returns the part of the traffic of the first key that a node publishes.
+    pub(super) fn share_permille(&mut self, node: usize) -> Option<u64> {
+        self.nodes[node].book.get(0)?.share_permille()
     }
 
     /// Has a node admit nothing more, and tell all it has to, for so long. Returns what it may not have told.

@@ -294,7 +294,7 @@ async fn parts_and_drift_are_those_of_late() {
     let config = || SyncConfig::new().most_ahead(500).nodes(2);
     let [(one, _), (other, _)] = [fleet.node(config()), fleet.node(config())];
     for _ in 0..10 {
-        for (node, units) in [(&one, 60), (&other, 20)] {
+        for (node, units) in [(&one, 480), (&other, 160)] {
             acquire(node, &rule, "alice", units).await.unwrap();
             tokio::time::sleep(5 * PERIOD / 2).await;
         }

@@ -221,6 +221,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
                 let account = &known.account;
                 stats.unsynced += account.unsynced();
                 stats.staleness_nanos = stats.staleness_nanos.max(age(account.oldest(), now));
+                stats.cut_off_bound = stats.cut_off_bound.max(account.cut_off_bound());
                 account
                     .share_permille()
                     .into_iter()

@@ -11,7 +11,7 @@
 /// | `crowded` | More keys are in use than [`keys`](super::SyncConfig::keys). |
 /// | `failed`, `cut_off` | The store cannot be reached. Nodes decide by their parts of the limit. |
 /// | `drift` | Many nodes spend from one key at once. |
-/// | `most_share`, far from `least_share` | The load is not balanced: cut off, nodes with small parts refuse early. |
+/// | `mean_share`, far from one part of [`nodes`](Self::nodes) | The load is not balanced: nodes with much of it refuse early when they are cut off. |
 /// | `dropped`, `lost` | Keys were reset, or the store cannot take in units: these are never repaid. |
 /// | `staleness_nanos` | The store is slow, or more keys are in use than it takes in. |
 ///
@@ -57,7 +57,10 @@ pub struct SyncStats {
     /// The most units of a key that other nodes had spent when this node asked, and that it did not know of: in this minute and the one before, however often
     /// it is read.
     pub drift: u64,
-    /// Of what all nodes admitted of a key lately, the part of this node, in thousandths: the least of all keys. By this part a node goes on that is cut off.
+    /// Of what all nodes admitted of a key lately, the part of this node, in thousandths: the least of all keys of which it is known.
+    ///
+    /// That is so where this node admits 50 units in a period, and something of the limit stays in use: a bucket that is full
+    /// does not show what was spent. Then it is right within a fifth.
     pub least_share: u64,
     /// The mean of these parts.
     pub mean_share: u64,
@@ -71,4 +74,7 @@ pub struct SyncStats {
     pub overshoot_bound: u64,
     /// The [other bound](super::Synced::undershoot_bound) of these rules.
     pub undershoot_bound: u64,
+    /// While this node cannot reach the store, the units of a key that it may add to what others admit: its part of the limit, the greatest of all keys.
+    /// All nodes together add one limit at most, beside [`overshoot_bound`](Self::overshoot_bound). 0 while it reaches the store.
+    pub cut_off_bound: u64,
 }
