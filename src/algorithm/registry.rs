@@ -22,7 +22,7 @@ macro_rules! algorithms {
             leaky_bucket { LeakyBucket, LeakyBucketState } name "leaky-bucket", tag 0x19, kind 5, lua [], text "`leaky-bucket 10/s queue=50 max-wait=2s`";
             fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, lua ["count", "holding", "remaining"], text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
             sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, lua ["estimate", "remaining"], text "`sliding-window 100/1m slices=4`";
-            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 10, lua ["counted", "remaining", "slots"], text "`sliding-log 100/1m`";
+            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 10, lua ["counted", "remaining", "shorter", "slots", "sums"], text "`sliding-log 100/1m`";
             warm_up { WarmUp, WarmUpState } name "warm-up", tag 0x39, kind 8, lua [], text "`warm-up 200/s over=10s cold=3`";
             warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, lua ["place", "price", "wait"], text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
             cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, lua ["known"], text "`cascade 10/s burst=10 > 5/s burst=20`";

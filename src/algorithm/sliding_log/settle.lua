@@ -1,5 +1,6 @@
 -- Takes units back from those of the instant that was charged, or adds to them.
 settles[KIND] = function(rule, state, now, charge, log)
+  -- include sliding_log/sums
   local period, limit = rule[2], rule[3]
   local more = charge.actual - charge.cost
   -- include sliding_log/counted
@@ -48,8 +49,8 @@ settles[KIND] = function(rule, state, now, charge, log)
     log.is_empty, log.is_there = log.is_there, false
     return state and false
   end
-  if more < 0 then
-    -- The first and the last slot with units.
+  if here + more == 0 and (n == over + 1 or n == last) then
+    -- The first and the last slot have units, so now others are these.
     over = find(log, last, -1, gone + 1)
     last = math.min(find(log, last, -1, total) + 1, last)
     newest = slot(log, last)

@@ -80,6 +80,8 @@ end
 
 -- Returns the state as it is written, and the commands that write its slots.
 writes[KIND] = function(rule, state, now, log)
+  -- include sliding_log/sums
+  -- include sliding_log/shorter
   local over, gone, last, units, newest, added = unpack(state, 2)
   if added and last > 0 and slot(log, last) == newest then
     add(log, last, added, last)

@@ -2,12 +2,17 @@
 -- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
 local FIRST, MOST_SLICES = 5, 60
 
+-- Returns true if a state counts in the slices of a rule.
+local function is_own(rule, state)
+  return state and state[2] == rule[2] and state[3] == rule[3]
+end
+
 -- The counters of a state as of slice `slice` of a rule, the newest first; its calls counted as late as they
 -- can have come where the rule has other slices.
 local function counters(rule, state, slice)
   local slices, length = rule[2], rule[3]
   local counting = {}
-  local is_own = state and state[2] == slices and state[3] == length
+  local is_own = is_own(rule, state)
   local passed = is_own and math.min(slice - div_floor(state[4], length), slices + 1)
   for n = 1, passed or slices + 1 do
     counting[n] = 0
@@ -38,15 +43,9 @@ end
 
 shapes[KIND] = function(state)
   local slices, length = state[2], state[3]
-  -- Without calls, for all slices.
-  for n = 2, #state do
-    local count = state[n]
-    if type(count) ~= 'number' or count % 1 ~= 0 or count < 0 or count >= LIMIT then
-      return false
-    end
-  end
-  return #state >= FIRST + 1 and #state == FIRST + slices and slices <= MOST_SLICES and length > 0
-    and slices * length < LIMIT
+  local is_compared, is_whole = pcall(are_whole, state, 0)
+  return is_compared and is_whole and #state >= FIRST + 1 and #state == FIRST + slices and slices <= MOST_SLICES
+    and length > 0 and slices * length < LIMIT
 end
 
 ends[KIND] = function(rule, state)
@@ -65,6 +64,7 @@ steps[KIND] = function(rule, state, now, cost)
   if estimate + cost > limit then
     return false
   end
+  local counting = counters(rule, state, slice)
   counting[1] = counting[1] + cost
   return true, { KIND, slices, length, at, unpack(counting) }
 end

@@ -14,8 +14,9 @@ macro_rules! piece {
 }
 
 /// The pieces that several programs or functions include, besides those of algorithms.
-const PIECES: [(&str, &str); 10] = [
+const PIECES: [(&str, &str); 11] = [
     piece!("keys"),
+    piece!("value"),
     piece!("bounds"),
     piece!("kinds"),
     piece!("shape"),
@@ -27,17 +28,14 @@ const PIECES: [(&str, &str); 10] = [
     piece!("buckets/write"),
 ];
 
-/// Text that programs share, and the functions without which a program of one algorithm does not need it; none if it always does.
-const SHARED: [(&str, &[&str]); 6] = [
-    (include_str!("lua/bounds.lua"), &[]),
-    (include_str!("lua/kinds.lua"), &[]),
-    (include_str!("lua/shape.lua"), &[]),
-    (include_str!("lua/numbers.lua"), &[]),
-    (include_str!("lua/factors.lua"), &["mul_div(", "at_most("]),
-    (
-        include_str!("lua/bucket.lua"),
-        &["rescaled(", "filled(", "starts_full(", "rests_at(", "paid("],
-    ),
+/// Text that programs of algorithms share.
+const SHARED: [&str; 6] = [
+    include_str!("lua/bounds.lua"),
+    include_str!("lua/kinds.lua"),
+    include_str!("lua/shape.lua"),
+    include_str!("lua/numbers.lua"),
+    include_str!("lua/factors.lua"),
+    include_str!("lua/bucket.lua"),
 ];
 
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
@@ -171,14 +169,6 @@ const SEVERAL: [Program; 8] = [
 fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
     let settles = which != Which::Decide;
     let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
-    let mut body = String::new();
-    for lua in algorithms {
-        let settle = if settles { lua.settle } else { "" };
-        let remaining = lua.remaining().filter(|_| grants).unwrap_or_default();
-        body.extend(["do\n", &kind(lua), lua.step, settle, remaining, "end\n"]);
-    }
-    let body = put_together(&body);
-    let calls = |functions: &[&str]| functions.iter().any(|name| body.contains(name));
     // The variables that the files share. In Redis, a script can only declare local ones.
     let mut source =
         String::from("local shapes, steps, ends, reports, writes = {}, {}, {}, {}, {}\n");
@@ -189,18 +179,18 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
         let shares = 1 << Spend::SHARE;
         source.push_str(&format!("local remainders, SHARES = {{}}, {shares}\n"));
     }
-    for (text, functions) in SHARED {
-        if functions.is_empty() || calls(functions) {
-            source.push_str(text);
-        }
-    }
+    source.extend(SHARED);
     if settles {
-        source.push_str("local settles = {}\n");
-        if calls(&["corrected(", "least_end("]) {
-            source.push_str(include_str!("lua/settle/bucket.lua"));
-        }
+        source.extend([
+            "local settles = {}\n",
+            include_str!("lua/settle/bucket.lua"),
+        ]);
     }
-    source.push_str(&body);
+    for lua in algorithms {
+        let settle = if settles { lua.settle } else { "" };
+        let remaining = lua.remaining().filter(|_| grants).unwrap_or_default();
+        source.extend(["do\n", &kind(lua), lua.step, settle, remaining, "end\n"]);
+    }
     let mut driver = include_str!("lua/driver.lua").to_owned();
     for (mark, is_wanted, text) in [
         (
@@ -222,7 +212,51 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
         driver = driver.replace(mark, if is_wanted { text } else { "" });
     }
     source.push_str(&driver);
-    put_together(&source)
+    let mut source = without_comments(&put_together(&source));
+    while let Some(shorter) = without_unused_functions(&source) {
+        source = shorter;
+    }
+    source
+}
+
+/// Returns a program without the functions that nothing calls; `None` if there are none.
+///
+/// Redis creates the functions of a program anew for each request, which takes most of the time of a short one.
+fn without_unused_functions(source: &str) -> Option<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_unused = |line: &str| {
+        let function = line.trim_start().strip_prefix("local function ");
+        let Some(name) = function.and_then(|function| function.split('(').next()) else {
+            return false;
+        };
+        let mut uses = source.match_indices(name).filter(|(at, _)| {
+            !source[..*at].ends_with(is_part) && !source[at + name.len()..].starts_with(is_part)
+        });
+        // The first one is its own.
+        uses.nth(1).is_none()
+    };
+    let (mut left, mut lines) = (String::with_capacity(source.len()), source.lines());
+    while let Some(line) = lines.next() {
+        if is_unused(line) {
+            // Its end is as far to the right as its beginning.
+            let before = indentation(line);
+            lines.find(|line| line.strip_prefix(before) == Some("end"));
+        } else {
+            left.extend([line, "\n"]);
+        }
+    }
+    (left.len() < source.len()).then_some(left)
+}
+
+/// Comments are for those who read the files, and may name what is not called.
+fn without_comments(source: &str) -> String {
+    let lines = source.lines();
+    let code = lines.filter(|line| !line.trim_start().starts_with("--"));
+    code.flat_map(|line| [line, "\n"]).collect()
+}
+
+fn indentation(line: &str) -> &str {
+    &line[..line.len() - line.trim_start().len()]
 }
 
 /// Declares the number by which scripts know an algorithm.
@@ -244,18 +278,30 @@ fn piece(name: &str) -> Option<Cow<'static, str>> {
     Some((*piece).into())
 }
 
-/// Replaces each line that includes a piece by the piece, recursively.
+/// Replaces each line that includes a piece by the piece, as far to the right as that line, recursively.
 ///
 /// A function call in Lua takes as long as the work of a piece, and Redis creates functions anew for each request.
 fn put_together(text: &str) -> String {
-    let line = |line: &str| {
-        let piece = line
+    let mut whole = String::new();
+    for line in text.lines() {
+        let Some(piece) = line
             .trim_start()
             .strip_prefix("-- include ")
-            .and_then(piece);
-        piece.map_or_else(|| format!("{line}\n"), |piece| put_together(&piece))
-    };
-    text.lines().map(line).collect()
+            .and_then(piece)
+        else {
+            whole.extend([line, "\n"]);
+            continue;
+        };
+        for inner in put_together(&piece).lines() {
+            let before = if inner.is_empty() {
+                ""
+            } else {
+                indentation(line)
+            };
+            whole.extend([before, inner, "\n"]);
+        }
+    }
+    whole
 }
 
 #[cfg(test)]
@@ -267,6 +313,17 @@ mod tests {
         for (place, program) in Program::ALL.into_iter().enumerate() {
             assert_eq!(program.place(), place, "{program:?}");
         }
+    }
+
+    #[test]
+    fn only_functions_that_nothing_calls_are_left_out() {
+        let source = "local function a()\n  local function d()\n  end\n  b()\nend\nlocal function b()\nend\nlocal function c()\n  a()\nend\nb()\n";
+        let mut left = source.to_owned();
+        while let Some(shorter) = super::without_unused_functions(&left) {
+            left = shorter;
+        }
+        assert_eq!(left, "local function b()\nend\nb()\n");
+        assert_eq!(super::without_unused_functions(&left), None);
     }
 
     #[test]
@@ -286,7 +343,7 @@ mod tests {
         assert!(contains(Program::GRANT, "cost = granted("));
         assert!(contains(Program::SYNC, "is_new(") && contains(Program::SYNC, "marks.stop"));
         for program in [Program::DECIDE, Program::SETTLE, Program::GRANT] {
-            assert!(!contains(program, "MARKS") && !contains(program, "is_new"));
+            assert!(!contains(program, "MARKS") && !contains(program, "is_new("));
         }
         for program in [Program::DECIDE, Program::SETTLE, Program::SYNC] {
             assert!(!contains(program, "granted(") && !contains(program, "remainders["));

@@ -198,6 +198,35 @@ while calls[at] do
   at = at + STRIDE * asks
 end
 
+for key, states in pairs(found) do
+  local value = { SEVERAL }
+  for n, state in ipairs(states) do
+    local parts, beside = state[1], state[2]
+    value[n + 1] = { 0, unpack(parts) }
+    for place, log in pairs(beside) do
+      local part = parts[place]
+      local report = part and reports[part[1]]
+      if report then
+        value[n + 1][place + 1] = report(part, log)
+      end
+    end
+  end
+  answer[key + 5] = cmsgpack.pack(value)
+end
+
+-- Most requests of clients that are over their limit write nothing. They end here, because each function below takes time to create.
+local is_written = false
+for _, states in ipairs(known) do
+  for _, state in ipairs(states) do
+    is_written = is_written or state.rule or state.is_new
+  end
+end
+if not is_written then
+  return cmsgpack.pack(answer)
+end
+
+-- include value
+
 -- Notes when states that were written stop to matter, and tells whether any of these was.
 local function are_written(states)
   local any = false
@@ -220,22 +249,6 @@ local function are_written(states)
 end
 
 -- (kept marks)
-
-for key, states in pairs(found) do
-  local value = { SEVERAL }
-  for n, state in ipairs(states) do
-    local parts, beside = state[1], state[2]
-    value[n + 1] = { 0, unpack(parts) }
-    for place, log in pairs(beside) do
-      local part = parts[place]
-      local report = part and reports[part[1]]
-      if report then
-        value[n + 1][place + 1] = report(part, log)
-      end
-    end
-  end
-  answer[key + 5] = cmsgpack.pack(value)
-end
 
 -- Only the first write can fail for what the server is: full, or taking none. What the call of it raises, it answers.
 local put = redis.pcall

@@ -18,6 +18,18 @@ local function is_bucket(state)
     and is_natural(state[2]) and has_level(state, 3)
 end
 
+-- Returns true if a list has whole numbers from place 2 on, which are at least `least`. To compare anything else with a number is an error: one call
+-- notices it for all, as a log has thousands of numbers.
+local function are_whole(list, least)
+  for n = 2, #list do
+    local number = list[n]
+    if number < least or number >= LIMIT or number % 1 ~= 0 then
+      return false
+    end
+  end
+  return true
+end
+
 -- Returns true if these are parts from place 2 on: lists of whole numbers, or false, the first one a list that begins with its kind.
 local function has_parts(state)
   if type(state) ~= 'table' or type(state[2]) ~= 'table' or not is_natural(state[2][1]) then
@@ -26,15 +38,12 @@ local function has_parts(state)
   -- More than fit as arguments of a call are none.
   for n = 2, #state do
     local part = state[n]
-    if n > 1000 or part and type(part) ~= 'table' then
+    if n > 1000 or part and (type(part) ~= 'table' or part[1] and not is_natural(part[1])) then
       return false
     end
-    -- Without calls, as a log has thousands of numbers.
-    for place = 1, part and #part or 0 do
-      local number = part[place]
-      if type(number) ~= 'number' or number % 1 ~= 0 or number >= LIMIT or number <= -LIMIT then
-        return false
-      end
+    local is_compared, is_whole = pcall(are_whole, part or {}, 1 - LIMIT)
+    if not (is_compared and is_whole) then
+      return false
     end
   end
   return true

@@ -6,7 +6,7 @@ if full_at and failure == '' then
   local late, state, more = nil, nil, is_told and 60000 or 0
   full_at = math.max(full_at, last or 0)
   if beside then
-    -- include kinds
+    -- include value
     local bucket = { 1, at, level, from, given_back, last }
     beside[#beside + 1] = { parts = { bucket }, stop = math.max(full_at, now + 1) }
     state, full_at = value_of(beside, name, now, now - more * 1000)
