@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct NodeCounts {
     /// Nodes in the period so far, with the one that asks.
     pub current: u64,
-    /// Nodes in the period before.
+    /// Nodes in the period before. A store without a clock of its own may also count those of one more: the clocks of some nodes are ahead.
     pub previous: u64,
 }
 
@@ -32,79 +32,242 @@ impl NodeCounts {
     }
 }
 
-/// The counts under a key, for stores that keep them in one value.
+/// The periods that a group remembers.
 #[cfg(feature = "tokio")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CountedPeriod {
-    /// The number of the last period in which a node was counted.
-    period: u64,
-    counts: NodeCounts,
+const PERIODS: usize = 12;
+
+/// The counts under a key, for stores that keep them in one value and have no clock.
+///
+/// Nodes count themselves by their own clocks. Those whose clocks agree within a minute are one group. A node that is far ahead or
+/// behind is in another one, so that it hides nobody.
+#[cfg(feature = "tokio")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CountedNodes {
+    /// The one that was counted last comes first.
+    groups: Vec<Group>,
 }
 
 #[cfg(feature = "tokio")]
-impl CountedPeriod {
-    /// Values are kept for this time, in which they matter.
-    pub(super) const KEEP: Duration = NodeCounts::PERIOD.saturating_mul(3);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Group {
+    /// The number of the last period in which a node was counted.
+    period: u64,
+    /// The nodes of that period and of those before it, the latest first.
+    nodes: [u64; PERIODS],
+    /// The most periods by which a node came late in the last period, and in some before. Where a node is ahead, the periods that the others have
+    /// not come to are incomplete.
+    late: [u64; 4],
+    /// The periods that other groups have begun since.
+    missed: u64,
+}
 
-    /// Counts a node in a period, after those in a value. A value that cannot be read counts none.
-    pub(super) fn after(value: Option<&[u8]>, period: u64) -> Self {
-        let first = NodeCounts {
-            current: 1,
-            previous: 0,
-        };
-        let Some(found) = value.and_then(Self::read) else {
-            return Self {
-                period,
-                counts: first,
-            };
-        };
-        let NodeCounts { current, previous } = found.counts;
-        let counts = if period == found.period {
-            NodeCounts {
-                current: current + 1,
-                previous,
-            }
-        } else if period == found.period + 1 {
-            NodeCounts {
-                previous: current,
-                ..first
-            }
-        } else if period > found.period {
-            first
-        } else {
-            // The clock of this node is behind. It is counted in the period that it missed, or not at all.
-            let missed = u64::from(period + 1 == found.period);
-            NodeCounts {
-                current,
-                previous: previous + missed,
-            }
-        };
-        Self {
-            period: period.max(found.period),
-            counts,
+#[cfg(feature = "tokio")]
+impl Group {
+    /// The numbers of a group in a value.
+    const NUMBERS: usize = 4 + 4 + PERIODS - 2;
+
+    /// Returns the nodes of the last period, and the most of those before it, as far as they matter.
+    fn counts(&self) -> NodeCounts {
+        let late = self.late.into_iter().max().unwrap_or(0) as usize;
+        // The one before may be incomplete, if the clock of a node is a little ahead.
+        let before = self.nodes.iter().skip(1).take(late + 2);
+        NodeCounts {
+            current: self.nodes[0],
+            previous: before.copied().max().unwrap_or(0),
         }
     }
 
-    fn read(value: &[u8]) -> Option<Self> {
-        let mut numbers = std::str::from_utf8(value).ok()?.split(' ');
-        // Small enough that no sum overflows, and that scripts count them exactly.
-        let mut next = || {
-            let number: u64 = numbers.next()?.parse().ok()?;
-            (number < 1 << 53).then_some(number)
-        };
-        let (period, current, previous) = (next()?, next()?, next()?);
-        Some(Self {
+    /// Returns how far a period is from this group; `None` if it is too far to belong to it. A group without a call in a period or two is still there.
+    fn distance(&self, period: u64) -> Option<u64> {
+        let is_near = period + PERIODS as u64 > self.period && period <= self.period + 3;
+        is_near.then(|| period.abs_diff(self.period))
+    }
+
+    /// Counts a node in a period that is near.
+    fn count(&mut self, period: u64) {
+        while self.period < period {
+            self.period += 1;
+            self.nodes.rotate_right(1);
+            self.nodes[0] = 0;
+            self.late.rotate_right(1);
+            self.late[0] = 0;
+        }
+        let late = self.period - period;
+        self.nodes[late as usize % PERIODS] += 1;
+        self.late[0] = self.late[0].max(late);
+        self.missed = 0;
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl CountedNodes {
+    /// Values are kept for this time, in which they matter.
+    pub(super) const KEEP: Duration = NodeCounts::PERIOD.saturating_mul(3);
+    /// Clocks of a service have fewer opinions.
+    const MOST_GROUPS: usize = 8;
+
+    /// Counts a node in a period, after those in a value. A value that cannot be read counts none.
+    pub(super) fn after(value: Option<&[u8]>, period: u64) -> Self {
+        let mut groups = value.and_then(Self::read).unwrap_or_default();
+        let near = groups.iter().enumerate();
+        let near = near.filter_map(|(n, group)| Some((group.distance(period)?, n)));
+        let known = near.min().map(|(_, n)| groups.remove(n));
+        if known.is_none_or(|known| known.period < period) {
+            groups.iter_mut().for_each(|group| group.missed += 1);
+            let most = 4 * groups.len() as u64;
+            groups.retain(|group| group.missed <= most);
+        }
+        let mut own = known.unwrap_or(Group {
             period,
-            counts: NodeCounts { current, previous },
-        })
+            nodes: [0; PERIODS],
+            late: [0; 4],
+            missed: 0,
+        });
+        own.count(period);
+        groups.insert(0, own);
+        groups.truncate(Self::MOST_GROUPS);
+        Self { groups }
     }
 
-    pub(super) fn counts(self) -> NodeCounts {
-        self.counts
+    fn read(value: &[u8]) -> Option<Vec<Group>> {
+        // Small enough that no sum overflows, and that scripts count them exactly.
+        let number = |text: &str| text.parse().ok().filter(|number: &u64| *number < 1 << 53);
+        let numbers = std::str::from_utf8(value).ok()?.split(' ').map(number);
+        let numbers = numbers.collect::<Option<Vec<_>>>()?;
+        // The release before wrote the first three numbers of one group.
+        let groups = numbers.chunks(Group::NUMBERS).map(|group| {
+            let [period, current, previous, ref rest @ ..] = *group else {
+                return None;
+            };
+            let mut rest = rest.iter().copied();
+            let mut next = || rest.next().unwrap_or(0);
+            let (missed, late) = (next(), std::array::from_fn(|_| next()));
+            let mut nodes = [0; PERIODS];
+            (nodes[0], nodes[1]) = (current, previous);
+            nodes[2..].fill_with(next);
+            Some(Group {
+                period,
+                nodes,
+                late,
+                missed,
+            })
+        });
+        groups.collect()
     }
 
-    pub(super) fn to_value(self) -> Vec<u8> {
-        let NodeCounts { current, previous } = self.counts;
-        format!("{} {current} {previous}", self.period).into_bytes()
+    /// Returns the counts, with all nodes of other groups in both.
+    pub(super) fn counts(&self) -> NodeCounts {
+        let Some((own, others)) = self.groups.split_first() else {
+            return NodeCounts::default();
+        };
+        let others: u64 = others.iter().map(|group| group.counts().nodes()).sum();
+        let NodeCounts { current, previous } = own.counts();
+        NodeCounts {
+            current: current + others,
+            previous: previous + others,
+        }
+    }
+
+    pub(super) fn to_value(&self) -> Vec<u8> {
+        let numbers = self.groups.iter().flat_map(|group| {
+            let ([current, previous, earlier @ ..], late) = (group.nodes, group.late);
+            let first = [group.period, current, previous, group.missed];
+            first.into_iter().chain(late).chain(earlier)
+        });
+        let texts: Vec<_> = numbers.map(|number| number.to_string()).collect();
+        texts.join(" ").into_bytes()
+    }
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// The nodes of a fleet and their clocks, in seconds beside that of all.
+    fn counts_of(
+        clocks: &[i64],
+        (rounds, seed): (u64, u64),
+        mut value: Vec<u8>,
+    ) -> (Vec<u64>, Vec<u8>) {
+        let mut random = Random::new(seed);
+        let mut counting: Vec<_> = (0..rounds)
+            .flat_map(|round| clocks.iter().map(move |clock| (round, *clock)))
+            .map(|(round, clock)| {
+                // Each node counts itself at some instant of each period of its clock.
+                let begin = 1_000_000_u64.saturating_add_signed(clock) / 10;
+                let here = 10 * (begin + round) + random.up_to(9);
+                (here.saturating_add_signed(-clock), here / 10, round)
+            })
+            .collect();
+        counting.sort_unstable();
+        let mut last = Vec::new();
+        for (_, period, round) in counting {
+            let counted = CountedNodes::after(Some(&value), period);
+            // A node that is behind is counted with the others once they are as far behind in the value, and at last not all nodes are there.
+            if (10..rounds - 2).contains(&round) {
+                last.push(counted.counts().nodes());
+            }
+            value = counted.to_value();
+        }
+        (last, value)
+    }
+
+    #[test]
+    fn no_clock_hides_other_nodes() {
+        for seed in 0..200 {
+            for (clocks, hidden) in [
+                ([0; 6], 0),
+                ([0, 0, 0, 0, 0, 60], 0),
+                ([0, 0, 0, 0, 0, -60], 0),
+                ([0, 0, 0, 3, 9, 11], 0),
+                ([0, 0, 0, 0, 25, 29], 0),
+                ([0, 200, -200, 1_000, -1_000, 86_400], 0),
+                // Where clocks differ by all sorts of times, one may be missed.
+                ([0, 0, 20, 20, 30, -20], 1),
+            ] {
+                let (counts, _) = counts_of(&clocks, (40, seed), Vec::new());
+                let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+                assert!(
+                    *least >= 6 - hidden && *most <= 9,
+                    "{clocks:?}, seed {seed}: {least} to {most}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_that_are_gone_are_forgotten() {
+        for seed in 0..100 {
+            let (_, value) = counts_of(&[0, 0, 0, 60, 60, 300], (20, seed), Vec::new());
+            let (counts, _) = counts_of(&[0, 0], (60, seed), value);
+            assert!(
+                counts[20..].iter().all(|nodes| (2..=4).contains(nodes)),
+                "{counts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_release_before_is_read_and_one_that_is_damaged_counts_none() {
+        let counts = |value: &[u8]| CountedNodes::after(Some(value), 7).counts();
+        let of = |current, previous| NodeCounts { current, previous };
+        assert_eq!(counts(b"7 3 5"), of(4, 5));
+        assert_eq!(counts(b"6 3 5"), of(1, 5));
+        assert_eq!(
+            counts(b"7 3 5 0 1 0 0 0 6 0 0 0 0 0 0 0 0 0 70 2 2 1"),
+            of(6, 8)
+        );
+        for damaged in [
+            "",
+            "7",
+            "7 1",
+            "7 x 1",
+            "-7 1 1",
+            "7 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 8",
+            "9007199254740992 1 1",
+        ] {
+            assert_eq!(counts(damaged.as_bytes()), of(1, 0), "{damaged}");
+        }
     }
 }

@@ -10,5 +10,4 @@ pub mod fleet;
 pub mod map_store;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 pub mod memory;
-pub mod nodes;
 pub mod rules;

@@ -43,7 +43,7 @@ use tollgate::{
     store::{Ask, Decisions, Error, Redis, Store},
 };
 
-use crate::common::{crowd, nodes as counted_nodes};
+use crate::common::crowd;
 
 /// Returns a rule that admits `burst` requests and then no more during a test.
 fn at_once(burst: u64) -> TokenBucket {

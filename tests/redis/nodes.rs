@@ -1,6 +1,6 @@
 //! Nodes that count themselves.
 
-use std::time::Duration;
+use std::{collections::HashMap, fmt::Debug, time::Duration};
 
 use tollgate::{
     Cost, Policy, TokenBucket,
@@ -8,7 +8,47 @@ use tollgate::{
     store::{Ask, LeaseConfig, NodeCounts, Redis, Store, StoreExt},
 };
 
-use super::{counted_nodes::counts_are_those_of_the_periods, policy, servers, store};
+use super::{policy, servers, store};
+
+/// Nodes count themselves in periods that come by small and large steps. The clocks of some are behind.
+async fn counts_are_those_of_the_periods<S>(store: &S)
+where
+    S: Store<TokenBucket, Error: Debug>,
+{
+    let policy = Policy::new("walk");
+    let mut counted: HashMap<u64, u64> = HashMap::new();
+    let (mut newest, mut seed) = (1000_u64, 7_u64);
+    for _ in 0..400 {
+        // A linear congruential generator, by the constants of MMIX.
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let period = match seed >> 60 {
+            0..8 => newest,
+            8..11 => newest + 1,
+            11 => newest + 2,
+            12 => newest + 1000,
+            13..15 => newest - 1,
+            _ => newest - 2,
+        };
+        newest = newest.max(period);
+        *counted.entry(period).or_default() += 1;
+        let counting = store.count_node(&policy, period).unwrap();
+        let NodeCounts { current, previous } = counting.await.unwrap();
+        let in_period = |period| counted.get(&period).copied().unwrap_or(0);
+        if period + 1 >= newest {
+            let expected = in_period(newest).max(in_period(newest - 1));
+            let counts = NodeCounts { current, previous };
+            assert_eq!(counts.nodes(), expected, "{period} of {newest}: {counts:?}");
+        }
+        if period == newest {
+            assert_eq!(
+                [current, previous],
+                [in_period(period), in_period(period - 1)]
+            );
+        }
+    }
+}
 
 #[tokio::test]
 async fn counts_are_those_of_the_periods_by_script() {
@@ -46,6 +86,34 @@ async fn counts_expire_and_damaged_ones_begin_afresh() {
     let error = count(7).await.unwrap_err().to_string();
     assert!(error.contains("WRONGTYPE"), "{error}");
     server.command(&["DEL", "tollgate:nodes:api"]);
+}
+
+/// A node of an earlier release counts itself by its own clock. What it wrote in advance is no count.
+#[tokio::test]
+async fn a_node_that_is_ahead_hides_nobody() {
+    let server = servers::Redis::start();
+    let store: Redis<TokenBucket> = store(server.url()).await;
+    let seconds: u64 = server
+        .command(&["TIME"])
+        .lines()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let period = seconds / NodeCounts::PERIOD.as_secs();
+    for nodes in 1..=5 {
+        let counting = store.count_node(&Policy::new("api"), period).unwrap();
+        assert!(counting.await.unwrap().nodes() >= nodes);
+    }
+    // By the script: it is counted where the others are, or in the next period.
+    let counting = store.count_node(&Policy::new("api"), period + 6).unwrap();
+    assert!(counting.await.unwrap().nodes() >= 5);
+    let ahead = format!("{} 1 0", period + 6);
+    server.command(&["SET", "tollgate:nodes:api", &ahead]);
+    for nodes in 1..=5 {
+        let counting = store.count_node(&Policy::new("api"), period).unwrap();
+        assert!(counting.await.unwrap().nodes() >= nodes);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use tokio::time::sleep;
 
 use super::{CompareAndSwap, Loaded, Swap, Swapped, queue::Queue};
-use crate::store::{Error, NodeCounts, node_counts::CountedPeriod};
+use crate::store::{Error, NodeCounts, node_counts::CountedNodes};
 
 /// Nodes count themselves at about the same time, when a period begins.
 const ATTEMPTS: usize = 16;
@@ -22,11 +22,11 @@ pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
             None => queue.data.load(key).await?,
         };
         let (version, value) = value.unzip();
-        let counted = CountedPeriod::after(value.as_deref(), period);
+        let counted = CountedNodes::after(value.as_deref(), period);
         let swap = Swap {
             expected: version.as_ref(),
             value: Some(&counted.to_value()),
-            keep: CountedPeriod::KEEP,
+            keep: CountedNodes::KEEP,
         };
         match queue.data.swap(key, swap).await? {
             Swapped::Done(_) => return Ok(counted.counts()),

@@ -9,7 +9,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
-        ask::policies, engine::spawn_detached, name::nodes_name, node_counts::CountedPeriod,
+        ask::policies, engine::spawn_detached, name::nodes_name, node_counts::CountedNodes,
     },
     time::Clock,
 };
@@ -115,7 +115,7 @@ where
             // A value for each period: each is only added to.
             let increment = &inner.increment;
             let totals = increment
-                .add(&key, 1, CountedPeriod::KEEP, &[before])
+                .add(&key, 1, CountedNodes::KEEP, &[before])
                 .await?;
             Ok(NodeCounts {
                 current: totals.total,

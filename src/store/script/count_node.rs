@@ -4,7 +4,7 @@ use super::{
     Evaluate, Program,
     pack::{put_array, put_number, take_array, take_number},
 };
-use crate::store::{Error, NodeCounts, node_counts::CountedPeriod};
+use crate::store::{Error, NodeCounts, node_counts::CountedNodes};
 
 /// Counts this node in a period.
 pub(super) async fn count_node<E: Evaluate>(
@@ -13,8 +13,13 @@ pub(super) async fn count_node<E: Evaluate>(
     period: u64,
 ) -> Result<NodeCounts, Error> {
     let mut argument = Vec::with_capacity(16);
-    put_array(&mut argument, 2);
-    for number in [u128::from(period), CountedPeriod::KEEP.as_millis()] {
+    let seconds = NodeCounts::PERIOD.as_secs();
+    put_array(&mut argument, 3);
+    for number in [
+        u128::from(period),
+        CountedNodes::KEEP.as_millis(),
+        u128::from(seconds),
+    ] {
         put_number(&mut argument, i64::try_from(number).unwrap_or(i64::MAX));
     }
     let answer = data

@@ -1,8 +1,15 @@
 //! The number of nodes that share the limits of a store.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::{
+    decision::Decision,
     policy::Policy,
     store::NodeCounts,
     time::{Clock, SystemClock, Timestamp},
@@ -12,12 +19,16 @@ use crate::{
 const MOST_POLICIES: usize = 8;
 
 /// The nodes that share the limits of each policy, as far as they are known.
-#[derive(Default)]
 pub(super) struct Nodes {
     /// The number that was set, instead of counting.
     set: Option<u64>,
     of_policies: Mutex<Vec<OfPolicy>>,
+    /// By how many nanoseconds the clock of the store is ahead of this node's.
+    ahead: AtomicI64,
 }
+
+/// Stands for a clock of which nothing is known.
+const UNKNOWN: i64 = i64::MIN;
 
 struct OfPolicy {
     policy: Policy,
@@ -31,11 +42,33 @@ impl Nodes {
     pub(super) fn new(set: Option<u64>) -> Self {
         Self {
             set,
-            ..Self::default()
+            of_policies: Mutex::default(),
+            ahead: AtomicI64::new(UNKNOWN),
         }
     }
 
-    /// Returns the period in which this node has to count itself, if it has not done so.
+    /// Notes an instant of the store's clock, from an answer. All nodes see that one, where the store has one: a node whose own is ahead would count
+    /// itself in a period to which the others have not come.
+    pub(super) fn note_clock(&self, at: Timestamp) {
+        if self.set.is_none() {
+            self.note_clock_at(at, SystemClock::default().now());
+        }
+    }
+
+    /// Notes the instant of an answer of the store, if the store decided it.
+    pub(super) fn note_answer(&self, answer: &Decision) {
+        if !answer.is_undecided() {
+            self.note_clock(answer.at());
+        }
+    }
+
+    fn note_clock_at(&self, at: Timestamp, now: Timestamp) {
+        let ahead = i128::from(at.as_nanos()) - i128::from(now.as_nanos());
+        let ahead = ahead.clamp(i128::from(UNKNOWN + 1), i128::from(i64::MAX));
+        self.ahead.store(ahead as i64, Ordering::Relaxed);
+    }
+
+    /// Returns the period in which this node has to count itself, if it has not done so. Not before an answer has shown the clock of the store.
     pub(super) fn due(&self, policy: &Policy) -> Option<u64> {
         if self.set.is_some() {
             return None;
@@ -44,6 +77,13 @@ impl Nodes {
     }
 
     fn due_at(&self, policy: &Policy, now: Timestamp) -> Option<u64> {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let by = Duration::from_nanos(ahead.unsigned_abs());
+        let now = match ahead {
+            UNKNOWN => return None,
+            0.. => now.saturating_add(by),
+            _ => now.saturating_sub(by),
+        };
         let period = now.as_nanos() / NodeCounts::PERIOD.as_nanos() as u64;
         let mut all = self.of_policies();
         if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
@@ -87,10 +127,17 @@ mod tests {
 
     #[test]
     fn a_node_counts_itself_once_in_a_period_and_policy() {
-        let nodes = Nodes::default();
+        let nodes = Nodes::new(None);
         let (a, b) = (Policy::new("a"), Policy::new("b"));
         let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
         assert_eq!(nodes.number(), None);
+        assert_eq!(nodes.due_at(&a, at(85)), None, "the clock is not known");
+        // This node is a minute ahead of the store.
+        nodes.note_clock_at(at(25), at(85));
+        assert_eq!(nodes.due_at(&a, at(85)), Some(2));
+        assert_eq!(nodes.due_at(&a, at(89)), None);
+        let nodes = Nodes::new(None);
+        nodes.note_clock_at(at(25), at(25));
         assert_eq!(nodes.due_at(&a, at(25)), Some(2));
         assert_eq!(nodes.due_at(&a, at(29)), None);
         assert_eq!(nodes.due_at(&b, at(29)), Some(2));
@@ -112,7 +159,8 @@ mod tests {
 
     #[test]
     fn policies_that_come_and_go_fill_no_memory() {
-        let nodes = Nodes::default();
+        let nodes = Nodes::new(None);
+        nodes.note_clock_at(Timestamp::default(), Timestamp::default());
         for n in 0..100 {
             let policy = Policy::new(&format!("p{n}"));
             let is_due = nodes.due_at(&policy, Timestamp::from_nanos(n)).is_some();

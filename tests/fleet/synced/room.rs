@@ -15,7 +15,7 @@ async fn calls_in_the_store_are_waited_for_when_nodes_are_counted() {
     for n in 0..400 {
         let node = node.clone();
         calls.spawn(async move {
-            tokio::time::sleep(DELAY * n / 40).await;
+            tokio::time::sleep(DELAY * n / 10).await;
             let decision = acquire(&node, &bucket(100), "alice", 1).await.unwrap();
             decision.is_admitted()
         });

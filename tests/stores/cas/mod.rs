@@ -13,4 +13,4 @@ mod long_states;
 mod nodes;
 mod race;
 
-use crate::common::{memory, nodes as counted_nodes};
+use crate::common::memory;

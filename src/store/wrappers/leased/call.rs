@@ -162,6 +162,7 @@ where
                 let place = Some((ask.policy(), ask.key()));
                 match answer {
                     Ok(Some(answer)) => {
+                        inner.nodes.note_answer(&answer);
                         inner.book.answered(&asked, place, answer, now);
                     }
                     Ok(None) => inner.book.failed(&asked, &Ok(())),
@@ -338,6 +339,7 @@ where
             let Some(answer) = decisions.next() else {
                 continue;
             };
+            inner.nodes.note_answer(answer);
             *part = Part::Decided(if is_admitted || !answer.is_admitted() {
                 let place = Some((ask.policy(), ask.key()));
                 inner.book.answered(asked, place, *answer, now)

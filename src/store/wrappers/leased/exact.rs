@@ -51,6 +51,7 @@ impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
             Ok(decisions) => match decisions.as_slice() {
                 [decision] => {
                     let now = self.inner.config.clock.now();
+                    self.inner.nodes.note_answer(decision);
                     let decision = book.answered(asked, None, *decision, now);
                     return Ok(decision.of_policy(self.policy).into());
                 }

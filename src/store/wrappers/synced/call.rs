@@ -452,6 +452,10 @@ where
         };
         let answer = answer.await;
         drop(in_store);
+        if let Ok(decisions) = &answer {
+            let decisions = decisions.as_slice().iter();
+            decisions.for_each(|answer| self.nodes.note_answer(answer));
+        }
         match answer {
             Err(error) if is_unreachable(&error) && !self.is_closed() => {
                 self.decide_alone(&asks.to_list(), error)

@@ -45,7 +45,7 @@ pub(super) struct Inner<S, Rule: Syncable, C> {
     /// `true` once the store has answered that it cannot take in deltas.
     pub(super) cannot_sync: AtomicBool,
     pub(super) is_closed: AtomicBool,
-    nodes: Nodes,
+    pub(super) nodes: Nodes,
     /// The number of nodes; 0 while it is not known.
     number_of_nodes: AtomicU64,
     /// Draws no number twice: a node that is started again is another one.
@@ -491,6 +491,7 @@ where
                     continue;
                 }
             };
+            self.nodes.note_clock(at);
             let mut shard = self.accounts.shard_of(told.fingerprint);
             let bound = shard.bound(&told.rule, self.nodes(), &self.config);
             // After a reset it is another account, and the units were counted as dropped.
