@@ -54,7 +54,8 @@ impl FailureLog {
 
 /// Returns the text of an error and of its sources, without the token.
 fn cause(error: &(dyn Error + 'static), token: &str) -> String {
-    /// Limit in characters.
+    /// Limits in characters: of what is searched for the token, and of what is logged.
+    const MAX_TEXT: usize = 16_384;
     const MAX_CAUSE: usize = 1024;
     let mut cause = error.to_string();
     let mut source = error.source();
@@ -65,9 +66,84 @@ fn cause(error: &(dyn Error + 'static), token: &str) -> String {
         }
         source = error.source();
     }
-    // Empty if the cause cannot contain it.
-    if !token.is_empty() {
-        cause = cause.replace(token, "<token>");
+    let cause: String = cause.chars().take(MAX_TEXT).collect();
+    without(&cause, token).chars().take(MAX_CAUSE).collect()
+}
+
+/// Replaces a token in a text, also if characters of it are percent-encoded, as clients of HTTP quote URLs, or if its end is cut off.
+fn without(text: &str, token: &str) -> String {
+    /// Of fewer characters, nothing can be learned.
+    const LEAST: usize = 8;
+    if token.is_empty() {
+        return text.to_owned();
     }
-    cause.chars().take(MAX_CAUSE).collect()
+    let text = text.replace(token, "<token>");
+    let (mut cleared, mut rest) = (String::with_capacity(text.len()), &*text);
+    while let Some(first) = rest.chars().next() {
+        let (length, matched) = matching(rest.as_bytes(), token.as_bytes());
+        if matched >= LEAST.min(token.len()) {
+            cleared.push_str("<token>");
+            rest = &rest[length..];
+        } else {
+            cleared.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    cleared
+}
+
+/// Returns how many bytes of a text are bytes of a token, in order, and how many those are of the token, which is of ASCII characters.
+fn matching(text: &[u8], token: &[u8]) -> (usize, usize) {
+    let mut at = 0;
+    for (n, byte) in token.iter().enumerate() {
+        at += match text[at..] {
+            [b'%', ref digits @ ..] if encoded(digits, *byte) > 0 => 1 + encoded(digits, *byte),
+            [first, ..] if first == *byte => 1,
+            _ => return (at, n),
+        };
+    }
+    (at, token.len())
+}
+
+/// Returns how many of these digits behind a `%` stand for a byte; 0 if they stand for another one. A `%` may itself be encoded, as `%25`.
+fn encoded(digits: &[u8], byte: u8) -> usize {
+    let value = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
+    let mut at = 0;
+    while let Some(two) = digits.get(at..at + 2) {
+        match value(two) {
+            Some(found) if found == byte => return at + 2,
+            Some(b'%') => at += 2,
+            _ => return 0,
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn a_token_is_taken_out_in_each_form() {
+        const TOKEN: &str = "a+b/c==~tok3n";
+        for form in [
+            TOKEN,
+            "a%2Bb%2Fc%3D%3D~tok3n",
+            "a%2bb%2fc%3d%3d%7etok3n",
+            "%61%2B%62%2F%63%3D%3D%7E%74%6F%6B%33%6E",
+            "a%252Bb%252Fc%253D%253D~tok3n",
+            "a%25252Bb%2Fc==~tok3n",
+        ] {
+            let cleared = without(&format!("GET /?token={form}&x=1: timed out é"), TOKEN);
+            assert_eq!(cleared, "GET /?token=<token>&x=1: timed out é", "{form}");
+        }
+        assert_eq!(without("token=a%2Bb%2Fc%3D", TOKEN), "token=a%2Bb%2Fc%3D");
+        assert_eq!(without("token=a%2Bb%2Fc%3D%3D~to", TOKEN), "token=<token>");
+        assert_eq!(
+            without("aaaa a", "a"),
+            "<token><token><token><token> <token>"
+        );
+        assert_eq!(without("% %2 %zz é%", TOKEN), "% %2 %zz é%");
+        assert_eq!(without("nothing", ""), "nothing");
+    }
 }

@@ -160,7 +160,8 @@ pub struct IntrospectBuilder<L, R = Http> {
 impl<L: LookUp, R> IntrospectBuilder<L, R> {
     /// Sets how long an active token is cached, 1 ms to a day; less if it expires before. Default: 60 s.
     ///
-    /// A revoked token is accepted for up to this time.
+    /// A revoked token is accepted for up to this time; for up to twice as long while more than [`max_lookups`](Self::max_lookups) tokens are
+    /// renewed at once, which is counted as `crowded` and `stale`.
     pub fn max_age(mut self, time: Duration) -> Self {
         self.settings.max_age = time;
         self
@@ -216,7 +217,8 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Passes requests on, without claims, whose token cannot be checked. Otherwise they are refused with 503.
+    /// Passes requests on, without claims, whose token cannot be checked because look-ups fail. Otherwise they are refused with 503, as those always are
+    /// whose token is not looked up because too many others are.
     ///
     /// Anybody can then pass during an outage: the service must not take [`Introspected`](super::Introspected) for a proof of identity.
     pub fn fail_open(mut self) -> Self {

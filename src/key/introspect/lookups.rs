@@ -18,7 +18,7 @@ use super::{
     settings::Settings,
     stats::Counters,
 };
-use crate::{TokenBucket, key::Key, pace::Pacer, time::Timestamp};
+use crate::{TokenBucket, key::Key, pace::Pacer, random::Random, time::Timestamp};
 
 /// BLAKE3 of a token. The token itself is dropped once it is looked up.
 pub(super) type Digest = [u8; 32];
@@ -59,16 +59,26 @@ pub(super) struct Lookups {
 pub(super) struct Entry {
     known: Known,
     fresh_until: Timestamp,
+    /// A request that comes later, but before that, has it renewed; the others do not wait. No earlier than the expiry of a token that expires.
+    renew_at: Timestamp,
     stale_until: Timestamp,
+    /// Until then a known token is good if there are too many look-ups to renew it.
+    crowded_until: Timestamp,
     /// After a failed look-up, the time of the next one.
     retry_at: Timestamp,
 }
 
 /// The answer to a request with a token.
 pub(super) enum Found {
-    Active { checked: Checked, is_stale: bool },
+    Active {
+        checked: Checked,
+        is_stale: bool,
+    },
     Inactive,
+    /// The look-up failed.
     Unavailable,
+    /// There are too many look-ups.
+    Crowded,
 }
 
 /// The answer to a request, or where to wait for it.
@@ -110,29 +120,33 @@ impl Lookups {
         let digest = *blake3::keyed_hash(CONTEXT, token.as_bytes()).as_bytes();
         let entry = self.entry(&digest);
         let now = self.now();
-        if let Some(found) = self.at_hand(entry, now) {
+        let is_due = entry.as_ref().is_some_and(|entry| entry.is_due(now));
+        let at_hand = self.at_hand(entry, now);
+        if !is_due && let Some(found) = at_hand {
             return Finding::Found(found);
         }
         let Ok(runtime) = Handle::try_current() else {
             let error = "there is no runtime of tokio: expected a call within one";
             self.fail(error.into(), "");
-            return Finding::Found(self.fall_back(self.entry(&digest), now));
+            let found = at_hand.unwrap_or_else(|| self.fall_back(self.entry(&digest), now));
+            return Finding::Found(found);
         };
         let mut flights = self.flights();
         // Read once more: a flight fills the cache before it ends.
         let entry = self.entry(&digest);
         let (result, started) = if let Some(result) = flights.result(&digest) {
-            self.counters.shared.add(1);
+            if at_hand.is_none() {
+                self.counters.shared.add(1);
+            }
             (result, None)
-        } else if let Some(found) = self.at_hand(entry.clone(), now) {
+        } else if !is_due && let Some(found) = self.at_hand(entry.clone(), now) {
             return Finding::Found(found);
         } else {
             let renews = entry.as_ref().is_some_and(|entry| entry.known.is_some());
             let has_room = flights.count(renews) < self.settings.max_lookups
                 && (renews || self.unknown.can_do_work(now));
             if !has_room {
-                self.counters.crowded.add(1);
-                return Finding::Found(self.fall_back(entry, now));
+                return Finding::Found(at_hand.unwrap_or_else(|| self.crowded(entry, now)));
             }
             let (sender, result) = watch::channel(None);
             flights.insert(digest, renews, result.clone());
@@ -146,6 +160,9 @@ impl Lookups {
             // A task of its own: the request that starts it may be dropped while others wait. Without the lock, because a runtime that has
             // shut down drops it here.
             runtime.spawn(work);
+        }
+        if let Some(found) = at_hand {
+            return Finding::Found(found);
         }
         let lookups = Arc::clone(self);
         Finding::InFlight(Search {
@@ -178,6 +195,20 @@ impl Lookups {
                 Found::of(entry.known, true)
             }
             None => Found::Unavailable,
+        }
+    }
+
+    /// Returns the answer to a request whose token is not looked up, because too many are.
+    ///
+    /// That is no outage, which anybody could make. So tokens that nobody knows do not pass, and known ones do for a while.
+    fn crowded(&self, entry: Option<Entry>, now: Timestamp) -> Found {
+        self.counters.crowded.add(1);
+        match entry {
+            Some(entry) if now < entry.crowded_until.max(entry.stale_until) => {
+                self.counters.stale.add(1);
+                Found::of(entry.known, true)
+            }
+            _ => Found::Crowded,
         }
     }
 
@@ -253,12 +284,24 @@ impl Lookups {
         };
         let expiry = expiry.unwrap_or(Timestamp::MAX);
         let fresh_until = began.saturating_add(max_age).min(expiry);
+        let later = |time| fresh_until.saturating_add(time).min(expiry);
+        let renews = known.is_some() && fresh_until < expiry;
+        // Another one for each token and time, so that tokens that came together are not renewed together.
+        let permille = 700 + Random::new(seed_of(&digest) ^ began.as_nanos()).up_to(200) as u32;
         self.insert(
             digest,
             Entry {
                 known: known.clone(),
                 fresh_until,
-                stale_until: fresh_until.saturating_add(settings.serve_stale).min(expiry),
+                renew_at: match renews {
+                    true => began.saturating_add(max_age / 1000 * permille),
+                    false => fresh_until,
+                },
+                stale_until: later(settings.serve_stale),
+                crowded_until: match known {
+                    Some(_) => later(max_age),
+                    None => fresh_until,
+                },
                 retry_at: began,
             },
         );
@@ -284,6 +327,13 @@ impl Lookups {
     }
 }
 
+impl Entry {
+    /// Returns `true` if the token is looked up although the answer is fresh.
+    fn is_due(&self, now: Timestamp) -> bool {
+        now >= self.renew_at.max(self.retry_at) && now < self.fresh_until
+    }
+}
+
 impl Search {
     /// Waits for the result of the look-up.
     pub(super) async fn wait(mut self) -> Found {
@@ -304,6 +354,12 @@ impl Found {
             None => Self::Inactive,
         }
     }
+}
+
+fn seed_of(digest: &Digest) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(bytes)
 }
 
 /// Returns the key of an active token.

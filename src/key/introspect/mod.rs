@@ -8,7 +8,11 @@
 //! | active token | passed on, with [`Introspected::claims`] |
 //! | token that is unknown, expired, revoked or malformed | 401, `WWW-Authenticate: Bearer error="invalid_token"` (RFC 6750 §3.1) |
 //! | no token | 401, `WWW-Authenticate: Bearer`; or [passed on](IntrospectBuilder::allow_anonymous) |
-//! | token that cannot be checked: the look-up fails, is late, has an answer that cannot be read, or there are too many | [the last answer for some time](IntrospectBuilder::serve_stale); then 503 with `Retry-After`, or [passed on](IntrospectBuilder::fail_open) |
+//! | token that cannot be checked: the look-up fails, is late, or has an answer that cannot be read | [the last answer for some time](IntrospectBuilder::serve_stale); then 503 with `Retry-After`, or [passed on](IntrospectBuilder::fail_open) |
+//! | token that is not looked up, because too many are | the last answer that it is active, for one [`max_age`](IntrospectBuilder::max_age) more; otherwise 503 with `Retry-After`, whatever is chosen for an outage, because anybody can cause this |
+//!
+//! A token that is active is renewed when 70 to 90 % of its `max_age` have passed, another part for each token and time: the request that comes then is answered
+//! from the cache, and none waits.
 //!
 //! # Bounds
 //!
@@ -17,7 +21,7 @@
 //! - **Memory:** the cache has a [`capacity`](IntrospectBuilder::capacity) for active tokens and another one for inactive ones. So invented
 //!   tokens evict only each other, and never a token that the server has confirmed. Active tokens compete with active tokens alone.
 //! - **Look-ups:** those of tokens that are not known as active have a [rate](IntrospectBuilder::max_rate) and a
-//!   [number in flight](IntrospectBuilder::max_lookups). Above either, a request is answered as if the look-up had failed. Tokens that were active have
+//!   [number in flight](IntrospectBuilder::max_lookups). Above either, a request with an unknown token is refused with 503. Tokens that were active have
 //!   a number of their own, so a flood does not keep them from being renewed.
 //! - Requests with the same token share one look-up. It goes on if the request that started it is dropped.
 //!

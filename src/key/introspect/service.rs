@@ -199,7 +199,8 @@ fn verdict(shared: &Lookups, found: Option<Found>) -> Result<Introspected, Reaso
             counters.unchecked.add(1);
             passes(None, true, false)
         }
-        Some(Found::Unavailable) => {
+        // Whatever is chosen for an outage: too many look-ups are none.
+        Some(Found::Unavailable | Found::Crowded) => {
             counters.unavailable.add(1);
             Err(Reason::Unavailable)
         }

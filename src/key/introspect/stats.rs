@@ -32,9 +32,9 @@ stats! {
             aborted,
             /// Look-ups of active tokens whose `exp` had passed by this node's clock. They count as inactive; if there are many, a clock is wrong.
             expired,
-            /// Requests whose token was not looked up, because too many others were.
+            /// Requests whose token was not looked up, because too many others were: `stale` or `unavailable`.
             crowded,
-            /// Requests that were answered by claims older than their lifetime, because the look-up failed.
+            /// Requests that were answered by claims older than their lifetime, because the look-up failed, or too many others were made.
             stale,
             /// Requests that were refused with 503, because their token could not be checked.
             unavailable,

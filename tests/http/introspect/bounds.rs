@@ -120,6 +120,53 @@ async fn look_ups_in_flight_are_bounded_and_a_flood_does_not_keep_known_tokens_f
     assert_eq!(ask(&subject, "bob").await, "bob");
 }
 
+/// Too many look-ups are no outage, which anybody could make: invented tokens do not pass, whatever is chosen for outages. Those that were
+/// active are good for one `max_age` more.
+#[tokio::test(flavor = "current_thread")]
+async fn a_flood_opens_no_gate() {
+    for open in [false, true] {
+        let clock = ManualClock::default();
+        let (look_up, gate, _) = gated();
+        let builder = Introspect::builder(look_up)
+            .max_lookups(8)
+            .max_age(Duration::from_secs(60))
+            .clock(clock.clone());
+        let builder = if open { builder.fail_open() } else { builder };
+        let layer = builder.build().unwrap();
+        let subject = around(&layer);
+        let known: Vec<_> = (0..20).map(|n| format!("ann{n}")).collect();
+        for token in &known {
+            gate.add_permits(1);
+            assert_eq!(ask(&subject, token).await, *token);
+        }
+        clock.advance(Duration::from_secs(60));
+        // All room of both kinds is taken.
+        let mut waiting = tokio::task::JoinSet::new();
+        for token in known[..8]
+            .iter()
+            .cloned()
+            .chain((0..8).map(|n| format!("bad{n}")))
+        {
+            let subject = subject.clone();
+            waiting.spawn(async move { ask(&subject, &token).await });
+        }
+        settle().await;
+        for invented in 0..100 {
+            assert_eq!(ask(&subject, &format!("bad1{invented}")).await, "503");
+        }
+        for token in &known[8..] {
+            assert_eq!(ask(&subject, token).await, format!("{token} stale"));
+        }
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(ask(&subject, &known[9]).await, "503", "two ages are over");
+        let stats = layer.stats();
+        assert_eq!((stats.crowded, stats.stale), (113, 12));
+        assert_eq!((stats.unavailable, stats.unchecked), (101, 0));
+        gate.add_permits(100);
+        while waiting.join_next().await.is_some() {}
+    }
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn look_ups_of_unknown_tokens_have_a_rate() {
     let clock = ManualClock::default();

@@ -60,21 +60,39 @@ impl History {
         })
     }
 
-    /// Returns the expected answer at `now`, and notes the look-up if there is one.
-    fn ask(&mut self, now: u64, word: Word, times: &Times) -> String {
+    /// Returns `true` if the last answer was an active token that does not expire before it is asked for again.
+    fn renews(&self, times: &Times) -> bool {
+        let last = self.0.iter().rfind(|(_, word)| *word != Word::Down);
+        match last {
+            Some((at, Word::Active(exp))) => exp.is_none_or(|exp| at + times.max_age < exp),
+            _ => false,
+        }
+    }
+
+    /// Returns the expected answer at `now`, and notes the look-up if there is one; also one that `renewed` the token early, if that may be.
+    fn ask(&mut self, now: u64, (word, renewed): (Word, bool), times: &Times) -> String {
         let text = |active: bool, stale: bool| match (active, stale) {
             (true, false) => "ann".to_owned(),
             (true, true) => "ann stale".to_owned(),
             (false, _) => "401".to_owned(),
         };
         if let Some((active, fresh, stale)) = self.last_answer(times) {
-            if now < fresh {
-                return text(active, false);
-            }
             let failed_lately = self
                 .0
                 .last()
                 .is_some_and(|(at, word)| *word == Word::Down && now < at + times.retry);
+            if now < fresh {
+                // From 70 % of its age on it may be renewed, and from 90 % on it must be, unless it ends by itself.
+                let age = 10 * (now + times.max_age).saturating_sub(fresh);
+                let can = self.renews(times) && !failed_lately;
+                let (may, must) = (age >= 7 * times.max_age, age >= 9 * times.max_age);
+                assert!(!renewed || can && may, "renewed at {now}");
+                assert!(renewed || !(can && must), "not renewed at {now}");
+                if renewed {
+                    self.0.push((now, word));
+                }
+                return text(active, false);
+            }
             if !failed_lately {
                 self.0.push((now, word));
             }
@@ -155,10 +173,15 @@ async fn answers_are_those_of_the_model() {
                 };
             }
             let word = words.lock().unwrap()[index];
-            let expected = histories[index].ask(now, word, &times);
             let answer = ask(&subject, &index.to_string()).await;
-            assert_eq!(answer, expected, "seed {seed}, step {step}, at {now} s");
+            // A renewal is a task of its own.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
             let asked = lookups.lock().unwrap()[index];
+            let renewed = asked > histories[index].0.len();
+            let expected = histories[index].ask(now, (word, renewed), &times);
+            assert_eq!(answer, expected, "seed {seed}, step {step}, at {now} s");
             assert_eq!(asked, histories[index].0.len(), "seed {seed}, step {step}");
         }
         let total: usize = lookups.lock().unwrap().iter().sum();
