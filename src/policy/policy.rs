@@ -103,6 +103,12 @@ impl Policy {
         Self::unchecked(&format!("{}{}", self.name(), Self::OF_BLOCKS))
     }
 
+    /// Returns `true` if this is such a policy.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_of_blocks(&self) -> bool {
+        self.name().ends_with(Self::OF_BLOCKS)
+    }
+
     fn unchecked(name: &str) -> Self {
         let hash = blake3::hash(name.as_bytes());
         let digest = hash.as_bytes()[..8]

@@ -52,6 +52,14 @@ pub trait Backend {
         let _ = (policy, key);
         0
     }
+
+    /// Returns `true` if this store refuses calls that their rules would admit, as [`Blocks`](super::Blocks) does. `false`, the default, for all others; a wrapper
+    /// returns what its store does.
+    ///
+    /// A wrapper that admits calls from memory, such as [`leased`](super::StoreExt::leased), would admit them: it does not [fit](super::Store::fits) such a store.
+    fn refuses_beyond_rules(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Backend + ?Sized> Backend for Arc<S> {
@@ -67,5 +75,9 @@ impl<S: Backend + ?Sized> Backend for Arc<S> {
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         (**self).shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        (**self).refuses_beyond_rules()
     }
 }

@@ -57,6 +57,7 @@ trait ErasedStore<Rule, E>: Send + Sync {
     fn address(&self) -> Option<&str>;
     fn unsettled(&self) -> Option<u64>;
     fn shard(&self, policy: &Policy, key: &Key) -> u32;
+    fn refuses_beyond_rules(&self) -> bool;
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>>;
@@ -93,6 +94,10 @@ where
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         Backend::shard(self, policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        Backend::refuses_beyond_rules(self)
     }
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, S::Error>>> {
@@ -147,6 +152,10 @@ impl<Rule, E> Backend for BoxStore<Rule, E> {
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.0.shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.0.refuses_beyond_rules()
     }
 }
 

@@ -27,8 +27,9 @@ use super::{
 /// 1. a deadline, so that a server that does not answer counts as a failure;
 /// 2. a circuit breaker, so that a failing server delays no request;
 /// 3. leases or background synchronisation, if keys have many calls a second; they admit even while the circuit is open;
-/// 4. remembered refusals, which are used even while the circuit is open;
-/// 5. the answer to a call that failed.
+/// 4. blocks, if keys can be blocked: inside of leases or of background synchronisation they are refused;
+/// 5. remembered refusals, which are used even while the circuit is open;
+/// 6. the answer to a call that failed.
 ///
 /// ```
 /// use std::time::Duration;

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocks;
 mod leases;
 #[cfg(all(feature = "redis", feature = "memcached"))]
 mod processes;

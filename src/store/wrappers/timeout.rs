@@ -203,6 +203,10 @@ impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {

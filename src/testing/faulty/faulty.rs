@@ -111,6 +111,10 @@ impl<S: Backend> Backend for Faulty<S> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
 }
 
 /// Publishes the counters of the wrapped store.

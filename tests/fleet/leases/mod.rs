@@ -6,6 +6,7 @@ mod faults;
 mod first;
 mod first_call;
 mod loss;
+mod memory;
 mod release;
 mod rules;
 mod shared;

@@ -2,7 +2,7 @@
 
 mod ahead;
 mod keys;
-mod nodes;
+pub(crate) mod nodes;
 mod outage;
 mod resets;
 mod results;

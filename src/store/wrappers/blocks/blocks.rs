@@ -73,6 +73,10 @@ use crate::{
 ///
 /// Put it next to the store, so that [`block`](Self::block) returns the store's error, or outside of `fail_open` and its kind. While such a store
 /// fails, no key is blocked.
+///
+/// Put it outside of leases and of background synchronisation: inside, calls that these admit from memory would not see a block, so a layer or a limiter with
+/// that order is refused when it is built. A block is in the store when `block` returns, and each node sees it with its next call, because the look at the
+/// blocks still goes to the server. Refusals that a lease or a view decides count for [`block_after`](Self::block_after).
 #[doc(alias("ban", "penalty", "jail", "blocklist"))]
 #[must_use]
 pub struct Blocks<S, C = SystemClock> {
@@ -298,6 +302,22 @@ impl<S, C> Blocks<S, C> {
     }
 }
 
+/// Checks that no blocks are in a store around which a wrapper admits calls from memory.
+///
+/// # Errors
+///
+/// When there are: calls that the wrapper admits would not see a block.
+#[cfg(feature = "tokio")]
+pub(in crate::store) fn no_blocks_inside(store: &impl Backend, wrapper: &str) -> Result<(), Error> {
+    if store.refuses_beyond_rules() {
+        return Err(Error::new(format!(
+            "blocks inside of `.{wrapper}(…)`: expected them outside, because calls that are admitted from memory would not see a block; write \
+             `.{wrapper}(…).with_blocks()`"
+        )));
+    }
+    Ok(())
+}
+
 /// Returns the length of a block in milliseconds.
 fn millis(duration: Duration) -> Result<u64, Error> {
     const LONGEST: Duration = Duration::from_secs(365 * 86_400);
@@ -347,6 +367,10 @@ impl<S: Backend, C> Backend for Blocks<S, C> {
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        true
     }
 }
 

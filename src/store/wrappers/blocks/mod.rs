@@ -13,3 +13,5 @@ mod offender;
 
 pub(crate) use self::blockage::BlockFuture;
 pub use self::blocks::Blocks;
+#[cfg(feature = "tokio")]
+pub(in crate::store) use self::blocks::no_blocks_inside;

@@ -192,6 +192,10 @@ impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
 }
 
 impl<Rule, S, C> Store<Rule> for CircuitBreaker<S, C>

@@ -185,6 +185,10 @@ impl<S: Backend, L, Rule> Backend for Fallback<S, L, Rule> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.stores.remote.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.stores.remote.refuses_beyond_rules()
+    }
 }
 
 impl<S, L, Rule> Store<Rule> for Fallback<S, L, Rule>

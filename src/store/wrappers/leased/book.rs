@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -40,6 +40,8 @@ pub(super) struct Book<Rule> {
     round_trip: AtomicU64,
     /// `true` once the leases were given back: from then on the store decides each call.
     is_closed: AtomicBool,
+    /// That whose keys are looked at next, because they may be idle.
+    next_shard: AtomicUsize,
     pub(super) crowded: Counter,
     pub(super) failed: Counter,
 }
@@ -87,6 +89,7 @@ impl<Rule: Leasable> Book<Rule> {
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
             is_closed: AtomicBool::new(false),
+            next_shard: AtomicUsize::new(0),
             crowded: Counter::default(),
             failed: Counter::default(),
         }
@@ -296,6 +299,19 @@ impl<Rule: Leasable> Book<Rule> {
             let left = lease.holder.clear(now, counts);
             counts.lost += left;
             lease.holder.forget_answers();
+        }
+    }
+
+    /// Forgets a few keys whose units have ended, of the next shards.
+    pub(super) fn forget_idle(&self, now: Timestamp) {
+        /// The shards that are looked at, and the keys of each.
+        const MOST: (usize, usize) = (4, 16);
+        let first = self.next_shard.fetch_add(MOST.0, Ordering::Relaxed);
+        for n in 0..MOST.0 {
+            let shard = &self.shards[first.wrapping_add(n) % SHARDS];
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let Shard { keys, counts } = &mut *shard;
+            keys.forget_idle(now, MOST.1, counts);
         }
     }
 

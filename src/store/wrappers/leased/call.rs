@@ -89,7 +89,11 @@ where
         &self,
         asks: &[Ask<'_, Rule>],
     ) -> Check<BoxFuture<Result<Decisions, Error>>> {
-        let held = asks.iter().map(|ask| self.config.held(ask.rule()));
+        // Blocks are not leased.
+        let held = asks.iter().map(|ask| match ask.policy().is_of_blocks() {
+            true => Ok(ask.rule().clone()),
+            false => self.config.held(ask.rule()),
+        });
         let held: Vec<_> = match held.collect::<Result<_, _>>() {
             Ok(held) => held,
             Err(error) => return Check::Ready(Err(Error::unsupported(error))),
@@ -115,8 +119,15 @@ where
         }
     }
 
-    /// Counts this node in the store if that is due, beside a call to the store.
-    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
+    /// Does beside a call to the store what is due: counts this node there, and forgets idle keys.
+    ///
+    /// No task does it, because not every runtime has timers.
+    pub(super) fn attend(self: &Arc<Self>, policy: &Policy) {
+        self.count_node(policy);
+        self.book.forget_idle(self.config.clock.now());
+    }
+
+    fn count_node(self: &Arc<Self>, policy: &Policy) {
         let Some(period) = self.nodes.due(policy) else {
             return;
         };
@@ -141,7 +152,7 @@ where
             self.book.failed(&ahead, &Ok(()));
             return;
         };
-        self.count_node(ask.policy());
+        self.attend(ask.policy());
         // If the task ends without an answer, with its runtime or by a panic of the store, others can ask.
         let mut ahead = Ahead {
             inner: Arc::clone(self),
@@ -312,7 +323,7 @@ where
                 return Ok(self);
             }
             for ask in &lacking {
-                self.inner.count_node(ask.policy());
+                self.inner.attend(ask.policy());
             }
             self.inner.store.acquire(&lacking)
         };

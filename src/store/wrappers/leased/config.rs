@@ -102,7 +102,7 @@ impl<C> LeaseConfig<C> {
 
     /// Sets the most keys with leases. Calls of further keys are decided by the store.
     ///
-    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 550 if it holds leases. Beside them, each of this number of
+    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 570 if it holds leases. Beside them, each of this number of
     /// keys takes 16 to 32 bytes for its last call: a key takes its place with the second call within a hold.
     pub fn keys(self, most: usize) -> Self {
         Self { keys: most, ..self }
@@ -139,6 +139,11 @@ impl<C> LeaseConfig<C> {
             seed: self.seed,
             clock,
         }
+    }
+
+    /// Has the store decide each call.
+    pub(super) fn turn_off(&mut self) {
+        self.hold = Some(Duration::ZERO);
     }
 
     /// Returns `true` if the store decides each call.

@@ -89,7 +89,7 @@ where
         ask: &Ask<'_, Rule>,
         asked: Asked<Rule>,
     ) -> Check<BoxFuture<Result<Decisions, Error>>> {
-        self.count_node(ask.policy());
+        self.attend(ask.policy());
         let mut in_flight = InFlight {
             inner: Arc::clone(self),
             asked,

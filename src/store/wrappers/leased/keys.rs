@@ -1,7 +1,7 @@
 //! The leases of each key.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::BuildHasherDefault,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -23,10 +23,10 @@ use crate::{
 
 /// The most rules of a key that have leases beside each other.
 const MOST_RULES: usize = 4;
-/// Idle keys are searched for when a shard has so many, for the first time.
-const FIRST_SEARCH: usize = 16;
-/// At the capacity, a shard is searched for idle keys once in this time.
-const SEARCH_EVERY: Duration = Duration::from_millis(100);
+/// A key is looked at after its hold, because it may be idle, or after this time if that is shorter.
+const LOOK_AFTER: Duration = Duration::from_secs(10);
+/// The most keys that a new one has looked at, so that its call takes no longer the more keys there are.
+const LOOKS: usize = 8;
 
 /// The leases of each key of a shard.
 pub(super) struct Keys<Rule> {
@@ -34,9 +34,8 @@ pub(super) struct Keys<Rule> {
     /// That of the last new key, because most keys come under few rules.
     pub(super) last_rule: LastRule<Rule>,
     pub(super) recent_calls: RecentCalls,
-    /// With so many keys, idle ones are searched for.
-    search_at: usize,
-    searched_at: Timestamp,
+    /// Each key once, by the instants at which they are looked at, the earliest first.
+    looks: VecDeque<(Timestamp, u64)>,
 }
 
 /// The last rule of a new key.
@@ -49,8 +48,7 @@ impl<Rule: Leasable> Keys<Rule> {
             of_key: HashMap::default(),
             last_rule: None,
             recent_calls: RecentCalls::new(most),
-            search_at: FIRST_SEARCH,
-            searched_at: Timestamp::default(),
+            looks: VecDeque::new(),
         }
     }
 
@@ -101,8 +99,12 @@ impl<Rule: Leasable> Keys<Rule> {
         (now, most): (Timestamp, usize),
         counts: &mut Counts,
     ) -> Option<&mut Lease<Rule>> {
-        if !self.of_key.contains_key(&fingerprint) && !self.has_room(now, most, counts) {
-            return None;
+        if !self.of_key.contains_key(&fingerprint) {
+            self.forget_idle(now, LOOKS, counts);
+            if self.of_key.len() >= most {
+                return None;
+            }
+            self.looks.push_back((look_at(now, rule.hold), fingerprint));
         }
         let leases = self.of_key.entry(fingerprint).or_default();
         if leases.len() >= MOST_RULES {
@@ -127,17 +129,17 @@ impl<Rule: Leasable> Keys<Rule> {
         }
     }
 
-    /// Makes room for a key by forgetting idle ones.
-    fn has_room(&mut self, now: Timestamp, most: usize, counts: &mut Counts) -> bool {
-        let known = self.of_key.len();
-        if known < self.search_at.min(most) {
-            return true;
-        }
-        if known >= most && now.saturating_since(self.searched_at) < SEARCH_EVERY {
-            return false;
-        }
-        self.searched_at = now;
-        self.of_key.retain(|_, leases| {
+    /// Looks at so many keys at most that may be idle, and forgets those that are.
+    pub(super) fn forget_idle(&mut self, now: Timestamp, most: usize, counts: &mut Counts) {
+        for _ in 0..most {
+            let due = self.looks.front().filter(|(at, _)| *at <= now);
+            let Some((_, fingerprint)) = due.copied() else {
+                return;
+            };
+            self.looks.pop_front();
+            let Some(leases) = self.of_key.get_mut(&fingerprint) else {
+                continue;
+            };
             leases.retain(|lease| {
                 let is_idle = lease.holder.is_idle(now, lease.rule.terms.hold);
                 if is_idle {
@@ -145,10 +147,27 @@ impl<Rule: Leasable> Keys<Rule> {
                 }
                 !is_idle
             });
-            !leases.is_empty()
-        });
-        let known = self.of_key.len();
-        self.search_at = (2 * known).max(FIRST_SEARCH);
-        known < most
+            match leases.first() {
+                Some(lease) => {
+                    let again = look_at(now, lease.rule.hold);
+                    self.looks.push_back((again, fingerprint));
+                }
+                None => self.forget(fingerprint),
+            }
+        }
     }
+
+    /// Forgets a key, and returns memory when most keys are gone.
+    fn forget(&mut self, fingerprint: u64) {
+        self.of_key.remove(&fingerprint);
+        if self.of_key.len() < self.of_key.capacity() / 8 {
+            let left = 2 * self.of_key.len();
+            self.of_key.shrink_to(left);
+            self.looks.shrink_to(left);
+        }
+    }
+}
+
+fn look_at(now: Timestamp, hold: Duration) -> Timestamp {
+    now.saturating_add(hold.min(LOOK_AFTER))
 }

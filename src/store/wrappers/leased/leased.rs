@@ -15,7 +15,8 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
-        boxed::boxed, wrappers::nodes::Nodes,
+        boxed::boxed,
+        wrappers::{blocks::no_blocks_inside, nodes::Nodes},
     },
     time::{Clock, LeaseClock},
 };
@@ -115,7 +116,13 @@ pub struct Leased<S, Rule, C = LeaseClock> {
 }
 
 impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
-    pub(in crate::store) fn new(store: S, config: LeaseConfig<C>) -> Self {
+    pub(in crate::store) fn new(store: S, mut config: LeaseConfig<C>) -> Self
+    where
+        S: Backend,
+    {
+        if store.refuses_beyond_rules() {
+            config.turn_off();
+        }
         let inner = Inner {
             store,
             book: Book::new(config.keys, config.seed),
@@ -267,6 +274,10 @@ impl<S: Backend<Error = Error>, Rule, C> Backend for Leased<S, Rule, C> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.inner.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.inner.store.refuses_beyond_rules()
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for Leased<S, Rule, C>
@@ -285,7 +296,8 @@ where
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
-        if inner.config.is_off() {
+        // A block is one state for all nodes, and not under the rule as leases run it.
+        if inner.config.is_off() || asks.iter().any(|ask| ask.policy().is_of_blocks()) {
             return boxed(inner.store.acquire(asks));
         }
         let call = match asks {
@@ -332,6 +344,11 @@ where
         let mut in_store = Vec::with_capacity(settlements.len());
         for settlement in settlements {
             let policy = settlement.policy;
+            if policy.is_of_blocks() {
+                let rule = settlement.rule.clone();
+                in_store.push((settlement, rule));
+                continue;
+            }
             match self.settle_here(settlement) {
                 None => {}
                 Some(settlement) => {
@@ -368,6 +385,7 @@ where
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        no_blocks_inside(&self.inner.store, "leased")?;
         if self.inner.config.is_off() {
             return self.inner.store.fits(rule);
         }

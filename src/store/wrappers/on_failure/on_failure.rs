@@ -200,6 +200,10 @@ impl<S: Backend> Backend for OnFailure<S> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
 }
 
 impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {

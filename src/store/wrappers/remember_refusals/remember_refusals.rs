@@ -183,6 +183,10 @@ impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>

@@ -150,16 +150,21 @@ impl<S, Rule: Syncable, C> Drop for Inner<S, Rule, C> {
 }
 
 impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
-    pub(super) fn new(store: S, config: SyncConfig<C>) -> Self {
+    pub(super) fn new(store: S, config: SyncConfig<C>) -> Self
+    where
+        S: Backend,
+    {
         /// Scripts count by such numbers.
         const NODES: u64 = (1 << 53) - 1;
         let seed = config.seed.unwrap_or_else(crate::random::seed);
+        let cannot_sync = store.refuses_beyond_rules();
         Self {
             store,
             accounts: Accounts::new(config.keys, config.seed),
             idle: config.idle(),
             counters: Counters::default(),
-            cannot_sync: AtomicBool::new(false),
+            // Blocks have to see each call.
+            cannot_sync: AtomicBool::new(cannot_sync),
             is_closed: AtomicBool::new(false),
             nodes: Nodes::new(config.nodes),
             number_of_nodes: AtomicU64::new(config.nodes.unwrap_or(0)),

@@ -17,7 +17,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, OwnedAsks, Settlement, Store,
-        boxed::boxed,
+        boxed::boxed, wrappers::blocks::no_blocks_inside,
     },
     time::{Clock, SystemClock},
 };
@@ -110,7 +110,10 @@ pub struct Synced<S, Rule: Syncable, C = SystemClock> {
 }
 
 impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
-    pub(in crate::store) fn new(store: S, config: SyncConfig<C>) -> Self {
+    pub(in crate::store) fn new(store: S, config: SyncConfig<C>) -> Self
+    where
+        S: Backend,
+    {
         Self {
             inner: Arc::new(Inner::new(store, config)),
         }
@@ -263,6 +266,10 @@ impl<S: Backend<Error = Error>, Rule: Syncable, C> Backend for Synced<S, Rule, C
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         self.inner.store.shard(policy, key)
     }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.inner.store.refuses_beyond_rules()
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for Synced<S, Rule, C>
@@ -281,6 +288,10 @@ where
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
+        // A block is in the store when the call that makes it has ended, and no part of an outage.
+        if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
+            return boxed(inner.store.acquire(asks));
+        }
         match inner.acquire(asks, false) {
             Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
             Outcome::Unsupported(error) => Check::Ready(Err(error)),
@@ -298,7 +309,11 @@ where
     /// Returns how keys stand by what this node knows, and in the store where it knows nothing.
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
-        let looked: Vec<_> = asks.iter().map(|ask| inner.look(ask)).collect();
+        let look = |ask: &Ask<'_, Rule>| match ask.policy().is_of_blocks() {
+            true => None,
+            false => inner.look(ask),
+        };
+        let looked: Vec<_> = asks.iter().map(look).collect();
         let unknown: Vec<_> = asks
             .iter()
             .zip(&looked)
@@ -324,9 +339,12 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let settled = settlements
-            .into_iter()
-            .filter_map(|settlement| self.inner.settle(settlement));
+        let settled = settlements.into_iter().filter_map(|settlement| {
+            match settlement.policy.is_of_blocks() {
+                true => Some(settlement),
+                false => self.inner.settle(settlement),
+            }
+        });
         let in_store: Vec<_> = settled.collect();
         if in_store.is_empty() {
             return Check::Ready(Ok(()));
@@ -359,6 +377,7 @@ where
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        no_blocks_inside(&self.inner.store, "synced")?;
         if !self.inner.config.is_exact() {
             rule.check_sync()?;
         }

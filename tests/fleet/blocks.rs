@@ -1,0 +1,191 @@
+//! Blocks beside leases and background synchronisation, in both orders: a block holds on every node, or the order is refused.
+
+use std::{sync::Arc, time::Duration};
+
+use tollgate::{
+    Limiter, Policy, RateLimitLayer, TokenBucket,
+    key::Header,
+    store::{Blocks, CircuitBreakerConfig, Error, LeaseConfig, Store, StoreExt, SyncConfig},
+    time::{Clock, TokioClock},
+};
+
+use crate::synced::nodes::{Fleet, PERIOD, acquire, bucket};
+
+const BLOCK: Duration = Duration::from_secs(60);
+
+fn leases() -> LeaseConfig<TokioClock> {
+    LeaseConfig::new().clock(TokioClock::new())
+}
+
+fn ahead() -> SyncConfig<TokioClock> {
+    let config = SyncConfig::new().most_ahead(20).nodes(3).period(PERIOD);
+    config.clock(TokioClock::new())
+}
+
+/// Returns how many of some calls are admitted.
+async fn admitted<S>(store: &S, rule: &TokenBucket, calls: u64) -> u64
+where
+    S: Store<TokenBucket, Error = Error>,
+{
+    let mut admitted = 0;
+    for _ in 0..calls {
+        let decision = acquire(store, rule, "mallory", 1).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+    }
+    admitted
+}
+
+/// A block that one node makes holds at once on both, and on one without the wrapper, for as long as it was made. A longer one replaces it, and it can be removed.
+async fn holds<S, T>((one, other): (Blocks<S>, Blocks<S>), plain: Blocks<T>)
+where
+    S: Store<TokenBucket, Error = Error>,
+    T: Store<TokenBucket, Error = Error>,
+{
+    let (rule, policy) = (bucket(100_000), Policy::new("api"));
+    for node in [&one, &other] {
+        assert_eq!(admitted(node, &rule, 50).await, 50);
+    }
+    for blocked in [BLOCK, 2 * BLOCK] {
+        let block = one
+            .block::<TokenBucket>(&policy, "mallory", blocked)
+            .unwrap();
+        assert_eq!(block.await.unwrap(), Some(blocked));
+        assert_eq!(admitted(&one, &rule, 300).await, 0);
+        assert_eq!(admitted(&other, &rule, 300).await, 0);
+        assert_eq!(admitted(&plain, &rule, 300).await, 0);
+    }
+    let decision = acquire(&plain, &rule, "mallory", 1).await.unwrap();
+    assert!(decision.retry_after().unwrap() <= 2 * BLOCK, "{decision:?}");
+    tokio::time::sleep(2 * BLOCK).await;
+    assert_eq!(admitted(&one, &rule, 30).await, 30);
+    assert_eq!(admitted(&other, &rule, 30).await, 30);
+    assert_eq!(admitted(&plain, &rule, 30).await, 30);
+    let block = one.block::<TokenBucket>(&policy, "mallory", BLOCK).unwrap();
+    assert_eq!(block.await.unwrap(), Some(BLOCK));
+    other
+        .unblock::<TokenBucket>(&policy, "mallory")
+        .await
+        .unwrap();
+    assert_eq!(admitted(&one, &rule, 30).await, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocks_outside_hold_on_every_node() {
+    let fleet = Fleet::new();
+    let node = || fleet.server().leased(leases()).with_blocks();
+    holds((node(), node()), fleet.server().with_blocks()).await;
+    let fleet = Fleet::new();
+    let node = || fleet.server().synced(ahead()).with_blocks();
+    holds((node(), node()), fleet.server().with_blocks()).await;
+}
+
+/// The order is refused when it is built. Whoever does not ask if it fits loses the wrapper, and no block.
+#[tokio::test(start_paused = true)]
+async fn blocks_inside_are_refused_and_hold() {
+    let fleet = Fleet::new();
+    let node = || fleet.server().with_blocks().leased(leases());
+    let wrapped = node();
+    // The block is made by the store inside.
+    let blocks = wrapped.get_ref().clone();
+    holds_inside(&blocks, &wrapped).await;
+    let fleet = Fleet::new();
+    let wrapped = fleet.server().with_blocks().synced(ahead());
+    let blocks = wrapped.get_ref().clone();
+    holds_inside(&blocks, &wrapped).await;
+}
+
+async fn holds_inside<S, T>(blocks: &Blocks<S>, wrapped: &T)
+where
+    S: Store<TokenBucket, Error = Error>,
+    T: Store<TokenBucket, Error = Error>,
+{
+    let (rule, policy) = (bucket(100_000), Policy::new("api"));
+    assert_eq!(admitted(wrapped, &rule, 50).await, 50);
+    let block = blocks
+        .block::<TokenBucket>(&policy, "mallory", BLOCK)
+        .unwrap();
+    block.await.unwrap();
+    assert_eq!(admitted(wrapped, &rule, 300).await, 0);
+    let error = wrapped.fits(&rule).unwrap_err().to_string();
+    assert!(error.contains(").with_blocks()`"), "{error}");
+}
+
+/// Whatever stands between them.
+#[tokio::test(start_paused = true)]
+async fn blocks_are_found_through_all_wrappers() {
+    let (fleet, rule) = (Fleet::new(), bucket(100));
+    let blocks = || fleet.server::<TokenBucket>().with_blocks();
+    let fits = |stores: [Result<(), tollgate::Error>; 2]| {
+        for result in stores {
+            let error = result.unwrap_err().to_string();
+            assert!(error.starts_with("blocks inside of `."), "{error}");
+        }
+    };
+    let guarded = || {
+        let deadline = Duration::from_secs(1);
+        let store = blocks()
+            .timeout(deadline)
+            .circuit_breaker(CircuitBreakerConfig::new());
+        store.remember_refusals::<TokenBucket>()
+    };
+    fits([
+        guarded().leased(leases()).fits(&rule),
+        guarded().synced(ahead()).fits(&rule),
+    ]);
+    let erased = || Arc::new(blocks().boxed());
+    fits([
+        erased().leased(leases()).fits(&rule),
+        erased().synced(ahead()).fits(&rule),
+    ]);
+    let outer = || {
+        blocks()
+            .leased(leases())
+            .timeout(Duration::from_secs(1))
+            .with_blocks()
+    };
+    fits([
+        outer().fits(&rule),
+        blocks().synced(ahead()).with_blocks().fits(&rule),
+    ]);
+    let limiter = Limiter::try_new(Policy::new("api"), rule, blocks().synced(ahead()));
+    assert!(limiter.is_err());
+    let layer = RateLimitLayer::new(rule).key(Header::new("x-user"));
+    let error = layer
+        .try_store(blocks().leased(leases()).fail_open())
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("blocks inside of `.leased(…)`"),
+        "{error}"
+    );
+}
+
+/// Refusals that a lease, a view or the store decides count alike.
+#[tokio::test(start_paused = true)]
+async fn refusals_from_memory_count() {
+    async fn blocked<S>(store: Blocks<S>)
+    where
+        S: Store<TokenBucket, Error = Error>,
+    {
+        let store = store
+            .clock(TokioClock::new())
+            .block_after(10, Duration::from_secs(60), BLOCK);
+        let rule = bucket(5);
+        let before = TokioClock::new().now();
+        let mut calls = 0;
+        while store.made() == 0 {
+            acquire(&store, &rule, "mallory", 1).await.unwrap();
+            calls += 1;
+            assert!(calls <= 15, "no block after {calls} calls");
+        }
+        // Leases cost a unit of the burst.
+        assert!((14..=15).contains(&calls), "{calls}");
+        assert_eq!(admitted(&store, &rule, 100).await, 0);
+        assert!(store.refused() == 100 && TokioClock::new().now() > before);
+    }
+    let fleet = Fleet::new();
+    blocked(fleet.server().leased(leases()).with_blocks()).await;
+    let fleet = Fleet::new();
+    blocked(fleet.server().synced(ahead()).with_blocks()).await;
+    let fleet = Fleet::new();
+    blocked(fleet.server().with_blocks()).await;
+}
