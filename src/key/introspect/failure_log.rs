@@ -96,27 +96,31 @@ fn without(text: &str, token: &str) -> String {
 fn matching(text: &[u8], token: &[u8]) -> (usize, usize) {
     let mut at = 0;
     for (n, byte) in token.iter().enumerate() {
-        at += match text[at..] {
-            [b'%', ref digits @ ..] if encoded(digits, *byte) > 0 => 1 + encoded(digits, *byte),
-            [first, ..] if first == *byte => 1,
-            _ => return (at, n),
+        let length = match text[at..] {
+            [b'%', ref digits @ ..] => encoded(digits, *byte).or((*byte == b'%').then_some(1)),
+            [first, ..] => (first == *byte).then_some(1),
+            [] => None,
         };
+        let Some(length) = length else {
+            return (at, n);
+        };
+        at += length;
     }
     (at, token.len())
 }
 
-/// Returns how many of these digits behind a `%` stand for a byte; 0 if they stand for another one. A `%` may itself be encoded, as `%25`.
-fn encoded(digits: &[u8], byte: u8) -> usize {
+/// Returns how many bytes a `%` and these digits behind it take for a byte; `None` if they stand for another one. A `%` may itself be encoded, as `%25`.
+fn encoded(digits: &[u8], byte: u8) -> Option<usize> {
     let value = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
     let mut at = 0;
     while let Some(two) = digits.get(at..at + 2) {
         match value(two) {
-            Some(found) if found == byte => return at + 2,
+            Some(found) if found == byte => return Some(1 + at + 2),
             Some(b'%') => at += 2,
-            _ => return 0,
+            _ => return None,
         }
     }
-    0
+    None
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(super) struct Lookups {
 pub(super) struct Entry {
     known: Known,
     fresh_until: Timestamp,
-    /// A request that comes later, but before that, has it renewed; the others do not wait. No earlier than the expiry of a token that expires.
+    /// A request that comes from then on, while it is fresh, has it renewed and does not wait. The end of one that is not renewed.
     renew_at: Timestamp,
     stale_until: Timestamp,
     /// Until then a known token is good if there are too many look-ups to renew it.

@@ -146,8 +146,7 @@ fn an_outage_adds_one_limit_at_most() {
     }
 }
 
-/// What nodes publish as their parts of the traffic is right within a fifth, or nothing: of equal nodes, and of two of which one has three
-/// quarters.
+/// The published parts of the traffic are right within a fifth: those of equal nodes, and of two nodes of which one has three quarters.
 #[test]
 fn published_shares_are_right() {
     let mut published = 0;

@@ -64,7 +64,7 @@ fn config(limit: usize, seed: u64, nodes: u64) -> SyncConfig {
     }
 }
 
-/// What a node is told to do.
+/// The orders of a node.
 struct Orders {
     url: String,
     seed: u64,
