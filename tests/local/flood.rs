@@ -330,6 +330,6 @@ fn a_capacity_in_bytes_is_not_exceeded() {
         store
     });
     assert!(store.stats().capacity > BYTES / 24);
-    // The locks of the shards are not part of the table.
-    assert!(bytes <= BYTES as i64 + 50_000, "{bytes} bytes");
+    // Beside the table are the locks of the shards, and the few keys whose sets have no room, by chance: 44,000 to 50,000 bytes.
+    assert!(bytes <= BYTES as i64 + 64_000, "{bytes} bytes");
 }
