@@ -118,14 +118,33 @@ impl Position {
     #[cfg(feature = "tokio")]
     const LEASE: u64 = 1 << (u64::BITS - 1);
 
-    /// Returns the end of the grant, and the number of its units behind the charge, if a lease paid for it.
+    /// With [`LEASE`](Self::LEASE): the store has decided the call.
+    #[cfg(feature = "tokio")]
+    const BY_STORE: u64 = 1 << (u64::BITS - 3);
+
+    /// The same position of a charge that the store made, as if it had granted the units to a lease that paid at once.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn by_store(self) -> Self {
+        Self {
+            given_back: self.given_back | Self::BY_STORE,
+            ..self
+        }
+    }
+
+    /// Returns `true` if units paid that were there before the call.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn is_by_lease(self) -> bool {
+        self.given_back & (Self::LEASE | Self::BY_STORE) == Self::LEASE
+    }
+
+    /// Returns the end of the grant, and the number of its units behind the charge, if what is given back of it returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_grant(self) -> Option<(Timestamp, u64)> {
         let is_lease = self.given_back & Self::LEASE != 0;
         is_lease.then(|| {
             (
                 Timestamp::from_nanos(self.end()),
-                self.given_back & !Self::LEASE,
+                self.given_back & !(Self::LEASE | Self::BY_STORE),
             )
         })
     }
@@ -227,7 +246,7 @@ impl Charge {
         Some(Self { origin, ..*self })
     }
 
-    /// Returns `true` if a lease paid for the charge.
+    /// Returns `true` if what is given back of the charge returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_of_lease(&self) -> bool {
         self.position.and_then(Position::of_grant).is_some()

@@ -253,7 +253,7 @@ impl Decision {
         #[cfg(feature = "tokio")]
         {
             let position = self.source.position(self.at);
-            position.and_then(Position::of_grant).is_some()
+            position.is_some_and(Position::is_by_lease)
         }
         #[cfg(not(feature = "tokio"))]
         false

@@ -1,5 +1,6 @@
 //! The answer of a store to a request for units.
 
+use super::{Request, portion::Portion};
 use crate::{algorithm::Validity, decision::Decision};
 
 /// The decision of a store under the stricter rule, and how long its units are valid.
@@ -12,5 +13,11 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn new(decision: Decision, validity: Validity) -> Self {
         Self { decision, validity }
+    }
+
+    /// Returns the units that were granted to a request.
+    pub(super) fn portion(&self, granted: u64, request: &Request) -> Portion {
+        let validity = self.validity.shortened();
+        Portion::new(granted, request.sent_at, validity).charged(self.decision.charge())
     }
 }

@@ -2,8 +2,9 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
+use super::Terms;
 use crate::{
-    decision::{Compute, Cost, Decision, Deferred, Position, Verdict},
+    decision::{Compute, Cost, Decision, Deferred, Numbers, Position, Verdict},
     quota::Quota,
     time::Timestamp,
 };
@@ -33,6 +34,24 @@ impl DecisionParts {
             more_after: 0,
             reset_after: 0,
             position,
+        }
+    }
+
+    /// The parts of a decision of the store, with another position.
+    pub(super) fn of(decision: &Decision, terms: &Terms, position: Position) -> Self {
+        let Numbers {
+            remaining,
+            reset_after,
+            more_after,
+        } = decision.numbers();
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            at: decision.at(),
+            limit: terms.limit,
+            remaining,
+            more_after: nanos(more_after),
+            reset_after: nanos(reset_after),
+            position: Some(position),
         }
     }
 

@@ -5,11 +5,10 @@ use smallvec::SmallVec;
 use super::portion::Portion;
 use crate::{
     decision::{Charge, Position},
-    quota::Quota,
     time::Timestamp,
 };
 
-/// The most grants and refunds of a key that are held apart.
+/// The most grants and refunds of a key that are held apart, so that a call has no more work than that.
 const MOST_PORTIONS: usize = 8;
 
 /// The units that one node holds of a key.
@@ -22,16 +21,8 @@ pub(super) struct Grants {
     end: Timestamp,
     /// Until then there is one portion at most, and all of its units are valid.
     plain_until: Timestamp,
-    /// Nothing before the first grant, so that a key without leases takes no memory for them.
-    list: Option<Box<List>>,
-}
-
-#[derive(Debug)]
-struct List {
-    /// The one that ends first is the first.
-    portions: SmallVec<[Portion; 1]>,
-    /// The rate at which units of the last grant end, if they end one by one.
-    rate: Option<Quota>,
+    /// The one that ends first is the first. Nothing before the first grant, so that a key without leases takes no memory for them.
+    list: Option<Box<SmallVec<[Portion; 1]>>>,
 }
 
 impl Default for Grants {
@@ -90,44 +81,22 @@ impl Grants {
         .flatten()
     }
 
-    /// Keeps units of a grant.
-    pub(super) fn keep(&mut self, portion: Portion, rate: Option<Quota>, expired: &mut u64) {
-        let list = self.list.get_or_insert_with(|| {
-            let portions = SmallVec::new();
-            Box::new(List { portions, rate })
-        });
-        list.rate = rate;
-        self.insert(portion, expired);
-    }
-
-    /// Keeps the last `units` of a charge, which are given back. Returns `false` if no grant of the key is known, so that nobody knows how
-    /// the units end.
-    pub(super) fn give_back(
-        &mut self,
-        units: u64,
-        now: Timestamp,
-        charge: Option<Position>,
-        expired: &mut u64,
-    ) -> bool {
-        let Some(list) = &self.list else {
-            return false;
-        };
-        let portion = Portion::given_back(units, now, charge, list.rate);
-        self.insert(portion, expired);
-        true
-    }
-
-    fn insert(&mut self, portion: Portion, expired: &mut u64) {
+    /// Keeps units. Of too many portions, the two become one that lose the least time by it.
+    pub(super) fn insert(&mut self, portion: Portion) {
         if portion.units() == 0 {
             return;
         }
+        self.list.get_or_insert_default();
         self.change(|portions| {
-            if portions.len() >= MOST_PORTIONS {
-                *expired += portions.remove(0).units();
-            }
             let ends_before = |other: &Portion| other.ends_at() <= portion.ends_at();
             let at = portions.partition_point(ends_before);
             portions.insert(at, portion);
+            let lost = |n: &usize| portions[n - 1].lost_by_joining(&portions[*n]);
+            let nearest = (1..portions.len()).min_by_key(lost);
+            if let Some(n) = nearest.filter(|_| portions.len() > MOST_PORTIONS) {
+                let later = portions.remove(n);
+                portions[n - 1].join(&later);
+            }
         });
     }
 
@@ -137,18 +106,11 @@ impl Grants {
             .unwrap_or_default()
     }
 
-    /// Returns the rate at which units of the last grant end, if they end one by one.
-    pub(super) fn rate(&self) -> Option<Quota> {
-        self.list.as_ref()?.rate
-    }
-
     /// Returns the number of units, with those that have expired unnoticed.
     #[inline]
     pub(super) fn left(&self) -> u64 {
-        let others = self.list.as_ref().filter(|list| list.portions.len() > 1);
-        let others = others.map_or(0, |list| {
-            list.portions.iter().skip(1).map(Portion::units).sum()
-        });
+        let others = self.list.as_ref().filter(|list| list.len() > 1);
+        let others = others.map_or(0, |list| list.iter().skip(1).map(Portion::units).sum());
         self.units + others
     }
 
@@ -158,7 +120,7 @@ impl Grants {
         let Some(list) = &self.list else {
             return 0;
         };
-        let mut valid = list.portions.iter().map(|portion| portion.valid_at(now));
+        let mut valid = list.iter().map(|portion| portion.valid_at(now));
         let first = valid.next().unwrap_or(0).min(self.units);
         first + valid.sum::<u64>()
     }
@@ -168,12 +130,12 @@ impl Grants {
         let Some(list) = &self.list else {
             return true;
         };
-        list.portions.iter().all(|portion| portion.ends_at() <= now)
+        list.iter().all(|portion| portion.ends_at() <= now)
     }
 
     /// Changes the list, if there is one. The first portion has its units there meanwhile. Empty portions are dropped afterwards.
     fn change<T>(&mut self, work: impl FnOnce(&mut SmallVec<[Portion; 1]>) -> T) -> Option<T> {
-        let List { portions, .. } = self.list.as_deref_mut()?;
+        let portions = self.list.as_deref_mut()?;
         if let Some(first) = portions.first_mut() {
             first.set_units(self.units);
         }

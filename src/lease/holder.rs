@@ -200,18 +200,23 @@ impl Holder {
             let decision = answer.decision.shown_as(with.plan.terms.limit);
             // The pause that a refusal begins is one for its caller, too.
             let wait = decision.retry_after().filter(|_| granted == 0);
-            return match wait.map(|wait| wait.max(self.pause.saturating_since(now))) {
-                Some(wait) => decision.with_retry_after(Some(wait)),
-                None => decision,
+            let wait = wait.map(|wait| wait.max(self.pause.saturating_since(now)));
+            // Others hold units behind this charge on the time axis of a bucket, so what it gives back cannot return to the store. A window
+            // takes it back for all nodes.
+            return match (wait, answer.validity.rate()) {
+                (Some(wait), _) => decision.with_retry_after(Some(wait)),
+                (None, Some(_)) if granted > 0 => {
+                    let position = answer.portion(granted, request).take(granted).by_store();
+                    DecisionParts::of(&decision, with.plan.terms, position).admission(request.cost)
+                }
+                (None, _) => decision,
             };
         }
         // The first units of the grant pay, and none from before: those may have ended while the store was asked. The store has admitted
         // the call itself, also if the answer comes late.
-        let portion = Portion::new(granted, request.sent_at, answer.validity.shortened());
-        let mut portion = portion.charged(answer.decision.charge());
+        let mut portion = answer.portion(granted, request);
         let position = portion.take(cost);
-        let rate = answer.validity.rate();
-        self.grants.keep(portion, rate, &mut counts.expired);
+        self.grants.insert(portion);
         let parts = self.parts(now, self.grants.left(), Some(position), with.plan.terms);
         parts.admission(request.cost)
     }
@@ -229,11 +234,7 @@ impl Holder {
             .filter(|(cost, until)| known.admits_at(*cost) != Some(*until))
             .map(Box::new);
         // Units of a bucket come back all the time, so little is lost by asking for more of them later. Those of a window end with it.
-        let (times, part) = if self.grants.rate().is_some() {
-            (2, 2)
-        } else {
-            (1, 4)
-        };
+        let (times, part) = if terms.rate.is_some() { (2, 2) } else { (1, 4) };
         let offered = self.offered.during(now, terms.hold);
         let needed = request.up_to.max(offered).saturating_mul(times);
         // While all nodes together ask for more than is refilled, the store has little, and each would fetch it in crumbs. A burst that the
@@ -259,20 +260,25 @@ impl Holder {
         self.asking = self.asking.filter(|asking| request.asking != Some(*asking));
     }
 
-    /// Takes back the last units of a charge that a lease paid for, as far as they are valid.
+    /// Takes back the last units of a charge, as far as they are valid. Returns how many nobody gets back.
     pub(crate) fn give_back(
         &mut self,
         now: Timestamp,
         units: u64,
         charge: Option<Position>,
+        terms: &Terms,
         counts: &mut Counts,
-    ) {
+    ) -> u64 {
         counts.spent = counts.spent.wrapping_sub(units);
-        let expired = &mut counts.expired;
-        if !self.grants.give_back(units, now, charge, expired) {
-            // The key was forgotten since.
-            *expired += units;
+        let mut portion = Portion::given_back(units, now, charge, terms.rate);
+        let ended = portion.expire(now);
+        self.grants.insert(portion);
+        if terms.ends_early {
+            counts.lost += ended;
+            return ended;
         }
+        counts.expired += ended;
+        0
     }
 
     /// Spends more units by force, as far as there are any. Returns how many are lacking.

@@ -57,6 +57,34 @@ impl Portion {
         Self::new(units, now, validity)
     }
 
+    /// Takes in a portion that ends later. Each unit ends as before, or sooner: the later ones as if they came right behind these.
+    pub(super) fn join(&mut self, later: &Self) {
+        let left = Duration::from_nanos(self.joined_end(later).nanos_since(self.sent_at));
+        let validity = match self.slower_rate(later) {
+            Some(rate) => Validity::one_by_one(left, rate),
+            None => Validity::together(left),
+        };
+        *self = Self::new(self.units + later.units, self.sent_at, validity);
+    }
+
+    /// Returns by how many nanoseconds sooner units of a later portion end if it is joined to this one.
+    pub(super) fn lost_by_joining(&self, later: &Self) -> u64 {
+        later.ends_at().nanos_since(self.joined_end(later))
+    }
+
+    fn joined_end(&self, later: &Self) -> Timestamp {
+        let rate = self.slower_rate(later);
+        let behind = rate.map_or(0, |rate| rate.time_of(later.units));
+        let behind = u64::try_from(behind).unwrap_or(u64::MAX);
+        let end = self.ends_at().as_nanos().saturating_add(behind);
+        Timestamp::from_nanos(end).min(later.ends_at())
+    }
+
+    fn slower_rate(&self, later: &Self) -> Option<Quota> {
+        let (rate, other) = (self.validity.rate()?, later.validity.rate()?);
+        Some(rate.slower(other))
+    }
+
     #[inline]
     pub(super) fn units(&self) -> u64 {
         self.units

@@ -2,7 +2,12 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use crate::{algorithm::Leasable, quota::Quota, time::Timestamp};
+use crate::{
+    algorithm::{Leasable, Step},
+    decision::Cost,
+    quota::Quota,
+    time::Timestamp,
+};
 
 /// The numbers that all leases of a rule share.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +20,19 @@ pub(crate) struct Terms {
     pub(super) capacity: u64,
     /// The units that are refilled during the hold, at least 1.
     pub(super) refilled: u64,
+    /// The rate at which granted units end, if they end one by one.
+    pub(crate) rate: Option<Quota>,
+    /// `true` if granted units end while the state still counts them, so that nobody gets them back.
+    pub(super) ends_early: bool,
 }
 
 impl Terms {
     /// Returns the numbers of a rule as it is written, and of the stricter one that the store runs.
     pub(crate) fn new<Rule: Leasable>(rule: &Rule, held: &Rule, hold: Duration) -> Self {
+        let granted = held.step(&mut None, Timestamp::default(), Cost::ONE);
+        let (Step::Wrote(granted) | Step::Kept(granted)) = granted;
+        let validity = held.validity(&granted, hold);
+        let ends_at = validity.ends_at(Timestamp::default());
         let hold = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
         let (limit, held) = (limit_as_written(rule), limit_as_written(held));
         let refilled = limit.map_or(0, |(_, quota)| {
@@ -30,6 +43,8 @@ impl Terms {
             limit,
             capacity: held.map_or(u64::MAX, |(capacity, _)| capacity.get()),
             refilled: u64::try_from(refilled).unwrap_or(u64::MAX).max(1),
+            rate: validity.rate(),
+            ends_early: ends_at < Timestamp::default().saturating_add(granted.reset_after()),
         }
     }
 

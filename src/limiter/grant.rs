@@ -62,7 +62,10 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
         let charge = Charge::new(at, units.saturating_add(slack));
         let settlement = Settlement::new(self.limiter.policy(), rule, self.key, charge, slack);
         match settlement {
-            Ok(settlement) => Progress::Done(self.limiter.store().settle(vec![settlement])),
+            Ok(settlement) => {
+                let grant = vec![settlement.into_grant()];
+                Progress::Done(self.limiter.store().settle(grant))
+            }
             // It has the policy of no other charge.
             Err(_) => Progress::Finished(Ok(look)),
         }

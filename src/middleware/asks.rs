@@ -28,6 +28,7 @@ pub(super) fn settle_back<Rule, S: Store<Rule>>(
             key: *ask.key(),
             charge,
             actual: 0,
+            is_grant: false,
         })
     });
     // A caller that is being dropped cannot await: remote stores make settlements in the background.

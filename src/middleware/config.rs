@@ -227,6 +227,7 @@ where
             key: limit.key,
             charge,
             actual,
+            is_grant: false,
         };
         match self.store.settle(vec![settlement]) {
             Check::Ready(Ok(())) => Settling::done(),

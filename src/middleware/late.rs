@@ -117,6 +117,7 @@ fn charge_by_force<L, S, R, O, Rule>(
             key: *ask.key(),
             charge: Charge::new(looked_at, 0),
             actual: units,
+            is_grant: false,
         }
     });
     // Nobody is left to await it: remote stores make settlements in the background.

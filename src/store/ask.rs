@@ -164,6 +164,7 @@ pub struct Settlement<'a, Rule> {
     pub(crate) key: Key,
     pub(crate) charge: Charge,
     pub(crate) actual: u64,
+    pub(crate) is_grant: bool,
 }
 
 impl<'a, Rule> Settlement<'a, Rule> {
@@ -195,7 +196,21 @@ impl<'a, Rule> Settlement<'a, Rule> {
             key,
             charge,
             actual,
+            is_grant: false,
         })
+    }
+
+    /// Makes it a grant: the units of the charge, which is of no call, are given back whatever was charged since.
+    pub(crate) fn into_grant(self) -> Self {
+        Self {
+            is_grant: true,
+            ..self
+        }
+    }
+
+    /// Returns `true` if [`Limiter::grant`](crate::Limiter::grant) gives units to the key: the charge is of no call.
+    pub fn is_grant(&self) -> bool {
+        self.is_grant
     }
 
     /// Returns the limit that charged.

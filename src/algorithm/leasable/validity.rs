@@ -59,6 +59,11 @@ impl Validity {
         let sooner = match (self.rate, other.rate) {
             (Some(_), None) => self,
             (None, Some(_)) => other,
+            // If the last units end together, those before end sooner at the lower rate.
+            (Some(own), Some(others)) if self.until == other.until => Self {
+                rate: Some(own.slower(others)),
+                ..self
+            },
             _ if self.until <= other.until => self,
             _ => other,
         };

@@ -22,7 +22,7 @@ pub(super) enum Broken {
     Drift,
     /// L2: a request that timed out is taken as granted.
     TimeoutGrants,
-    /// L3: what is left is given back although others have leased since.
+    /// L3: what is left, or was paid by the store, is given back there although others have leased since.
     ReturnAnyway,
     /// L4: a refund lives for a whole hold again.
     RefundLivesAnew,
@@ -528,7 +528,11 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 let decision = self.take_in(index, &request, &answered);
                 if !was_done {
                     self.decisions += 1;
-                    if let Some(charge) = decision.charge() {
+                    let in_store = answer.charge().filter(|charge| {
+                        self.weather.broken == Broken::ReturnAnyway
+                            && charge.cost == request.cost.get()
+                    });
+                    if let Some(charge) = in_store.or(decision.charge()) {
                         self.admit(index, at, charge);
                     }
                 }
@@ -632,7 +636,8 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 _ => charge.position,
             };
             let Node { holder, counts, .. } = &mut self.nodes[index];
-            return holder.give_back(now, cost - actual, position, counts);
+            holder.give_back(now, cost - actual, position, &self.terms, counts);
+            return;
         } else {
             let more = actual - cost;
             let Node { holder, counts, .. } = &mut self.nodes[index];

@@ -53,7 +53,7 @@ impl<S: Publish> Publish for crate::store::Timeout<S> {
 
 #[cfg(feature = "tokio")]
 mod leased {
-    use super::{Publish, store};
+    use super::{Publish, publish_unsettled, store};
     use crate::{
         algorithm::Leasable,
         observe::metrics::families::{
@@ -61,7 +61,7 @@ mod leased {
             LEASES_GRANTED, LEASES_KEYS, LEASES_LEFT, LEASES_LOST, LEASES_NODES, LEASES_OVERSHOOT,
             LEASES_REFUSED, LEASES_RETURNED, LEASES_SPENT, LEASES_UNDERSHOOT,
         },
-        store::{LeaseStats, Leased},
+        store::{Backend, Error, LeaseStats, Leased},
     };
 
     impl Publish for LeaseStats {
@@ -84,10 +84,12 @@ mod leased {
         }
     }
 
-    impl<S: Publish, Rule: Leasable, C> Publish for Leased<S, Rule, C> {
+    impl<S: Publish + Backend<Error = Error>, Rule: Leasable, C> Publish for Leased<S, Rule, C> {
         fn publish(&self, name: &str) {
             self.stats().publish(name);
             self.get_ref().publish(name);
+            // With what leases could not give back, which the store does not know.
+            publish_unsettled(self, name);
         }
     }
 }

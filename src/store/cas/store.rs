@@ -268,6 +268,7 @@ where
                 key,
                 charge,
                 actual,
+                ..
             } = settlement;
             let own = rule.for_key(&|| key.digest());
             let work = Work::Settle {

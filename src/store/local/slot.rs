@@ -187,6 +187,7 @@ mod tests {
                 key: Key::GLOBAL,
                 charge: Charge::new(at(0), 1),
                 actual: 0,
+                is_grant: false,
             };
             assert!(slot.settle(&settlement, at(0)));
             assert_eq!(slot.until, at(96));

@@ -90,6 +90,7 @@ async fn refund<R, S: Store<R, Error: Debug>>(
             key: ask.key,
             charge,
             actual: 0,
+            is_grant: false,
         }]);
         check.await.map_err(|error| format!("{error:?}"))?;
     }

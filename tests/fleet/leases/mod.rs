@@ -7,6 +7,7 @@ mod first;
 mod first_call;
 mod loss;
 mod memory;
+mod refunds;
 mod release;
 mod rules;
 mod shared;

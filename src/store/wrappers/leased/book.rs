@@ -11,7 +11,7 @@ use std::{
 use super::{
     LeaseConfig, LeaseStats,
     keys::{Keys, LastRule},
-    lease::{Asked, Tried},
+    lease::{Asked, Lease, Tried},
     recent_calls::Former,
 };
 use crate::{
@@ -44,6 +44,8 @@ pub(super) struct Book<Rule> {
     next_shard: AtomicUsize,
     pub(super) crowded: Counter,
     pub(super) failed: Counter,
+    /// Corrections that gave nothing back, or may not have.
+    pub(super) unsettled: Counter,
 }
 
 struct Shard<Rule> {
@@ -68,6 +70,7 @@ impl<Rule> Leftover<Rule> {
             key: *key,
             actual: self.charge.cost.saturating_sub(self.units),
             charge: self.charge.duplicate(),
+            is_grant: false,
         }
     }
 }
@@ -92,6 +95,7 @@ impl<Rule: Leasable> Book<Rule> {
             next_shard: AtomicUsize::new(0),
             crowded: Counter::default(),
             failed: Counter::default(),
+            unsettled: Counter::default(),
         }
     }
 
@@ -104,6 +108,10 @@ impl<Rule: Leasable> Book<Rule> {
         let shard = &self.shards[(fingerprint >> 32) as usize % SHARDS];
         // Comparisons of rules may panic under the lock, but leave the leases valid.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Acquire)
     }
 
     /// Decides a call as far as that is possible without the store.
@@ -124,7 +132,7 @@ impl<Rule: Leasable> Book<Rule> {
         let wanted = (fingerprint, ask.cost());
         let mut shard = self.shard(fingerprint);
         let Shard { keys, counts } = &mut *shard;
-        let is_open = !self.is_closed.load(Ordering::Acquire);
+        let is_open = self.is_open();
         // Known keys are looked up once.
         if is_open && let Some(lease) = keys.find(fingerprint, ask.rule()) {
             return Ok(lease.decide(wanted, call, round_trip, counts));
@@ -180,25 +188,31 @@ impl<Rule: Leasable> Book<Rule> {
 
     /// Takes in the answer of the store to a request. Returns the decision of the call that waits for it.
     ///
-    /// Units above the cost of the call are kept for the key if it is given. A request for no more than the cost needs no key.
+    /// Units above the cost of the call are kept for the key.
     pub(super) fn answered(
         &self,
         asked: &Asked<Rule>,
-        place: Option<(&Policy, &Key)>,
+        (policy, key): (&Policy, &Key),
         answer: Decision,
         now: Timestamp,
     ) -> Decision {
         self.note_round_trip(asked, now);
         let Asked { rule, request, .. } = asked;
-        // Units that nobody can keep end at once.
-        let validity = place.map_or(Validity::together(Duration::ZERO), |(_, key)| {
-            let own = rule.held.for_key(&|| key.digest());
-            let held = own.as_ref().unwrap_or(&rule.held);
-            held.validity(&answer, rule.hold)
-        });
-        let answer = Answer::new(answer, validity);
+        let own = rule.held.for_key(&|| key.digest());
+        let held = own.as_ref().unwrap_or(&rule.held);
+        let validity = held.validity(&answer, rule.hold);
         let mut shard = self.shard(asked.fingerprint);
         let Shard { keys, counts } = &mut *shard;
+        let has_room = self.is_open() && keys.of_key.len() < self.most;
+        let is_known = keys.find_asked(asked).is_some();
+        // Units that nobody can keep end at once, and what such a call gives back goes to the store.
+        let answer = Answer::new(
+            answer,
+            match has_room || is_known {
+                true => validity,
+                false => Validity::together(Duration::ZERO),
+            },
+        );
         counts.asked += 1;
         let mut surroundings = Surroundings {
             now,
@@ -223,9 +237,7 @@ impl<Rule: Leasable> Book<Rule> {
             return decision;
         };
         let decision = lease.holder.answered(request, &answer, &mut surroundings);
-        if let Some((policy, key)) = place
-            && lease.holder.left() > 0
-        {
+        if lease.holder.left() > 0 {
             lease.set_place(policy, key);
         }
         lease.wake(&Ok(()));
@@ -244,24 +256,36 @@ impl<Rule: Leasable> Book<Rule> {
         }
     }
 
-    /// Gives back the last units of a charge that a lease paid for.
-    pub(super) fn give_back(
+    /// Gives back the last units of a charge to the leases of this node, which may begin by that.
+    pub(super) fn give_back<C>(
         &self,
         (policy, key, rule): (&Policy, &Key, &Rule),
         units: u64,
         position: Option<Position>,
         now: Timestamp,
+        config: &LeaseConfig<C>,
     ) {
         let fingerprint = self.fingerprint(policy, key);
         let mut shard = self.shard(fingerprint);
         let Shard { keys, counts } = &mut *shard;
-        match keys.find(fingerprint, rule) {
-            Some(lease) => lease.holder.give_back(now, units, position, counts),
+        if keys.find(fingerprint, rule).is_none()
+            && self.is_open()
+            && let Ok(rule) = keys.rule(rule, &self.last_rule, config)
+        {
+            let room = (now, self.most);
+            keys.lease(fingerprint, &rule, Holder::default(), room, counts);
+        }
+        let lost = match keys.find(fingerprint, rule) {
+            Some(Lease { rule, holder, .. }) => {
+                holder.give_back(now, units, position, &rule.terms, counts)
+            }
             None => {
                 counts.spent = counts.spent.wrapping_sub(units);
                 counts.lost += units;
+                units
             }
-        }
+        };
+        self.unsettled.add(u64::from(lost > 0));
     }
 
     /// Takes more units for a charge. Returns how many are lacking.

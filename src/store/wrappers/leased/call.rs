@@ -170,7 +170,7 @@ where
                 let now = inner.config.clock.now();
                 let answer = answer.map(|decisions| decisions.as_slice().first().copied());
                 let Some(asked) = asked.take() else { return };
-                let place = Some((ask.policy(), ask.key()));
+                let place = (ask.policy(), ask.key());
                 match answer {
                     Ok(Some(answer)) => {
                         inner.nodes.note_answer(&answer);
@@ -352,7 +352,7 @@ where
             };
             inner.nodes.note_answer(answer);
             *part = Part::Decided(if is_admitted || !answer.is_admitted() {
-                let place = Some((ask.policy(), ask.key()));
+                let place = (ask.policy(), ask.key());
                 inner.book.answered(asked, place, *answer, now)
             } else {
                 inner.book.failed(asked, &Ok(()));
@@ -426,7 +426,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
                     let place = (ask.policy(), ask.key(), ask.rule());
                     let now = self.config.clock.now();
                     self.book
-                        .give_back(place, charge.cost, charge.position, now);
+                        .give_back(place, charge.cost, charge.position, now, &self.config);
                 }
             }
             Part::Ask(asked) => self.book.failed(asked, &Ok(())),

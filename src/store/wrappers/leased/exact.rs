@@ -12,6 +12,8 @@ use super::{call::Inner, lease::Asked};
 use crate::{
     algorithm::Leasable,
     decision::Decisions,
+    key::Key,
+    policy::Policy,
     store::{Ask, Backend, BoxFuture, Check, Error, Store},
     time::Clock,
 };
@@ -21,8 +23,7 @@ struct InFlight<S, Rule: Leasable, C> {
     inner: Arc<Inner<S, Rule, C>>,
     asked: Asked<Rule>,
     is_answered: bool,
-    /// The digest of the policy.
-    policy: u64,
+    place: (Policy, Key),
 }
 
 pin_project! {
@@ -52,8 +53,9 @@ impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
                 [decision] => {
                     let now = self.inner.config.clock.now();
                     self.inner.nodes.note_answer(decision);
-                    let decision = book.answered(asked, None, *decision, now);
-                    return Ok(decision.of_policy(self.policy).into());
+                    let (policy, key) = &self.place;
+                    let decision = book.answered(asked, (policy, key), *decision, now);
+                    return Ok(decision.of_policy(policy.digest()).into());
                 }
                 _ => book.failed(asked, &Ok(())),
             },
@@ -94,7 +96,7 @@ where
             inner: Arc::clone(self),
             asked,
             is_answered: false,
-            policy: ask.policy().digest(),
+            place: (ask.policy().clone(), *ask.key()),
         };
         match self.store.acquire(&[in_flight.asked.ask(ask)]) {
             Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),

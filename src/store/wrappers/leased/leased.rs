@@ -268,7 +268,8 @@ impl<S: Backend<Error = Error>, Rule, C> Backend for Leased<S, Rule, C> {
     }
 
     fn unsettled(&self) -> Option<u64> {
-        self.inner.store.unsettled()
+        let in_store = self.inner.store.unsettled()?;
+        Some(in_store + self.inner.book.unsettled.get())
     }
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
@@ -343,21 +344,22 @@ where
         }
         let mut in_store = Vec::with_capacity(settlements.len());
         for settlement in settlements {
-            let policy = settlement.policy;
+            let (policy, rule) = (settlement.policy, settlement.rule);
             if policy.is_of_blocks() {
-                let rule = settlement.rule.clone();
-                in_store.push((settlement, rule));
+                in_store.push((settlement, rule.clone()));
                 continue;
             }
-            match self.settle_here(settlement) {
-                None => {}
-                Some(settlement) => {
-                    inner.book.forget_answers(policy, &settlement.key);
-                    match inner.config.held(settlement.rule) {
-                        Ok(held) => in_store.push((settlement, held)),
-                        Err(error) => return Check::Ready(Err(Error::unsupported(error))),
-                    }
-                }
+            let settlement = match settlement.charge.is_of_lease() {
+                true => self.settle_here(settlement),
+                false => Some(settlement),
+            };
+            let Some(settlement) = settlement else {
+                continue;
+            };
+            inner.book.forget_answers(policy, &settlement.key);
+            match LeasedRule::new(rule, &inner.config) {
+                Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.held)),
+                Err(error) => return Check::Ready(Err(Error::unsupported(error))),
             }
         }
         if in_store.is_empty() {
@@ -402,7 +404,7 @@ where
 }
 
 impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
-    /// Corrects a charge that a lease paid for. Returns the settlement of what the store has to correct.
+    /// Corrects a charge by the leases of this node. Returns the settlement of what the store has to correct.
     fn settle_here<'a>(&self, settlement: Settlement<'a, Rule>) -> Option<Settlement<'a, Rule>> {
         let Settlement {
             policy,
@@ -410,33 +412,54 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             key,
             charge,
             actual,
+            is_grant,
         } = settlement;
-        if !charge.is_of_lease() {
-            return Some(Settlement {
-                policy,
-                rule,
-                key,
-                // Other nodes have leases behind the charge.
-                charge: charge.if_last(),
-                actual,
-            });
-        }
-        let (book, now) = (&self.inner.book, self.inner.config.clock.now());
-        let place = (policy, &key, rule);
+        let Inner { book, config, .. } = &*self.inner;
+        let (place, now) = ((policy, &key, rule), config.clock.now());
         if let Some(less) = charge.cost.checked_sub(actual) {
-            book.give_back(place, less, charge.position, now);
+            book.give_back(place, less, charge.position, now, config);
             return None;
         }
         // The lacking units are taken from the store by force: other nodes see the debt at once.
         let lacking = book.take_by_force(place, actual - charge.cost, now);
-        let forced = Charge::new(charge.at, charge.cost);
-        let actual = charge.cost.saturating_add(lacking);
         (lacking > 0).then_some(Settlement {
             policy,
             rule,
             key,
-            charge: forced,
-            actual,
+            charge: Charge::new(charge.at, charge.cost),
+            actual: charge.cost.saturating_add(lacking),
+            is_grant,
         })
+    }
+
+    /// Returns a settlement under the stricter rule that the store runs.
+    fn in_store<'a>(
+        &self,
+        settlement: Settlement<'a, Rule>,
+        LeasedRule { held, terms, .. }: &LeasedRule<Rule>,
+    ) -> Settlement<'a, Rule> {
+        let Charge { at, cost, .. } = settlement.charge;
+        if settlement.is_grant {
+            // A log that is held for longer has its newest entry sooner than its rule as written finds it.
+            let period = terms
+                .limit
+                .map_or(Duration::ZERO, |(_, quota)| quota.period());
+            let look = held.look(None, at).with_reset_after(period);
+            let charge = Charge::new(held.grant_at(&look), cost);
+            return Settlement {
+                charge,
+                ..settlement
+            };
+        }
+        if settlement.actual >= cost || terms.rate.is_none() {
+            return settlement;
+        }
+        // Not if other nodes hold units behind the charge. The answer of the store does not say if it gave back, so it is counted.
+        self.inner.book.unsettled.add(1);
+        let charge = settlement.charge.if_last();
+        Settlement {
+            charge,
+            ..settlement
+        }
     }
 }

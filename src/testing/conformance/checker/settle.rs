@@ -36,6 +36,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
                 key: corrected.subject.key,
                 charge: corrected.charge.duplicate(),
                 actual: corrected.actual,
+                is_grant: false,
             })
             .collect();
         let each: Vec<_> = corrected

@@ -1,0 +1,232 @@
+//! What calls give back, and what operators grant, under leases.
+
+use std::{collections::VecDeque, time::Duration};
+
+use support::Random;
+use tollgate::{
+    Charge, Cost, Decision, FixedWindow, Limiter, Policy, Quota, SlidingWindow, TokenBucket,
+    algorithm::{AnyRule, Leasable, SlidingLog},
+    store::{Ask, Backend, LeaseConfig, Settlement, Store},
+    time::ManualClock,
+};
+
+use crate::leases::{
+    map_store::MapStore,
+    shared::{Node, node},
+};
+
+/// Nodes on one store, all of one key.
+struct Fleet<R: Leasable> {
+    rule: R,
+    nodes: Vec<Node<R>>,
+    clock: ManualClock,
+    policy: Policy,
+}
+
+impl<R> Fleet<R>
+where
+    R: Leasable + Send + Sync + 'static,
+    R::State: Send,
+{
+    fn new(rule: R, nodes: usize, config: impl Fn() -> LeaseConfig) -> Self {
+        let (clock, states) = (ManualClock::default(), MapStore::default());
+        clock.advance(Duration::from_secs(1_000_000));
+        let node = |n| node(&states, &clock, config().seed(n));
+        Self {
+            nodes: (0..nodes as u64).map(node).collect(),
+            rule,
+            clock,
+            policy: Policy::new("api"),
+        }
+    }
+
+    async fn call(&self, node: usize, cost: u64) -> Decision {
+        let cost = Cost::new(cost).unwrap();
+        let ask = Ask::new(&self.policy, &self.rule, "alice".into(), cost);
+        let decisions = self.nodes[node].acquire(&[ask]).await.unwrap();
+        // Requests for later calls go on beside this one.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        decisions.as_slice()[0]
+    }
+
+    async fn correct(&self, node: usize, charge: Charge, actual: u64) {
+        let key = "alice".into();
+        let settlement = Settlement::new(&self.policy, &self.rule, key, charge, actual);
+        let settled = self.nodes[node].settle(vec![settlement.unwrap()]);
+        settled.await.unwrap();
+    }
+
+    /// Spends all that the nodes can, in the time of the pauses of a key. Returns how much that is.
+    async fn spend_all(&self, pauses: Duration) -> u64 {
+        let mut spent = 0;
+        for _ in 0..5 {
+            for node in 0..self.nodes.len() {
+                while self.call(node, 1).await.is_admitted() {
+                    spent += 1;
+                }
+            }
+            self.clock.advance(pauses);
+        }
+        spent
+    }
+
+    fn unsettled(&self) -> u64 {
+        let of = |node: &Node<R>| node.unsettled().unwrap();
+        // They share the counter of their store only if they share the store.
+        self.nodes.iter().map(of).sum()
+    }
+
+    fn lost(&self) -> u64 {
+        self.nodes.iter().map(|node| node.stats().lost).sum()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn held_for_a_second() -> LeaseConfig {
+    LeaseConfig::new().hold(SECOND)
+}
+
+/// A thousand units, of which one comes back in 3.6 seconds, and which the hold costs one.
+fn slow_bucket() -> TokenBucket {
+    TokenBucket::per_hour(1000)
+}
+
+#[tokio::test]
+async fn refunds_of_a_bucket_come_back() {
+    for (nodes, seed) in [1, 2, 4, 7]
+        .into_iter()
+        .flat_map(|n| [(n, 1), (n, 2), (n, 3)])
+    {
+        let fleet = Fleet::new(slow_bucket(), nodes, held_for_a_second);
+        let mut random = Random::new(seed);
+        let mut open = VecDeque::new();
+        for _ in 0..400 {
+            let node = random.below(nodes as u64) as usize;
+            let charge = fleet.call(node, 1).await.take_charge().unwrap();
+            open.push_back((node, charge));
+            // Some at once, some in another order, the others when all are spent.
+            for _ in 0..random.below(3) {
+                let at = random.below(open.len() as u64 + 1) as usize;
+                if let Some((node, charge)) = open.remove(at) {
+                    fleet.correct(node, charge, 0).await;
+                }
+            }
+        }
+        for (node, charge) in open {
+            fleet.correct(node, charge, 0).await;
+        }
+        let stats = fleet.nodes[0].stats();
+        let spent = fleet.spend_all(SECOND).await;
+        assert!(
+            (999 - 40..=1002).contains(&spent),
+            "{nodes} nodes, seed {seed}: {spent}, {stats:?}"
+        );
+        assert_eq!((fleet.unsettled(), fleet.lost()), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn free_log_ins_cost_next_to_nothing() {
+    for nodes in [1, 4] {
+        for gap in [Duration::ZERO, SECOND / 10, 10 * SECOND] {
+            let fleet = Fleet::new(slow_bucket(), nodes, held_for_a_second);
+            for call in 0..200 {
+                let node = call % nodes;
+                let charge = fleet.call(node, 1).await.take_charge().unwrap();
+                fleet.correct(node, charge, 0).await;
+                fleet.clock.advance(gap);
+            }
+            let spent = fleet.spend_all(SECOND).await;
+            assert!(
+                (999 - 4..=1002).contains(&spent),
+                "{nodes}, {gap:?}: {spent}"
+            );
+        }
+    }
+}
+
+/// Refunds of each rule that can be leased come back, or are counted.
+#[tokio::test]
+async fn refunds_of_other_rules_come_back_or_are_counted() {
+    let minute = Quota::per_minute(1000);
+    let rules = [
+        AnyRule::from(FixedWindow::new(minute)),
+        AnyRule::from(SlidingWindow::new(minute)),
+        AnyRule::from(SlidingLog::new(minute)),
+        "token-bucket 1000/1h & fixed-window 1000/1h"
+            .parse()
+            .unwrap(),
+        "token-bucket 1000/1h & token-bucket 2000/1h"
+            .parse()
+            .unwrap(),
+        "token-bucket 1000/1h & sliding-log 1000/1m"
+            .parse()
+            .unwrap(),
+    ];
+    for rule in rules {
+        for (nodes, late) in [(1, false), (3, false), (3, true)] {
+            let fleet = Fleet::new(rule.clone(), nodes, held_for_a_second);
+            let mut open = Vec::new();
+            for call in 0..400 {
+                let node = call % nodes;
+                let charge = fleet.call(node, 1).await.take_charge().unwrap();
+                open.push((node, charge));
+            }
+            if late {
+                fleet.clock.advance(2 * SECOND);
+            }
+            for (node, charge) in open {
+                fleet.correct(node, charge, 0).await;
+            }
+            let spent = fleet.spend_all(SECOND / 2).await;
+            let missing = 1000_u64.saturating_sub(spent);
+            assert!(spent <= 1002, "{rule}, {nodes} nodes: {spent}");
+            // Units of a log that end in a lease count in the log until they leave it.
+            let ended = |node: &Node<AnyRule>| node.stats().expired;
+            let expired: u64 = fleet.nodes.iter().map(ended).sum();
+            let lost = fleet.lost();
+            assert!(
+                missing <= 40 + expired + lost,
+                "{rule}, {nodes} nodes, late {late}: {spent}, {expired} expired and {lost} lost"
+            );
+            assert_eq!(lost > 0, fleet.unsettled() > 0, "{rule}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_without_room_counts_what_it_may_lose() {
+    let fleet = Fleet::new(slow_bucket(), 1, || held_for_a_second().keys(0));
+    for _ in 0..3 {
+        let charge = fleet.call(0, 1).await.take_charge().unwrap();
+        let _other = fleet.call(0, 1).await;
+        fleet.correct(0, charge, 0).await;
+    }
+    assert_eq!(fleet.unsettled(), 3);
+}
+
+#[tokio::test]
+async fn grants_reach_the_client() {
+    for rule in [
+        AnyRule::from(slow_bucket()),
+        AnyRule::from(FixedWindow::new(Quota::per_hour(1000))),
+        AnyRule::from(SlidingWindow::new(Quota::per_hour(1000))),
+        AnyRule::from(SlidingLog::new(Quota::per_hour(1000))),
+    ] {
+        for nodes in [1, 4] {
+            let fleet = Fleet::new(rule.clone(), nodes, held_for_a_second);
+            fleet.spend_all(SECOND).await;
+            let limiter = Limiter::new(fleet.policy.clone(), rule.clone(), fleet.nodes[0].clone());
+            let granted = limiter.grant("alice", 200).await.unwrap();
+            assert!(granted.remaining() >= Some(200), "{rule}: {granted:?}");
+            let spent = fleet.spend_all(SECOND).await;
+            assert!(
+                (200..=204).contains(&spent),
+                "{rule}, {nodes} nodes: {spent}"
+            );
+        }
+    }
+}
