@@ -313,6 +313,7 @@ fn what_nodes_decide_alone_is_pure() {
     let lease = [
         "lease",
         "algorithm::Leasable",
+        "algorithm::Step",
         "algorithm::Validity",
         "decision",
         "quota",

@@ -48,6 +48,10 @@ pub(super) struct Weather {
     pub(super) freeze: u64,
     pub(super) settle: u64,
     pub(super) release: u64,
+    pub(super) grant: u64,
+    pub(super) reset: u64,
+    /// Calls of nodes without leases, which decide by the rule as it is written.
+    pub(super) plain: u64,
     /// Clocks run fast or slow by up to so many millionths.
     pub(super) drift: u64,
     pub(super) late_answers: bool,
@@ -67,6 +71,12 @@ impl Weather {
         };
         let chances = [300, 200, 60, 60, 600, 20].map(&mut rarely);
         let [loss, repeat, death, freeze, settle, release] = chances;
+        // Each of them allows more, so most schedules have none.
+        let mut seldom = |chance| match random.up_to(7) {
+            0 => random.up_to(chance),
+            _ => 0,
+        };
+        let [grant, reset, plain] = [60, 20, 600].map(&mut seldom);
         Self {
             nodes: 1 + random.up_to(4),
             calls: 20 + random.up_to(80),
@@ -80,6 +90,9 @@ impl Weather {
             freeze,
             settle,
             release,
+            grant,
+            reset,
+            plain,
             drift: random.up_to(1000),
             refunds: random.up_to(1) == 0,
             is_trap: random.up_to(3) == 0,
@@ -111,6 +124,8 @@ pub(super) struct Fleet<'r, R: Leasable> {
     pub(super) forced: u64,
     pub(super) asked: u64,
     capacity: u64,
+    /// The units by which the limit may be exceeded: what was granted, a limit for each reset, and the price of nodes without leases.
+    pub(super) more: u64,
 }
 
 pub(super) struct Node {
@@ -147,6 +162,8 @@ enum Purpose {
     Ahead,
     /// A call of a node that has no room for the key.
     Crowded,
+    /// A call of a node without leases.
+    Plain,
 }
 
 enum Event {
@@ -155,6 +172,8 @@ enum Event {
     Answer(usize, Decision),
     Timeout(usize),
     Correct(Charge, u64),
+    Grant(u64),
+    Reset,
 }
 
 impl Weather {
@@ -173,6 +192,9 @@ impl Weather {
             freeze: 0,
             settle: 0,
             release: 0,
+            grant: 0,
+            reset: 0,
+            plain: 0,
             drift: 0,
             late_answers: false,
             is_trap: false,
@@ -218,6 +240,12 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             .look(None, Timestamp::from_nanos(1))
             .limit()
             .unwrap_or(0);
+        // A node without leases knows nothing of the hold: not what it takes of a burst, and not that a log keeps for longer what leases spend.
+        let (period, held_period) = (period_of(rule), period_of(&held));
+        let price = match period == held_period {
+            true => capacity - held.look(None, Timestamp::default()).limit().unwrap_or(0),
+            false => capacity,
+        };
         Self {
             rule,
             held,
@@ -237,6 +265,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             forced: 0,
             asked: 0,
             capacity,
+            more: if weather.plain > 0 { price } else { 0 },
             weather,
             random,
         }
@@ -309,7 +338,10 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             let node = only.unwrap_or(any);
             let cost = 1 + self.random.up_to(self.weather.max_cost - 1);
             self.mischief(node);
-            if crowded && (self.weather.is_trap || self.random.up_to(3) > 0) {
+            if self.happens(self.weather.plain) {
+                let request = Request::beside(Cost::new(cost).unwrap(), self.node_now(node));
+                self.send(node, request, Purpose::Plain);
+            } else if crowded && (self.weather.is_trap || self.random.up_to(3) > 0) {
                 let request = Request::beside(Cost::new(cost).unwrap(), self.node_now(node));
                 self.send(node, request, Purpose::Crowded);
             } else {
@@ -342,6 +374,21 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         if self.happens(self.weather.settle) {
             self.settle(node);
         }
+        let soon = self.now + self.random.up_to(self.weather.delay);
+        if self.happens(self.weather.grant) {
+            let units = 1 + self.random.up_to(self.capacity);
+            self.more += units;
+            self.nodes[node].holder.forget_answers();
+            self.at(soon, Event::Grant(units));
+        }
+        if self.happens(self.weather.reset) {
+            self.more += self.capacity;
+            let node_now = self.node_now(node);
+            let Node { holder, counts, .. } = &mut self.nodes[node];
+            counts.lost += holder.clear(node_now, counts);
+            holder.forget_answers();
+            self.at(soon, Event::Reset);
+        }
     }
 
     fn happens(&mut self, chance: u64) -> bool {
@@ -369,7 +416,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         let node = match &event {
             Event::Call(node, _) => Some(*node),
             Event::Answer(id, _) | Event::Timeout(id) => Some(self.sent[*id].node),
-            Event::Arrive(_) | Event::Correct(..) => None,
+            Event::Arrive(_) | Event::Correct(..) | Event::Grant(_) | Event::Reset => None,
         };
         if let Some(node) = node {
             let until = self.nodes[node].frozen_until;
@@ -386,6 +433,14 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 let now = self.store_now();
                 self.held.settle(&mut self.state, &charge, now, actual);
             }
+            Event::Grant(units) => {
+                let now = self.store_now();
+                let look = self.held.look(self.state.as_ref(), now);
+                let slack = self.held.grant_slack().unwrap_or(0);
+                let charge = Charge::new(self.held.grant_at(&look), units + slack);
+                self.held.settle(&mut self.state, &charge, now, slack);
+            }
+            Event::Reset => self.state = None,
         }
     }
 
@@ -479,8 +534,12 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         let Request { cost, up_to, .. } = self.sent[id].request;
         let now = self.store_now();
         let spend = Spend::exactly(cost).up_to(up_to);
-        let cost = spend.in_state(&self.held, self.state.as_ref(), now);
-        let step = self.held.step(&mut self.state, now, cost);
+        let rule = match self.sent[id].purpose {
+            Purpose::Plain => self.rule,
+            _ => &self.held,
+        };
+        let cost = spend.in_state(rule, self.state.as_ref(), now);
+        let step = rule.step(&mut self.state, now, cost);
         let decision = match step {
             Decided::Wrote(decision) | Decided::Kept(decision) => decision,
         };
@@ -520,6 +579,14 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 }
                 return;
             }
+            Purpose::Plain => {
+                let admitted = answer.charge().filter(|_| !was_done);
+                self.admissions.extend(admitted.map(|charge| Admission {
+                    at,
+                    cost: charge.cost,
+                }));
+                return;
+            }
             _ if was_done && !self.weather.late_answers => {}
             Purpose::Ahead => {
                 self.take_in(index, &request, &answered);
@@ -547,7 +614,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             return;
         }
         self.sent[id].is_done = true;
-        if self.sent[id].purpose == Purpose::Crowded {
+        if matches!(self.sent[id].purpose, Purpose::Crowded | Purpose::Plain) {
             return;
         }
         let mut request = self.sent[id].request;
@@ -689,6 +756,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                     self.weather.refunds
                         || self.weather.settle > 0
                         || self.weather.late_answers
+                        || self.more > 0
                         || left <= self.terms.most_held(),
                     "{left} on a node, of {}",
                     self.capacity
@@ -703,7 +771,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             .remaining()
             .unwrap_or(0);
         assert!(
-            remaining + all_left <= self.capacity,
+            remaining + all_left <= self.capacity + self.more,
             "{remaining} in the store and {all_left} on nodes, of {} at {}",
             self.capacity,
             self.now
@@ -714,4 +782,9 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         self.admissions.sort_by_key(|admission| admission.at);
         &self.admissions
     }
+}
+
+fn period_of<R: Leasable>(rule: &R) -> Option<Duration> {
+    let look = rule.look(None, Timestamp::default());
+    look.quota().map(|quota| quota.period())
 }

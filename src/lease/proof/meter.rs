@@ -44,6 +44,20 @@ impl Meter {
         Self::Both(Box::new(a), Box::new(b))
     }
 
+    /// Returns the meter of a limit with so many units more.
+    pub(crate) fn with_more(&self, more: u64) -> Self {
+        let mut meter = self.clone();
+        match &mut meter {
+            Self::Bucket { capacity, .. } => *capacity += more,
+            Self::Fixed { amount, .. }
+            | Self::FirstCall { amount }
+            | Self::Sliding { amount, .. }
+            | Self::Log { amount, .. } => *amount += more,
+            Self::Both(a, b) => return Self::both(a.with_more(more), b.with_more(more)),
+        }
+        meter
+    }
+
     /// Returns the first call that the meter refuses. The calls are sorted; `openings` are the starts and ends of windows that calls have opened.
     pub(crate) fn refused(
         &self,

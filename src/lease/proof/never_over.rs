@@ -31,7 +31,12 @@ pub(super) fn play<R: Leasable>(
     };
     let mut weather = Weather::random(&mut random, hold.as_nanos() as u64);
     weather.broken = broken;
+    if matches!(meter, Meter::Both(..)) {
+        // Each rule of a pair has a price of its own.
+        weather.plain = 0;
+    }
     if broken != Broken::Nothing {
+        (weather.grant, weather.reset, weather.plain) = (0, 0, 0);
         weather.refunds = true;
         (weather.is_trap, weather.loss) = (true, 0);
         if broken != Broken::ReturnAnyway {
@@ -49,6 +54,7 @@ pub(super) fn play<R: Leasable>(
     let mut fleet = Fleet::new(rule, hold, weather, random.next());
     fleet.play();
     let openings = std::mem::take(&mut fleet.openings);
+    let meter = meter.with_more(fleet.more);
     meter.refused(fleet.sorted(), &openings)
 }
 

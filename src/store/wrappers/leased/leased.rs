@@ -94,7 +94,9 @@ use crate::{
 /// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |
 /// | a key is reset | This node drops its leases of the key. Other nodes may still spend theirs, one limit at most, until these end. |
 /// | a rule changes | Leases belong to a rule, so its old ones end unspent. Rules that alternate on one key have leases each, four at most. |
-/// | a refund | Its units return to the lease as far as they have not ended. The rule has refilled the others. |
+/// | a refund | Its units return to this node's leases as far as they have not ended, also those of a call that the store decided. A bucket has refilled the others, and a window that has ended needs none. Of a sliding window or a log they stay spent until they leave it, and count as [`lost`](LeaseStats::lost) and, once for each refund, as [unsettled](Backend::unsettled). Windows and logs take back in the store what it decided itself. |
+/// | a refund without room for the key's lease | It is offered to the store, where a bucket gives it back only if nothing was charged behind it. The answer does not say so: it counts as unsettled. |
+/// | a [grant](crate::Limiter::grant) | The store has its units at once. This node asks for them, others when a refusal that they know of ends. Until the units end that nodes hold, the limit may be exceeded by the grant. |
 /// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
 /// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`crowded`](LeaseStats::crowded). |
 ///
