@@ -186,6 +186,19 @@ impl Decision {
         self
     }
 
+    /// Marks a refusal as that of a block. A refusal charges no rule, so its classes are free.
+    pub(crate) const fn of_block(mut self) -> Self {
+        if matches!(self.kind, VerdictKind::Refuse) {
+            self.class |= 1 << CLASS_BITS;
+        }
+        self
+    }
+
+    /// Returns `true` for the refusal of a blocked key.
+    pub(crate) const fn is_of_block(&self) -> bool {
+        matches!(self.kind, VerdictKind::Refuse) && self.classes() != 0
+    }
+
     /// Returns the wait before a delayed request proceeds.
     #[inline]
     pub(crate) const fn delay(&self) -> Option<Duration> {

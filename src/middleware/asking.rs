@@ -61,7 +61,7 @@ where
 {
     let answer = match role {
         Role::Acquire | Role::DryRun => store.acquire(asks),
-        Role::Look => store.look(asks),
+        Role::Look => store.look(&that_decide(asks.iter())),
     };
     match answer {
         Check::Ready(Ok(mut decisions)) => {
@@ -197,7 +197,8 @@ impl<A> Apart<A> {
         }
         let looks = self.indices(Role::Look);
         if !looks.is_empty() {
-            let check = store.look(&select(asks, &looks));
+            let selected = select(asks, &looks);
+            let check = store.look(&that_decide(selected.iter()));
             self.receive(looks, check, asks);
         }
     }
@@ -305,6 +306,13 @@ impl<A> Apart<A> {
             }
         }
     }
+}
+
+/// Returns asks whose looks decide the request.
+fn that_decide<'a, 'b: 'a, Rule: 'b>(
+    asks: impl Iterator<Item = &'a Ask<'b, Rule>>,
+) -> SmallVec<[Ask<'b, Rule>; 2]> {
+    asks.map(|ask| ask.that_decides()).collect()
 }
 
 fn select<'a, Rule>(asks: &'a [Ask<'_, Rule>], indices: &[usize]) -> SmallVec<[Ask<'a, Rule>; 2]> {

@@ -28,6 +28,8 @@ pub struct Ask<'a, Rule> {
     rule: &'a Rule,
     key: Key,
     spend: Spend,
+    /// `true` if a look at it decides a request, which is charged later.
+    decides: bool,
 }
 
 // Not derived: the rule itself need not be `Copy`.
@@ -48,6 +50,7 @@ impl<'a, Rule> Ask<'a, Rule> {
             rule,
             key,
             spend: Spend::exactly(cost),
+            decides: false,
         }
     }
 
@@ -88,6 +91,18 @@ impl<'a, Rule> Ask<'a, Rule> {
     }
 
     /// Returns what to spend: the cost, or more.
+    /// Marks an ask whose look decides a request, which is charged later. The refusals of such looks [count](super::Blocks::block_after).
+    pub(crate) fn that_decides(self) -> Self {
+        Self {
+            decides: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn decides(&self) -> bool {
+        self.decides
+    }
+
     #[inline]
     pub(crate) fn spend(&self) -> Spend {
         self.spend

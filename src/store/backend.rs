@@ -60,6 +60,15 @@ pub trait Backend {
     fn refuses_beyond_rules(&self) -> bool {
         false
     }
+
+    /// Notes a refusal that a wrapper around this store decides alone, such as [`RememberRefusals`](super::RememberRefusals). Returns `true` if this store has to decide it,
+    /// because more follows from it: then the wrapper asks it, and the refusal is not noted.
+    ///
+    /// `false`, the default, for a store to which refusals mean nothing. [`Blocks`](super::Blocks) counts them; a wrapper returns what its store does.
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        let _ = (policy, key);
+        false
+    }
 }
 
 impl<S: Backend + ?Sized> Backend for Arc<S> {
@@ -79,5 +88,9 @@ impl<S: Backend + ?Sized> Backend for Arc<S> {
 
     fn refuses_beyond_rules(&self) -> bool {
         (**self).refuses_beyond_rules()
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        (**self).note_refusal(policy, key)
     }
 }

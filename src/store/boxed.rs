@@ -58,6 +58,7 @@ trait ErasedStore<Rule, E>: Send + Sync {
     fn unsettled(&self) -> Option<u64>;
     fn shard(&self, policy: &Policy, key: &Key) -> u32;
     fn refuses_beyond_rules(&self) -> bool;
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool;
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>>;
@@ -98,6 +99,10 @@ where
 
     fn refuses_beyond_rules(&self) -> bool {
         Backend::refuses_beyond_rules(self)
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        Backend::note_refusal(self, policy, key)
     }
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, S::Error>>> {
@@ -156,6 +161,10 @@ impl<Rule, E> Backend for BoxStore<Rule, E> {
 
     fn refuses_beyond_rules(&self) -> bool {
         self.0.refuses_beyond_rules()
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.0.note_refusal(policy, key)
     }
 }
 

@@ -37,6 +37,7 @@ struct OwnedAsk<Rule> {
     cost: Cost,
     /// The most units that may be granted in place of the cost, see [`Ask::up_to`].
     up_to: u64,
+    decides: bool,
 }
 
 impl<Rule: Clone> OwnedAsks<Rule> {
@@ -48,6 +49,7 @@ impl<Rule: Clone> OwnedAsks<Rule> {
             key: *ask.key(),
             cost: ask.cost(),
             up_to: ask.spend().most(),
+            decides: ask.decides(),
         };
         Self(asks.iter().map(owned).collect())
     }
@@ -56,9 +58,15 @@ impl<Rule: Clone> OwnedAsks<Rule> {
 impl<Rule> OwnedAsks<Rule> {
     /// Returns the asks, in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Ask<'_, Rule>> {
-        self.0
-            .iter()
-            .map(|ask| Ask::new(&ask.policy, &ask.rule, ask.key, ask.cost).up_to(ask.up_to))
+        self.0.iter().map(|owned| {
+            let ask = Ask::new(&owned.policy, &owned.rule, owned.key, owned.cost);
+            let ask = ask.up_to(owned.up_to);
+            if owned.decides {
+                ask.that_decides()
+            } else {
+                ask
+            }
+        })
     }
 
     /// Returns the policy and the key of each ask.
@@ -89,7 +97,7 @@ mod tests {
         let cost = |units| Cost::new(units).unwrap();
         let asks = [
             Ask::new(&policies[0], &rules[0], "alice".into(), cost(3)).up_to(40),
-            Ask::new(&policies[1], &rules[1], "bob".into(), cost(5)),
+            Ask::new(&policies[1], &rules[1], "bob".into(), cost(5)).that_decides(),
         ];
         let owned = OwnedAsks::new(&asks);
         for kept in [
@@ -100,6 +108,8 @@ mod tests {
             assert_eq!(format!("{kept:?}"), format!("{asks:?}"));
             let most = kept.iter().map(|ask| ask.spend().most());
             assert_eq!(most.collect::<Vec<_>>(), [40, 5]);
+            let decides: Vec<_> = kept.iter().map(Ask::decides).collect();
+            assert_eq!(decides, [false, true]);
         }
     }
 }

@@ -207,6 +207,10 @@ impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     fn refuses_beyond_rules(&self) -> bool {
         self.store.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
 }
 
 impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {

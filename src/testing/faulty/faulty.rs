@@ -115,6 +115,10 @@ impl<S: Backend> Backend for Faulty<S> {
     fn refuses_beyond_rules(&self) -> bool {
         self.store.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
 }
 
 /// Publishes the counters of the wrapped store.

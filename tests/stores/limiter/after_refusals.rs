@@ -251,3 +251,29 @@ fn settings_out_of_range_are_errors() {
     }
     assert!(blocks().try_block_after(1000, year, year).is_ok());
 }
+
+/// Refusals that are remembered around the blocks count, and those of a blocked key do not.
+#[tokio::test]
+async fn remembered_refusals_count() {
+    const REFUSALS: u64 = 10;
+    let (store, clock) = local();
+    let blocks = store.with_blocks().clock(clock.clone());
+    let blocks = blocks.block_after(REFUSALS, 600 * SECOND, 60 * SECOND);
+    let remembered = blocks.clone().remember_refusals().clock(clock.clone());
+    let limiter = Limiter::new(policy(), TokenBucket::per_hour(1), remembered.clone());
+    let check = async || limiter.check("mallory", cost(1)).await;
+    assert!(check().await.is_admitted());
+    for block in 1..=3 {
+        for refusal in 1..=REFUSALS {
+            assert_eq!(blocks.made(), block - 1, "{refusal}");
+            assert!(!check().await.is_admitted());
+        }
+        assert_eq!(blocks.made(), block);
+        for _ in 0..50 {
+            assert!(!check().await.is_admitted());
+        }
+        assert_eq!(blocks.made(), block);
+        clock.advance(60 * SECOND);
+    }
+    assert!(remembered.hits() > 100, "{remembered:?}");
+}

@@ -230,16 +230,14 @@ async fn blocks_fit_between_the_other_wrappers() {
     assert!(limiter.check("mallory", cost(1)).await.is_admitted());
     faults.none();
     assert!(limiter.check("mallory", cost(2)).await.is_admitted());
-    // All but the first of these refusals are remembered, and so do not count.
-    for _ in 0..5 {
+    // The second one is remembered, and counts.
+    for _ in 0..2 {
         assert!(!limiter.check("mallory", cost(1)).await.is_admitted());
     }
     assert_eq!(blocks.made(), 0);
     let inner = Limiter::new(policy(), TokenBucket::per_hour(2), blocks.clone());
-    for made in [0, 1] {
-        assert!(!inner.check("mallory", cost(1)).await.unwrap().is_admitted());
-        assert_eq!(blocks.made(), made);
-    }
+    assert!(!inner.check("mallory", cost(1)).await.unwrap().is_admitted());
+    assert_eq!(blocks.made(), 1);
     let blocked = blocks.block(&policy(), "alice", 60 * SECOND).unwrap();
     assert_eq!(blocked.await.unwrap(), Some(60 * SECOND));
     assert!(!limiter.check("alice", cost(1)).await.is_admitted());

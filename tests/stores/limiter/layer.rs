@@ -8,7 +8,7 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use tollgate::{
-    Limiter, RateLimitLayer, TokenBucket,
+    Limiter, Policy, RateLimitLayer, TokenBucket,
     key::{BearerToken, Extracted, Global, Header, Key, KeyExtractor, PeerIp},
     store::{Local, Store, StoreExt},
     testing::{Fault, Faulty},
@@ -92,7 +92,7 @@ async fn a_blocked_client_is_told_when_to_come_back() {
             let wait = wait.map(|wait| wait.to_str().unwrap().to_owned());
             let expected = match n {
                 0..10 => None,
-                10..13 => Some("360"),
+                10..12 => Some("360"),
                 _ => Some("100000"),
             };
             assert_eq!(wait.as_deref(), expected, "{n}");
@@ -135,4 +135,48 @@ fn the_keys_of_extractors_can_be_made_without_a_request() {
     is_key(|_: &Request<()>| "alice".to_owned(), v4, Key::from("alice"));
     let both = Key::join([Key::bytes(b"alice"), address("192.0.2.7")]);
     is_key((Header::new("x-user"), PeerIp::new()), v4, both);
+}
+
+/// Requests that the look of a charge after the response refuses count, and other looks do not.
+#[tokio::test]
+async fn refusals_by_looks_count_if_they_decide_a_request() {
+    let always = |_: &Response<String>| true;
+    for limits in 1..=2 {
+        let store = Local::new().with_blocks();
+        let store = store.block_after(10, Duration::from_secs(60), Duration::from_secs(3600));
+        let limit = || RateLimitLayer::new(TokenBucket::per_hour(3)).named("logins");
+        let late = limit().charge_after(always).store(store.clone());
+        let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
+        let other = RateLimitLayer::new(TokenBucket::per_hour(1000)).store(store.clone());
+        let other = (limits == 2).then_some(other);
+        let service = ServiceBuilder::new()
+            .layer(late)
+            .option_layer(other)
+            .service(service_fn(answer));
+        let send = async || {
+            let response = service.clone().oneshot(Request::new(())).await.unwrap();
+            response.status()
+        };
+        for _ in 0..3 {
+            assert_eq!(send().await, StatusCode::OK);
+        }
+        let limiter = Limiter::new(
+            Policy::new("logins"),
+            TokenBucket::per_hour(3),
+            store.clone(),
+        );
+        for _ in 0..50 {
+            let look = limiter.look(Key::GLOBAL).at_once();
+            assert_eq!(look.remaining(), Some(0));
+        }
+        for refusal in 1..=10 {
+            assert_eq!(store.made(), 0, "{refusal}");
+            assert_eq!(send().await, StatusCode::TOO_MANY_REQUESTS);
+        }
+        assert_eq!(store.made(), 1);
+        for _ in 0..50 {
+            assert_eq!(send().await, StatusCode::TOO_MANY_REQUESTS);
+        }
+        assert_eq!(store.made(), 1);
+    }
 }

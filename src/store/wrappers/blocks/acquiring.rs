@@ -8,7 +8,7 @@ use super::{Blocks, blockage::Blockage, offender::Offender};
 use crate::{
     algorithm::Blocking,
     decision::{Decision, Decisions, Verdict},
-    store::{OwnedAsks, Progress, Steps, Store},
+    store::{Ask, OwnedAsks, Progress, Steps, Store},
     time::Clock,
 };
 
@@ -49,11 +49,14 @@ pub(super) enum Phase<Rule, S, C> {
     /// Blocks keys, after which the decisions are returned.
     Blocking {
         decisions: Decisions,
-        offenders: Vec<Offender<C>>,
+        offenders: Offenders<C>,
         blockage: Box<Blockage<Rule, S>>,
     },
     Over,
 }
+
+/// The keys to be blocked, each with the index of its ask.
+type Offenders<C> = Vec<(usize, Offender<C>)>;
 
 impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
     pub(super) fn new(
@@ -81,11 +84,33 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
     }
 
     fn decided(&mut self, decisions: Decisions) -> Progress<Self> {
+        self.count(decisions, |_, decision| {
+            decision.verdict() == Verdict::Refuse
+        })
+    }
+
+    /// Counts the refusals of a look that decides requests.
+    fn looked(&mut self, decisions: Decisions) -> Progress<Self> {
+        self.count(decisions, |ask, look| {
+            let refusal = look.for_cost(ask.cost());
+            ask.decides() && !look.is_of_block() && refusal.verdict() == Verdict::Refuse
+        })
+    }
+
+    /// Counts refusals, and blocks the keys that were refused too often.
+    fn count(
+        &mut self,
+        decisions: Decisions,
+        is_refused: impl Fn(&Ask<'_, Rule>, &Decision) -> bool,
+    ) -> Progress<Self> {
         let mut offenders = Vec::new();
         if let Some(after) = self.blocks.after() {
-            for ((policy, key), decision) in self.asks.keys().zip(decisions.as_slice()) {
-                if decision.verdict() == Verdict::Refuse {
-                    offenders.extend(after.refused(policy, key, self.blocks.counters()));
+            let asks = self.asks.iter().zip(decisions.as_slice());
+            for (index, (ask, decision)) in asks.enumerate() {
+                if is_refused(&ask, decision) {
+                    let counters = self.blocks.counters();
+                    let offender = after.refused(ask.policy(), ask.key(), counters);
+                    offenders.extend(offender.map(|offender| (index, offender)));
                 }
             }
         }
@@ -93,8 +118,8 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
     }
 
     /// Blocks the next key that was refused too often.
-    fn block_next(&mut self, decisions: Decisions, offenders: Vec<Offender<C>>) -> Progress<Self> {
-        let Some((offender, after)) = offenders.last().zip(self.blocks.after()) else {
+    fn block_next(&mut self, decisions: Decisions, offenders: Offenders<C>) -> Progress<Self> {
+        let Some(((_, offender), after)) = offenders.last().zip(self.blocks.after()) else {
             return Progress::Finished(Ok(decisions));
         };
         let millis = after.settings.millis;
@@ -118,7 +143,7 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
             Progress::Finished(result) => result,
         };
         let Phase::Blocking {
-            decisions,
+            mut decisions,
             mut offenders,
             ..
         } = std::mem::replace(&mut self.phase, Phase::Over)
@@ -126,8 +151,17 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
             return Progress::Finished(Ok(Decisions::default()));
         };
         // A failure is counted, and the request is refused all the same.
-        if let (Some(offender), Ok(Some(_))) = (offenders.pop(), result) {
+        if let (Some((index, offender)), Ok(Some(left))) = (offenders.pop(), result) {
             offender.forget_refusals();
+            // This request is told when the block ends, too.
+            if let Some(decision) = decisions.as_mut_slice().get_mut(index) {
+                let cost = self
+                    .asks
+                    .iter()
+                    .nth(index)
+                    .map_or(0, |ask| ask.cost().get());
+                *decision = while_blocked(decision, left, cost);
+            }
         }
         self.block_next(decisions, offenders)
     }
@@ -162,7 +196,8 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Steps for Acquiring<Rule,
                 let left = left_of::<Rule>(blocks);
                 let decisions = looks.iter().zip(left);
                 let decisions = decisions.map(|(look, left)| while_blocked(look, left, 0));
-                Progress::Finished(Ok(decisions.collect()))
+                let decisions = decisions.collect();
+                self.looked(decisions)
             }
             Phase::AtLimits(left) => {
                 self.blocks.counters().count_refused();
@@ -211,4 +246,5 @@ fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
         .with_more_after(left)
         .with_reset_after(left.max(look.reset_after()))
         .with_retry_after(wait)
+        .of_block()
 }

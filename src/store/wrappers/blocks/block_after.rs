@@ -58,6 +58,22 @@ impl<C: Clock> BlockAfter<C> {
         Some(Offender::new(Arc::clone(self), policy.clone(), *key))
     }
 
+    /// Counts a refusal that was decided elsewhere, unless it is the one after which the key is blocked. Returns `true` for that one.
+    pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &Counters) -> bool {
+        let rule = &self.settings.rule;
+        let left = self.refusals.look(policy, rule, key).remaining();
+        if left.is_some_and(|left| left <= 1) {
+            return true;
+        }
+        let count = self
+            .refusals
+            .decide(&Ask::new(policy, rule, *key, Cost::ONE));
+        if count.is_undecided() {
+            counters.count_uncounted();
+        }
+        false
+    }
+
     /// Forgets the refusals of a key.
     pub(super) fn forget(&self, policy: &Policy, key: &Key) {
         self.refusals.reset(policy, key);

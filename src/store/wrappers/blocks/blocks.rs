@@ -58,8 +58,8 @@ use crate::{
 /// # Cost
 ///
 /// A call looks at the blocks before it is decided: with a server that is a second round trip, and in memory about 150 ns. To refuse blocked
-/// keys without asking a server, put [`remember_refusals`](crate::store::StoreExt::remember_refusals) around this wrapper; refusals that it remembers do
-/// not count for [`block_after`](Self::block_after). A request that is on its way while its key is blocked may still be admitted.
+/// keys without asking a server, put [`remember_refusals`](crate::store::StoreExt::remember_refusals) around this wrapper. A request that is on its way while its
+/// key is blocked may still be admitted.
 ///
 /// A [`Local`](crate::store::Local) evicts no block. It has no room for a new one if it is at its capacity and no key has expired; see [`failed`](Self::failed).
 /// A block takes about 150 bytes there.
@@ -102,7 +102,9 @@ impl<S> Blocks<S> {
 impl<S, C: Clock + Clone> Blocks<S, C> {
     /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`.
     ///
-    /// Refusals are counted in the memory of this process, for up to 16,384 keys at the same time; a refusal of a blocked key does not
+    /// Refusals of requests are counted in the memory of this process, for up to 16,384 keys at the same time: also those by leases, by a view, by
+    /// [remembered refusals](crate::store::StoreExt::remember_refusals) around this wrapper, and by the look of a [charge after the
+    /// response](crate::Limit::charge_after). A refusal of a blocked key, and a look of a [`Limiter`](crate::Limiter), do not
     /// count. Only the block itself is written to the store. The request that is refused last waits for that. Other nodes see the block, but not the count.
     ///
     /// ```
@@ -114,7 +116,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     /// let mut check = || limiter.check("mallory", Cost::ONE).at_once();
     ///
     /// assert!(check().is_admitted());
-    /// assert!((0..3).all(|_| check().retry_after() <= Some(Duration::from_secs(60))));
+    /// assert!((0..2).all(|_| check().retry_after() <= Some(Duration::from_secs(60))));
     /// assert!(check().retry_after() > Some(Duration::from_secs(3590)));
     /// assert_eq!(store.made(), 1);
     /// ```
@@ -354,7 +356,7 @@ impl<S: fmt::Debug, C> fmt::Debug for Blocks<S, C> {
     }
 }
 
-impl<S: Backend, C> Backend for Blocks<S, C> {
+impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
     type Error = S::Error;
 
     fn address(&self) -> Option<&str> {
@@ -371,6 +373,13 @@ impl<S: Backend, C> Backend for Blocks<S, C> {
 
     fn refuses_beyond_rules(&self) -> bool {
         true
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        match &self.after {
+            Some(after) => after.is_last(policy, key, &self.counters),
+            None => self.store.note_refusal(policy, key),
+        }
     }
 }
 

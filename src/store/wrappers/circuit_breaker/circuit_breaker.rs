@@ -196,6 +196,10 @@ impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
     fn refuses_beyond_rules(&self) -> bool {
         self.store.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
 }
 
 impl<Rule, S, C> Store<Rule> for CircuitBreaker<S, C>

@@ -189,6 +189,10 @@ impl<S: Backend, L, Rule> Backend for Fallback<S, L, Rule> {
     fn refuses_beyond_rules(&self) -> bool {
         self.stores.remote.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.stores.remote.note_refusal(policy, key)
+    }
 }
 
 impl<S, L, Rule> Store<Rule> for Fallback<S, L, Rule>

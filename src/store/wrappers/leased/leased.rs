@@ -281,6 +281,10 @@ impl<S: Backend<Error = Error>, Rule, C> Backend for Leased<S, Rule, C> {
     fn refuses_beyond_rules(&self) -> bool {
         self.inner.store.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.inner.store.note_refusal(policy, key)
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for Leased<S, Rule, C>

@@ -204,6 +204,10 @@ impl<S: Backend> Backend for OnFailure<S> {
     fn refuses_beyond_rules(&self) -> bool {
         self.store.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
 }
 
 impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {

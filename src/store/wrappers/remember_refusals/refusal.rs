@@ -17,6 +17,8 @@ pub(super) struct CachedRefusal {
     numbers: Numbers,
     /// `true` if the request can never pass, as with a cost above the capacity.
     is_forever: bool,
+    /// The end of the block, if there is one. From then on it is the refusal of the limit.
+    blocked_until: Option<Timestamp>,
     received_at: Timestamp,
     ends_at: Timestamp,
 }
@@ -43,6 +45,9 @@ impl CachedRefusal {
                 .zip(decision.quota()),
             numbers: decision.numbers(),
             is_forever: wait.is_none(),
+            blocked_until: decision
+                .is_of_block()
+                .then(|| now.saturating_add(decision.more_after())),
             received_at: now,
             ends_at,
         })
@@ -83,6 +88,11 @@ impl CachedRefusal {
             // Once `remaining` has grown, the store must be asked for its new value.
             .with_more_after(if has_grown { left } else { grows_after });
         let retry_after = (!self.is_forever && !is_too_much).then_some(left);
-        Some(refusal.with_retry_after(retry_after))
+        let refusal = refusal.with_retry_after(retry_after);
+        let is_of_block = self.blocked_until.is_some_and(|until| now < until);
+        Some(match is_of_block {
+            true => refusal.of_block(),
+            false => refusal,
+        })
     }
 }

@@ -4,10 +4,11 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use super::{
     ForgetFuture, RememberFuture,
-    cache::RefusalCache,
+    cache::{CacheMiss, RefusalCache},
     future::{ForgetOnDrop, PendingAsk},
 };
 use crate::{
+    decision::Decision,
     key::Key,
     policy::Policy,
     store::{Ask, Backend, BoxFuture, Check, NodeCounts, Settlement, Store},
@@ -133,6 +134,24 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
         self.len() == 0
     }
 
+    /// Finds the refusal of an ask, unless the store has to decide it.
+    fn find(&self, ask: &Ask<'_, Rule>) -> Result<Decision, CacheMiss>
+    where
+        S: Backend,
+        Rule: PartialEq,
+        C: Clock,
+    {
+        let now = self.clock.now();
+        let refusal = self.cache.find(ask, now)?;
+        let (policy, key) = (ask.policy(), ask.key());
+        // A refusal of a blocked key means nothing more.
+        if refusal.is_of_block() || !self.store.note_refusal(policy, key) {
+            return Ok(refusal);
+        }
+        self.cache.forget(self.cache.hash(policy, key));
+        self.cache.find(ask, now)
+    }
+
     /// Changes keys in the store, and then removes their refusals from the cache.
     fn forget<F: Future>(
         &self,
@@ -187,6 +206,10 @@ impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     fn refuses_beyond_rules(&self) -> bool {
         self.store.refuses_beyond_rules()
     }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
 }
 
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>
@@ -202,7 +225,7 @@ where
         let [ask] = asks else {
             return uncached(self.store.acquire(asks));
         };
-        let miss = match self.cache.find(ask, self.clock.now()) {
+        let miss = match self.find(ask) {
             Ok(refusal) => return Check::Ready(Ok(refusal.into())),
             Err(miss) => miss,
         };
