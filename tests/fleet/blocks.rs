@@ -9,9 +9,14 @@ use tollgate::{
     time::{Clock, TokioClock},
 };
 
-use crate::synced::nodes::{Fleet, PERIOD, acquire, bucket};
+use tokio::time::Instant;
+
+use crate::synced::nodes::{Fleet, PERIOD, acquire, at_once, bucket};
 
 const BLOCK: Duration = Duration::from_secs(60);
+
+/// How late a node with leases sees the block of another one.
+const OF_LEASES: Duration = Duration::from_secs(1);
 
 fn leases() -> LeaseConfig<TokioClock> {
     LeaseConfig::new().clock(TokioClock::new())
@@ -35,8 +40,9 @@ where
     admitted
 }
 
-/// A block that one node makes holds at once on both, and on one without the wrapper, for as long as it was made. A longer one replaces it, and it can be removed.
-async fn holds<S, T>((one, other): (Blocks<S>, Blocks<S>), plain: Blocks<T>)
+/// A block that one node makes holds at once there and on a node without the wrapper, and on the other node after the lag, for as long as it was made. A longer
+/// one replaces it, and it can be removed.
+async fn holds<S, T>((one, other): (Blocks<S>, Blocks<S>), plain: Blocks<T>, lag: Duration)
 where
     S: Store<TokenBucket, Error = Error>,
     T: Store<TokenBucket, Error = Error>,
@@ -51,6 +57,8 @@ where
             .unwrap();
         assert_eq!(block.await.unwrap(), Some(blocked));
         assert_eq!(admitted(&one, &rule, 300).await, 0);
+        assert_eq!(admitted(&plain, &rule, 1).await, 0);
+        tokio::time::sleep(lag).await;
         assert_eq!(admitted(&other, &rule, 300).await, 0);
         assert_eq!(admitted(&plain, &rule, 300).await, 0);
     }
@@ -73,10 +81,57 @@ where
 async fn blocks_outside_hold_on_every_node() {
     let fleet = Fleet::new();
     let node = || fleet.server().leased(leases()).with_blocks();
-    holds((node(), node()), fleet.server().with_blocks()).await;
+    holds((node(), node()), fleet.server().with_blocks(), OF_LEASES).await;
     let fleet = Fleet::new();
     let node = || fleet.server().synced(ahead()).with_blocks();
-    holds((node(), node()), fleet.server().with_blocks()).await;
+    holds((node(), node()), fleet.server().with_blocks(), PERIOD).await;
+}
+
+/// Calls of a busy key look at its block in the background, and see one of another node in time.
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_needs_no_round_trip() {
+    let fleet = Fleet::new();
+    let node = || fleet.server().leased(leases()).with_blocks();
+    is_busy((node(), node()), OF_LEASES).await;
+    let fleet = Fleet::new();
+    let node = || fleet.server().synced(ahead()).with_blocks();
+    is_busy((node(), node()), PERIOD).await;
+}
+
+async fn is_busy<S>((one, other): (Blocks<S>, Blocks<S>), lag: Duration)
+where
+    S: Store<TokenBucket, Error = Error>,
+{
+    const CALLS: u64 = 5000;
+    let (rule, policy) = (bucket(100_000), Policy::new("api"));
+    let mut pause = tokio::time::interval(Duration::from_millis(1));
+    let mut call = async |node: &Blocks<S>| {
+        pause.tick().await;
+        match at_once(node, &rule, "mallory", 1) {
+            Some(decision) => (1, decision),
+            None => (0, acquire(node, &rule, "mallory", 1).await.unwrap()),
+        }
+    };
+    let mut ready = 0;
+    for _ in 0..CALLS {
+        let (is_ready, decision) = call(&one).await;
+        assert!(decision.is_admitted());
+        ready += is_ready;
+    }
+    assert!(ready > CALLS * 9 / 10, "{ready} of {CALLS}");
+    let block = other
+        .block::<TokenBucket>(&policy, "mallory", BLOCK)
+        .unwrap();
+    assert_eq!(block.await.unwrap(), Some(BLOCK));
+    assert!(!call(&other).await.1.is_admitted());
+    let end = Instant::now() + lag;
+    while Instant::now() < end {
+        call(&one).await;
+    }
+    for _ in 0..300 {
+        assert!(!call(&one).await.1.is_admitted());
+    }
+    assert_eq!(admitted(&other, &rule, 30).await, 0);
 }
 
 /// The order is refused when it is built. Whoever does not ask if it fits loses the wrapper, and no block.

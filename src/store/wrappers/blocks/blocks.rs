@@ -57,7 +57,7 @@ use crate::{
 ///
 /// # Cost
 ///
-/// A call looks at the blocks before it is decided: with a server that is a second round trip, and in memory about 150 ns. To refuse blocked
+/// A call looks at the blocks before it is decided: with a server that is a second round trip (but see the [order](#order-of-wrappers)), and in memory about 150 ns. To refuse blocked
 /// keys without asking a server, put [`remember_refusals`](crate::store::StoreExt::remember_refusals) around this wrapper. A request that is on its way while its
 /// key is blocked may still be admitted.
 ///
@@ -75,8 +75,10 @@ use crate::{
 /// fails, no key is blocked.
 ///
 /// Put it outside of leases and of background synchronisation: inside, calls that these admit from memory would not see a block, so a layer or a limiter with
-/// that order is refused when it is built. A block is in the store when `block` returns, and each node sees it with its next call, because the look at the
-/// blocks still goes to the server. Refusals that a lease or a view decides count for [`block_after`](Self::block_after).
+/// that order is refused when it is built. A block is in the store when `block` returns. This node refuses from then on, and others as soon as they look: within
+/// a second around leases, and within the period around synchronisation, in the background, so that a call of a busy key needs no round trip. A key that was not
+/// called for that long costs one, and so does each call of a blocked key. While the server does not answer, keys are looked at in vain: once the last look is
+/// that old, calls fail. Refusals that a lease or a view decides count for [`block_after`](Self::block_after).
 #[doc(alias("ban", "penalty", "jail", "blocklist"))]
 #[must_use]
 pub struct Blocks<S, C = SystemClock> {

@@ -19,7 +19,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
         ask::policies,
         engine::{runtime, runtime_gone},
-        wrappers::nodes::Nodes,
+        wrappers::{nodes::Nodes, unblocked::Unblocked},
     },
     time::Clock,
 };
@@ -29,6 +29,7 @@ pub(super) struct Inner<S, Rule, C> {
     pub(super) store: S,
     pub(super) book: Book<Rule>,
     pub(super) nodes: Nodes,
+    pub(super) unblocked: Arc<Unblocked>,
     pub(super) config: LeaseConfig<C>,
 }
 

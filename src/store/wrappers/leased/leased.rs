@@ -16,7 +16,7 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
         boxed::boxed,
-        wrappers::{blocks::no_blocks_inside, nodes::Nodes},
+        wrappers::{blocks::no_blocks_inside, nodes::Nodes, unblocked::Unblocked},
     },
     time::{Clock, LeaseClock},
 };
@@ -129,6 +129,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
             store,
             book: Book::new(config.keys, config.seed),
             nodes: Nodes::new(config.nodes),
+            unblocked: Unblocked::new(Duration::from_secs(1)),
             config,
         };
         Self {
@@ -304,8 +305,13 @@ where
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
         // A block is one state for all nodes, and not under the rule as leases run it.
-        if inner.config.is_off() || asks.iter().any(|ask| ask.policy().is_of_blocks()) {
+        if inner.config.is_off() {
             return boxed(inner.store.acquire(asks));
+        }
+        if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
+            let of_clock = Arc::clone(inner);
+            let now = move || of_clock.config.clock.now();
+            return inner.unblocked.write(asks, inner.store.acquire(asks), now);
         }
         let call = match asks {
             [ask] => match inner.try_one(ask, false) {
@@ -340,7 +346,10 @@ where
         if inner.config.is_off() {
             return boxed(inner.store.look(asks));
         }
-        inner.look(asks)
+        let call = (&inner.store, asks, inner.config.clock.now());
+        inner
+            .unblocked
+            .look(call, |_| None, |unknown| inner.look(unknown))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {

@@ -26,7 +26,7 @@ use crate::{
     store::{
         Backend, Batch, Delta, Error, Pulled, Store,
         engine::{Counter, runtime, runtime_gone},
-        wrappers::nodes::Nodes,
+        wrappers::{nodes::Nodes, unblocked::Unblocked},
     },
     synced::{Bound, MOST_TOGETHER, Unsent, together},
     time::{Clock, Timestamp},
@@ -46,6 +46,7 @@ pub(super) struct Inner<S, Rule: Syncable, C> {
     pub(super) cannot_sync: AtomicBool,
     pub(super) is_closed: AtomicBool,
     pub(super) nodes: Nodes,
+    pub(super) unblocked: Arc<Unblocked>,
     /// The number of nodes; 0 while it is not known.
     number_of_nodes: AtomicU64,
     /// Draws no number twice: a node that is started again is another one.
@@ -167,6 +168,11 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             cannot_sync: AtomicBool::new(cannot_sync),
             is_closed: AtomicBool::new(false),
             nodes: Nodes::new(config.nodes),
+            // A node that may not be ahead is the store, call for call.
+            unblocked: Unblocked::new(match config.is_exact() {
+                true => Duration::ZERO,
+                false => config.usual_period(),
+            }),
             number_of_nodes: AtomicU64::new(config.nodes.unwrap_or(0)),
             node: Random::new(seed).up_to(NODES),
             batch: AtomicU64::new(1),

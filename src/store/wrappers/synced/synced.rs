@@ -294,7 +294,9 @@ where
         let inner = &self.inner;
         // A block is in the store when the call that makes it has ended, and no part of an outage.
         if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
-            return boxed(inner.store.acquire(asks));
+            let of_clock = Arc::clone(inner);
+            let now = move || of_clock.config.clock.now();
+            return inner.unblocked.write(asks, inner.store.acquire(asks), now);
         }
         match inner.acquire(asks, false) {
             Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
@@ -313,33 +315,12 @@ where
     /// Returns how keys stand by what this node knows, and in the store where it knows nothing.
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
-        let look = |ask: &Ask<'_, Rule>| match ask.policy().is_of_blocks() {
-            true => None,
-            false => inner.look(ask),
-        };
-        let looked: Vec<_> = asks.iter().map(look).collect();
-        let unknown: Vec<_> = asks
-            .iter()
-            .zip(&looked)
-            .filter(|(_, looked)| looked.is_none())
-            .map(|(ask, _)| *ask)
-            .collect();
-        if unknown.is_empty() {
-            return Check::Ready(Ok(looked.into_iter().flatten().collect()));
-        }
-        let merge = move |in_store: Decisions| -> Decisions {
-            let mut in_store = in_store.as_slice().iter().copied();
-            looked
-                .into_iter()
-                .filter_map(|looked| looked.or_else(|| in_store.next()))
-                .collect()
-        };
-        match inner.store.look(&unknown) {
-            Check::Ready(answer) => Check::Ready(answer.map(merge)),
-            Check::Pending(answer) => {
-                Check::Pending(Box::pin(async move { answer.await.map(merge) }))
-            }
-        }
+        let call = (&inner.store, asks, inner.config.clock.now());
+        inner.unblocked.look(
+            call,
+            |ask| inner.look(ask),
+            |unknown| boxed(inner.store.look(unknown)),
+        )
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
