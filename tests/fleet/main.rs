@@ -6,6 +6,7 @@ mod common;
 
 mod blocks;
 mod leases;
+mod mixed;
 #[cfg(all(feature = "redis", feature = "memcached"))]
 mod processes;
 mod synced;
