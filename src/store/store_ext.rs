@@ -31,6 +31,15 @@ use super::{
 /// 5. remembered refusals, which are used even while the circuit is open;
 /// 6. the answer to a call that failed.
 ///
+/// Any other order keeps to the limit, too, and to the bound of the synchronisation in it, but
+///
+/// | order | effect |
+/// |---|---|
+/// | leases or synchronisation around blocks | refused when a layer or a limiter is built: calls that are admitted from memory would not see a block |
+/// | synchronisation around leases, remembered refusals, or synchronisation | no effect: the inner wrapper takes in no counts, so it decides each call |
+/// | leases around leases | the burst pays for both holds |
+/// | a deadline or a circuit breaker around leases or synchronisation | calls that are admitted from memory are fast and never fail; others are watched as usual |
+///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, CircuitBreakerConfig}};

@@ -50,10 +50,10 @@ const ALL: [Wrapper; 13] = [
 ];
 
 impl Wrapper {
-    fn around(self, fleet: &Fleet, seed: u64) -> BoxStore<AnyRule, Error> {
-        let (server, clock) = (fleet.server::<AnyRule>(), TokioClock::new());
+    fn around(self, server: BoxStore<AnyRule, Error>, seed: u64) -> BoxStore<AnyRule, Error> {
+        let clock = TokioClock::new();
         match self {
-            Self::None => server.boxed(),
+            Self::None => server,
             Self::Deadline(millis) => server.timeout(Duration::from_millis(millis)).boxed(),
             Self::Breaker => server.circuit_breaker(CircuitBreakerConfig::new()).boxed(),
             Self::Remembered(keys) => {
@@ -141,7 +141,10 @@ async fn nodes_with_different_wrappers_keep_to_the_page() {
         for (index, one) in ALL.into_iter().enumerate() {
             for other in ALL.into_iter().skip(index) {
                 let fleet = Fleet::new();
-                let nodes = [one.around(&fleet, 1), other.around(&fleet, 2)];
+                let nodes = [
+                    one.around(fleet.server().boxed(), 1),
+                    other.around(fleet.server().boxed(), 2),
+                ];
                 if nodes.iter().any(|node| node.fits(&rule).is_err()) {
                     continue;
                 }
@@ -164,4 +167,32 @@ async fn nodes_with_different_wrappers_keep_to_the_page() {
     }
     assert!(played > 300, "{played}");
     assert!(exceeded > 10, "nothing was hard: {exceeded}");
+}
+
+/// Each wrapper inside of each other one: the order is refused when a layer is built, or it keeps to the limit.
+#[tokio::test(start_paused = true)]
+async fn wrappers_stand_inside_each_other_or_are_refused() {
+    let rule: AnyRule = "token-bucket 40/1h".parse().unwrap();
+    for outer in ALL {
+        for inner in ALL {
+            let fleet = Fleet::new();
+            let node = |seed| outer.around(inner.around(fleet.server().boxed(), seed), seed);
+            let nodes = [node(1), node(2)];
+            let is_ahead = matches!(outer, Wrapper::Leased(_) | Wrapper::Synced(_));
+            let has_blocks = matches!(inner, Wrapper::Blocks | Wrapper::BlockAfter(_));
+            let fits = nodes[0].fits(&rule).map_err(|error| error.to_string());
+            assert_eq!(
+                fits.is_ok(),
+                !(is_ahead && has_blocks),
+                "{outer:?} around {inner:?}: {fits:?}"
+            );
+            // Also if nobody asked whether it fits.
+            let admitted = admitted([&nodes[0], &nodes[1]], &rule).await.len() as u64;
+            let above = outer.above(outer, &rule).max(inner.above(inner, &rule));
+            assert!(
+                (LIMIT - 2..=LIMIT + above).contains(&admitted),
+                "{outer:?} around {inner:?}: {admitted}"
+            );
+        }
+    }
 }
