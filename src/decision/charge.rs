@@ -149,6 +149,16 @@ impl Position {
         })
     }
 
+    /// Returns `true` if what is given back of the charge returns to a lease.
+    pub(crate) fn is_of_lease(self) -> bool {
+        #[cfg(feature = "tokio")]
+        {
+            self.of_grant().is_some()
+        }
+        #[cfg(not(feature = "tokio"))]
+        false
+    }
+
     /// The position of a charge to several rules, which have no common position.
     pub(crate) const SEVERAL: Self = Self {
         end: NonZeroU64::MAX,
@@ -249,7 +259,7 @@ impl Charge {
     /// Returns `true` if what is given back of the charge returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_of_lease(&self) -> bool {
-        self.position.and_then(Position::of_grant).is_some()
+        self.position.is_some_and(Position::is_of_lease)
     }
 
     /// Copies the charge, for a store or a wrapper that settles it in one of two places.

@@ -73,7 +73,13 @@ impl Decision {
 
     /// Returns the parts that are compared: all except the origin of the charge, and if the decision is shared.
     fn parts(&self) -> impl PartialEq + use<> {
-        let class = (self.classes(), self.class());
+        // Whatever refuses, it is the same refusal.
+        let classes = if self.is_of_block() {
+            0
+        } else {
+            self.classes()
+        };
+        let class = (classes, self.class());
         let when = (self.at, self.cost, self.wait);
         (self.kind, class, when, self.limit, self.source)
     }
@@ -186,17 +192,20 @@ impl Decision {
         self
     }
 
-    /// Marks a refusal as that of a block. A refusal charges no rule, so its classes are free.
+    /// The classes of a refusal by a block, which no rules give together.
+    const OF_BLOCK: u64 = (u32::MAX as u64) << CLASS_BITS;
+
+    /// Marks a refusal as that of a block.
     pub(crate) const fn of_block(mut self) -> Self {
         if matches!(self.kind, VerdictKind::Refuse) {
-            self.class |= 1 << CLASS_BITS;
+            self.class |= Self::OF_BLOCK;
         }
         self
     }
 
     /// Returns `true` for the refusal of a blocked key.
     pub(crate) const fn is_of_block(&self) -> bool {
-        matches!(self.kind, VerdictKind::Refuse) && self.classes() != 0
+        matches!(self.kind, VerdictKind::Refuse) && self.class & Self::OF_BLOCK == Self::OF_BLOCK
     }
 
     /// Returns the wait before a delayed request proceeds.

@@ -44,7 +44,9 @@ impl Terms {
             capacity: held.map_or(u64::MAX, |(capacity, _)| capacity.get()),
             refilled: u64::try_from(refilled).unwrap_or(u64::MAX).max(1),
             rate: validity.rate(),
-            ends_early: ends_at < Timestamp::default().saturating_add(granted.reset_after()),
+            // A bucket that begins empty refuses, and refills what ends.
+            ends_early: granted.is_admitted()
+                && ends_at < Timestamp::default().saturating_add(granted.reset_after()),
         }
     }
 

@@ -28,7 +28,7 @@ pub struct Ask<'a, Rule> {
     rule: &'a Rule,
     key: Key,
     spend: Spend,
-    /// `true` if a look at it decides a request, which is charged later.
+    /// `true` if a charge is decided by a look at it.
     decides: bool,
 }
 
@@ -90,8 +90,7 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.spend.cost()
     }
 
-    /// Returns what to spend: the cost, or more.
-    /// Marks an ask whose look decides a request, which is charged later. The refusals of such looks [count](super::Blocks::block_after).
+    /// Marks an ask by whose look a charge is decided: that of a request, whose refusals [count](super::Blocks::block_after), or of a block.
     pub(crate) fn that_decides(self) -> Self {
         Self {
             decides: true,
@@ -103,6 +102,7 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.decides
     }
 
+    /// Returns what to spend: the cost, or more.
     #[inline]
     pub(crate) fn spend(&self) -> Spend {
         self.spend

@@ -62,7 +62,7 @@ pub trait Backend {
     }
 
     /// Notes a refusal that a wrapper around this store decides alone, such as [`RememberRefusals`](super::RememberRefusals). Returns `true` if this store has to decide it,
-    /// because more follows from it: then the wrapper asks it, and the refusal is not noted.
+    /// because more follows from it: then the wrapper asks it, and refuses if it cannot decide.
     ///
     /// `false`, the default, for a store to which refusals mean nothing. [`Blocks`](super::Blocks) counts them; a wrapper returns what its store does.
     fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate::{
-    Limiter, Policy, RateLimitLayer, TokenBucket,
+    FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket,
+    algorithm::Blocking,
     key::Header,
     store::{Blocks, CircuitBreakerConfig, Error, LeaseConfig, Store, StoreExt, SyncConfig},
     time::{Clock, TokioClock},
@@ -132,6 +133,41 @@ where
         assert!(!call(&one).await.1.is_admitted());
     }
     assert_eq!(admitted(&other, &rule, 30).await, 0);
+}
+
+/// A shorter block of a node that has not seen a longer one of another node changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_shorter_block_changes_nothing_before_the_longer_one_is_seen() {
+    let fleet = Fleet::new();
+    let node = || fleet.server().leased(leases()).with_blocks();
+    keeps_the_longer(FixedWindow::per_day(1000), node(), node()).await;
+    let fleet = Fleet::new();
+    let node = || fleet.server().leased(leases()).with_blocks();
+    keeps_the_longer(bucket(1000), node(), node()).await;
+}
+
+async fn keeps_the_longer<R, S>(rule: R, one: Blocks<S>, other: Blocks<S>)
+where
+    R: Blocking + Clone,
+    S: Store<R, Error = Error>,
+{
+    let policy = Policy::new("api");
+    let decision = acquire(&one, &rule, "mallory", 1).await.unwrap();
+    assert!(decision.is_admitted());
+    let block = other.block::<R>(&policy, "mallory", BLOCK).unwrap();
+    assert_eq!(block.await.unwrap(), Some(BLOCK));
+    tokio::time::sleep(OF_LEASES * 3 / 5).await;
+    let shorter = one
+        .block::<R>(&policy, "mallory", Duration::from_millis(500))
+        .unwrap();
+    let left = shorter.await.unwrap().unwrap();
+    assert!(left > BLOCK - 2 * OF_LEASES, "{left:?}");
+    tokio::time::sleep(BLOCK / 2).await;
+    for node in [&one, &other] {
+        let decision = acquire(node, &rule, "mallory", 1).await.unwrap();
+        assert!(!decision.is_admitted());
+    }
+    assert_eq!((one.made(), other.made()), (0, 1));
 }
 
 /// The order is refused when it is built. Whoever does not ask if it fits loses the wrapper, and no block.

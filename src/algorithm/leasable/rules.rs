@@ -54,10 +54,14 @@ impl Leasable for TokenBucket {
     fn validity(&self, granted: &Decision, hold: Duration) -> Validity {
         let charge = granted.charge();
         let from_grant = self.refill_of(charge.as_ref().map_or(0, |charge| charge.cost));
-        let end = charge.and_then(|charge| charge.position).map(|position| {
-            let end = position.end().saturating_sub(granted.at().as_nanos());
-            Duration::from_nanos(end)
-        });
+        // What leases inside have granted lies on another time axis.
+        let position = charge.and_then(|charge| charge.position);
+        let end = position
+            .filter(|position| !position.is_of_lease())
+            .map(|position| {
+                let end = position.end().saturating_sub(granted.at().as_nanos());
+                Duration::from_nanos(end)
+            });
         Validity::one_by_one(end.unwrap_or(from_grant).saturating_add(hold), self.quota())
     }
 }

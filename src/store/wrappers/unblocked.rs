@@ -86,10 +86,17 @@ impl Unblocked {
         // The key makes room that was called least lately.
         let oldest = (0..WAYS).min_by_key(|index| slots[*index].used_at);
         let index = own.or(oldest).unwrap_or(0);
+        // The key may be one that has made room since it was written.
+        let wrote_at = slots
+            .iter()
+            .map(|slot| slot.wrote_at)
+            .max()
+            .unwrap_or_default();
         let slot = &mut slots[index];
         if slot.fingerprint != fingerprint {
             *slot = Slot {
                 fingerprint,
+                wrote_at,
                 ..Slot::default()
             };
         }
@@ -173,6 +180,7 @@ impl Unblocked {
                 true => {
                     let fingerprint = self.fingerprint(ask.policy(), ask.key());
                     let found = self.find(fingerprint, now);
+                    let found = found.filter(|_| !ask.decides());
                     if found == Some(IsDue(true)) {
                         due.push(*ask);
                         of_due.push(fingerprint);

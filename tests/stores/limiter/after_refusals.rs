@@ -10,7 +10,8 @@ use std::{
 use support::Random;
 use tollgate::{
     Limiter, Policy, TokenBucket,
-    store::{Blocks, Local, StoreExt},
+    algorithm::AnyRule,
+    store::{Blocks, Local, LocalBuilder, StoreExt},
     testing::{Fault, Faulty},
     time::{Clock, ManualClock},
 };
@@ -252,28 +253,62 @@ fn settings_out_of_range_are_errors() {
     assert!(blocks().try_block_after(1000, year, year).is_ok());
 }
 
-/// Refusals that are remembered around the blocks count, and those of a blocked key do not.
+/// Refusals that are remembered around the blocks count, whatever the rule calls them, and those of a blocked key do not.
 #[tokio::test]
 async fn remembered_refusals_count() {
     const REFUSALS: u64 = 10;
+    for rule in [
+        "token-bucket 1/1h",
+        "fixed-window 1/1h",
+        "three-color 1/1h burst=1 peak=1/1h peak-burst=1",
+        "cascade 1/1h burst=1",
+        "token-bucket 1/1h & three-color 1/1h burst=1 peak=1/1h peak-burst=1",
+    ] {
+        let rule: AnyRule = rule.parse().unwrap();
+        let clock = ManualClock::default();
+        let store = LocalBuilder::new().clock(clock.clone()).build();
+        let blocks = store.with_blocks().clock(clock.clone());
+        let blocks = blocks.block_after(REFUSALS, 600 * SECOND, 60 * SECOND);
+        let remembered = blocks.clone().remember_refusals().clock(clock.clone());
+        let limiter = Limiter::new(policy(), rule.clone(), remembered.clone());
+        let check = async || limiter.check("mallory", cost(1)).await;
+        assert!(check().await.is_admitted(), "{rule}");
+        for block in 1..=3 {
+            for refusal in 1..=REFUSALS {
+                assert_eq!(blocks.made(), block - 1, "{rule}, {refusal}");
+                assert!(!check().await.is_admitted());
+            }
+            assert_eq!(blocks.made(), block, "{rule}");
+            for _ in 0..50 {
+                assert!(!check().await.is_admitted());
+            }
+            assert_eq!(blocks.made(), block, "{rule}");
+            clock.advance(60 * SECOND);
+        }
+        assert!(remembered.hits() > 100, "{rule}: {remembered:?}");
+    }
+}
+
+/// A refusal that holds is the answer although the store cannot make the block.
+#[tokio::test]
+async fn a_remembered_refusal_holds_in_an_outage() {
     let (store, clock) = local();
-    let blocks = store.with_blocks().clock(clock.clone());
-    let blocks = blocks.block_after(REFUSALS, 600 * SECOND, 60 * SECOND);
-    let remembered = blocks.clone().remember_refusals().clock(clock.clone());
-    let limiter = Limiter::new(policy(), TokenBucket::per_hour(1), remembered.clone());
+    let faulty = Faulty::new(store);
+    let faults = faulty.faults();
+    let blocks = faulty.with_blocks().clock(clock.clone());
+    let blocks = blocks.block_after(5, 60 * SECOND, 600 * SECOND);
+    let store = blocks.clone().remember_refusals().clock(clock.clone());
+    let limiter = Limiter::new(policy(), TokenBucket::per_hour(1), store.fail_open());
     let check = async || limiter.check("mallory", cost(1)).await;
     assert!(check().await.is_admitted());
-    for block in 1..=3 {
-        for refusal in 1..=REFUSALS {
-            assert_eq!(blocks.made(), block - 1, "{refusal}");
-            assert!(!check().await.is_admitted());
+    assert!(!check().await.is_admitted());
+    for fault in [Fault::Unavailable, Fault::Late(2)] {
+        faults.always(fault);
+        for call in 0..50 {
+            assert!(!check().await.is_admitted(), "{call}");
         }
-        assert_eq!(blocks.made(), block);
-        for _ in 0..50 {
-            assert!(!check().await.is_admitted());
-        }
-        assert_eq!(blocks.made(), block);
-        clock.advance(60 * SECOND);
+        clock.advance(61 * SECOND);
     }
-    assert!(remembered.hits() > 100, "{remembered:?}");
+    // The second time the block was made.
+    assert_eq!((blocks.made(), blocks.failed()), (1, 0));
 }

@@ -58,20 +58,18 @@ impl<C: Clock> BlockAfter<C> {
         Some(Offender::new(Arc::clone(self), policy.clone(), *key))
     }
 
-    /// Counts a refusal that was decided elsewhere, unless it is the one after which the key is blocked. Returns `true` for that one.
+    /// Counts a refusal that was decided elsewhere. Returns `true` once: for the one after which the key is to be blocked.
+    ///
+    /// If that fails, refusals that reach the store try again, and not those that are decided elsewhere.
     pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &Counters) -> bool {
         let rule = &self.settings.rule;
-        let left = self.refusals.look(policy, rule, key).remaining();
-        if left.is_some_and(|left| left <= 1) {
-            return true;
-        }
         let count = self
             .refusals
             .decide(&Ask::new(policy, rule, *key, Cost::ONE));
         if count.is_undecided() {
             counters.count_uncounted();
         }
-        false
+        count.is_admitted() && count.remaining() == Some(0)
     }
 
     /// Forgets the refusals of a key.

@@ -63,7 +63,8 @@ impl<Rule: Blocking, S: Store<Rule>> Blockage<Rule, S> {
         self.tries += 1;
         self.charged_by = None;
         let rule = Rule::looking_at_blocks();
-        let ask = Ask::new(&self.policy, &rule, self.key, Cost::ONE);
+        // What is charged depends on it, so it is not one that a wrapper remembers.
+        let ask = Ask::new(&self.policy, &rule, self.key, Cost::ONE).that_decides();
         Progress::Answer(self.store.look(&[ask]))
     }
 

@@ -378,10 +378,9 @@ impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
     }
 
     fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        match &self.after {
-            Some(after) => after.is_last(policy, key, &self.counters),
-            None => self.store.note_refusal(policy, key),
-        }
+        let own = self.after.as_ref();
+        let is_last = own.is_some_and(|after| after.is_last(policy, key, &self.counters));
+        self.store.note_refusal(policy, key) || is_last
     }
 }
 

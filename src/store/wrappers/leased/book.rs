@@ -265,6 +265,9 @@ impl<Rule: Leasable> Book<Rule> {
         now: Timestamp,
         config: &LeaseConfig<C>,
     ) {
+        if units == 0 {
+            return;
+        }
         let fingerprint = self.fingerprint(policy, key);
         let mut shard = self.shard(fingerprint);
         let Shard { keys, counts } = &mut *shard;

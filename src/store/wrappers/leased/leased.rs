@@ -94,7 +94,7 @@ use crate::{
 /// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |
 /// | a key is reset | This node drops its leases of the key. Other nodes may still spend theirs, one limit at most, until these end. |
 /// | a rule changes | Leases belong to a rule, so its old ones end unspent. Rules that alternate on one key have leases each, four at most. |
-/// | a refund | Its units return to this node's leases as far as they have not ended, also those of a call that the store decided. A bucket has refilled the others, and a window that has ended needs none. Of a sliding window or a log they stay spent until they leave it, and count as [`lost`](LeaseStats::lost) and, once for each refund, as [unsettled](Backend::unsettled). Windows and logs take back in the store what it decided itself. |
+/// | a refund | Its units return to this node's leases as far as they have not ended, also those of a call that the store decided. A bucket has refilled the others, and a window that has ended needs none. Of a sliding window or a log they stay spent until they leave it, and count as [`lost`](LeaseStats::lost) and, once for each refund, as [unsettled](Backend::unsettled), if the store counts those. Windows and logs take back in the store what it decided itself. |
 /// | a refund without room for the key's lease | It is offered to the store, where a bucket gives it back only if nothing was charged behind it. The answer does not say so: it counts as unsettled. |
 /// | a [grant](crate::Limiter::grant) | The store has its units at once. This node asks for them, others when a refusal that they know of ends. Until the units end that nodes hold, the limit may be exceeded by the grant. |
 /// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
@@ -149,7 +149,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
 
     /// Returns how many units all nodes together may admit above a rule: 0.
     ///
-    /// A [reset](Store::reset) and a loss of the store's data begin afresh: see [what happens when](#what-happens-when).
+    /// A [reset](Store::reset) and a loss of the store's data begin afresh, and a [grant](crate::Limiter::grant) is above it: see [what happens when](#what-happens-when).
     pub fn overshoot_bound(&self) -> u64 {
         0
     }
@@ -197,11 +197,11 @@ where
     /// Stops leasing, and offers the units that are left to the store, for at most this time; for a clean shutdown. Returns the units
     /// that the store was offered and answered without an error.
     ///
-    /// Later calls are decided by the store. Windows and logs take all units back, as if they had not been granted. A token bucket
+    /// Later calls are decided by the store. Windows and logs take units back as if they had not been granted. A token bucket
     /// takes back a grant only if no other call was charged since, because other nodes hold leases behind it; otherwise its units are refilled
     /// when their time has come. The answer of a store does not contain which of them it took back, so both kinds are in the returned number and
     /// count as [`returned`](LeaseStats::returned). Nothing is repeated: units whose settlement fails or takes too long count as
-    /// [`lost`](LeaseStats::lost).
+    /// [`lost`](LeaseStats::lost), and so do units that calls gave back to leases.
     ///
     /// Needs a runtime of tokio with time enabled.
     ///

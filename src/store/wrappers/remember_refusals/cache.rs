@@ -50,9 +50,9 @@ struct CacheEntry<Rule> {
     refusal: CachedRefusal,
 }
 
-/// The result of a lookup that found no valid refusal.
+/// A lookup, for the answer of the store that follows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CacheMiss {
+pub(super) struct Lookup {
     hash: u64,
     /// The generation of the set. A refusal is not stored if a key of its set was forgotten since the lookup.
     generation: u64,
@@ -104,20 +104,20 @@ impl<Rule> RefusalCache<Rule> {
         self.sets.get(index as usize)
     }
 
-    /// Returns the refusal that still holds for an ask.
+    /// Returns the refusal that still holds for an ask, if there is one.
     #[inline]
-    pub(super) fn find(&self, ask: &Ask<'_, Rule>, now: Timestamp) -> Result<Decision, CacheMiss>
+    pub(super) fn find(&self, ask: &Ask<'_, Rule>, now: Timestamp) -> (Lookup, Option<Decision>)
     where
         Rule: PartialEq,
     {
         let hash = self.hash(ask.policy(), ask.key());
-        let miss = |generation, has_entry| CacheMiss {
+        let lookup = |generation, has_entry| Lookup {
             hash,
             generation,
             has_entry,
         };
         let Some(set) = self.set(hash) else {
-            return Err(miss(0, false));
+            return (lookup(0, false), None);
         };
         let entries = set.read();
         let found = entries.find(hash, ask.policy(), ask.key());
@@ -128,32 +128,33 @@ impl<Rule> RefusalCache<Rule> {
                 .then(|| entry.refusal.decision(ask.cost(), now))
                 .flatten()
         });
-        match refusal {
-            Some(refusal) => {
-                set.hits.fetch_add(1, Ordering::Relaxed);
-                Ok(refusal)
-            }
-            None => Err(miss(entries.generation, found.is_some())),
+        (lookup(entries.generation, found.is_some()), refusal)
+    }
+
+    /// Counts a call that was refused from the cache.
+    pub(super) fn count_hit(&self, lookup: Lookup) {
+        if let Some(set) = self.set(lookup.hash) {
+            set.hits.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Stores a refusal, in place of an older one of its key or of the one in its set that ends first.
     pub(super) fn insert(
         &self,
-        miss: CacheMiss,
+        lookup: Lookup,
         (policy, key, rule): (Policy, Key, Rule),
         refusal: CachedRefusal,
         now: Timestamp,
     ) {
-        let Some(set) = self.set(miss.hash) else {
+        let Some(set) = self.set(lookup.hash) else {
             return;
         };
         let mut entries = set.write();
-        if entries.generation != miss.generation {
+        if entries.generation != lookup.generation {
             return;
         }
         self.remembered.fetch_add(1, Ordering::Relaxed);
-        let existing = entries.find(miss.hash, &policy, &key);
+        let existing = entries.find(lookup.hash, &policy, &key);
         let entry = CacheEntry {
             policy,
             key,
@@ -165,7 +166,7 @@ impl<Rule> RefusalCache<Rule> {
             None if entries.list.len() < self.ways => {
                 let index = entries.list.len();
                 entries.list.push(entry);
-                entries.hashes[index] = miss.hash;
+                entries.hashes[index] = lookup.hash;
                 return;
             }
             None => {
@@ -179,13 +180,13 @@ impl<Rule> RefusalCache<Rule> {
             }
         };
         entries.list[index] = entry;
-        entries.hashes[index] = miss.hash;
+        entries.hashes[index] = lookup.hash;
     }
 
     /// Removes the entry of a key after the store admitted a lower cost, because the refusal of a higher one may be out of date.
-    pub(super) fn admitted(&self, miss: CacheMiss) {
-        if miss.has_entry {
-            self.forget(miss.hash);
+    pub(super) fn admitted(&self, lookup: Lookup) {
+        if lookup.has_entry {
+            self.forget(lookup.hash);
         }
     }
 

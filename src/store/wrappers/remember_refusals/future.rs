@@ -13,11 +13,11 @@ use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use super::{
-    cache::{CacheMiss, RefusalCache},
+    cache::{Lookup, RefusalCache},
     refusal::CachedRefusal,
 };
 use crate::{
-    decision::Cost,
+    decision::{Cost, Decision},
     key::Key,
     policy::Policy,
     store::Decisions,
@@ -27,16 +27,30 @@ use crate::{
 /// One ask in flight, owned, so that its refusal can be stored.
 pub(super) struct PendingAsk<Rule, C> {
     pub(super) cache: Arc<RefusalCache<Rule>>,
-    pub(super) miss: CacheMiss,
+    pub(super) lookup: Lookup,
     pub(super) asked: (Policy, Key, Rule),
     pub(super) cost: Cost,
     pub(super) forever_for: Duration,
     pub(super) clock: C,
+    /// A refusal that still holds, and that the store was only asked about because more may follow from it.
+    pub(super) kept: Option<Box<Decision>>,
 }
 
 impl<Rule, C: Clock> PendingAsk<Rule, C> {
-    /// Updates the cache with the answer.
-    pub(super) fn record<E>(self, answer: &Result<Decisions, E>) {
+    /// Updates the cache with the answer, which is that of the call, unless a refusal still holds and the store has not decided.
+    pub(super) fn finish<E>(mut self, answer: Result<Decisions, E>) -> Result<Decisions, E> {
+        let kept = self.kept.take();
+        let decided = answer.as_ref().ok().and_then(Decisions::only);
+        match kept.filter(|_| decided.is_none_or(|decision| decision.is_undecided())) {
+            Some(kept) => Ok((*kept).into()),
+            None => {
+                self.record(&answer);
+                answer
+            }
+        }
+    }
+
+    fn record<E>(self, answer: &Result<Decisions, E>) {
         let Ok(decisions) = answer else {
             return;
         };
@@ -44,12 +58,12 @@ impl<Rule, C: Clock> PendingAsk<Rule, C> {
             return;
         };
         if decision.is_admitted() {
-            return self.cache.admitted(self.miss);
+            return self.cache.admitted(self.lookup);
         }
         // The wait begins now, as it does for the client.
         let now = self.clock.now();
         if let Some(refusal) = CachedRefusal::new(self.cost, decision, now, self.forever_for) {
-            self.cache.insert(self.miss, self.asked, refusal, now);
+            self.cache.insert(self.lookup, self.asked, refusal, now);
         }
     }
 }
@@ -115,10 +129,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answer = ready!(this.answer.poll(cx));
-        if let Some(ask) = this.ask.take() {
-            ask.record(&answer);
-        }
-        Poll::Ready(answer)
+        Poll::Ready(match this.ask.take() {
+            Some(ask) => ask.finish(answer),
+            None => answer,
+        })
     }
 }
 

@@ -4,11 +4,10 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use super::{
     ForgetFuture, RememberFuture,
-    cache::{CacheMiss, RefusalCache},
+    cache::RefusalCache,
     future::{ForgetOnDrop, PendingAsk},
 };
 use crate::{
-    decision::Decision,
     key::Key,
     policy::Policy,
     store::{Ask, Backend, BoxFuture, Check, NodeCounts, Settlement, Store},
@@ -134,24 +133,6 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
         self.len() == 0
     }
 
-    /// Finds the refusal of an ask, unless the store has to decide it.
-    fn find(&self, ask: &Ask<'_, Rule>) -> Result<Decision, CacheMiss>
-    where
-        S: Backend,
-        Rule: PartialEq,
-        C: Clock,
-    {
-        let now = self.clock.now();
-        let refusal = self.cache.find(ask, now)?;
-        let (policy, key) = (ask.policy(), ask.key());
-        // A refusal of a blocked key means nothing more.
-        if refusal.is_of_block() || !self.store.note_refusal(policy, key) {
-            return Ok(refusal);
-        }
-        self.cache.forget(self.cache.hash(policy, key));
-        self.cache.find(ask, now)
-    }
-
     /// Changes keys in the store, and then removes their refusals from the cache.
     fn forget<F: Future>(
         &self,
@@ -225,26 +206,29 @@ where
         let [ask] = asks else {
             return uncached(self.store.acquire(asks));
         };
-        let miss = match self.find(ask) {
-            Ok(refusal) => return Check::Ready(Ok(refusal.into())),
-            Err(miss) => miss,
-        };
+        let (lookup, refusal) = self.cache.find(ask, self.clock.now());
+        // A refusal of a blocked key means nothing more.
+        if let Some(refusal) = refusal
+            && (refusal.is_of_block() || !self.store.note_refusal(ask.policy(), ask.key()))
+        {
+            self.cache.count_hit(lookup);
+            return Check::Ready(Ok(refusal.into()));
+        }
         let pending = || PendingAsk {
             cache: Arc::clone(&self.cache),
-            miss,
+            lookup,
             asked: (ask.policy().clone(), *ask.key(), ask.rule().clone()),
             cost: ask.cost(),
             forever_for: self.forever_for,
             clock: self.clock.clone(),
+            kept: refusal.map(Box::new),
         };
         match self.store.acquire(asks) {
-            Check::Ready(answer) => {
-                match &answer {
-                    Ok(decisions) if decisions.is_admitted() => self.cache.admitted(miss),
-                    _ => pending().record(&answer),
-                }
-                Check::Ready(answer)
+            Check::Ready(Ok(decisions)) if decisions.is_admitted() && refusal.is_none() => {
+                self.cache.admitted(lookup);
+                Check::Ready(Ok(decisions))
             }
+            Check::Ready(answer) => Check::Ready(pending().finish(answer)),
             Check::Pending(answer) => Check::Pending(RememberFuture::new(answer, Some(pending()))),
         }
     }

@@ -498,7 +498,9 @@ where
 /// Takes the position from a charge, because it is one on the time axis of a view, and not of the store.
 fn without_position<Rule>(mut settlement: Settlement<'_, Rule>) -> Settlement<'_, Rule> {
     let position = &mut settlement.charge.position;
-    *position = position.filter(|position| *position == Position::SEVERAL);
+    // A lease inside knows its own.
+    *position =
+        position.filter(|position| *position == Position::SEVERAL || position.is_of_lease());
     settlement
 }
 
