@@ -15,11 +15,12 @@ use tollgate::{
     respond::{Headers, Http},
     store::{Ask, Backend, BoxStore, Memcached, MemcachedConnection, Optimistic, Store},
 };
-use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 
 use super::{at_once, cost, rules::RULES};
 
 type RuleStore = BoxStore<AnyRule, Infallible>;
+type Settling = BoxCloneService<Request<u64>, Response<String>, Infallible>;
 
 async fn remaining(store: &RuleStore, policy: &str, rule: &AnyRule) -> u64 {
     let policy = Policy::new(policy);
@@ -32,19 +33,25 @@ fn handle<B>(request: &Request<B>) -> ChargeHandle {
     request.extensions().get::<ChargeHandle>().unwrap().clone()
 }
 
-/// Charges 1 unit, and settles it to so many.
-async fn settle_once(store: &RuleStore, policy: &str, rule: &AnyRule, actual: u64) -> StatusCode {
+/// Charges 1 unit for each request, and settles it to as many as the request says.
+fn settling(store: &RuleStore, policy: &str, rule: &AnyRule) -> Settling {
     let layer = RateLimitLayer::new(rule.clone())
         .named(policy)
         .store(store.clone())
         .charge_handle();
-    let service = ServiceBuilder::new().layer(layer).service(service_fn(
-        move |request: Request<()>| async move {
-            handle(&request).settle(actual).unwrap().await;
-            Ok::<_, Infallible>(Response::new(String::new()))
-        },
-    ));
-    service.oneshot(Request::new(())).await.unwrap().status()
+    let inner = service_fn(|request: Request<u64>| async move {
+        handle(&request).settle(*request.body()).unwrap().await;
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    ServiceBuilder::new()
+        .layer(layer)
+        .service(inner)
+        .boxed_clone()
+}
+
+async fn settle_once(service: &Settling, actual: u64) -> StatusCode {
+    let request = Request::new(actual);
+    service.clone().oneshot(request).await.unwrap().status()
 }
 
 async fn check_all_rules(store: RuleStore) {
@@ -52,15 +59,17 @@ async fn check_all_rules(store: RuleStore) {
         let rule: AnyRule = text.parse().unwrap();
         let policy = format!("refunded-{index}");
         let before = remaining(&store, &policy, &rule).await;
+        let service = settling(&store, &policy, &rule);
         for _ in 0..20 {
-            let status = settle_once(&store, &policy, &rule, 0).await;
+            let status = settle_once(&service, 0).await;
             assert_eq!(status, StatusCode::OK, "{text}");
         }
         assert_eq!(remaining(&store, &policy, &rule).await, before, "{text}");
 
         for actual in [10_000, 1 << 53, (1 << 53) + 1, u64::MAX] {
             let policy = format!("huge-{index}-{actual}");
-            let status = settle_once(&store, &policy, &rule, actual).await;
+            let service = settling(&store, &policy, &rule);
+            let status = settle_once(&service, actual).await;
             assert_eq!(status, StatusCode::OK, "{text}");
             // Rates a second give new units while the test runs.
             if text.contains("/s ") {
@@ -68,14 +77,14 @@ async fn check_all_rules(store: RuleStore) {
             }
             // The other bucket of a cascade has a level of its own.
             if text.starts_with("cascade") {
-                settle_once(&store, &policy, &rule, actual).await;
+                settle_once(&service, actual).await;
             }
             assert_eq!(
                 remaining(&store, &policy, &rule).await,
                 0,
                 "{text} {actual}"
             );
-            let status = settle_once(&store, &policy, &rule, 0).await;
+            let status = settle_once(&service, 0).await;
             assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{text} {actual}");
         }
     }

@@ -35,12 +35,15 @@ pub fn pairs() -> impl Iterator<Item = [AnyRule; 2]> {
     (0..RULES.len()).flat_map(pair)
 }
 
+/// The calls of two rules that take turns: each makes more than its limit, in any order below.
+pub const CALLS: u64 = 40;
+
 /// Returns which of two rules makes a call, 0 or 1.
 pub type Turns = fn(u64, &mut Random) -> usize;
 
 /// First one rule and then the other, alternating, in groups of five, and at random.
 pub const TURNS: [Turns; 4] = [
-    |call, _| usize::from(call >= 60),
+    |call, _| usize::from(call >= CALLS / 2),
     |call, _| (call % 2) as usize,
     |call, _| (call / 5 % 2) as usize,
     |_, random| random.below(2) as usize,

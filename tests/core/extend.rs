@@ -35,7 +35,8 @@ where
 {
     let suite = Suite::with_rules(store, rules)
         .spawn(tokio::spawn)
-        .without(Law::Wait);
+        .without(Law::Wait)
+        .timelines(support::cases(32).max(4));
     suite.run().await.unwrap();
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rules::{RULES, TURNS, pairs, rule};
+use rules::{CALLS, RULES, TURNS, pairs, rule};
 use support::Random;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
@@ -73,7 +73,7 @@ fn every_pair_of_kinds_admits_the_limit_of_each_in_any_order() {
         for turns in TURNS {
             let shop = Shop::new(10);
             let mut random = Random::new(7);
-            let spends = (0..120).filter(|n| {
+            let spends = (0..CALLS).filter(|n| {
                 let turn = turns(*n, &mut random);
                 shop.spend(&pair[turn], 1).is_admitted()
             });
@@ -166,7 +166,7 @@ fn at_the_cap_nobody_gets_more_than_the_limit_of_each_kind() {
             let (shop, rules) = (Shop::with(capacity, choice), texts.map(rule));
             let mut admitted = [[0_u64; 3]; 20];
             let mut random = Random::new(capacity as u64);
-            for _ in 0..20_000 {
+            for _ in 0..support::cases(20_000).max(4_000) {
                 let (key, kind) = (random.below(20), random.below(3) as usize);
                 let passes = shop.spend(&rules[kind], key).is_admitted();
                 admitted[key as usize][kind] += u64::from(passes);

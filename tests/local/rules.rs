@@ -150,7 +150,7 @@ fn nobody_gains_by_choosing_the_rule() {
     for [long, short] in long_and_short() {
         let shop = Shop::new(12, AtCapacity::RefuseNewcomers);
         let mut admitted = 0;
-        for second in 0..1_000_u64 {
+        for second in 0..400_u64 {
             let (round, rules) = (second % 106, [&long, &short]);
             let rule = rules[usize::from(round > 0)];
             while round < 100 && shop.spend(rule, 1, 1).is_admitted() {
@@ -160,7 +160,7 @@ fn nobody_gains_by_choosing_the_rule() {
             assert!(admitted <= 100 + second, "{admitted} after {second} s");
             shop.advance(1);
         }
-        assert!(admitted > 900, "{admitted}");
+        assert!(admitted > 360, "{admitted}");
     }
 }
 

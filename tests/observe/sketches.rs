@@ -112,19 +112,23 @@ mod distinct {
     /// The mean of many estimates has no bias, and their spread is as documented.
     #[test]
     fn the_standard_error_is_as_documented() {
-        const SKETCHES: u64 = 100;
+        let sketches = support::cases(100).max(50);
         let number = 10_000;
-        let errors: Vec<_> = (0..SKETCHES)
-            .map(|_| estimate_of(0..number) as f64 / number as f64 - 1.0)
+        let estimates: Vec<_> = (0..sketches).map(|_| estimate_of(0..number)).collect();
+        let errors: Vec<_> = estimates
+            .iter()
+            .map(|estimate| *estimate as f64 / number as f64 - 1.0)
             .collect();
-        let (count, error) = (SKETCHES as f64, standard_error());
+        let (count, error) = (sketches as f64, standard_error());
         let mean = errors.iter().sum::<f64>() / count;
         assert!(mean.abs() <= 5.0 * error / count.sqrt(), "a bias of {mean}");
         let spread = (errors.iter().map(|error| error * error).sum::<f64>() / count).sqrt();
         let most = 1.0 + 5.0 / (2.0 * count).sqrt();
         assert!(spread <= error * most, "a standard error of {spread}");
-        // Different seeds give different estimates.
-        assert!(spread >= error / most, "a standard error of {spread}");
+        // Different seeds give different estimates. (Less than half of the error comes by chance once in ten million runs.)
+        let different: HashSet<_> = estimates.iter().collect();
+        assert!(different.len() > estimates.len() / 2, "{estimates:?}");
+        assert!(spread >= error / 2.0, "a standard error of {spread}");
     }
 
     #[test]
@@ -310,12 +314,12 @@ mod top {
         }
     }
 
-    /// Half a million addresses that come once do not hide clients with one request in five hundred.
+    /// A hundred thousand addresses that come once do not hide clients with one request in five hundred.
     #[test]
     fn a_flood_hides_no_frequent_key() {
         const FREQUENT: u64 = 10;
         let mut random = Random::new(3);
-        let stream: Vec<_> = (0..500_000)
+        let stream: Vec<_> = (0..100_000)
             .map(|n| match random.below(500) {
                 frequent if frequent < FREQUENT => (frequent, 1),
                 _ => (FREQUENT + n, 1),

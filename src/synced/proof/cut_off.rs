@@ -150,7 +150,7 @@ fn an_outage_adds_one_limit_at_most() {
 #[test]
 fn published_shares_are_right() {
     let mut published = 0;
-    for (limit, nodes, favoured) in [(2000, 2, 1), (2000, 2, 3), (2000, 4, 1), (8000, 10, 1)] {
+    for (limit, nodes, favoured) in [(2000, 2, 1), (2000, 2, 3), (2000, 4, 1), (4000, 10, 1)] {
         let (rule, _) = bucket(limit, limit);
         for percent in [30, 100, 300, 1200] {
             let network = Network {

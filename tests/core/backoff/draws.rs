@@ -1,15 +1,18 @@
-//! A million draws of each kind, compared with the formulas.
+//! A million draws of each kind (in a quick run fewer), compared with the formulas.
 
 use super::{KINDS, Kind, Setting, nanos};
 
-/// The number of clients, each with a seed of its own.
-const CLIENTS: u64 = 100_000;
+/// The number of clients, each with a seed of its own: usually a hundred thousand.
+fn clients() -> u64 {
+    support::cases(100_000).max(20_000)
+}
+
 const ATTEMPTS: usize = 10;
 
-/// Returns the delays of each client, a million in all. Each is within the range of the article.
+/// Returns the ten delays of each client. Each is within the range of the article.
 fn draw(kind: &Kind, setting: Setting) -> impl Iterator<Item = Vec<u64>> {
     let Setting { base, cap } = setting;
-    (0..CLIENTS).map(move |seed| {
+    (0..clients()).map(move |seed| {
         let delays = setting.backoff(kind).seed(seed).delays();
         let delays: Vec<_> = nanos(delays).take(ATTEMPTS).collect();
         let mut previous = base;
@@ -50,7 +53,7 @@ fn each_nanosecond_comes_as_often_as_the_formulas_say() {
                 }
             }
             for (delay, (seen, share)) in seen.iter().zip(&now).enumerate() {
-                let clients = CLIENTS as f64;
+                let clients = clients() as f64;
                 let (mean, variance) = (clients * share, clients * share * (1.0 - share));
                 let off = (*seen as f64 - mean).abs();
                 assert!(
@@ -103,8 +106,9 @@ fn check_means(kind: &Kind, setting: Setting) {
             let (middle, count) = ((least + most) as f64 / 2.0, (most - least + 1) as f64);
             (middle, (count * count - 1.0) / 12.0 + middle * middle)
         };
-        let found = sum as f64 / CLIENTS as f64;
-        let deviation = ((square - mean * mean).max(0.0) / CLIENTS as f64).sqrt();
+        let clients = clients() as f64;
+        let found = sum as f64 / clients;
+        let deviation = ((square - mean * mean).max(0.0) / clients).sqrt();
         assert!(
             (found - mean).abs() <= 6.0 * deviation + 1e-3,
             "attempt {attempt}: a mean of {found} ns, not {mean} ± {deviation}"

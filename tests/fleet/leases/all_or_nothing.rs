@@ -91,7 +91,7 @@ async fn taken(node: &Node, limits: &Limits, full: [u64; 2]) -> u64 {
 
 #[tokio::test]
 async fn calls_that_are_refused_or_dropped_give_everything_back() {
-    for seed in 0..60 {
+    for seed in 0..support::cases(60).max(12) {
         let (clock, limits) = (ManualClock::default(), Limits::new());
         let (node, mut random) = (leased(&clock, seed), Random::new(seed));
         let full = [0, 1].map(|n| {
@@ -137,7 +137,7 @@ async fn calls_that_are_refused_or_dropped_give_everything_back() {
 /// Without calls that are dropped, each unit is accounted for.
 #[tokio::test]
 async fn a_refusal_by_one_limit_takes_nothing_from_the_other() {
-    for seed in 0..60 {
+    for seed in 0..support::cases(60).max(12) {
         let (clock, limits) = (ManualClock::default(), Limits::new());
         let node = leased(&clock, seed);
         let full = [0, 1].map(|n| {

@@ -13,7 +13,7 @@ use crate::synced::nodes::{Fleet, acquire};
 /// A flood of keys, each called often enough to have leases, is forgotten without another call. Keys that are still called stay.
 #[tokio::test(start_paused = true)]
 async fn keys_are_forgotten_when_their_units_have_ended() {
-    const KEYS: u64 = 3_000;
+    const KEYS: u64 = 1_000;
     let fleet = Fleet::new();
     let node = fleet
         .reliable()

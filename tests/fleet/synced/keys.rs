@@ -4,7 +4,7 @@ use tollgate::store::SyncConfig;
 
 use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent};
 
-const KEYS: u32 = 5000;
+const KEYS: u32 = 2000;
 
 /// B7: however many keys have something to tell, one call is under way at a time, and calls that nobody waits for are a twentieth of a period apart.
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ async fn all_laws_hold(ways: Ways) {
         .spawn(tokio::spawn)
         .fault(move |on| down.store(on, Ordering::Relaxed))
         .settling_back()
-        .timelines(8)
+        .timelines(support::cases(8).max(4))
         .run()
         .await
         .unwrap();

@@ -132,9 +132,9 @@ async fn back_off_and_returned_versions_reduce_operations() {
         found: true,
         ..Ways::default()
     };
-    let (plainly, _) = contend(64, 10, Ways::default(), None).await;
-    let (politely, _) = contend(64, 10, Ways::default(), BACKOFFS[2]).await;
-    let (knowingly, _) = contend(64, 10, all, BACKOFFS[2]).await;
+    let (plainly, _) = contend(64, 5, Ways::default(), None).await;
+    let (politely, _) = contend(64, 5, Ways::default(), BACKOFFS[2]).await;
+    let (knowingly, _) = contend(64, 5, all, BACKOFFS[2]).await;
     assert!(politely * 4 < plainly, "{politely} and {plainly}");
     assert!(knowingly * 3 < politely * 2, "{knowingly} and {politely}");
     // A single process needs one swap per decision.

@@ -114,8 +114,8 @@ async fn combining_and_backing_off_is_ten_times_as_fast_as_neither() {
         .attempts(u32::MAX)
         .deadline(Duration::from_secs(3600))
         .build();
-    let (plainly, slow) = many(plain, 64, 20).await;
-    let (combined, fast) = many(a_store(WAYS), 64, 20).await;
+    let (plainly, slow) = many(plain, 64, 6).await;
+    let (combined, fast) = many(a_store(WAYS), 64, 6).await;
     assert!(fast * 10 <= slow, "{fast:?} and {slow:?}");
     assert!(combined * 10 <= plainly, "{combined} and {plainly}");
 }

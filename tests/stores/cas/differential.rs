@@ -132,7 +132,7 @@ where
     R: Algorithm<State: Codec + Send> + Debug + Send + Sync + 'static,
 {
     for (n, ways) in all_ways().enumerate() {
-        for seed in 0..3 {
+        for seed in 0..support::cases(3) {
             a_timeline(rules, ways, 8 * seed + n as u64).await;
             let loses = Ways { loses: 3, ..ways };
             a_timeline(rules, loses, 1000 + 8 * seed + n as u64).await;

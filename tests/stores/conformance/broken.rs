@@ -14,15 +14,30 @@ use tollgate::{
 
 use super::{
     flawed::{Flaw, Flawed},
+    rules::{RULES, rule},
+    timelines,
     turns::InTurns,
 };
 
-/// With paused time, a call that never returns is detected at once.
 fn suite(flaw: Flaw) -> Suite<AnyRule, Flawed> {
+    with(flaw, Suite::new)
+}
+
+/// For tests that run all laws again and again: a rule of each kind, and a composition.
+fn brief_suite(flaw: Flaw) -> Suite<AnyRule, Flawed> {
+    let rules = RULES[..10].iter().copied().map(rule);
+    with(flaw, |store| Suite::with_rules(store, rules)).timelines(timelines())
+}
+
+/// With paused time, a call that never returns is detected at once.
+fn with(
+    flaw: Flaw,
+    suite: impl FnOnce(Flawed) -> Suite<AnyRule, Flawed>,
+) -> Suite<AnyRule, Flawed> {
     let clock = ManualClock::default();
     let store = Flawed::new(&clock, flaw);
     let is_faulty = store.is_faulty.clone();
-    Suite::new(store)
+    suite(store)
         .clock(clock)
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
@@ -119,7 +134,7 @@ async fn a_flaw_breaks_no_law_that_it_does_not_touch() {
         (Flaw::RacesDeltas, [Law::Sync]),
     ];
     for (flaw, expected) in flaws {
-        let broken = suite(flaw).run().await.unwrap_err();
+        let broken = brief_suite(flaw).run().await.unwrap_err();
         assert_eq!(laws(&broken), expected, "{flaw:?}: {broken}");
         assert_eq!(broken.report().kept().len(), Law::ALL.len() - 1);
     }
@@ -177,13 +192,15 @@ async fn a_broken_timeline_can_be_run_again() {
 #[tokio::test(start_paused = true)]
 async fn a_store_may_declare_a_coarser_resolution() {
     let micro = Duration::from_micros(1);
-    let up = || suite(Flaw::RoundsWaitsUp);
+    let up = || suite(Flaw::RoundsWaitsUp).timelines(timelines());
     up().resolution(micro).run().await.unwrap();
     let finer = up().resolution(Duration::from_nanos(500)).run().await;
     for broken in [up().run().await.unwrap_err(), finer.unwrap_err()] {
         assert!(laws(&broken).contains(&Law::Wait), "{broken}");
     }
-    let down = suite(Flaw::RoundsWaitsDown).resolution(micro);
+    let down = suite(Flaw::RoundsWaitsDown)
+        .timelines(timelines())
+        .resolution(micro);
     let broken = down.run().await.unwrap_err();
     assert!(laws(&broken).contains(&Law::Wait), "{broken}");
 }
@@ -191,7 +208,7 @@ async fn a_store_may_declare_a_coarser_resolution() {
 /// A store may deviate from its rules by the tolerance that it declares.
 #[tokio::test(start_paused = true)]
 async fn a_store_may_declare_a_tolerance() {
-    let more = || suite(Flaw::AdmitsOneMore);
+    let more = || brief_suite(Flaw::AdmitsOneMore);
     let report = more().tolerance(0, 1).run().await.unwrap();
     let counted = [
         Law::Limit,
@@ -207,7 +224,7 @@ async fn a_store_may_declare_a_tolerance() {
     let broken = more().tolerance(1, 0).run().await.unwrap_err();
     assert!(laws(&broken).contains(&Law::Limit), "{broken}");
 
-    let less = || suite(Flaw::AdmitsOneLess);
+    let less = || brief_suite(Flaw::AdmitsOneLess);
     assert_eq!(less().tolerance(1, 0).run().await.unwrap().kept(), counted);
     let broken = less().tolerance(0, 1).run().await.unwrap_err();
     assert!(laws(&broken).contains(&Law::Limit), "{broken}");
@@ -221,7 +238,7 @@ async fn a_store_may_declare_a_tolerance() {
         (Flaw::ChargesFaultsTwice, Law::Fault),
     ];
     for (flaw, law) in others {
-        let broken = suite(flaw).tolerance(1, 1).run().await.unwrap_err();
+        let broken = brief_suite(flaw).tolerance(1, 1).run().await.unwrap_err();
         assert!(laws(&broken).contains(&law), "{flaw:?}: {broken}");
     }
 }

@@ -11,6 +11,7 @@ use tollgate::{
 
 use super::{
     recorder::{Recorder, calls, states},
+    timelines,
     turns::InTurns,
 };
 
@@ -26,7 +27,8 @@ async fn a_hold_of_zero_keeps_all_laws() {
     let suite = Suite::new(store.clone())
         .clock(clock)
         .sleep(tokio::time::sleep)
-        .spawn(tokio::spawn);
+        .spawn(tokio::spawn)
+        .timelines(timelines());
     let report = suite.run().await.unwrap();
     assert_eq!(report.left_out(), [Law::Fault]);
     assert_eq!(report.kept().len(), Law::ALL.len() - 1);
@@ -82,7 +84,7 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
 /// Without a hold, the wrapped store is asked the same as without the wrapper, and the answers are its own.
 #[tokio::test]
 async fn a_hold_of_zero_is_the_wrapped_store_call_for_call() {
-    for seed in 0..50 {
+    for seed in 0..support::cases(50).max(8) {
         let clocks = [(); 2].map(|()| ManualClock::default());
         let [bare, wrapped] = clocks.each_ref().map(Recorder::new);
         let leased = wrapped.clone().leased(off(&clocks[1]));

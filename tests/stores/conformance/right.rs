@@ -15,6 +15,7 @@ use tollgate::{
 
 use super::{
     flawed::{Flaw, Flawed},
+    timelines,
     turns::InTurns,
 };
 use crate::common::{custom::PerSecond, map_store::MapStore};
@@ -28,7 +29,8 @@ where
     let suite = suite
         .clock(clock.clone())
         .sleep(tokio::time::sleep)
-        .spawn(tokio::spawn);
+        .spawn(tokio::spawn)
+        .timelines(timelines());
     suite.run().await.unwrap()
 }
 

@@ -13,6 +13,7 @@ use tollgate::{
 use super::{
     memory::{Memory, Ways, driver},
     recorder::{Recorder, calls, states},
+    timelines,
     turns::InTurns,
 };
 
@@ -28,7 +29,8 @@ async fn an_overshoot_of_zero_keeps_all_laws() {
     let suite = Suite::new(store.clone())
         .clock(clock)
         .sleep(tokio::time::sleep)
-        .spawn(tokio::spawn);
+        .spawn(tokio::spawn)
+        .timelines(timelines());
     let report = suite.run().await.unwrap();
     assert_eq!(report.left_out(), [Law::Fault]);
     assert_eq!(report.kept().len(), Law::ALL.len() - 1);
@@ -61,6 +63,7 @@ async fn two_nodes_that_may_not_be_ahead_are_one_store() {
             .sleep(tokio::time::sleep)
             .spawn(tokio::spawn)
             .settling_back()
+            .timelines(timelines())
             .without(Law::Fault);
         let result = suite.run().await;
         match most {
@@ -74,7 +77,7 @@ async fn two_nodes_that_may_not_be_ahead_are_one_store() {
 /// If a node may not be ahead, the wrapped store is asked the same as without the wrapper, and the answers are its own.
 #[tokio::test]
 async fn an_overshoot_of_zero_is_the_wrapped_store_call_for_call() {
-    for seed in 0..50 {
+    for seed in 0..support::cases(50).max(8) {
         let clocks = [(); 2].map(|()| ManualClock::default());
         let [bare, wrapped] = clocks.each_ref().map(Recorder::new);
         let synced = wrapped.clone().synced(exact(&clocks[1]));

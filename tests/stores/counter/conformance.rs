@@ -11,6 +11,7 @@ use tollgate::{
 };
 
 use super::cache::{Cache, Fault};
+use crate::conformance::timelines;
 
 /// Runs the suite with everything that it can use, on a cache with this many yields.
 async fn check<R>(rules: &[R], yields: u64, without: &[Law]) -> Report
@@ -28,6 +29,7 @@ where
         .spawn(tokio::spawn)
         .settling_back()
         .repeating_deltas()
+        .timelines(timelines())
         .fault(move |on| cache.fail([2 * u64::from(on); 3], Some(Fault::After)));
     for law in without {
         suite = suite.without(*law);

@@ -228,7 +228,7 @@ async fn an_addition_that_was_answered_is_not_doubtful() {
 /// lost or repeated.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_or_repeated_but_what_is_counted() {
-    for seed in 0..30 {
+    for seed in 0..support::cases(30).max(10) {
         let clock = ManualClock::default();
         let link = Link::new(&clock);
         let store = link.store(&clock);

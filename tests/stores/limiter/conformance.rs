@@ -10,13 +10,14 @@ use tollgate::{
 };
 
 use super::local;
+use crate::conformance::timelines;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_rule_keeps_the_laws_behind_blocks() {
     let (store, clock) = local::<AnyRule>();
     let suite = Suite::new(store.with_blocks()).clock(clock);
     let suite = suite.sleep(tokio::time::sleep).spawn(tokio::spawn);
-    let report = suite.run().await.unwrap();
+    let report = suite.timelines(timelines()).run().await.unwrap();
     assert_eq!(report.left_out(), [Law::Fault]);
     assert!(report.calls() > 10_000, "{report}");
 }
@@ -33,7 +34,7 @@ async fn stores_that_answer_later_keep_the_laws_behind_blocks() {
     ];
     let suite = Suite::with_rules(faulty.with_blocks(), rules).clock(clock);
     let suite = suite.sleep(tokio::time::sleep).spawn(tokio::spawn);
-    let report = suite.run().await.unwrap();
+    let report = suite.timelines(timelines()).run().await.unwrap();
     assert_eq!(report.left_out(), [Law::Fault]);
 
     let (store, clock) = local();
@@ -41,6 +42,6 @@ async fn stores_that_answer_later_keep_the_laws_behind_blocks() {
     let store = store.boxed().with_blocks().fail_open().with_blocks();
     let suite = Suite::with_rules(store, rules).clock(clock);
     let suite = suite.sleep(tokio::time::sleep).spawn(tokio::spawn);
-    let report = suite.run().await.unwrap();
+    let report = suite.timelines(timelines()).run().await.unwrap();
     assert_eq!(report.left_out(), [Law::Fault]);
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use mlua::{
-    Error as LuaError, HookTriggers, Lua, LuaString as Text, MultiValue, Result as LuaResult,
-    Table, Value, VmState,
+    Error as LuaError, Function, HookTriggers, Lua, LuaString as Text, MultiValue,
+    Result as LuaResult, Table, Value, VmState,
 };
 use tollgate::store::{Error, Evaluate, Program};
 
@@ -36,6 +36,8 @@ pub(super) struct Interpreter {
     lua: Lua,
     data: Arc<Mutex<Data>>,
     instructions: Arc<AtomicU64>,
+    /// Compiled once, as Redis does.
+    compiled: Arc<Mutex<HashMap<Program, Function>>>,
 }
 
 impl Interpreter {
@@ -49,6 +51,7 @@ impl Interpreter {
             lua,
             data,
             instructions: Arc::default(),
+            compiled: Arc::default(),
         }
     }
 
@@ -81,6 +84,16 @@ impl Interpreter {
         self.lua.set_hook(each, count).unwrap();
     }
 
+    fn compiled(&self, program: Program) -> LuaResult<Function> {
+        let mut compiled = self.compiled.lock().unwrap();
+        if let Some(function) = compiled.get(&program) {
+            return Ok(function.clone());
+        }
+        let function = self.lua.load(program.source()).into_function()?;
+        compiled.insert(program, function.clone());
+        Ok(function)
+    }
+
     fn run(&self, program: Program, keys: &[Box<[u8]>], argument: &[u8]) -> LuaResult<Vec<u8>> {
         let lua = &self.lua;
         let texts = |texts: &[&[u8]]| -> LuaResult<Table> {
@@ -90,7 +103,7 @@ impl Interpreter {
         let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
         lua.globals().set("KEYS", texts(&keys)?)?;
         lua.globals().set("ARGV", texts(&[argument])?)?;
-        let answer: Text = lua.load(program.source()).eval()?;
+        let answer: Text = self.compiled(program)?.call(())?;
         let answer = answer.as_bytes().to_vec();
         self.data().bytes += (argument.len() + answer.len()) as u64;
         Ok(answer)
