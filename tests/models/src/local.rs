@@ -153,6 +153,7 @@ impl<A: Algorithm> Local<A, TestClock> {
             key: Key(key),
             charge,
             actual,
+            is_grant: false,
         });
     }
 
