@@ -106,6 +106,11 @@ impl Grants {
             .unwrap_or_default()
     }
 
+    /// Returns `true` once there were units.
+    pub(super) fn have_begun(&self) -> bool {
+        self.list.is_some()
+    }
+
     /// Returns the number of units, with those that have expired unnoticed.
     #[inline]
     pub(super) fn left(&self) -> u64 {

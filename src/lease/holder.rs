@@ -234,7 +234,9 @@ impl Holder {
             .filter(|(cost, until)| known.admits_at(*cost) != Some(*until))
             .map(Box::new);
         // Units of a bucket come back all the time, so little is lost by asking for more of them later. Those of a window end with it.
-        let (times, part) = if terms.rate.is_some() { (2, 2) } else { (1, 4) };
+        // A key that has had no grant yet asks again sooner.
+        let comes_back = terms.rate.is_some() && self.grants.have_begun();
+        let (times, part) = if comes_back { (2, 2) } else { (1, 4) };
         let offered = self.offered.during(now, terms.hold);
         let needed = request.up_to.max(offered).saturating_mul(times);
         // While all nodes together ask for more than is refilled, the store has little, and each would fetch it in crumbs. A burst that the
