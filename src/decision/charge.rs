@@ -122,7 +122,7 @@ impl Position {
     #[cfg(feature = "tokio")]
     const BY_STORE: u64 = 1 << (u64::BITS - 3);
 
-    /// The same position of a charge that the store made, as if it had granted the units to a lease that paid at once.
+    /// Marks the position of a charge that the store made. Units that are given back return as if a lease had paid.
     #[cfg(feature = "tokio")]
     pub(crate) const fn by_store(self) -> Self {
         Self {

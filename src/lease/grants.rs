@@ -91,9 +91,11 @@ impl Grants {
             let ends_before = |other: &Portion| other.ends_at() <= portion.ends_at();
             let at = portions.partition_point(ends_before);
             portions.insert(at, portion);
+            if portions.len() <= MOST_PORTIONS {
+                return;
+            }
             let lost = |n: &usize| portions[n - 1].lost_by_joining(&portions[*n]);
-            let nearest = (1..portions.len()).min_by_key(lost);
-            if let Some(n) = nearest.filter(|_| portions.len() > MOST_PORTIONS) {
+            if let Some(n) = (1..portions.len()).min_by_key(lost) {
                 let later = portions.remove(n);
                 portions[n - 1].join(&later);
             }

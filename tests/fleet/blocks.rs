@@ -16,7 +16,7 @@ use crate::synced::nodes::{Fleet, PERIOD, acquire, at_once, bucket};
 
 const BLOCK: Duration = Duration::from_secs(60);
 
-/// How late a node with leases sees the block of another one.
+/// The time after which a node with leases sees a block that another node made.
 const OF_LEASES: Duration = Duration::from_secs(1);
 
 fn leases() -> LeaseConfig<TokioClock> {

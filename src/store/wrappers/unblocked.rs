@@ -39,7 +39,7 @@ struct Slot {
     /// When the last look was sent.
     asked_at: Timestamp,
     used_at: Timestamp,
-    /// When this node last wrote a block. Looks that were sent before say nothing.
+    /// When this node last wrote a block. Looks that were sent before are ignored.
     wrote_at: Timestamp,
 }
 
@@ -86,21 +86,16 @@ impl Unblocked {
         // The key makes room that was called least lately.
         let oldest = (0..WAYS).min_by_key(|index| slots[*index].used_at);
         let index = own.or(oldest).unwrap_or(0);
-        // The key may be one that has made room since it was written.
-        let wrote_at = slots
-            .iter()
-            .map(|slot| slot.wrote_at)
-            .max()
-            .unwrap_or_default();
-        let slot = &mut slots[index];
-        if slot.fingerprint != fingerprint {
-            *slot = Slot {
+        if own.is_none() {
+            // The key may be one that has made room since it was written.
+            let wrote_at = slots.iter().map(|slot| slot.wrote_at).max();
+            slots[index] = Slot {
                 fingerprint,
-                wrote_at,
+                wrote_at: wrote_at.unwrap_or_default(),
                 ..Slot::default()
             };
         }
-        work(slot)
+        work(&mut slots[index])
     }
 
     /// Finds a key that is not blocked, as far as is known. The caller looks at it if it is due or not found.

@@ -1,4 +1,4 @@
-//! What calls give back, and what operators grant, under leases.
+//! Refunds and grants under leases.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -8,7 +8,7 @@ use std::{
 use super::{after_refusals::AfterRefusals, counters::Counters, offender::Offender};
 use crate::{
     algorithm::SlidingLog,
-    decision::Cost,
+    decision::{Cost, Decision},
     key::Key,
     policy::Policy,
     store::{Ask, Local, LocalBuilder},
@@ -43,15 +43,7 @@ impl<C: Clock> BlockAfter<C> {
         key: &Key,
         counters: &Counters,
     ) -> Option<Offender<C>> {
-        let rule = &self.settings.rule;
-        let count = self
-            .refusals
-            .decide(&Ask::new(policy, rule, *key, Cost::ONE));
-        if count.is_undecided() {
-            counters.count_uncounted();
-            return None;
-        }
-        let is_enough = count.remaining() == Some(0);
+        let is_enough = self.count(policy, key, counters).remaining() == Some(0);
         if !is_enough || !self.in_flight().insert((policy.digest(), *key)) {
             return None;
         }
@@ -62,14 +54,18 @@ impl<C: Clock> BlockAfter<C> {
     ///
     /// If that fails, refusals that reach the store try again, and not those that are decided elsewhere.
     pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &Counters) -> bool {
-        let rule = &self.settings.rule;
-        let count = self
-            .refusals
-            .decide(&Ask::new(policy, rule, *key, Cost::ONE));
+        let count = self.count(policy, key, counters);
+        count.is_admitted() && count.remaining() == Some(0)
+    }
+
+    /// Adds a refusal to the log of its key. Undecided, and so without a number that remains, if there is no room for the key.
+    fn count(&self, policy: &Policy, key: &Key, counters: &Counters) -> Decision {
+        let ask = Ask::new(policy, &self.settings.rule, *key, Cost::ONE);
+        let count = self.refusals.decide(&ask);
         if count.is_undecided() {
             counters.count_uncounted();
         }
-        count.is_admitted() && count.remaining() == Some(0)
+        count
     }
 
     /// Forgets the refusals of a key.

@@ -304,10 +304,10 @@ where
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
-        // A block is one state for all nodes, and not under the rule as leases run it.
         if inner.config.is_off() {
             return boxed(inner.store.acquire(asks));
         }
+        // A block is one state for all nodes, and not under the rule as leases run it.
         if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
             let of_clock = Arc::clone(inner);
             let now = move || of_clock.config.clock.now();
