@@ -34,12 +34,12 @@ where
 {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
         let first = match self.first.extract(req) {
-            Ok(found) => return Ok(found),
-            Err(missing) => missing,
+            Err(missing) if missing.may_be_replaced() => missing,
+            result => return result,
         };
         self.second.extract(req).map_err(|second| {
             // The error of a misconfigured server must reach its operator.
-            if first.is_server_fault() {
+            if first.is_server_fault() && second.may_be_replaced() {
                 first
             } else {
                 second
@@ -70,10 +70,10 @@ impl<E> OrShared<E> {
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrShared<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        Ok(self
-            .inner
-            .extract(req)
-            .unwrap_or(Extracted::Key(self.shared)))
+        match self.inner.extract(req) {
+            Err(missing) if missing.may_be_replaced() => Ok(Extracted::Key(self.shared)),
+            result => result,
+        }
     }
 }
 
@@ -98,7 +98,10 @@ impl<E> OrExempt<E> {
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrExempt<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        Ok(self.inner.extract(req).unwrap_or(Extracted::Exempt))
+        match self.inner.extract(req) {
+            Err(missing) if missing.may_be_replaced() => Ok(Extracted::Exempt),
+            result => result,
+        }
     }
 }
 
@@ -125,9 +128,10 @@ impl<E> OrRefuse<E> {
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        self.inner
-            .extract(req)
-            .map_err(|missing| missing.with_status(self.status))
+        match self.inner.extract(req) {
+            Err(missing) if missing.may_be_replaced() => Err(missing.with_status(self.status)),
+            result => result,
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 ///
 /// A missing value is the server's fault, answered with 500, because the layer that inserts it may have been forgotten. If
 /// requests without a value are valid, insert an `Option`, whose `None` is an ordinary missing key, or add
-/// [`or`](super::KeyExtractorExt::or).
+/// [`or`](super::KeyExtractorExt::or), [`or_shared`](super::KeyExtractorExt::or_shared), or another method that says what to do
+/// with them. Then a layer that was forgotten goes unnoticed.
 ///
 /// # Examples
 ///
@@ -86,7 +87,7 @@ where
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
         match req.extensions().get() {
             Some(value) => (self.read)(value).into_key(),
-            None => Err(MissingKey::with_help(self.help.clone())),
+            None => Err(MissingKey::absent(self.help.clone())),
         }
     }
 }

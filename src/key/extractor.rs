@@ -18,14 +18,14 @@ use super::{Extracted, IntoKey, Key, MissingKey};
 /// use http::Request;
 /// use tollgate::{RateLimitLayer, TokenBucket, key::{Key, MissingKey}};
 ///
-/// let tenant = |request: &Request<String>| {
-///     let host = request.uri().host();
-///     host.map(Key::from).ok_or(MissingKey::new("there must be a host in the target"))
+/// let version = |request: &Request<String>| {
+///     let version = request.uri().path().split('/').nth(1).filter(|part| part.starts_with('v'));
+///     version.map(Key::from).ok_or(MissingKey::new("the path must begin with a version, as in `/v1/users`"))
 /// };
-/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(tenant);
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(version);
 /// # use tollgate::key::{Extracted, KeyExtractor};
-/// # let request = Request::builder().uri("http://acme.example/").body(String::new()).unwrap();
-/// # assert_eq!(tenant.extract(&request), Ok(Extracted::Key(Key::from("acme.example"))));
+/// # let request = Request::builder().uri("/v1/users").body(String::new()).unwrap();
+/// # assert_eq!(version.extract(&request), Ok(Extracted::Key(Key::from("v1"))));
 /// # let _ = layer;
 /// ```
 ///
@@ -33,32 +33,27 @@ use super::{Extracted, IntoKey, Key, MissingKey};
 /// [`KeyExtractorExt`](super::KeyExtractorExt):
 ///
 /// ```
-/// use http::{Request, header::COOKIE};
+/// use http::Request;
 /// use tollgate::key::{Extracted, Key, KeyExtractor, KeyExtractorExt, MissingKey};
 ///
-/// /// Limits by the value of a cookie.
+/// /// Limits by a segment of the path.
 /// #[derive(Clone)]
-/// struct Cookie {
-///     name: String,
-/// }
+/// struct Segment(usize);
 ///
-/// impl<B> KeyExtractor<Request<B>> for Cookie {
+/// impl<B> KeyExtractor<Request<B>> for Segment {
 ///     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-///         let cookies = req.headers().get(COOKIE).and_then(|value| value.to_str().ok());
-///         let mut pairs = cookies.unwrap_or_default().split("; ").filter_map(|pair| pair.split_once('='));
-///         match pairs.find(|(name, _)| *name == self.name) {
-///             Some((_, value)) => Ok(Key::from(value).into()),
-///             None => Err(MissingKey::new(format!("there must be a cookie `{}`", self.name))),
-///         }
+///         let segment = req.uri().path().split('/').nth(self.0 + 1).filter(|text| !text.is_empty());
+///         let segment = segment.ok_or_else(|| MissingKey::new(format!("there must be a segment {}", self.0)))?;
+///         Ok(Key::from(segment).into())
 ///     }
 /// }
 ///
-/// impl KeyExtractorExt for Cookie {}
+/// impl KeyExtractorExt for Segment {}
 ///
-/// let by_session = Cookie { name: "session".to_owned() }.or_shared("anonymous");
-/// let request = Request::builder().header("cookie", "lang=en; session=8f3a").body(()).unwrap();
-/// assert_eq!(by_session.extract(&request), Ok(Extracted::Key(Key::from("8f3a"))));
-/// assert_eq!(by_session.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("anonymous"))));
+/// let by_tenant = Segment(0).or_shared("nobody");
+/// let request = Request::builder().uri("/acme/orders").body(()).unwrap();
+/// assert_eq!(by_tenant.extract(&request), Ok(Extracted::Key(Key::from("acme"))));
+/// assert_eq!(by_tenant.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("nobody"))));
 /// ```
 ///
 /// An extractor that is chosen at run time:

@@ -3,12 +3,15 @@
 use http::StatusCode;
 
 use super::{
-    BearerToken, Extension, Forwarded, ForwardedFor, FromFn, Global, Header, Key, Method, Path,
-    PeerIp,
+    BearerToken, Cookie, Extension, Forwarded, ForwardedFor, FromFn, Global, Header, Host, Key,
+    Method, Path, PeerIp,
     combinators::{ExemptIf, Labelled, Or, OrExempt, OrRefuse, OrShared, Tagged},
 };
 
 /// Methods that combine extractors and exempt requests.
+///
+/// What an extractor calls [misconfigured](super::MissingKey::misconfigured) stays the server's fault under all of them, such as a
+/// peer's address that the server does not pass on.
 ///
 /// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own through
 /// `impl KeyExtractorExt for Mine {}`.
@@ -19,7 +22,7 @@ use super::{
 /// use http::Request;
 /// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt, PeerIp, cors_preflight, paths};
 ///
-/// let key = Header::new("x-api-key")
+/// let key = Header::new("x-api-key") // checked by an outer layer
 ///     .or(PeerIp::new())
 ///     .exempt_if(cors_preflight)
 ///     .exempt_if(paths(["/health"]))
@@ -34,6 +37,9 @@ pub trait KeyExtractorExt: Sized {
     ///
     /// An exemption is not a missing key. If neither finds a key, the error of `other` is returned, unless the first one is
     /// the server's fault.
+    ///
+    /// **Whoever can send a request without a key, or invent one, chooses which key counts.** The first one must be checked by an
+    /// outer layer, or clients invent a key for each request and are never limited.
     ///
     /// Equal input from two sources gives equal keys. If only one source is checked, a client can spend the budget of
     /// another by sending that one's id through the other source. Use [`tagged`](Self::tagged) to keep them apart.
@@ -141,10 +147,12 @@ pub trait KeyExtractorExt: Sized {
 }
 
 impl KeyExtractorExt for BearerToken {}
+impl KeyExtractorExt for Cookie {}
 impl KeyExtractorExt for Forwarded {}
 impl KeyExtractorExt for ForwardedFor {}
 impl KeyExtractorExt for Global {}
 impl KeyExtractorExt for Header {}
+impl KeyExtractorExt for Host {}
 #[cfg(feature = "axum")]
 impl KeyExtractorExt for super::MatchedPath {}
 impl KeyExtractorExt for Method {}

@@ -36,10 +36,10 @@ where
 /// use http::Request;
 /// use tollgate::key::{FromFn, Key, from_fn};
 ///
-/// fn by_host() -> FromFn<fn(&Request<()>) -> Option<Key>> {
-///     from_fn(|req| req.uri().host().map(Key::from))
+/// fn by_query() -> FromFn<fn(&Request<()>) -> Option<Key>> {
+///     from_fn(|req| req.uri().query().map(Key::from))
 /// }
-/// # let _ = by_host();
+/// # let _ = by_query();
 /// ```
 #[derive(Clone, Copy)]
 pub struct FromFn<F> {

@@ -44,6 +44,8 @@ pub struct MissingKey {
 enum MissingKeyText {
     Client(SharedText),
     Operator(OperatorHelp),
+    /// As `Operator`, but for what may be missing if another extractor stands in.
+    Absent(OperatorHelp),
 }
 
 /// The text for clients if the server is at fault.
@@ -73,16 +75,23 @@ impl MissingKey {
     /// Creates an error for a server that lacks something the key needs.
     ///
     /// The layer answers with 500 and [counts](crate::RateLimitLayer::misconfigured) the request. `help` is for the
-    /// operator and is never sent to a client. With the feature `tracing` the layer logs it once for each policy and text, so
+    /// operator and is never sent to a client. It stays the answer under every method of
+    /// [`KeyExtractorExt`](super::KeyExtractorExt): a fallback would hide the fault. With the feature `tracing` the layer logs it once for each policy and text, so
     /// it should not contain data of a request.
     pub fn misconfigured(help: impl Into<Cow<'static, str>>) -> Self {
-        Self::with_help(OperatorHelp::new(help))
+        Self::from_text(MissingKeyText::Operator(OperatorHelp::new(help)))
+            .with_status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Creates an error as [`misconfigured`](Self::misconfigured) does, without an allocation per request.
-    pub(super) fn with_help(help: OperatorHelp) -> Self {
-        Self::from_text(MissingKeyText::Operator(help))
-            .with_status(StatusCode::INTERNAL_SERVER_ERROR)
+    /// Creates an error of a server that has no value for a request: legitimate where a combinator says what to do then.
+    pub(super) fn absent(help: OperatorHelp) -> Self {
+        Self::from_text(MissingKeyText::Absent(help)).with_status(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Returns `true` if a combinator may do something else than to report the error. What a server needs for every key is not
+    /// among it: the clients would all be exempt, or share one key, and nobody would notice.
+    pub(super) fn may_be_replaced(&self) -> bool {
+        !matches!(self.text, MissingKeyText::Operator(_))
     }
 
     /// Sets the status of the answer.
@@ -124,7 +133,7 @@ impl MissingKey {
     pub fn detail(&self) -> &str {
         match &self.text {
             MissingKeyText::Client(detail) => detail.as_str(),
-            MissingKeyText::Operator(_) => INTERNAL,
+            MissingKeyText::Operator(_) | MissingKeyText::Absent(_) => INTERNAL,
         }
     }
 
@@ -132,7 +141,7 @@ impl MissingKey {
     pub fn help(&self) -> Option<&OperatorHelp> {
         match &self.text {
             MissingKeyText::Client(_) => None,
-            MissingKeyText::Operator(help) => Some(help),
+            MissingKeyText::Operator(help) | MissingKeyText::Absent(help) => Some(help),
         }
     }
 }
@@ -150,7 +159,7 @@ impl fmt::Display for MissingKey {
             MissingKeyText::Client(detail) => {
                 write!(f, "the request cannot be limited: {}", detail.as_str())
             }
-            MissingKeyText::Operator(_) => f.write_str(INTERNAL),
+            MissingKeyText::Operator(_) | MissingKeyText::Absent(_) => f.write_str(INTERNAL),
         }
     }
 }

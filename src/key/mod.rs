@@ -9,13 +9,13 @@
 //! | clients behind proxies that write `X-Forwarded-For` | [`ForwardedFor::trusting`] |
 //! | clients behind proxies that write `Forwarded` (RFC 7239) | [`Forwarded::trusting`] |
 //! | clients behind proxies that write another header | [`ForwardedFor::in_header`] |
-//! | holders of an API key or a token | [`Header`], [`BearerToken`] |
+//! | holders of an API key, a token or a session | [`Header`], [`BearerToken`], [`Cookie`] |
 //! | users, tenants or plans, after a look-up | [`Extension`], filled by an outer layer |
 #![cfg_attr(
     feature = "introspect",
     doc = "| users or plans, by a token that the authorization server looks up | [`Introspect`], an outer layer |"
 )]
-//! | a path or a method | [`Path`], [`Method`] |
+//! | a path, a method or a host | [`Path`], [`Method`], [`Host`] |
 #![cfg_attr(feature = "axum", doc = "| a route of axum | [`MatchedPath`] |")]
 //! | several of these at once: each user on each route | a tuple, as in `(PeerIp::new(), Method)` |
 //! | anything else | a closure <code>\|req: &Request\<Body>\| …</code>, combined by [`from_fn`] |
@@ -41,6 +41,7 @@
 mod bearer_token;
 mod client_ip;
 mod combinators;
+mod cookie;
 mod exempt;
 mod extension;
 mod extracted;
@@ -49,6 +50,7 @@ mod extractor_ext;
 mod from_fn;
 mod global;
 mod header;
+mod host;
 mod into_key;
 #[cfg(feature = "introspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "introspect")))]
@@ -71,8 +73,9 @@ pub use self::introspect::Introspect;
 pub use self::target::MatchedPath;
 pub use self::{
     bearer_token::BearerToken,
-    client_ip::{Forwarded, ForwardedFor, PeerIp},
+    client_ip::{Forwarded, ForwardedFor, InNetworks, PeerIp},
     combinators::{ExemptIf, Labelled, Or, OrExempt, OrRefuse, OrShared, Tagged},
+    cookie::Cookie,
     exempt::{Paths, Predicate, cors_preflight, paths},
     extension::Extension,
     extracted::Extracted,
@@ -81,6 +84,7 @@ pub use self::{
     from_fn::{FromFn, from_fn},
     global::Global,
     header::Header,
+    host::Host,
     into_key::IntoKey,
     key::Key,
     missing_key::MissingKey,

@@ -8,6 +8,7 @@ mod allocations;
 mod answers;
 #[cfg(all(feature = "axum", feature = "test-util"))]
 mod axum;
+mod cookies_and_hosts;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 mod dry_run;
 #[cfg(all(feature = "introspect", feature = "test-util"))]
@@ -16,6 +17,7 @@ mod keys;
 #[cfg(feature = "tokio")]
 mod leaky_layer;
 mod refusals;
+mod server_faults;
 mod stacked;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 mod tower_contract;

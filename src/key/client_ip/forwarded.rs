@@ -1,6 +1,6 @@
 //! Keys from the address in `Forwarded`.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use http::{Request, header::FORWARDED};
 use ipnet::IpNet;
@@ -84,17 +84,45 @@ impl Forwarded {
         }
     }
 
+    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the peer's.
+    ///
+    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that NAT64 has translated.
+    ///
+    /// ```
+    /// use http::{Request, StatusCode};
+    /// use tollgate::key::{Forwarded, IpNet, Key, MissingKey};
+    ///
+    /// let clients = Forwarded::try_trusting(["10.0.0.0/8"])?;
+    /// let refused: IpNet = "203.0.113.0/24".parse()?;
+    /// let key = move |request: &Request<String>| match clients.client(request) {
+    ///     None => Err(MissingKey::misconfigured("no peer's address: serve with connect info")),
+    ///     Some(client) if refused.contains(&client) => {
+    ///         Err(MissingKey::new("this network is not served").with_status(StatusCode::FORBIDDEN))
+    ///     }
+    ///     Some(client) => Ok(Key::from(client)),
+    /// };
+    /// # let _ = tollgate::RateLimitLayer::new(tollgate::TokenBucket::per_second(1)).key(key);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
+        self.find(req).ok()
+    }
+
+    fn find<B>(&self, req: &Request<B>) -> Result<IpAddr, MissingKey> {
+        let lines = req.headers().get_all(FORWARDED).into_iter().rev();
+        let elements = lines.flat_map(|line| Parts::new(line.as_bytes(), b','));
+        self.chain.client(
+            req.extensions(),
+            elements.map(|element| forwarded_element::client(element?)),
+        )
+    }
+
     address_settings!(chain.peer);
 }
 
 impl<B> KeyExtractor<Request<B>> for Forwarded {
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-        let lines = req.headers().get_all(FORWARDED).into_iter().rev();
-        let elements = lines.flat_map(|line| Parts::new(line.as_bytes(), b','));
-        self.chain.key(
-            req.extensions(),
-            elements.map(|element| forwarded_element::client(element?)),
-        )
+        Ok(self.chain.key(self.find(req)?))
     }
 }
 

@@ -25,6 +25,39 @@ use crate::{
 ///
 /// Addresses become keys as for [`PeerIp`](super::PeerIp). At most 64 elements are read.
 ///
+/// # Unix sockets
+///
+/// A proxy whose own client came through a Unix socket may write `unix:`. That is not an address, so the search ends there, and all
+/// clients beyond it share the key of that proxy. Let the outer proxy set the header, or the inner one leave it alone.
+///
+/// A server that listens on a Unix socket has peers without an address. Give them the loopback address, and trust it:
+///
+#[cfg_attr(all(unix, feature = "axum"), doc = "```")]
+#[cfg_attr(not(all(unix, feature = "axum")), doc = "```ignore")]
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use axum::{Router, extract::connect_info::{ConnectInfo, Connected}, serve::IncomingStream};
+/// use tokio::net::UnixListener;
+/// use tollgate::{RateLimitLayer, TokenBucket, key::ForwardedFor};
+///
+/// #[derive(Clone)]
+/// struct OverUnix;
+///
+/// impl Connected<IncomingStream<'_, UnixListener>> for OverUnix {
+///     fn connect_info(_: IncomingStream<'_, UnixListener>) -> Self {
+///         Self
+///     }
+/// }
+///
+/// let clients = ForwardedFor::try_trusting(["127.0.0.1"])?.peer_from(|extensions| {
+///     let peer = extensions.get::<ConnectInfo<OverUnix>>();
+///     peer.map(|_| IpAddr::V4(Ipv4Addr::LOCALHOST))
+/// });
+/// let app: Router = Router::new().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
+/// let app = app.into_make_service_with_connect_info::<OverUnix>();
+/// # let _ = app;
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
 /// # Examples
 ///
 /// ```
@@ -147,6 +180,35 @@ impl ForwardedFor {
         Ok(self)
     }
 
+    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the peer's.
+    ///
+    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that NAT64 has translated.
+    ///
+    /// ```
+    /// use http::{Request, StatusCode};
+    /// use tollgate::key::{ForwardedFor, IpNet, Key, MissingKey};
+    ///
+    /// let clients = ForwardedFor::try_trusting(["10.0.0.0/8"])?;
+    /// let refused: IpNet = "203.0.113.0/24".parse()?;
+    /// let key = move |request: &Request<String>| match clients.client(request) {
+    ///     None => Err(MissingKey::misconfigured("no peer's address: serve with connect info")),
+    ///     Some(client) if refused.contains(&client) => {
+    ///         Err(MissingKey::new("this network is not served").with_status(StatusCode::FORBIDDEN))
+    ///     }
+    ///     Some(client) => Ok(Key::from(client)),
+    /// };
+    /// # let _ = tollgate::RateLimitLayer::new(tollgate::TokenBucket::per_second(1)).key(key);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
+        self.find(req).ok()
+    }
+
+    fn find<B>(&self, req: &Request<B>) -> Result<IpAddr, MissingKey> {
+        let elements = addresses(req.headers(), &self.name);
+        self.chain.client(req.extensions(), elements)
+    }
+
     address_settings!(chain.peer);
 }
 
@@ -163,8 +225,7 @@ fn addresses<'a>(
 
 impl<B> KeyExtractor<Request<B>> for ForwardedFor {
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-        self.chain
-            .key(req.extensions(), addresses(req.headers(), &self.name))
+        Ok(self.chain.key(self.find(req)?))
     }
 }
 

@@ -11,7 +11,7 @@ use tonic::transport::server::TcpConnectInfo;
 #[cfg(feature = "tonic-tls")]
 use tonic::transport::server::TlsConnectInfo;
 
-use super::{address_settings::address_settings, ipv6_prefix::Ipv6Prefix};
+use super::{address_settings::address_settings, prefixes::Prefixes};
 use crate::key::{Extracted, KeyExtractor, MissingKey};
 
 /// Limits by the peer's address, from the request's extensions.
@@ -51,7 +51,7 @@ use crate::key::{Extracted, KeyExtractor, MissingKey};
 #[doc(alias("per ip", "client ip", "remote address", "ip address"))]
 #[derive(Clone, Copy, Default)]
 pub struct PeerIp {
-    pub(super) prefix: Ipv6Prefix,
+    pub(super) prefixes: Prefixes,
     pub(super) find: Option<fn(&Extensions) -> Option<IpAddr>>,
 }
 
@@ -62,6 +62,12 @@ impl PeerIp {
     }
 
     address_settings!();
+
+    /// Returns the peer's address, unmapped from IPv6; `None` if the server does not pass it on.
+    pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
+        let peer = self.find(req.extensions(), |peer| peer.to_canonical());
+        peer.ok()
+    }
 
     /// Applies `map` to the address, which is neither unmapped nor masked.
     // A closure, called where the address is read: a return value would pass through memory.
@@ -127,7 +133,7 @@ impl<B> KeyExtractor<Request<B>> for PeerIp {
     #[inline]
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
         self.find(req.extensions(), |address| {
-            Extracted::Key(self.prefix.key(address))
+            Extracted::Key(self.prefixes.key(address))
         })
     }
 
@@ -140,14 +146,14 @@ impl<B> KeyExtractor<Request<B>> for PeerIp {
         let info = req
             .extensions()
             .get::<axum::extract::ConnectInfo<SocketAddr>>()?;
-        Some(self.prefix.key(info.0.ip()))
+        Some(self.prefixes.key(info.0.ip()))
     }
 }
 
 impl fmt::Debug for PeerIp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PeerIp")
-            .field("ipv6_prefix", &self.prefix)
+            .field("prefixes", &self.prefixes)
             .finish_non_exhaustive()
     }
 }

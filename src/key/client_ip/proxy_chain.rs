@@ -33,20 +33,21 @@ impl ProxyChain {
     }
 
     /// Returns the key of the client.
+    #[inline]
+    pub(super) fn key(&self, client: IpAddr) -> Extracted {
+        Extracted::Key(self.peer.prefixes.key(client))
+    }
+
+    /// Returns the address of the client.
     ///
     /// `elements` are those of the header from the right; `None` is an element that is not an address.
     #[inline]
-    pub(super) fn key(
+    pub(super) fn client(
         &self,
         extensions: &Extensions,
-        elements: impl Iterator<Item = Option<IpAddr>>,
-    ) -> Result<Extracted, MissingKey> {
+        mut elements: impl Iterator<Item = Option<IpAddr>>,
+    ) -> Result<IpAddr, MissingKey> {
         let peer = self.peer.find(extensions, |peer| peer)?;
-        let client = self.client(peer, elements);
-        Ok(Extracted::Key(self.peer.prefix.key(client)))
-    }
-
-    fn client(&self, peer: IpAddr, mut elements: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         // Trust is checked for the unmapped address, but never for the IPv4 address in a NAT64 one: any client may
         // connect through such a translator.
         let mut client = peer.to_canonical();
@@ -64,7 +65,7 @@ impl ProxyChain {
                 None => break,
             }
         }
-        client
+        Ok(client)
     }
 
     pub(super) fn debug(&self, f: &mut fmt::DebugStruct<'_, '_>) -> fmt::Result {
@@ -72,7 +73,7 @@ impl ProxyChain {
             Trust::Networks(networks) => f.field("trusting", networks),
             Trust::Hops(hops) => f.field("hops", hops),
         };
-        f.field("ipv6_prefix", &self.peer.prefix)
+        f.field("prefixes", &self.peer.prefixes)
             .finish_non_exhaustive()
     }
 }

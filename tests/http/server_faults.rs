@@ -1,0 +1,143 @@
+//! A server that lacks what a key needs: no combinator of extractors hides it.
+
+use http::{Request, StatusCode};
+use tollgate::key::{
+    Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractor,
+    KeyExtractorExt, MissingKey, PeerIp, from_fn, paths,
+};
+
+/// Passes an extractor under every combinator to a function, with the combinator's name.
+macro_rules! under_every_combinator {
+    ($extractor:expr, $check:expr) => {{
+        let (extractor, check) = ($extractor, $check);
+        let by = || extractor.clone();
+        check("itself", by().extract(&Request::new(())));
+        check("or", by().or(Global).extract(&Request::new(())));
+        check(
+            "or, second",
+            Header::new("x").or(by()).extract(&Request::new(())),
+        );
+        check(
+            "or_shared",
+            by().or_shared("anonymous").extract(&Request::new(())),
+        );
+        check("or_exempt", by().or_exempt().extract(&Request::new(())));
+        check(
+            "or_refuse",
+            by().or_refuse(StatusCode::FORBIDDEN)
+                .extract(&Request::new(())),
+        );
+        check(
+            "exempt_if",
+            by().exempt_if(paths(["/x"])).extract(&Request::new(())),
+        );
+        check(
+            "labelled",
+            by().labelled().or_exempt().extract(&Request::new(())),
+        );
+        check(
+            "tagged",
+            by().tagged("a").or_shared("b").extract(&Request::new(())),
+        );
+        check(
+            "tuple",
+            (Global, by()).or_exempt().extract(&Request::new(())),
+        );
+        check(
+            "twice",
+            by().or(Header::new("x"))
+                .or_exempt()
+                .extract(&Request::new(())),
+        );
+    }};
+}
+
+fn is_fault(under: &str, found: Result<Extracted, MissingKey>) {
+    let missing = found.expect_err(under);
+    assert!(missing.is_server_fault(), "{under}");
+    assert_eq!(
+        missing.status(),
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "{under}"
+    );
+}
+
+#[test]
+fn a_server_without_connect_info_shows_under_every_combinator() {
+    under_every_combinator!(PeerIp::new(), is_fault);
+    under_every_combinator!(ForwardedFor::hops(1), is_fault);
+    under_every_combinator!(Forwarded::hops(1), is_fault);
+}
+
+#[test]
+fn what_an_extractor_calls_misconfigured_shows_under_every_combinator() {
+    fn unset(_: &Request<()>) -> Result<Key, MissingKey> {
+        Err(MissingKey::misconfigured("set `SESSION_URL`"))
+    }
+    under_every_combinator!(from_fn(unset), is_fault);
+}
+
+#[test]
+fn users_who_are_not_logged_in_may_have_a_key_of_their_own() {
+    #[derive(Clone)]
+    struct User(u64);
+    let by_user = || Extension::new(|user: &User| user.0);
+    let request = Request::new(());
+    let alone = by_user().extract(&request).unwrap_err();
+    assert!(alone.is_server_fault());
+    assert_eq!(
+        by_user().or_shared("anonymous").extract(&request),
+        Ok(Extracted::Key(Key::shared("anonymous")))
+    );
+    assert_eq!(
+        by_user().or_exempt().extract(&request),
+        Ok(Extracted::Exempt)
+    );
+    let refused = by_user()
+        .or_refuse(StatusCode::UNAUTHORIZED)
+        .extract(&request);
+    assert_eq!(refused.unwrap_err().status(), StatusCode::UNAUTHORIZED);
+    // Neither of them has a key: the operator hears of it, of the server's address first.
+    let none = by_user()
+        .or(Header::new("x"))
+        .extract(&request)
+        .unwrap_err();
+    assert!(none.is_server_fault());
+    let none = by_user().or(PeerIp::new()).extract(&request).unwrap_err();
+    let help = none.help().unwrap().expose_to_operator();
+    assert!(
+        help.contains("into_make_service_with_connect_info"),
+        "{help}"
+    );
+    assert_eq!(
+        by_user().or(PeerIp::new()).or_exempt().extract(&request),
+        Err(none)
+    );
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_layer_counts_the_fault_and_admits_nobody() {
+    use axum::{Router, body::Body, routing::get};
+    use tollgate::{RateLimitLayer, TokenBucket};
+    use tower::ServiceExt;
+
+    let exempt = RateLimitLayer::new(TokenBucket::per_hour(1)).key(PeerIp::new().or_exempt());
+    let shared =
+        RateLimitLayer::new(TokenBucket::per_hour(1)).key(PeerIp::new().or_shared("anonymous"));
+    let app: Router = Router::new()
+        .route("/exempt", get(async || "hello").layer(exempt.clone()))
+        .route("/shared", get(async || "hello").layer(shared.clone()));
+    for path in ["/exempt", "/shared"] {
+        for _ in 0..2 {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let response = app.clone().oneshot(request).await.unwrap();
+            assert_eq!(
+                response.status(),
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "{path}"
+            );
+        }
+    }
+    assert_eq!((exempt.misconfigured(), shared.misconfigured()), (2, 2));
+}
