@@ -6,11 +6,9 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
+use http::StatusCode;
 
-use crate::{
-    key::{MissingKey, OperatorHelp},
-    policy::Policy,
-};
+use crate::{key::OperatorHelp, policy::Policy};
 
 /// Maximum number of mistakes that are remembered: more than a program has, and a bound for messages that contain parts of requests.
 const MOST: usize = 256;
@@ -50,16 +48,14 @@ impl Logged {
 
 /// Logs why requests are answered as the server's fault, once for each policy and cause.
 #[cold]
-pub(crate) fn missing_key(policy: &Policy, missing: &MissingKey) {
-    if let Some(help) = missing.help() {
-        once(policy.name(), help, |cause| {
-            tracing::error!(
-                policy = policy.name(),
-                status = missing.status().as_u16(),
-                "{cause} (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
-            );
-        });
-    }
+pub(crate) fn missing_key(policy: &Policy, status: StatusCode, help: &OperatorHelp) {
+    once(policy.name(), help, |cause| {
+        tracing::error!(
+            policy = policy.name(),
+            status = status.as_u16(),
+            "{cause} (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
+        );
+    });
 }
 
 /// Logs that requests are refused because nothing can delay them, once for each policy.

@@ -4,15 +4,21 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
-    sync::Arc,
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
+
+use crate::policy::Policy;
 
 /// A text for the operator of the server that must not be sent to clients.
 ///
 /// It names missing types, addresses or settings of the program. This type does not implement `Display`, and its `Debug`
 /// hides the text, so neither the closure of [`Http::body`](crate::respond::Http::body) nor a framework that prints errors
 /// can send it by accident. Only [`expose_to_operator`](Self::expose_to_operator) returns the text. With the feature `tracing`
-/// it is logged.
+/// it is logged. If nobody hears that, the first one is written to standard error.
 ///
 /// # Examples
 ///
@@ -45,6 +51,27 @@ impl OperatorHelp {
     /// Returns the text, for a log, a terminal or a dashboard. Never send it to a client.
     pub fn expose_to_operator(&self) -> &str {
         self.0.as_str()
+    }
+
+    /// Writes the text to standard error if nobody hears a log: a server that answers 500 to everything and says nothing anywhere would
+    /// be searched for hours. Only the first text of the process, because standard error is the application's.
+    #[cold]
+    pub(crate) fn write_if_unheard(&self, policy: &Policy) {
+        static WRITTEN: AtomicBool = AtomicBool::new(false);
+        #[cfg(feature = "tracing")]
+        if tracing::enabled!(tracing::Level::ERROR) {
+            return;
+        }
+        if WRITTEN.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let cause = self.expose_to_operator();
+        // It may be closed.
+        let _ = writeln!(
+            io::stderr(),
+            "tollgate: the limit `{policy}` refuses requests as the server's fault: {cause} (written once, because nobody hears the errors \
+             that the feature `tracing` logs; all are counted in `RateLimitLayer::misconfigured`)"
+        );
     }
 }
 

@@ -277,9 +277,12 @@ where
         asks: &mut OneAsk<'a, Rule>,
     ) -> Result<(), MissingKey> {
         let extracted = self.key.extract(req);
-        #[cfg(feature = "tracing")]
-        if let Err(missing) = &extracted {
-            crate::log::missing_key(&self.policy, missing);
+        if let Err(missing) = &extracted
+            && let Some(help) = missing.help()
+        {
+            #[cfg(feature = "tracing")]
+            crate::log::missing_key(&self.policy, missing.status(), help);
+            help.write_if_unheard(&self.policy);
         }
         let key = match extracted {
             Ok(Extracted::Key(key)) => key,

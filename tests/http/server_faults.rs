@@ -141,3 +141,54 @@ async fn a_layer_counts_the_fault_and_admits_nobody() {
     }
     assert_eq!((exempt.misconfigured(), shared.misconfigured()), (2, 2));
 }
+
+const CHILD: &str = "TOLLGATE_UNHEARD";
+
+/// What the process of the next test does.
+#[tokio::test]
+async fn unheard_server() {
+    use std::convert::Infallible;
+    use tollgate::{RateLimitLayer, TokenBucket, respond::Http};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    for name in ["first", "second"] {
+        let layer = RateLimitLayer::new(TokenBucket::per_hour(1))
+            .named(name)
+            .key(PeerIp::new())
+            .respond(Http::empty());
+        let service = layer.layer(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(http::Response::new(()))
+        }));
+        for _ in 0..3 {
+            let response = service.clone().oneshot(Request::new(())).await.unwrap();
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        }
+    }
+}
+
+#[test]
+fn a_fault_that_no_log_hears_is_written_to_standard_error_once() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["server_faults::unheard_server", "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{errors}");
+    let written: Vec<_> = errors
+        .lines()
+        .filter(|line| line.starts_with("tollgate: "))
+        .collect();
+    assert_eq!(written.len(), 1, "{errors}");
+    assert!(
+        written[0].contains("the limit `first` refuses requests as the server's fault"),
+        "{errors}"
+    );
+    assert!(
+        written[0].contains("into_make_service_with_connect_info"),
+        "{errors}"
+    );
+}

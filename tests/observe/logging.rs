@@ -511,3 +511,133 @@ async fn stores_log_the_address_of_their_servers_and_no_password() {
         }
     }
 }
+
+/// A store that answers later, and fails while it is told to.
+#[derive(Clone, Default)]
+struct Flaky {
+    inner: Local<TokenBucket>,
+    is_down: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Flaky {
+    fn set_down(&self, is_down: bool) {
+        self.is_down
+            .store(is_down, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        answer: Check<impl Future<Output = Result<T, Infallible>> + Send + 'static>,
+    ) -> Check<BoxFuture<Result<T, Error>>> {
+        let is_down = self.is_down.load(std::sync::atomic::Ordering::Relaxed);
+        Check::Pending(Box::pin(async move {
+            tokio::task::yield_now().await;
+            match answer.await {
+                _ if is_down => Err(Error::unavailable("connection refused")),
+                Ok(answer) => Ok(answer),
+                Err(never) => match never {},
+            }
+        }))
+    }
+}
+
+impl Backend for Flaky {
+    type Error = Error;
+
+    fn address(&self) -> Option<&str> {
+        Some("192.0.2.1:6379")
+    }
+}
+
+impl Store<TokenBucket> for Flaky {
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.answer(self.inner.acquire(asks))
+    }
+
+    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.answer(Store::look(&self.inner, asks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+        self.answer(self.inner.settle(settlements))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.answer(Store::<TokenBucket>::reset(&self.inner, policy, key))
+    }
+}
+
+/// Goes down and comes back three times, each within the minute of the first line.
+async fn check_return<S>(
+    store: S,
+    flaky: Flaky,
+    clock: &tollgate::time::ManualClock,
+    expected: &[&str],
+) where
+    S: Store<TokenBucket, Error = Infallible>,
+{
+    let (log, _guard) = Log::start();
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+    for is_down in [false, true, false, true, false, true, false] {
+        flaky.set_down(is_down);
+        // After the longest pause of a circuit.
+        clock.advance(std::time::Duration::from_secs(10));
+        for _ in 0..20 {
+            let asks = [Ask::new(&policy, &rule, Key::from("ann"), Cost::ONE)];
+            store.acquire(&asks).await.unwrap();
+        }
+    }
+    let events = log.take();
+    let lines: Vec<_> = events
+        .iter()
+        .map(|event| {
+            event["message"]
+                .split([';', ':', '('])
+                .next()
+                .unwrap()
+                .trim()
+        })
+        .collect();
+    assert_eq!(lines, expected);
+    assert!(
+        events
+            .iter()
+            .all(|event| event["address"] == "192.0.2.1:6379"),
+        "{events:?}"
+    );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_return_of_a_store_and_the_closing_of_a_circuit_are_logged_as_the_failure_is() {
+    const FAILED: &str = "the rate limit store failed";
+    const ANSWERS: &str = "the rate limit store answers again";
+    let clock = tollgate::time::ManualClock::new(Timestamp::from_nanos(1_000_000_000_000));
+    let flaky = Flaky::default();
+    check_return(flaky.clone().fail_open(), flaky, &clock, &[FAILED, ANSWERS]).await;
+    let flaky = Flaky::default();
+    let local = flaky
+        .clone()
+        .fall_back_to(Local::new())
+        .rule(|rule| Some(*rule));
+    check_return(local, flaky, &clock, &[FAILED, ANSWERS]).await;
+
+    let flaky = Flaky::default();
+    let config = tollgate::store::CircuitBreakerConfig::new()
+        .failures(3)
+        .clock(clock.clone());
+    let store = flaky.clone().circuit_breaker(config).fail_open();
+    let opened =
+        "the circuit breaker of the rate limit store is open after several failures in a row";
+    let closed = "the circuit breaker of the rate limit store is closed";
+    // The failure of the server, and the calls that the circuit fails.
+    check_return(
+        store,
+        flaky,
+        &clock,
+        &[FAILED, opened, FAILED, closed, ANSWERS],
+    )
+    .await;
+}

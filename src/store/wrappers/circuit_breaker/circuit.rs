@@ -49,6 +49,17 @@ pub(super) enum CallOutcome {
     Unknown,
 }
 
+/// What the outcome of a call changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    None,
+    /// After several failures in a row.
+    Opened,
+    /// After a probe that failed.
+    Reopened,
+    Closed,
+}
+
 impl Circuit {
     pub(super) fn new(limits: CircuitLimits, seed: u64) -> Self {
         Self {
@@ -100,10 +111,10 @@ impl Circuit {
         matches!(self.phase, Phase::Closed { .. })
     }
 
-    /// Records the outcome of a call; returns `true` if that opened the circuit.
-    pub(super) fn leave(&mut self, permit: Permit, outcome: CallOutcome) -> bool {
+    /// Records the outcome of a call.
+    pub(super) fn leave(&mut self, permit: Permit, outcome: CallOutcome) -> Change {
         if permit.epoch != self.epoch {
-            return false;
+            return Change::None;
         }
         match (&mut self.phase, outcome) {
             (Phase::Closed { failures: 0 }, CallOutcome::Answered) => {}
@@ -118,21 +129,22 @@ impl Circuit {
                 *failures += 1;
                 if *failures >= self.limits.failures {
                     self.open(now);
-                    return true;
+                    return Change::Opened;
                 }
             }
             (Phase::HalfOpen { .. }, CallOutcome::Answered) => {
                 self.next_pause = self.limits.first_pause;
                 self.change(Phase::Closed { failures: 0 });
+                return Change::Closed;
             }
             (Phase::HalfOpen { .. }, CallOutcome::Failed(now)) => {
                 self.open(now);
-                return true;
+                return Change::Reopened;
             }
             (Phase::HalfOpen { probing }, CallOutcome::Unknown) => *probing = false,
             (Phase::Closed { .. }, CallOutcome::Unknown) | (Phase::Open { .. }, _) => {}
         }
-        false
+        Change::None
     }
 
     fn open(&mut self, now: Timestamp) {

@@ -105,8 +105,11 @@ impl<S: Clone, C> Clone for CircuitBreaker<S, C> {
 }
 
 impl<S, C> CircuitBreaker<S, C> {
-    pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig<C>) -> Self {
-        let circuits = Arc::new(Circuits::new(config));
+    pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig<C>) -> Self
+    where
+        S: Backend,
+    {
+        let circuits = Arc::new(Circuits::new(config, store.address()));
         let unsettled = Unsettled::default();
         Self {
             store,

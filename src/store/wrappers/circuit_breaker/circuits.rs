@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     CircuitBreakerConfig, CircuitState,
-    circuit::{CallOutcome, Circuit, CircuitLimits, Permit},
+    circuit::{CallOutcome, Change, Circuit, CircuitLimits, Permit},
 };
 use crate::{store::Error, time::Clock};
 
@@ -27,6 +27,8 @@ pub(super) struct Circuits<C> {
     limits: CircuitLimits,
     seed: u64,
     clock: C,
+    #[cfg(feature = "tracing")]
+    address: Option<Box<str>>,
     opened: AtomicU64,
     rejected: AtomicU64,
     probes: AtomicU64,
@@ -37,6 +39,8 @@ struct SharedCircuit {
     circuit: Mutex<Circuit>,
     /// A copy of [`Circuit::packed`]: while the circuit is closed and nothing failed, no call needs the lock.
     packed: AtomicU64,
+    #[cfg(feature = "tracing")]
+    log: super::log::CircuitLog,
 }
 
 impl SharedCircuit {
@@ -45,6 +49,8 @@ impl SharedCircuit {
         Self {
             packed: AtomicU64::new(circuit.packed()),
             circuit: Mutex::new(circuit),
+            #[cfg(feature = "tracing")]
+            log: super::log::CircuitLog::default(),
         }
     }
 
@@ -76,11 +82,11 @@ impl SharedCircuit {
         self.change(|circuit| circuit.enter(now))
     }
 
-    /// Records the outcome of a call; returns `true` if that opened the circuit.
-    fn leave(&self, permit: Permit, outcome: CallOutcome) -> bool {
+    /// Records the outcome of a call.
+    fn leave(&self, permit: Permit, outcome: CallOutcome) -> Change {
         let has_failed = matches!(outcome, CallOutcome::Failed(_));
         if !has_failed && self.packed.load(Ordering::Acquire) == permit.epoch << 1 | 1 {
-            return false;
+            return Change::None;
         }
         self.change(|circuit| circuit.leave(permit, outcome))
     }
@@ -109,7 +115,9 @@ impl<C> fmt::Debug for Circuits<C> {
 }
 
 impl<C> Circuits<C> {
-    pub(super) fn new(config: CircuitBreakerConfig<C>) -> Self {
+    pub(super) fn new(config: CircuitBreakerConfig<C>, address: Option<&str>) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = address;
         let (limits, seed, clock) = config.into_parts();
         Self {
             first: SharedCircuit::new(limits, seed),
@@ -117,6 +125,8 @@ impl<C> Circuits<C> {
             limits,
             seed,
             clock,
+            #[cfg(feature = "tracing")]
+            address: address.map(Into::into),
             opened: AtomicU64::default(),
             rejected: AtomicU64::default(),
             probes: AtomicU64::default(),
@@ -227,10 +237,14 @@ impl<C: Clock> CallGuard<C> {
 impl<C> CallGuard<C> {
     fn leave(&self, permit: Permit, outcome: CallOutcome) {
         let circuit = self.other.as_deref().unwrap_or(&self.circuits.first);
-        let opened = circuit.leave(permit, outcome);
-        self.circuits
-            .opened
-            .fetch_add(u64::from(opened), Ordering::Relaxed);
+        let change = circuit.leave(permit, outcome);
+        if matches!(change, Change::Opened | Change::Reopened) {
+            self.circuits.opened.fetch_add(1, Ordering::Relaxed);
+        }
+        #[cfg(feature = "tracing")]
+        circuit
+            .log
+            .log(change, outcome, self.circuits.address.as_deref());
     }
 }
 

@@ -6,6 +6,8 @@ mod circuit_breaker;
 mod circuits;
 mod config;
 mod future;
+#[cfg(feature = "tracing")]
+mod log;
 mod state;
 
 pub use self::{

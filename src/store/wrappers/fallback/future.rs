@@ -80,7 +80,10 @@ where
             // Dropped now, not when this future is dropped.
             this.remote.set(None);
             let error = match answer {
-                Ok(decisions) => return Poll::Ready(Ok(decisions)),
+                Ok(decisions) => {
+                    this.stores.remote.answered();
+                    return Poll::Ready(Ok(decisions));
+                }
                 Err(error) => error,
             };
             match this

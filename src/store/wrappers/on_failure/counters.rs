@@ -76,6 +76,13 @@ impl FailureCounters {
         self.unsupported.load(Ordering::Relaxed)
     }
 
+    /// Logs that the store has answered a call, if a failure is the last that was logged.
+    #[inline]
+    pub(super) fn answered(&self) {
+        #[cfg(feature = "tracing")]
+        self.log.log_answer(|| self.failures());
+    }
+
     /// Counts and logs the error of a call.
     pub(super) fn record<'a>(
         &self,

@@ -91,6 +91,8 @@ where
         let result = ready!(this.future.poll(cx));
         let settling = this.handler.settling.take();
         if result.is_ok() {
+            // What comes at once may come from memory, and says nothing of the store.
+            this.handler.counters.answered();
             settling.into_iter().for_each(SettlementGuard::all_made);
         }
         Poll::Ready(result.or_else(|error| Ok(this.handler.substitute(error))))

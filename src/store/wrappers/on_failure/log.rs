@@ -2,7 +2,10 @@
 
 use std::{
     error::Error as _,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,6 +26,8 @@ pub(super) struct FailureLog {
     address: Option<Box<str>>,
     consequence: &'static str,
     lines: Mutex<Vec<Line>>,
+    /// `true` if a failure was logged, and no answer of the store since.
+    is_failing: AtomicBool,
 }
 
 /// The last log line of one cause and the policies of one call.
@@ -42,6 +47,21 @@ impl FailureLog {
             address: address.map(Into::into),
             consequence,
             lines: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+        }
+    }
+
+    /// Logs that the store answered, if the last line says that it failed. So there are no more of these lines than of those.
+    #[inline]
+    pub(super) fn log_answer(&self, failures: impl FnOnce() -> u64) {
+        // Relaxed: a line that comes a call late is as good.
+        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                address = self.address.as_deref(),
+                failures = failures(),
+                "the rate limit store answers again (`failures` counts all so far)"
+            );
         }
     }
 
@@ -56,6 +76,7 @@ impl FailureLog {
         let (policies, cause) = (names(policies), cause(error));
         let now = SystemClock::default().now();
         if let Some(unlogged) = self.due(&policies, &cause, now) {
+            self.is_failing.store(true, Ordering::Relaxed);
             tracing::error!(
                 policy = policies,
                 cause,

@@ -77,7 +77,8 @@ use crate::{
 /// | `unlogged` | number of failures of that policy and cause that were not logged since the last such event |
 ///
 /// The first failure of each policy and cause is logged at once, and later ones at most once a minute; at most 32 events a
-/// minute are logged for each store. Contention is not logged. An unsupported call is logged once for each policy and cause,
+/// minute are logged for each store. The first answer of the server after such an event is one of level `WARN`, with `address` and
+/// `failures`. Contention is not logged. An unsupported call is logged once for each policy and cause,
 /// with the fields `policy`, `cause` and `address`.
 #[derive(Clone, Debug)]
 #[doc(alias = "fail open")]
@@ -140,6 +141,11 @@ impl<S> OnFailure<S> {
     // Callers in this crate that ask it `record` its errors.
     pub fn get_ref(&self) -> &S {
         &self.store
+    }
+
+    /// Logs that the store has answered a call, if a failure is the last that was logged.
+    pub(in crate::store) fn answered(&self) {
+        self.counters.answered();
     }
 
     /// Counts and logs the error of a call with `count` asks; returns the answer, unless the store failed.
