@@ -6,7 +6,6 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use http::StatusCode;
 
 use crate::{key::OperatorHelp, policy::Policy};
 
@@ -48,11 +47,11 @@ impl Logged {
 
 /// Logs why requests are answered as the server's fault, once for each policy and cause.
 #[cold]
-pub(crate) fn missing_key(policy: &Policy, status: StatusCode, help: &OperatorHelp) {
+pub(crate) fn missing_key(policy: &Policy, status: u16, help: &OperatorHelp) {
     once(policy.name(), help, |cause| {
         tracing::error!(
             policy = policy.name(),
-            status = status.as_u16(),
+            status,
             "{cause} (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
         );
     });

@@ -281,7 +281,7 @@ where
             && let Some(help) = missing.help()
         {
             #[cfg(feature = "tracing")]
-            crate::log::missing_key(&self.policy, missing.status(), help);
+            crate::log::missing_key(&self.policy, missing.status().as_u16(), help);
             help.write_if_unheard(&self.policy);
         }
         let key = match extracted {
