@@ -13,6 +13,18 @@ use std::{
     thread,
 };
 
+#[cfg(all(
+    feature = "axum",
+    feature = "introspect",
+    feature = "metrics",
+    feature = "redis",
+    feature = "retry",
+    feature = "test-util",
+    feature = "tonic",
+    feature = "tracing"
+))]
+mod snippets;
+
 /// The compiler, with the crate and its dependencies as cargo has built them for this program.
 struct Compiler {
     libraries: Vec<String>,
@@ -21,7 +33,7 @@ struct Compiler {
 
 impl Compiler {
     /// Asks cargo, which has nothing to do, as this program was built with the same features.
-    fn with(features: &[&str]) -> Self {
+    fn with(features: &[&str], used: &[&str]) -> Self {
         let output = support::cargo(env!("CARGO_MANIFEST_DIR"))
             .args(["test", "--locked", "--offline", "--no-run", "--test=laws"])
             .arg("--message-format=json")
@@ -41,7 +53,6 @@ impl Compiler {
             let (Some(name), Some(file)) = (target["name"].as_str(), file) else {
                 continue;
             };
-            let used = ["axum", "http", "tollgate", "tower"];
             if used.contains(&name) {
                 libraries.push("--extern".to_owned());
                 libraries.push(format!("{name}={file}"));
@@ -127,7 +138,7 @@ fn difference(compiler: &Compiler, case: &Path) -> Option<String> {
 
 /// Compiles the cases of a folder, on both processors of a small machine.
 fn messages_are_as_expected(folder: &str, features: &[&str], count: usize) {
-    let compiler = &Compiler::with(features);
+    let compiler = &Compiler::with(features, &["axum", "http", "tollgate", "tower"]);
     let files = fs::read_dir(Path::new("tests/messages").join(folder)).expect("a folder");
     let files = files.map(|file| file.expect("a file").file_name());
     let cases: Vec<_> = files
