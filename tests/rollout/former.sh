@@ -3,8 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# The release to roll out from.
-commit=fa86b020cf8ee3bd7014fe66d904c5dd1c4d8a31
+# The release to roll out from: the last one that keeps a sliding log in one value of Redis. It has leases, background
+# synchronisation, blocks and remembered refusals. Since then, what is stored has changed for logs in Redis, for counted nodes
+# in memcached, for refunds and grants under leases, and for queues that clients leave; so each of these is read both ways.
+commit=983d1ac420bf2cb358cd3ea7319a02ddcfa59d8d
 
 if [ "$(cat former/COMMIT 2>/dev/null)" = "$commit" ]; then
   exit
