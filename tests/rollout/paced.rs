@@ -6,7 +6,7 @@ use support::Random;
 use tokio::time::{Instant, interval};
 
 use super::{
-    all,
+    TIMED, all,
     bounds::{CASES, check},
     release::{Answer, Rollout, Target, stores_of},
 };
@@ -55,6 +55,7 @@ async fn at_once(rollout: &Rollout, [shared, alone]: [Target<'_>; 2], cost: u64)
 /// Checks the answers of the releases, for each rule in each store that runs it.
 macro_rules! check_each {
     ($ask:ident) => {{
+        let _timed = TIMED.read().await;
         let rollout = Rollout::start().await;
         let mut tasks = Vec::new();
         for case in CASES {

@@ -131,7 +131,12 @@ impl Release {
         }
     }
 
-    async fn call(&self, name: &str, target: Target<'_>, numbers: [u64; 2]) -> (u64, String) {
+    pub(crate) async fn call(
+        &self,
+        name: &str,
+        target: Target<'_>,
+        numbers: [u64; 2],
+    ) -> (u64, String) {
         let id = self.next.fetch_add(1, Relaxed);
         let (sender, answer) = oneshot::channel();
         self.waiting.lock().unwrap().insert(id, sender);

@@ -10,13 +10,17 @@ mod paced;
 mod release;
 mod retries;
 mod settlements;
+mod wrappers;
 
 use std::sync::Arc;
 
 use support::servers;
-use tokio::task::JoinSet;
+use tokio::{sync::RwLock, task::JoinSet};
 
 use self::release::{Rollout, Target, stores_of};
+
+/// Held by tests that need their share of the processors, against those that take all of it.
+static TIMED: RwLock<()> = RwLock::const_new(());
 
 /// Runs all tasks concurrently.
 async fn all(tasks: impl IntoIterator<Item = impl Future<Output = ()> + Send + 'static>) {

@@ -10,6 +10,8 @@ mod before {
 
     #[path = "worker.rs"]
     pub(crate) mod worker;
+    #[path = "wrapped.rs"]
+    mod wrapped;
 }
 
 /// This release.
@@ -19,6 +21,8 @@ mod now {
 
     #[path = "worker.rs"]
     pub(crate) mod worker;
+    #[path = "wrapped.rs"]
+    mod wrapped;
 }
 
 #[tokio::main(flavor = "current_thread")]

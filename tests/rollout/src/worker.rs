@@ -9,6 +9,12 @@
 //! | `flood` | the cost, milliseconds | the decisions of two callers during that time, separated by `;` |
 //! | `reset` | | `done` |
 //! | `unreadable` | | the number of states that this release could not read |
+//! | `calls` | a number of calls of one unit | the number of those that were admitted until two were refused |
+//! | `fits` | | `true` if the store accepts the rule |
+//! | `report` | | the nodes that this one counts, the units that it has not told the store, and its failures |
+//!
+//! A store is `redis`, `swaps` or `counters`, or a node with one of these: `redis/leased/200` has leases of 200 ms. A further word
+//! distinguishes nodes.
 //!
 //! The answer to a failed command is `error text`.
 
@@ -28,13 +34,16 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::tollgate::{
-    AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
-    key::Key,
-    store::{
-        Ask, CountersBuilder, Error, Memcached, MemcachedConnection, MemcachedCounters,
-        OptimisticBuilder, Redis, Settlement, Store,
+use super::{
+    tollgate::{
+        AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
+        key::Key,
+        store::{
+            Ask, CountersBuilder, Error, Memcached, MemcachedConnection, MemcachedCounters,
+            OptimisticBuilder, Redis, Settlement, Store, StoreExt,
+        },
     },
+    wrapped::{self, Node, Report},
 };
 
 const PREFIX: &str = "rollout";
@@ -51,6 +60,8 @@ struct Worker {
     connection: MemcachedConnection,
     /// The charges of `acquire`, by the `id` of their command.
     charges: RefCell<HashMap<u64, Charge>>,
+    nodes: RefCell<HashMap<String, Rc<Node<AnyRule>>>>,
+    counting_nodes: RefCell<HashMap<String, Rc<Node<CountedRule>>>>,
 }
 
 struct Command {
@@ -80,6 +91,8 @@ pub(crate) async fn serve(redis: &str, memcached: &str) {
             .build(),
         connection,
         charges: RefCell::default(),
+        nodes: RefCell::default(),
+        counting_nodes: RefCell::default(),
     });
     let tasks = LocalSet::new();
     let commands = tasks.run_until(async {
@@ -128,7 +141,78 @@ impl Worker {
             }
             (_, "redis") => self.run(&self.redis, command).await,
             (_, "swaps") => self.run(&self.swaps, command).await,
-            _ => self.run(&self.counters, command).await,
+            (_, "counters") => self.run(&self.counters, command).await,
+            (_, node) if node.starts_with("counters") => {
+                let node = self.counting_node(node);
+                self.run_node(&node, command).await
+            }
+            (_, node) => {
+                let node = self.node(node);
+                self.run_node(&node, command).await
+            }
+        }
+    }
+
+    fn node(&self, name: &str) -> Rc<Node<AnyRule>> {
+        let mut nodes = self.nodes.borrow_mut();
+        let node = nodes.entry(name.to_owned()).or_insert_with(|| {
+            let (store, wrapper, number) = parts(name);
+            let store = match store {
+                "redis" => self.redis.clone().boxed(),
+                _ => self.swaps.clone().boxed(),
+            };
+            Rc::new(wrapped::any(wrapper, number, store))
+        });
+        Rc::clone(node)
+    }
+
+    fn counting_node(&self, name: &str) -> Rc<Node<CountedRule>> {
+        let mut nodes = self.counting_nodes.borrow_mut();
+        let node = nodes.entry(name.to_owned()).or_insert_with(|| {
+            let (_, wrapper, number) = parts(name);
+            Rc::new(wrapped::counted(
+                wrapper,
+                number,
+                self.counters.clone().boxed(),
+            ))
+        });
+        Rc::clone(node)
+    }
+
+    async fn run_node<Rule>(&self, node: &Node<Rule>, command: &Command) -> Result<String, String>
+    where
+        Rule: FromStr<Err: Display>,
+    {
+        let store = &node.store;
+        match command.name.as_str() {
+            "fits" => {
+                let rule = command.rule.parse::<Rule>().map_err(text)?;
+                Ok(store.fits(&rule).is_ok().to_string())
+            }
+            "report" => {
+                let Report {
+                    nodes,
+                    unsynced,
+                    failed,
+                } = (node.report)();
+                Ok(format!("{nodes} {unsynced} {failed}"))
+            }
+            "calls" => {
+                let rule = command.rule.parse::<Rule>().map_err(text)?;
+                let (mut admitted, mut refused) = (0, 0);
+                for _ in 0..command.numbers[0] {
+                    let ask = || Ask::new(&self.policy, &rule, command.key, Cost::ONE);
+                    match acquire(store, ask).await?.is_admitted() {
+                        true => admitted += 1,
+                        false => refused += 1,
+                    }
+                    if refused == 2 {
+                        break;
+                    }
+                }
+                Ok(admitted.to_string())
+            }
+            other => Err(format!("no command `{other}` of nodes")),
         }
     }
 
@@ -184,6 +268,12 @@ impl Worker {
             other => Err(format!("no command `{other}`")),
         }
     }
+}
+
+/// Splits the name of a node: the store, the wrapper, its number.
+fn parts(name: &str) -> (&str, &str, u64) {
+    let parts: Vec<_> = name.split('/').collect();
+    (parts[0], parts[1], parts[2].parse().expect("a number"))
 }
 
 /// Repeats a call until the store decides. A call that lost every race was not charged.

@@ -1,0 +1,98 @@
+//! The nodes of a release, each a wrapper around a store.
+
+use std::time::Duration;
+
+use super::tollgate::{
+    AnyRule, CountedRule,
+    store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
+};
+
+/// Longer than any call takes.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What a node reports of itself.
+#[derive(Default)]
+pub(super) struct Report {
+    /// The number of nodes that it counts.
+    pub(super) nodes: u64,
+    /// Units that it has not told the store.
+    pub(super) unsynced: u64,
+    /// Calls that the store failed, and units that it could not take in.
+    pub(super) failed: u64,
+}
+
+pub(super) struct Node<Rule> {
+    pub(super) store: BoxStore<Rule, Error>,
+    pub(super) report: Box<dyn Fn() -> Report>,
+}
+
+impl<Rule> Node<Rule> {
+    fn new(store: BoxStore<Rule, Error>) -> Self {
+        Self {
+            store,
+            report: Box::new(Report::default),
+        }
+    }
+}
+
+/// Returns the wrapper with a name and a number of units, keys or milliseconds around a store of a rule, unless it is that of leases.
+macro_rules! around {
+    ($store:ident, $name:expr, $number:expr) => {
+        match $name {
+            "none" => Node::new($store),
+            "guarded" => {
+                let guarded = $store.timeout(DEADLINE);
+                Node::new(guarded.circuit_breaker(CircuitBreakerConfig::new()).boxed())
+            }
+            "remembered" => {
+                let remembered = $store.remember_refusals();
+                Node::new(remembered.capacity($number as usize).boxed())
+            }
+            "synced" => {
+                let synced = $store.synced(SyncConfig::new().most_ahead($number));
+                let stats = synced.clone();
+                Node {
+                    store: synced.boxed(),
+                    report: Box::new(move || {
+                        let stats = stats.stats();
+                        Report {
+                            nodes: stats.nodes,
+                            unsynced: stats.unsynced,
+                            failed: stats.failed + stats.dropped + stats.lost + stats.cut_off,
+                        }
+                    }),
+                }
+            }
+            other => panic!("expected the name of a wrapper, found `{other}`"),
+        }
+    };
+}
+
+/// Returns a wrapper around a store of any rule.
+pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> Node<AnyRule> {
+    if name != "leased" {
+        return around!(store, name, number);
+    }
+    let leased = store.leased(LeaseConfig::new().hold(Duration::from_millis(number)));
+    let stats = leased.clone();
+    Node {
+        store: leased.boxed(),
+        report: Box::new(move || {
+            let stats = stats.stats();
+            Report {
+                nodes: stats.nodes,
+                unsynced: 0,
+                failed: stats.failed + stats.lost,
+            }
+        }),
+    }
+}
+
+/// Returns a wrapper around counters, which have no leases.
+pub(super) fn counted(
+    name: &str,
+    number: u64,
+    store: BoxStore<CountedRule, Error>,
+) -> Node<CountedRule> {
+    around!(store, name, number)
+}
