@@ -240,10 +240,10 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             .look(None, Timestamp::from_nanos(1))
             .limit()
             .unwrap_or(0);
-        // A node without leases knows nothing of the hold: not what it takes of a burst, and not that a log keeps for longer what leases spend.
-        let (period, held_period) = (period_of(rule), period_of(&held));
-        let price = match period == held_period {
-            true => capacity - held.look(None, Timestamp::default()).limit().unwrap_or(0),
+        // A node without leases forgets the calls of a log sooner than leases end. In a bucket, what it finds and what others hold is the
+        // burst at most: a grant counts from what the held rule leaves of it.
+        let price = match period_of(rule) == period_of(&held) {
+            true => 0,
             false => capacity,
         };
         Self {
