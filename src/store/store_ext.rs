@@ -40,6 +40,9 @@ use super::{
 /// | leases around leases | the burst pays for both holds |
 /// | a deadline or a circuit breaker around leases or synchronisation | calls that are admitted from memory are fast and never fail; others are watched as usual |
 ///
+/// Nodes of one store may have different wrappers, as during a [roll-out](crate::operations#roll-outs). Then all together keep to the limit, but for the bound of the
+/// synchronisation, and for a sliding log of which some nodes have leases.
+///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, CircuitBreakerConfig}};
