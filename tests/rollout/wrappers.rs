@@ -24,13 +24,15 @@ struct Wrapper {
 
 const NONE: Wrapper = wrapper("none", [0; 2]);
 const LEASED: Wrapper = wrapper("leased", [200, 50]);
+const BLOCKS: Wrapper = wrapper("blocks", [0; 2]);
 const SYNCED: Wrapper = wrapper("synced", [3, 2]);
 
-const WRAPPERS: [Wrapper; 6] = [
+const WRAPPERS: [Wrapper; 7] = [
     NONE,
     // A deadline inside of a circuit breaker.
     wrapper("guarded", [0; 2]),
     wrapper("remembered", [1000, 100]),
+    BLOCKS,
     LEASED,
     SYNCED,
     // The store decides, and rules may be such that cannot be told later.
@@ -149,8 +151,8 @@ async fn wrappers_of_both_releases_keep_to_the_page() {
     for (rule, limit) in RULES {
         for store in all_stores_of(rule) {
             for wrappers in pairs() {
-                if store == COUNTERS && wrappers.contains(&LEASED) {
-                    // Counters grant nothing: this does not compile.
+                let do_not_compile = |one: &Wrapper| [LEASED, BLOCKS].contains(one);
+                if store == COUNTERS && wrappers.iter().any(do_not_compile) {
                     continue;
                 }
                 let node = |release, wrapper| Node::new(release, store, wrapper);
@@ -253,4 +255,60 @@ async fn nodes_of_both_releases_are_counted_together() {
             }
         }
     }
+}
+
+/// True if a release refuses keys that the other one has blocked.
+const SEE_EACH_OTHER: bool = true;
+
+/// Each release sees its own blocks, on each of its nodes. Limits are shared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_release_sees_its_own_blocks() {
+    let _alone = TIMED.write().await;
+    let rollout = Rollout::start().await;
+    let mut tasks = Vec::new();
+    for (rule, limit) in RULES {
+        for store in stores_of(rule).filter(|store| *store != COUNTERS) {
+            for first in [0, 1] {
+                let key = &*format!("{first}:{rule}").replace(' ', "_").leak();
+                let target = Target { store, key, rule };
+                let rollout = Arc::clone(&rollout);
+                tasks.push(async move {
+                    let node = |release: usize, number: &str| {
+                        let mut node = Node::new(release, store, BLOCKS);
+                        node.name = format!("{}/{number}", node.name).leak();
+                        node
+                    };
+                    let own = [node(first, "a"), node(first, "b")];
+                    let other = node(1 - first, "a");
+                    let block = |node: Node, millis| node.ask(&rollout, "block", target, millis);
+                    let calls = |node: Node, calls| node.calls(&rollout, target, calls);
+                    let day = 86_400_000;
+                    block(own[0], day).await;
+                    for node in own {
+                        assert_eq!(calls(node, 2).await, 0, "{node:?}, {target:?}");
+                    }
+                    let by_other = calls(other, 2).await;
+                    let expected = if SEE_EACH_OTHER { 0 } else { 2 };
+                    assert_eq!(by_other, expected, "{other:?}, {target:?}");
+                    // Both block the key, and each removes its own block.
+                    block(other, day).await;
+                    assert_eq!(calls(other, 2).await, 0, "{other:?}, {target:?}");
+                    block(own[1], 0).await;
+                    if !SEE_EACH_OTHER {
+                        assert_eq!(calls(other, 2).await, 0, "{other:?}, {target:?}");
+                    }
+                    block(other, 0).await;
+                    // What is left of the one limit, without what was refused.
+                    let mut admitted = by_other + calls(own[0], 1).await;
+                    assert_eq!(admitted, by_other + 1, "{target:?}");
+                    for node in [other, own[1], own[0]] {
+                        admitted += calls(node, 30).await;
+                    }
+                    assert_eq!(admitted, limit, "{target:?}");
+                });
+            }
+        }
+    }
+    all(tasks).await;
+    rollout.end().await;
 }

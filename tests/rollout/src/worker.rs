@@ -10,6 +10,7 @@
 //! | `reset` | | `done` |
 //! | `unreadable` | | the number of states that this release could not read |
 //! | `calls` | a number of calls of one unit | the number of those that were admitted until two were refused |
+//! | `block` | milliseconds, or 0 to unblock | `done` |
 //! | `fits` | | `true` if the store accepts the rule |
 //! | `report` | | the nodes that this one counts, the units that it has not told the store, and its failures |
 //!
@@ -146,6 +147,7 @@ impl Worker {
                 let node = self.counting_node(node);
                 self.run_node(&node, command).await
             }
+            ("block", node) => self.block(&self.node(node), command).await,
             (_, node) => {
                 let node = self.node(node);
                 self.run_node(&node, command).await
@@ -177,6 +179,19 @@ impl Worker {
             ))
         });
         Rc::clone(node)
+    }
+
+    async fn block(&self, node: &Node<AnyRule>, command: &Command) -> Result<String, String> {
+        let blocks = node.blocks.as_ref().ok_or("a node without blocks")?;
+        let (policy, key) = (&self.policy, command.key);
+        match command.numbers[0] {
+            0 => blocks.unblock(policy, key).await.map_err(text)?,
+            millis => {
+                let blocked = blocks.block::<AnyRule>(policy, key, Duration::from_millis(millis));
+                blocked.map_err(text)?.await.map_err(text)?;
+            }
+        }
+        Ok("done".to_owned())
     }
 
     async fn run_node<Rule>(&self, node: &Node<Rule>, command: &Command) -> Result<String, String>

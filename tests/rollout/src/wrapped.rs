@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::tollgate::{
     AnyRule, CountedRule,
-    store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
+    store::{Blocks, BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
 };
 
 /// Longer than any call takes.
@@ -24,6 +24,8 @@ pub(super) struct Report {
 pub(super) struct Node<Rule> {
     pub(super) store: BoxStore<Rule, Error>,
     pub(super) report: Box<dyn Fn() -> Report>,
+    /// For blocks by hand, if this node has them.
+    pub(super) blocks: Option<Blocks<BoxStore<Rule, Error>>>,
 }
 
 impl<Rule> Node<Rule> {
@@ -31,11 +33,12 @@ impl<Rule> Node<Rule> {
         Self {
             store,
             report: Box::new(Report::default),
+            blocks: None,
         }
     }
 }
 
-/// Returns the wrapper with a name and a number of units, keys or milliseconds around a store of a rule, unless it is that of leases.
+/// Returns the wrapper with a name and a number of units, keys or milliseconds around a store of a rule, unless it is that of leases or blocks.
 macro_rules! around {
     ($store:ident, $name:expr, $number:expr) => {
         match $name {
@@ -53,6 +56,7 @@ macro_rules! around {
                 let stats = synced.clone();
                 Node {
                     store: synced.boxed(),
+                    blocks: None,
                     report: Box::new(move || {
                         let stats = stats.stats();
                         Report {
@@ -70,6 +74,13 @@ macro_rules! around {
 
 /// Returns a wrapper around a store of any rule.
 pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> Node<AnyRule> {
+    if name == "blocks" {
+        let blocks = store.with_blocks();
+        return Node {
+            blocks: Some(blocks.clone()),
+            ..Node::new(blocks.boxed())
+        };
+    }
     if name != "leased" {
         return around!(store, name, number);
     }
@@ -77,6 +88,7 @@ pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> N
     let stats = leased.clone();
     Node {
         store: leased.boxed(),
+        blocks: None,
         report: Box::new(move || {
             let stats = stats.stats();
             Report {
@@ -88,7 +100,7 @@ pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> N
     }
 }
 
-/// Returns a wrapper around counters, which have no leases.
+/// Returns a wrapper around counters, which have neither leases nor blocks.
 pub(super) fn counted(
     name: &str,
     number: u64,
