@@ -60,6 +60,10 @@ pub(crate) struct Account<Rule: Syncable> {
     in_flight: Vec<Unsent<Rule>>,
     /// The units of both.
     unsynced: u64,
+    /// The latest instant of a charge by the clock of the store, as it was estimated.
+    charged_at: Timestamp,
+    /// The same of the charges that were sent.
+    sent_until: Timestamp,
     /// `true` if the next unit begins a delta of its own.
     begins_anew: bool,
     /// `true` if the last call was refused.
@@ -101,6 +105,8 @@ impl<Rule: Syncable> Account<Rule> {
             fresh: SmallVec::new(),
             in_flight: Vec::new(),
             unsynced: 0,
+            charged_at: Timestamp::default(),
+            sent_until: Timestamp::default(),
             begins_anew: true,
             is_refusing: false,
             is_used: false,
@@ -165,6 +171,9 @@ impl<Rule: Syncable> Account<Rule> {
         (cost, must_ask): (Cost, bool),
         bound: &Bound,
     ) -> Tried {
+        if now.saturating_add(bound.period) < self.last_used {
+            self.clock_stepped_back(now);
+        }
         self.last_used = now;
         self.is_used = true;
         if self.number != bound.number {
@@ -206,6 +215,14 @@ impl<Rule: Syncable> Account<Rule> {
             self.refused(now, bound);
         }
         Tried::Decided(decision)
+    }
+
+    /// Forgets instants of before the clock of this node stepped back, which now lie in its future, and has the store asked for the time.
+    #[cold]
+    fn clock_stepped_back(&mut self, now: Timestamp) {
+        self.refusal_told = None;
+        self.left_until = self.left_until.min(now);
+        self.is_due_by(now);
     }
 
     #[cold]
@@ -299,8 +316,10 @@ impl<Rule: Syncable> Account<Rule> {
     fn admitted(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost, begins: bool) {
         self.is_refusing = false;
         self.unsynced = self.unsynced.saturating_add(cost.get());
+        self.charged_at = self.charged_at.max(at);
         if let Some(last) = self.fresh.last_mut().filter(|_| !begins) {
             last.units = last.units.saturating_add(cost.get());
+            last.last = now;
             return;
         }
         self.begin_delta((now, at), cost);
@@ -312,7 +331,9 @@ impl<Rule: Syncable> Account<Rule> {
         self.fresh.push(Unsent {
             rule: Arc::clone(&self.rule),
             at: now,
+            first: now,
             store_at: at,
+            last: now,
             units: cost.get(),
             number: 0,
         });
@@ -374,21 +395,21 @@ impl<Rule: Syncable> Account<Rule> {
         bound: &Bound,
     ) -> u64 {
         let at = self.clock.at(now);
+        let begins = self.begins_at(rule, now, at);
         rule.settle(&mut self.view, charge, at, actual);
         if let Some(more) = actual.checked_sub(charge.cost) {
             if let Some(more) = Cost::new(more) {
-                let begins = self.begins_at(rule, now, at);
                 self.admitted((now, at), more, begins);
                 self.is_due_by(now.saturating_add(bound.period));
             }
             return 0;
         }
-        // The store need not hear of what it does not know yet.
+        // The store need not hear of what it does not know yet. What may have been sent is none of that, although clocks that step may let it seem later.
         let mut less = charge.cost - actual;
-        for unsent in self.fresh.iter_mut().rev() {
+        let is_fresh = charge.at > self.sent_until;
+        for unsent in self.fresh.iter_mut().rev().filter(|_| is_fresh) {
             if rule.is_together(unsent.store_at, charge.at) && charge.at >= unsent.store_at {
-                let taken = unsent.units.min(less);
-                unsent.units -= taken;
+                let taken = unsent.take_back(less);
                 less -= taken;
                 self.unsynced -= taken;
             }
@@ -412,6 +433,7 @@ impl<Rule: Syncable> Account<Rule> {
         self.is_outdated = self.in_store > 0;
         if self.in_flight.is_empty() {
             self.in_flight.extend(self.fresh.drain(..));
+            self.sent_until = self.charged_at;
             self.begins_anew = true;
             for unsent in &mut self.in_flight {
                 unsent.number = number();
@@ -449,8 +471,9 @@ impl<Rule: Syncable> Account<Rule> {
         self.traffic.note(now, units, bound.period);
         self.view = state;
         for unsent in &mut self.fresh {
-            let at = self.clock.at(unsent.at);
-            unsent.store_at = at;
+            // If the clock of this node has stepped back, units of before lie in its future, where a bucket would be full again.
+            unsent.store_at = self.clock.at(unsent.first).min(at);
+            let at = self.clock.at(unsent.at).min(at);
             let charge = Charge::new(at, 0);
             unsent
                 .rule
@@ -488,6 +511,7 @@ impl<Rule: Syncable> Account<Rule> {
     pub(crate) fn leave_to_store(&mut self, until: Timestamp) -> u64 {
         self.fresh.clear();
         self.in_flight.clear();
+        self.sent_until = self.charged_at;
         (self.view, self.is_known, self.is_sending) = (None, false, false);
         (self.is_unreachable, self.cut_off) = (false, None);
         (self.left_until, self.begins_anew) = (until, true);
@@ -538,7 +562,11 @@ impl<Rule: Syncable> Account<Rule> {
 }
 
 /// Returns what remains of a key. It is negative if more than the limit is spent.
-fn remaining<Rule: Syncable>(rule: &Rule, state: Option<&Rule::State>, at: Timestamp) -> i128 {
+pub(super) fn remaining<Rule: Syncable>(
+    rule: &Rule,
+    state: Option<&Rule::State>,
+    at: Timestamp,
+) -> i128 {
     let look = rule.look(state, at);
     let remaining = i128::from(look.remaining().unwrap_or(0));
     let (0, Some(limit)) = (remaining, look.limit()) else {

@@ -9,11 +9,28 @@ use crate::time::Timestamp;
 pub(crate) struct Unsent<Rule> {
     /// The rule that admitted them.
     pub(crate) rule: Arc<Rule>,
-    /// The instant of the first unit, by the clock of this node.
+    /// The instant from which on the units count, by the clock of this node: that of the first unit, or of the last one if some were taken back.
     pub(crate) at: Timestamp,
-    /// The same instant by the clock of the store, as it was estimated then.
+    /// The instant of the first unit, by the clock of this node.
+    pub(super) first: Timestamp,
+    /// The same instant by the clock of the store, as it is estimated.
     pub(super) store_at: Timestamp,
+    /// The instant of the last unit, by the clock of this node.
+    pub(super) last: Timestamp,
     pub(crate) units: u64,
     /// The number of the delta; 0 until it is sent. It is sent again with the same number.
     pub(crate) number: u64,
+}
+
+impl<Rule> Unsent<Rule> {
+    /// Takes units out that are given back, as far as there are any. Returns their number.
+    ///
+    /// The delta may have begun with them, and a bucket have been full before the next one was spent. So the others count from the last unit on: from the first
+    /// one on, the store would refill them before they were spent.
+    pub(super) fn take_back(&mut self, units: u64) -> u64 {
+        let taken = self.units.min(units);
+        self.units -= taken;
+        self.at = self.at.max(self.last);
+        taken
+    }
 }

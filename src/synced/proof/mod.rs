@@ -2,6 +2,7 @@
 //! the machine is not public.
 
 mod bounded;
+mod corrections;
 mod cut_off;
 mod exactly_once;
 mod fleet;
