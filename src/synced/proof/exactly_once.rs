@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{algorithm::Syncable, random::Random};
 
-/// Plays a schedule. Returns the units that were admitted, those that the store knows, those that died with nodes, and if all nodes agree after one more
+/// Plays a schedule. Returns the units that were charged, those that the store knows, those that died with nodes, and if all nodes agree after one more
 /// round.
 fn play<R: Syncable>(rules: &[R], seed: u64, death: bool, broken: Broken) -> (u64, u64, u64, bool) {
     let mut random = Random::new(seed);
@@ -18,20 +18,28 @@ fn play<R: Syncable>(rules: &[R], seed: u64, death: bool, broken: Broken) -> (u6
     if !death {
         network.death = 0;
     }
+    if broken != Broken::Nothing {
+        network.simplify();
+        network.reset = if broken == Broken::AnswerOfBefore {
+            100
+        } else {
+            0
+        };
+    }
     let mut fleet = Fleet::new(rules, network, random.next());
     fleet.play();
     let agree = fleet.all_agree();
-    (fleet.admitted(), fleet.taken_in, fleet.lost, agree)
+    (fleet.charged, fleet.taken_in, fleet.lost, agree)
 }
 
 fn each_unit_once<R: Syncable>(rules: &[R], percent: u64) {
     for seed in 0..schedules(percent) {
         let seed = seed * 1000 + 500 + percent;
-        let (admitted, known, lost, agree) = play(rules, seed, seed % 4000 < 1000, Broken::Nothing);
-        // Of what died with a node, some may have been told without an answer.
+        let (charged, known, lost, agree) = play(rules, seed, seed % 4000 < 1000, Broken::Nothing);
+        // Of what died with a node or was reset, some may have been told without an answer.
         assert!(
-            known <= admitted && admitted <= known + lost,
-            "seed {seed}: {admitted} admitted, {known} known, {lost} lost"
+            known <= charged && charged <= known + lost,
+            "seed {seed}: {charged} charged, {known} known, {lost} lost"
         );
         assert!(agree, "seed {seed}: views differ from the store");
     }
@@ -54,11 +62,19 @@ fn each_law_of_counting_is_needed() {
         Broken::DropsUnsynced,
     ] {
         let is_wrong = |seed: u64| {
-            let (admitted, known, lost, _) = play(&rules, seed, false, broken);
-            admitted != known + lost
+            let (charged, known, lost, _) = play(&rules, seed, false, broken);
+            charged != known + lost
         };
         assert!((0..1000).any(is_wrong), "{broken:?} is not noticed");
     }
+    let is_wrong = |seed: u64| {
+        let (charged, known, lost, _) = play(&rules, seed, false, Broken::AnswerOfBefore);
+        charged > known + lost
+    };
+    assert!(
+        (0..1000).any(is_wrong),
+        "an answer of before a reset is not noticed"
+    );
     // B3: a round after which views do not follow the store.
     let differs = |seed| !play(&rules, seed, false, Broken::OldView).3;
     assert!((0..1000).any(differs), "old views are not noticed");
@@ -70,6 +86,7 @@ fn flush(seed: u64, broken: Broken) -> (u64, u64) {
     let mut random = Random::new(seed);
     let (limit, span) = span(&rule);
     let mut network = Network::random(&mut random, span, limit);
+    network.simplify();
     let is_down = random.up_to(1) == 0;
     network.cuts_off = is_down;
     (network.death, network.loss, network.count, network.broken) = (0, 0, 0, broken);
@@ -99,7 +116,7 @@ fn flush(seed: u64, broken: Broken) -> (u64, u64) {
     // What it has under way may still arrive.
     fleet.kill(node);
     fleet.end();
-    let unknown = fleet.admitted().saturating_sub(fleet.taken_in);
+    let unknown = fleet.charged.saturating_sub(fleet.taken_in);
     let reported_or_none = if is_down { u64::MAX } else { reported };
     (unknown.saturating_sub(reported), reported_or_none)
 }

@@ -1,5 +1,6 @@
 //! What happens to a fleet in a schedule: calls, delays, losses, deaths and outages; and what is broken on purpose.
 
+use super::fleet::Operation;
 use crate::random::Random;
 
 /// A law that is broken on purpose, to see that the invariants notice.
@@ -34,6 +35,20 @@ pub(super) enum Broken {
     WholePart,
     /// A node refuses although it may be ahead.
     RefusesAhead,
+    /// A reset forgets that the store decides calls of the key.
+    ResetForgetsCalls,
+    /// An answer to what was sent before a reset is taken for one of the account after it.
+    AnswerOfBefore,
+    /// What is left of a delta after a refund counts from its first unit on.
+    RefundFromFirst,
+    /// A refund is taken from what was not told, and given back by the store as well.
+    RefundsTwice,
+    /// The same of a grant.
+    GrantsTwice,
+    /// An answer does not set what a node knows of the clock of the store.
+    KeepsClock,
+    /// The calls of nodes without the wrapper are not in the state that the others get.
+    PlainApart,
 }
 
 /// The events of a schedule. Times are nanoseconds, chances are in a thousand.
@@ -64,7 +79,27 @@ pub(super) struct Network {
     pub(super) period: u64,
     /// `true` if a failed call means that the store cannot be reached.
     pub(super) cuts_off: bool,
+    /// Of a node to reset a key.
+    pub(super) reset: u64,
+    /// Of a call of a node to be corrected, mostly to less.
+    pub(super) settle: u64,
+    /// Of a node to grant units to a key.
+    pub(super) grant: u64,
+    /// Of the clock of a node to step.
+    pub(super) node_steps: u64,
+    /// Of the clock of the store to step.
+    pub(super) store_steps: u64,
+    /// The longest step of a clock.
+    pub(super) longest_step: u64,
+    /// `true` if the clock of the store may step back.
+    pub(super) steps_back: bool,
+    /// Of a call to come to a node without the wrapper.
+    pub(super) plain: u64,
+    /// `true` if each node has a period, a number of nodes and a number of units of its own.
+    pub(super) differs: bool,
     pub(super) broken: Broken,
+    /// An operation of which the meter allows a unit less than it may.
+    pub(super) spared: Option<Operation>,
 }
 
 impl Network {
@@ -88,7 +123,17 @@ impl Network {
             most: 0,
             period: 1,
             cuts_off: false,
+            reset: 0,
+            settle: 0,
+            grant: 0,
+            node_steps: 0,
+            store_steps: 0,
+            longest_step: 0,
+            steps_back: false,
+            plain: 0,
+            differs: false,
             broken: Broken::Nothing,
+            spared: None,
         }
     }
 
@@ -102,6 +147,14 @@ impl Network {
             [300, 200, 40, 200, 100, 1000].map(&mut rarely);
         let keys = 1 + rarely(3);
         let delay = random.up_to(span / 4) >> random.up_to(5);
+        // Each of them allows more, so most schedules have none.
+        let mut seldom = |chance| match random.up_to(7) {
+            0 => 1 + random.up_to(chance),
+            _ => 0,
+        };
+        let [reset, settle, grant, node_steps, store_steps, plain] =
+            [60, 600, 60, 60, 60, 600].map(&mut seldom);
+        let differs = seldom(1) > 0;
         Self {
             nodes: 1 + random.up_to(4),
             calls: 20 + random.up_to(50),
@@ -120,7 +173,24 @@ impl Network {
             most: 1 + random.up_to(limit / 2),
             period: 1_000_000 + random.up_to(span / 2),
             cuts_off: false,
+            reset,
+            settle,
+            grant,
+            node_steps,
+            store_steps,
+            longest_step: 2 * span,
+            steps_back: true,
+            plain,
+            differs,
             broken: Broken::Nothing,
+            spared: None,
         }
+    }
+
+    /// Leaves out corrections, resets, steps of clocks, and nodes that are not like the others.
+    pub(super) fn simplify(&mut self) {
+        (self.reset, self.settle, self.grant) = (0, 0, 0);
+        (self.node_steps, self.store_steps) = (0, 0);
+        (self.plain, self.differs) = (0, false);
     }
 }

@@ -17,6 +17,7 @@ fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     let mut random = Random::new(seed);
     let (limit, span) = span(rule);
     let mut network = Network::random(&mut random, span, limit);
+    network.simplify();
     (network.death, network.loss, network.timeout, network.broken) = (0, 0, u64::MAX / 4, broken);
     network.period = 1_000_000 + random.up_to(span / 100);
     // What was admitted before it is told, at a time when the bucket was full again, is refilled once more in the store.

@@ -79,7 +79,11 @@ use crate::{
 /// | a node dies | The units that it has not told are lost: U at most, if it reached the store. [`flush`](Self::flush) tells them before a planned end. |
 /// | a key is reset | What this node has not told, or has told without an answer yet, is [dropped](SyncStats::dropped). Other nodes may still tell theirs. |
 /// | a rule changes | The view goes on under the new rule, as in a store. What was admitted under the old one is told under it. |
-/// | a refund | It is taken from what was not told yet, and the rest is given back by the store. |
+/// | a refund | It is taken from what was not told yet, which then counts from its last unit on, and the rest is given back by the store. |
+/// | a [grant](crate::Limiter::grant) | This node has its units at once, others with their next answer. The limit may be exceeded by the grant. |
+/// | some nodes go without this wrapper | All of them are one more node that is never ahead, so N nodes with it may exceed the limit by N · U. They are not counted: set [`nodes`](SyncConfig::nodes) to N + 1. |
+/// | nodes have settings of their own | All together exceed the limit by the sum of their U, but for the least of them. |
+/// | a clock steps | The next answer sets what this node knows of the clock of the store. Until then it may admit U more than it should, and give back what these calls were charged although that is refilled. After a step back of its own clock, the next call has the store asked. |
 /// | a charge above the estimate | It is told like an admission, even beyond U. |
 /// | a call costs more than U | The store decides it, after it was told everything of this key. |
 /// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`crowded`](SyncStats::crowded). Nothing that was not told is ever dropped for room. |
@@ -127,7 +131,8 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
     /// Returns how many units of a key all nodes together may admit above a rule: (N − 1) · U.
     ///
     /// `None` while the number N of nodes is not known, unless nodes may not be ahead at all. A node that dies takes up to U units more, and a
-    /// [reset](Store::reset) and a loss of the store's data begin afresh.
+    /// [reset](Store::reset) and a loss of the store's data begin afresh. A [grant](crate::Limiter::grant), a clock that steps, and nodes without this wrapper are
+    /// above it: see [what happens when](#what-happens-when).
     ///
     /// ```
     /// use tollgate::{TokenBucket, prelude::*, store::SyncConfig};

@@ -61,8 +61,10 @@ impl<R: Syncable> Fleet<'_, R> {
             Tried::Decided(decision) if decision.is_admitted() => {
                 self.decided_here += 1;
                 self.nodes[node].admitted += cost;
-                let at = self.now;
-                self.keys[key].admissions.push(Admission { at, cost });
+                let admission = self.admit(key, cost);
+                if let Some(charge) = decision.charge() {
+                    self.open(node, (key, rule), admission, (charge, false));
+                }
             }
             Tried::Decided(_) => {
                 self.decided_here += 1;
@@ -105,15 +107,23 @@ impl<R: Syncable> Fleet<'_, R> {
             book,
             id,
             telling,
+            told,
             life: current,
             ..
         } = &mut self.nodes[node];
         let Some(account) = book.get(key as u64) else {
             return;
         };
-        if *current != life || telling[key].is_some() || account.due() > now {
+        if *current != life || telling[key].is_some() {
             return;
         }
+        let due = account.due();
+        if due > now {
+            // Its clock has stepped back.
+            self.note_due(node, key, Timestamp::MAX, due);
+            return;
+        }
+        let id = *id;
         if self.network.broken == Broken::DropsUnsynced && self.random.up_to(9) == 0 {
             *account = Account::new(self.rules[0].clone(), now);
             self.wake(node, key);
@@ -124,7 +134,11 @@ impl<R: Syncable> Fleet<'_, R> {
             *batch += 1;
             *batch
         });
-        let aged = |unsent: &Unsent<R>| (unsent.clone(), now.saturating_since(unsent.at));
+        let from_first = self.network.broken == Broken::RefundFromFirst;
+        let aged = |unsent: &Unsent<R>| {
+            let at = if from_first { unsent.first } else { unsent.at };
+            (unsent.clone(), now.saturating_since(at))
+        };
         let mut deltas: Vec<_> = unsent.iter().map(aged).collect();
         if self.network.broken == Broken::NumberedAnew {
             for (unsent, _) in &mut deltas {
@@ -132,7 +146,9 @@ impl<R: Syncable> Fleet<'_, R> {
                 unsent.number = *batch;
             }
         }
-        let purpose = Purpose::Tell(*id, deltas);
+        let numbered = |(unsent, _): &(Unsent<R>, _)| (unsent.number, unsent.units);
+        told[key] = deltas.iter().map(numbered).collect();
+        let purpose = Purpose::Tell(id, deltas);
         telling[key] = Some(self.sent.len());
         self.send(node, key, purpose);
     }
@@ -143,16 +159,19 @@ impl<R: Syncable> Fleet<'_, R> {
             node,
             key,
             life: self.nodes[node].life,
+            generation: self.nodes[node].generations[key],
             at: self.local(node),
+            true_at: self.now,
             purpose,
             is_over: false,
             is_untraced: false,
             answer: None,
             decided: None,
+            admission: None,
         });
         let timeout = self.network.timeout;
         self.after(timeout, Event::Timeout(message));
-        let is_call = matches!(self.sent[message].purpose, Purpose::Call(..));
+        let is_call = !matches!(self.sent[message].purpose, Purpose::Tell(..));
         let copies = 1 + u64::from(!is_call && self.is_by_chance(self.network.repeat));
         for _ in 0..copies {
             if !self.is_by_chance(self.network.loss) {
@@ -170,31 +189,21 @@ impl<R: Syncable> Fleet<'_, R> {
         let (now, key) = (self.store_now(), self.sent[message].key);
         match &self.sent[message].purpose {
             Purpose::Tell(id, deltas) => {
-                let last = self.marks.entry((*id, key)).or_default();
+                let (id, deltas) = (*id, deltas.clone());
                 for (unsent, age) in deltas {
-                    if unsent.number <= *last && self.network.broken != Broken::CountsTwice {
-                        continue;
-                    }
-                    *last = unsent.number.max(*last);
-                    let at = now.saturating_sub(*age);
-                    let charge = Charge::new(at, 0);
-                    unsent
-                        .rule
-                        .settle(&mut self.keys[key].state, &charge, at, unsent.units);
-                    self.taken_in += unsent.units;
+                    self.take_delta((id, key), &unsent, now.saturating_sub(age));
                 }
             }
             Purpose::Call(rule, cost) => {
-                let (rule, cost) = (&self.rules[*rule], Cost::new(*cost).unwrap());
-                let decision = rule.step(&mut self.keys[key].state, now, cost).decision();
-                self.sent[message].decided = Some(decision);
-                // Of a call that has failed nobody hears that it is admitted.
-                let is_heard = !self.sent[message].is_over;
-                if decision.is_admitted() && is_heard {
-                    let (at, cost) = (self.now, cost.get());
-                    self.keys[key].admissions.push(Admission { at, cost });
-                    self.taken_in += cost;
+                let (rule, cost) = (*rule, *cost);
+                self.decide(message, &mut None, rule, cost);
+            }
+            Purpose::Plain(cost) => {
+                let (cost, mut apart) = (*cost, None);
+                if self.network.broken == Broken::PlainApart {
+                    apart = Some(None);
                 }
+                self.decide(message, &mut apart, 0, cost);
             }
         }
         self.sent[message].answer = Some((now, self.keys[key].state.clone()));
@@ -202,6 +211,57 @@ impl<R: Syncable> Fleet<'_, R> {
             let delay = self.random.up_to(self.network.delay);
             self.after(delay, Event::Answer(message));
         }
+    }
+
+    /// Takes in a delta, unless it is known already.
+    fn take_delta(&mut self, (id, key): (u64, usize), unsent: &Unsent<R>, at: Timestamp) {
+        let last = self.marks.entry((id, key)).or_default();
+        if unsent.number <= *last && self.network.broken != Broken::CountsTwice {
+            return;
+        }
+        *last = unsent.number.max(*last);
+        let charge = Charge::new(at, 0);
+        unsent
+            .rule
+            .settle(&mut self.keys[key].state, &charge, at, unsent.units);
+        let seen = self.seen.entry((id, key)).or_default();
+        // After a reset, the store takes in again what it had before.
+        if unsent.number > *seen || self.network.broken == Broken::CountsTwice {
+            self.taken_in += unsent.units;
+        }
+        *seen = unsent.number.max(*seen);
+        let numbered = (id, unsent.number);
+        self.keys[key].allowance.came_late(numbered);
+    }
+
+    /// Has the store decide a call, by the state of the key or by one apart from it.
+    fn decide(
+        &mut self,
+        message: usize,
+        apart: &mut Option<Option<R::State>>,
+        rule: usize,
+        cost: u64,
+    ) {
+        let (now, key) = (self.store_now(), self.sent[message].key);
+        let state = apart.as_mut().unwrap_or(&mut self.keys[key].state);
+        let step = self.rules[rule].step(state, now, Cost::new(cost).unwrap());
+        let decision = step.decision();
+        self.sent[message].decided = Some(decision);
+        // Of a call that has failed nobody hears that it is admitted.
+        let is_heard = !self.sent[message].is_over;
+        if decision.is_admitted() && is_heard {
+            self.sent[message].admission = Some(self.admit(key, cost));
+            self.taken_in += cost;
+        }
+    }
+
+    /// Notes that a call was admitted, and returns its place.
+    fn admit(&mut self, key: usize, cost: u64) -> usize {
+        let at = self.metered_at();
+        self.charged += cost;
+        let admissions = &mut self.keys[key].admissions;
+        admissions.push(Admission { at, cost });
+        admissions.len() - 1
     }
 
     pub(super) fn is_over(&mut self, message: usize) -> bool {
@@ -226,12 +286,26 @@ impl<R: Syncable> Fleet<'_, R> {
             at: sent,
             ..
         } = self.sent[message];
-        if matches!(self.sent[message].purpose, Purpose::Call(..)) {
-            self.end_call(message);
+        match self.sent[message].purpose {
+            Purpose::Call(..) | Purpose::Plain(_) => {
+                self.end_call(message);
+                self.open_in_store(message);
+                return;
+            }
+            Purpose::Tell(..) => {}
+        }
+        if self.is_of_before(message) {
             return;
+        }
+        if self.sent[message].true_at > self.nodes[node].stepped_at {
+            self.nodes[node].is_misled[key] = false;
         }
         let (now, bound) = (self.local(node), self.bound(node, 0));
         let mut sent = sent;
+        if self.network.broken == Broken::KeepsClock {
+            // As if it had been asked for long ago, and could be of any time.
+            sent = Timestamp::default();
+        }
         if self.network.broken == Broken::ClockAhead {
             at = at.saturating_add(Duration::from_nanos(2 * self.network.delay + 300_000_000));
             sent = Timestamp::default();
@@ -239,10 +313,12 @@ impl<R: Syncable> Fleet<'_, R> {
         let Node {
             book,
             telling,
+            told,
             pulled,
             ..
         } = &mut self.nodes[node];
         telling[key] = None;
+        told[key].clear();
         let former = std::mem::replace(&mut pulled[key], state.clone());
         let state = match self.network.broken {
             Broken::OldView => former,
@@ -258,14 +334,30 @@ impl<R: Syncable> Fleet<'_, R> {
         self.wake(node, key);
     }
 
+    /// Returns `true` if a message was sent before the key was reset, whose answer is none for the account of after that.
+    fn is_of_before(&self, message: usize) -> bool {
+        let Sent {
+            node,
+            key,
+            generation,
+            ..
+        } = self.sent[message];
+        generation != self.nodes[node].generations[key]
+            && self.network.broken != Broken::AnswerOfBefore
+    }
+
     /// Notes that the store has decided a call, or that it has failed.
     pub(super) fn end_call(&mut self, message: usize) {
         let Sent {
             node,
             key,
             is_untraced,
+            ref purpose,
             ..
         } = self.sent[message];
+        if matches!(purpose, Purpose::Plain(_)) {
+            return;
+        }
         if !is_untraced {
             let _ = self.nodes[node].book.end_in_store(key as u64);
         }
@@ -277,9 +369,12 @@ impl<R: Syncable> Fleet<'_, R> {
             return;
         }
         let Sent { node, key, .. } = self.sent[message];
-        if matches!(self.sent[message].purpose, Purpose::Call(..)) {
+        if !matches!(self.sent[message].purpose, Purpose::Tell(..)) {
             // The call fails. The store may have admitted it.
             self.end_call(message);
+            return;
+        }
+        if self.is_of_before(message) {
             return;
         }
         if self.network.broken == Broken::LossIsTaken {

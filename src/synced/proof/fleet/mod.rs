@@ -1,6 +1,8 @@
 //! A fleet in one thread: nodes that decide alone and tell a store later, a network that delays, loses and repeats, and the store. Nothing sleeps.
 
+mod allowance;
 mod messages;
+mod operations;
 mod schedule;
 
 use std::{
@@ -9,13 +11,15 @@ use std::{
     time::Duration,
 };
 
+pub(super) use self::allowance::{Allowance, Operation};
+use self::operations::Open;
 use super::{
     meter::Admission,
     network::{Broken, Network},
 };
 use crate::{
     algorithm::Syncable,
-    decision::Decision,
+    decision::{Charge, Decision},
     random::Random,
     synced::{Account, Book, Bound, Entry, Unsent},
     time::Timestamp,
@@ -27,12 +31,22 @@ pub(super) struct Fleet<'r, R: Syncable> {
     pub(super) network: Network,
     random: Random,
     pub(super) keys: Vec<Key<R>>,
-    /// The last number of each node and key.
+    /// The last number of each node and key, as the store knows it: a reset forgets those of a key.
     marks: HashMap<(u64, usize), u64>,
-    /// Units that the store took in or admitted.
+    /// The last number of each node and key.
+    seen: HashMap<(u64, usize), u64>,
+    /// Units that the store took in or admitted, each once.
     pub(super) taken_in: u64,
-    /// Units that nodes had not told when they died.
+    /// Units that were charged, without those that nodes took back before they told them.
+    pub(super) charged: u64,
+    /// Units that nodes had not told when they died, or when the key was reset.
     pub(super) lost: u64,
+    /// How far ahead the nodes that died might be.
+    lost_ahead: u64,
+    /// The operations of all kinds.
+    pub(super) operations: [u64; Operation::ALL.len()],
+    /// The time by which the clock of the store stepped forward, as the meter counts it.
+    stepped: u64,
     pub(super) deaths: u64,
     /// Calls that nodes decided by themselves.
     pub(super) decided_here: u64,
@@ -52,6 +66,7 @@ pub(super) struct Key<R: Syncable> {
     state: Option<R::State>,
     pub(super) admissions: Vec<Admission>,
     pub(super) refusals: Vec<Refusal>,
+    pub(super) allowance: Allowance,
 }
 
 /// A refusal by a node, and what the exact rule had left at that instant or shortly before.
@@ -70,14 +85,33 @@ pub(super) struct Node<R: Syncable> {
     waiting: Vec<Call>,
     /// For each key, the message under way that tells the store something.
     telling: Vec<Option<usize>>,
+    /// For each key, the deltas that were told and not answered, with their numbers and units.
+    told: Vec<Vec<(u64, u64)>>,
+    /// For each key, the number of resets.
+    generations: Vec<u64>,
+    /// When a clock has stepped by which it goes, by the true time.
+    stepped_at: u64,
+    /// For each key, `true` since a clock has stepped until an answer was asked for and came.
+    is_misled: Vec<bool>,
     /// For each key, the state that was returned last.
     pulled: Vec<Option<R::State>>,
+    /// Charges that may be corrected.
+    open: Vec<Open>,
+    setting: Setting,
     /// The greatest number of units that it may be ahead under any of its rules; 0 while the number of nodes is unknown.
     most: u64,
     is_closed: bool,
     life: u64,
     /// Units that it admitted by itself.
     pub(super) admitted: u64,
+}
+
+/// The settings of a node.
+#[derive(Clone, Copy)]
+struct Setting {
+    most: u64,
+    period: u64,
+    nodes: u64,
 }
 
 /// Takes the number of a key as its hash.
@@ -131,13 +165,18 @@ struct Sent<R: Syncable> {
     node: usize,
     key: usize,
     life: u64,
+    generation: u64,
     at: Timestamp,
+    /// The same instant by the true time.
+    true_at: u64,
     purpose: Purpose<R>,
     is_over: bool,
     /// `true` if the node forgot at once that the store decides it.
     is_untraced: bool,
     answer: Option<(Timestamp, Option<R::State>)>,
     decided: Option<Decision>,
+    /// The call that the store admitted.
+    admission: Option<usize>,
 }
 
 enum Purpose<R> {
@@ -145,6 +184,8 @@ enum Purpose<R> {
     Tell(u64, Vec<(Unsent<R>, Duration)>),
     /// With the rule and the cost.
     Call(usize, u64),
+    /// A call of a node without the wrapper.
+    Plain(u64),
 }
 
 enum Event {
@@ -153,6 +194,12 @@ enum Event {
     Arrive(usize),
     Answer(usize),
     Timeout(usize),
+    /// The store corrects a charge of a key.
+    Correct(usize, usize, Charge, u64),
+    /// The store resets a key.
+    Reset(usize),
+    /// A node hears that a key was reset.
+    WasReset(usize, usize, u64),
 }
 
 impl<'r, R: Syncable> Fleet<'r, R> {
@@ -163,8 +210,13 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             rules,
             keys: Vec::new(),
             marks: HashMap::new(),
+            seen: HashMap::new(),
             taken_in: 0,
+            charged: 0,
             lost: 0,
+            lost_ahead: 0,
+            operations: [0; Operation::ALL.len()],
+            stepped: 0,
             deaths: 0,
             decided_here: 0,
             // Windows of the calendar are those of the store.
@@ -184,29 +236,37 @@ impl<'r, R: Syncable> Fleet<'r, R> {
                 state: None,
                 admissions: Vec::new(),
                 refusals: Vec::new(),
+                allowance: Allowance::default(),
             });
         }
         for id in 0..fleet.network.nodes {
             let offset = fleet.random.up_to(1_000_000_000_000);
-            let node = fleet.node(id, offset, 0);
+            let setting = fleet.random_setting();
+            let node = fleet.node((id, setting), offset, 0);
             fleet.nodes.push(node);
         }
         fleet
     }
 
     /// A node that knows nothing.
-    fn node(&self, id: u64, offset: u64, life: u64) -> Node<R> {
+    fn node(&self, (id, setting): (u64, Setting), offset: u64, life: u64) -> Node<R> {
         Node {
             id,
             book: Book::new(self.network.room),
             offset,
             waiting: Vec::new(),
             telling: vec![None; self.keys.len()],
+            told: vec![Vec::new(); self.keys.len()],
+            generations: vec![0; self.keys.len()],
+            stepped_at: 0,
+            is_misled: vec![false; self.keys.len()],
             pulled: self.keys.iter().map(|_| None).collect(),
+            open: Vec::new(),
             most: match self.network.count {
-                0 => self.network.most,
+                0 => setting.most,
                 _ => 0,
             },
+            setting,
             is_closed: false,
             life,
             admitted: 0,
@@ -216,11 +276,14 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     /// Returns what a node may do alone under a rule. It may be less far ahead under a smaller one.
     fn bound(&self, node: usize, rule: usize) -> Bound {
         let Node {
-            most, is_closed, ..
+            most,
+            is_closed,
+            setting,
+            ..
         } = self.nodes[node];
         let nodes = match self.network.broken {
             Broken::WholePart => 1,
-            _ => self.network.nodes,
+            _ => setting.nodes,
         };
         let is_counted = most > 0 || self.network.count == 0;
         let most = match self.network.broken {
@@ -232,7 +295,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         Bound {
             number: most.wrapping_mul(2).wrapping_add(rule as u64),
             most,
-            period: Duration::from_nanos(self.network.period),
+            period: Duration::from_nanos(setting.period),
             nodes: is_counted.then_some(nodes),
             is_closed: is_closed && self.network.broken != Broken::AdmitsAfterFlush,
         }
@@ -273,7 +336,27 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             Event::Arrive(message) => self.arrive(message),
             Event::Answer(message) => self.answer(message),
             Event::Timeout(message) => self.timeout(message),
+            Event::Correct(key, rule, charge, actual) => self.correct(key, rule, &charge, actual),
+            Event::Reset(key) => self.reset_in_store(key),
+            Event::WasReset(node, key, life) => self.was_reset(node, key, life),
         }
+    }
+
+    /// Returns how far all nodes together may exceed the limit, beside what operations allow: each as far as it may be ahead, but for
+    /// the one that admits last.
+    pub(super) fn ahead(&self) -> u64 {
+        let each = || self.nodes.iter().map(|node| node.setting.most);
+        let least = match self.count(Operation::Plain) {
+            0 => each().min().unwrap_or(0),
+            _ => 0,
+        };
+        let spared = self.spared(Operation::Plain) + self.spared(Operation::Setting);
+        each().sum::<u64>() - least + self.lost_ahead - spared
+    }
+
+    /// Returns how often something happened.
+    pub(super) fn count(&self, operation: Operation) -> u64 {
+        self.operations[operation as usize]
     }
 
     fn local(&self, node: usize) -> Timestamp {
@@ -287,8 +370,15 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     /// Ends a node, and starts it anew without what it knew.
     pub(super) fn kill(&mut self, node: usize) {
         self.lost += self.unsynced(node);
-        let Node { offset, life, .. } = self.nodes[node];
-        self.nodes[node] = self.node(self.network.nodes + self.deaths, offset, life + 1);
+        let Node {
+            offset,
+            life,
+            setting,
+            ..
+        } = self.nodes[node];
+        self.lost_ahead += setting.most;
+        let id = self.network.nodes + self.deaths;
+        self.nodes[node] = self.node((id, setting), offset, life + 1);
         self.deaths += 1;
     }
 
@@ -325,12 +415,6 @@ impl<'r, R: Syncable> Fleet<'r, R> {
                 self.note_due(node, key, Timestamp::MAX, due);
             }
         }
-    }
-
-    /// Returns the admitted units.
-    pub(super) fn admitted(&self) -> u64 {
-        let all = self.keys.iter().flat_map(|key| &key.admissions);
-        all.map(|admission| admission.cost).sum()
     }
 
     /// Asks the store for its state once more, and returns if all nodes see it.

@@ -1,7 +1,7 @@
 //! The random part of a schedule: who calls, and what happens beside calls.
 
-use super::{Call, Fleet, Node};
-use crate::algorithm::Syncable;
+use super::{Call, Fleet, Node, Operation, Setting};
+use crate::{algorithm::Syncable, synced::proof::network::Network};
 
 impl<R: Syncable> Fleet<'_, R> {
     /// Plays random calls, and then all that is under way.
@@ -25,7 +25,11 @@ impl<R: Syncable> Fleet<'_, R> {
             self.befall();
             let node = only.unwrap_or_else(|| self.random_node());
             let call = self.random_call();
-            self.offer(node, self.now, call);
+            if self.is_by_chance(self.network.plain) {
+                self.call_plainly(node, call);
+            } else {
+                self.offer(node, self.now, call);
+            }
         }
         self.until(self.now + 1);
     }
@@ -44,9 +48,66 @@ impl<R: Syncable> Fleet<'_, R> {
             let node = self.random_node();
             self.nodes[node].most = match self.random.up_to(3) {
                 0 => 0,
-                1 => self.random.up_to(self.network.most),
-                _ => self.network.most,
+                1 => self.random.up_to(self.nodes[node].setting.most),
+                _ => self.nodes[node].setting.most,
             };
+        }
+        self.operate();
+    }
+
+    /// Lets happen by chance what changes a key otherwise than by calls, and steps of clocks.
+    fn operate(&mut self) {
+        if self.is_by_chance(self.network.reset) {
+            let (node, key) = (self.random_node(), self.random_key());
+            self.reset(node, key);
+        }
+        if self.is_by_chance(self.network.settle) {
+            let node = self.random_node();
+            self.settle_any(node);
+        }
+        if self.is_by_chance(self.network.grant) {
+            let (node, key) = (self.random_node(), self.random_key());
+            let units = 1 + self.random.up_to(2 * self.network.most);
+            self.grant(node, key, units);
+        }
+        if self.is_by_chance(self.network.node_steps) {
+            let node = self.random_node();
+            let (time, is_forward) = self.random_step();
+            self.step_node(node, time, is_forward);
+        }
+        if self.is_by_chance(self.network.store_steps) {
+            let (time, is_forward) = self.random_step();
+            self.step_store(time, is_forward || !self.network.steps_back);
+        }
+    }
+
+    /// Returns a length, mostly a short one, and a direction.
+    fn random_step(&mut self) -> (u64, bool) {
+        let time = self.random.up_to(self.network.longest_step) >> self.random.up_to(6);
+        (1 + time, self.random.up_to(1) == 0)
+    }
+
+    /// Returns the settings of a node: those of all, or its own.
+    pub(super) fn random_setting(&mut self) -> Setting {
+        let Network {
+            most,
+            period,
+            nodes,
+            differs,
+            ..
+        } = self.network;
+        if !differs {
+            return Setting {
+                most,
+                period,
+                nodes,
+            };
+        }
+        self.operations[Operation::Setting as usize] += 1;
+        Setting {
+            most: 1 + self.random.up_to(2 * most),
+            period: 1_000_000 + self.random.up_to(2 * period),
+            nodes: 1 + self.random.up_to(2 * nodes),
         }
     }
 
