@@ -7,7 +7,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use crate::{key::OperatorHelp, policy::Policy};
+use crate::{key::OperatorHelp, policy::Policy, quota::Quota};
 
 /// Maximum number of mistakes that are remembered: more than a program has, and a bound for messages that contain parts of requests.
 const MOST: usize = 256;
@@ -68,6 +68,39 @@ pub(crate) fn nothing_can_wait(policy: &Policy) {
         tracing::error!(
             policy = policy.name(),
             "{cause} (logged once for each policy, counted in `RateLimitLayer::misconfigured`)"
+        );
+    });
+}
+
+/// Logs that a layer charges what a layer outside of it has charged, once for each policy.
+#[cold]
+pub(crate) fn charged_twice(policy: &Policy) {
+    let help = OperatorHelp::of_static(
+        "requests are charged twice, because a layer outside of this one has the same limit on the same store: apply the layer once, or give one \
+         of the limits another name by `named`",
+    );
+    once(policy.name(), &help, |cause| {
+        tracing::error!(
+            policy = policy.name(),
+            "{cause} (logged once for each policy, counted in `RateLimitLayer::misconfigured`)"
+        );
+    });
+}
+
+/// Logs that two limits without names share their states, once for their rules.
+#[cold]
+pub(crate) fn unnamed_limits(policy: &Policy, first: (u64, Quota), second: (u64, Quota)) {
+    let text = |(limit, quota): (u64, Quota)| format!("{limit} (at {quota})");
+    let help = OperatorHelp::new(format!(
+        "two limits without names share their states, as both are on one store: one of at most {} and one of at most {}; each is charged for the \
+         requests of the other. Give each a name by `named`",
+        text(first),
+        text(second)
+    ));
+    once(policy.name(), &help, |cause| {
+        tracing::warn!(
+            policy = policy.name(),
+            "{cause} (logged once for these rules, counted in `RateLimitLayer::collisions`)"
         );
     });
 }

@@ -401,6 +401,7 @@ const RINGS: [(&str, &[&str]); 5] = [
             "store::delta",
             "store::engine",
             "store::error",
+            "store::id",
             "store::local",
             "store::may_fail",
             "store::name",

@@ -8,7 +8,7 @@ use crate::{
 
 /// Returns the outcome of a request with these decisions, one for each ask.
 pub(super) fn outcome<Rule>(asks: &OwnedAsks<Rule>, decisions: &Decisions) -> Outcome {
-    Outcome::of(asks.keys(), decisions)
+    Outcome::of(None, asks.keys(), decisions)
 }
 
 /// Gives back the charges of the decisions, one for each ask.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::{limits::Sealed, role::Role};
+use super::{limits::Sealed, role::Role, same_state::SameState};
 use crate::{
     charging::{ChargedLimit, SettleCharges, Settling},
     decision::{Charge, Decision, Verdict},
@@ -30,6 +30,7 @@ pub struct Config<L, S, R, O> {
     pub(super) respond: R,
     pub(super) observer: O,
     pub(super) counts: Arc<Counts>,
+    pub(super) same_state: SameState,
 }
 
 /// Counts of a layer, over all services that it made.
@@ -38,6 +39,7 @@ pub struct Config<L, S, R, O> {
 pub(super) struct Counts {
     cancelled: AtomicU64,
     misconfigured: AtomicU64,
+    collisions: AtomicU64,
 }
 
 impl Counts {
@@ -46,9 +48,18 @@ impl Counts {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was refused because the server is set up wrongly.
+    /// Counts a request that was refused, or charged twice, because the server is set up wrongly.
     pub(super) fn count_misconfigured(&self) {
         self.misconfigured.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts another limit that shares the states of one without a name.
+    pub(super) fn count_collision(&self) {
+        self.collisions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn collisions(&self) -> u64 {
+        self.collisions.load(Ordering::Relaxed)
     }
 
     pub(super) fn cancelled(&self) -> u64 {
@@ -76,20 +87,21 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         decisions: &Decisions,
     ) -> Outcome {
         if !L::APART && !L::SETTLES {
-            return Outcome::of(asked, decisions);
+            return Outcome::of(self.same_state.store(), asked, decisions);
         }
         let decided = asked.zip(decisions.as_slice());
         let shown = decided.filter(|((policy, key), decision)| {
             let dry_run = self.dry_run_of(policy, key, decision);
             dry_run.is_none_or(DryRun::is_shown)
         });
-        Outcome::of_decisions(shown.map(|((policy, key), decision)| {
+        let shown = shown.map(|((policy, key), decision)| {
             let decision = match self.limits.settles(policy) {
                 Some(true) => decision.without_charge(),
                 _ => *decision,
             };
             (policy, key, decision)
-        }))
+        });
+        Outcome::of_decisions(self.same_state.store(), shown)
     }
 
     /// Returns the outcome of looks, one for each ask.
@@ -99,7 +111,7 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         looks: &Decisions,
     ) -> Outcome {
         if !L::APART {
-            return Outcome::of(asks.keys(), looks);
+            return Outcome::of(self.same_state.store(), asks.keys(), looks);
         }
         let looks = asks.keys().zip(looks.as_slice());
         let decision = |((policy, key), look): ((&_, &_), &Decision)| {
@@ -181,16 +193,34 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
 impl<L, S, R, O> Config<L, S, R, O> {
     /// Hands the outcome to an admitted request if the responder wants it; returns the annotation for its response.
     #[inline]
-    pub(super) fn admit<Req, Res, Err>(
+    pub(super) fn admit<'a, Req, Res, Err>(
         &self,
         req: &mut Req,
+        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
         outcome: impl FnOnce() -> Outcome,
     ) -> Option<R::Annotation>
     where
         R: Respond<Req, Res, Err>,
     {
         let wanted = self.respond.wants_outcome();
-        wanted.then(|| self.respond.admit(req, outcome()))
+        wanted.then(|| {
+            self.note_outer(req, asked);
+            self.respond.admit(req, outcome())
+        })
+    }
+
+    /// Notices that a request was charged by one of these limits already.
+    #[inline(always)]
+    pub(super) fn note_outer<'a, Req, Res, Err>(
+        &self,
+        req: &Req,
+        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+    ) where
+        R: Respond<Req, Res, Err>,
+    {
+        if let Some(outer) = self.respond.outer_outcome(req) {
+            self.same_state.note_outer(outer, asked, &self.counts);
+        }
     }
 
     /// Answers a refused request, and counts it if the refusal is the server's fault.

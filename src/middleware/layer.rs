@@ -7,6 +7,7 @@ use tower_layer::Layer;
 use super::{
     config::{Config, Counts},
     limits::{LimitsBy, Sealed, check_fit, check_names},
+    same_state::SameState,
     service::RateLimit,
 };
 use crate::{
@@ -299,9 +300,37 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     ///
     /// - [the server lacks](crate::key::MissingKey::is_server_fault) what a key is made of, whatever the status of the answer,
     /// - the store [does not support](crate::store::Error::unsupported) a rule or a state,
-    /// - a rule delayed a request, and no runtime of tokio could hold it.
+    /// - a rule delayed a request, and no runtime of tokio could hold it,
+    /// - a request was charged twice, and admitted, because a layer outside of this one has the same limit on the same
+    ///   [store](crate::store::Backend::id): a layer that is applied to a router and to a route, or to a nested router. Noticed where
+    ///   requests carry their [outcome](crate::respond::Http::outcome).
     pub fn misconfigured(&self) -> u64 {
         self.counts.misconfigured()
+    }
+
+    /// Returns the number of limits of other layers that share the states of this layer's limit by mistake: both were given no name,
+    /// have different rules, and decide requests on one [store](crate::store::Backend::id). Each request of one is also
+    /// charged to the other, so a login limit that is spent refuses the whole API.
+    ///
+    /// The feature `tracing` logs both rules once. A layer with a new rule that takes the place of an old one is counted too, while
+    /// the old one exists. To separate them, [name](Self::named) each.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate::prelude::*;
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// let store = Local::new();
+    /// let login = RateLimitLayer::new(TokenBucket::per_hour(3)).store(store.clone());
+    /// let api = RateLimitLayer::new(TokenBucket::per_hour(100)).store(store);
+    /// for layer in [&login, &api] {
+    ///     let service = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    ///     drop(layer.layer(service).call(Request::new(())));
+    /// }
+    /// assert_eq!((login.collisions(), api.collisions()), (1, 1));
+    /// ```
+    pub fn collisions(&self) -> u64 {
+        self.counts.collisions()
     }
 
     /// Returns a handle on the limit of this name, for checks without requests on the same budget: WebSocket messages, jobs, an
@@ -392,12 +421,14 @@ where
             observer,
             counts,
         } = self.clone();
+        let same_state = SameState::new(&store);
         let config = Config {
             limits,
             store,
             respond,
             observer,
             counts,
+            same_state,
         };
         RateLimit::new(inner, Arc::new(config))
     }

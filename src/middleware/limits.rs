@@ -200,6 +200,10 @@ pub trait Limits<Req>: Sealed<AnyRule = Self::Rule> {
     /// # Errors
     ///
     /// When a key is missing. Then the store must not be asked.
+    /// Returns the policy of the limit that has no name of its own, and one rule for all requests.
+    #[doc(hidden)]
+    fn unnamed(&self) -> Option<&Policy>;
+
     // In place: the words of a returned ask would be copied right after they were written, which is slow.
     #[doc(hidden)]
     fn add_asks<'a>(
@@ -300,6 +304,11 @@ where
         asks.0 = Some(self.ask(req, selected, key));
         Ok(())
     }
+
+    fn unnamed(&self) -> Option<&Policy> {
+        let has_no_name = P::IS_FIXED && self.policy == Policy::default();
+        has_no_name.then_some(&self.policy)
+    }
 }
 
 impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
@@ -348,6 +357,11 @@ where
         M::add_asks(&self.1, req, &mut selected.1, &mut second)?;
         asks.extend(first.into_iter().chain(second));
         Ok(())
+    }
+
+    fn unnamed(&self) -> Option<&Policy> {
+        let first = self.0.unnamed();
+        first.or_else(|| self.1.unnamed())
     }
 }
 

@@ -19,6 +19,7 @@ mod one_limit;
 mod pending;
 mod per_request;
 mod role;
+mod same_state;
 mod service;
 
 pub use self::{

@@ -177,6 +177,13 @@ where
             // Closes the span.
             this.stage.set(Stage::Decided);
             this.config.observe(this.asks.keys(), &decisions);
+            let Config {
+                limits,
+                same_state,
+                counts,
+                ..
+            } = &**this.config;
+            same_state.compare(|| limits.unnamed(), this.asks.keys(), &decisions, counts);
             if let Some(resumed) = self.as_mut().decide(decisions) {
                 return Poll::Ready(resumed);
             }
@@ -193,7 +200,7 @@ where
         match Disposition::of(&decisions) {
             Disposition::Pass => {
                 let (mut service, mut req) = taken(this.call);
-                let annotation = this.config.admit(&mut req, || {
+                let annotation = this.config.admit(&mut req, this.asks.keys(), || {
                     this.config.outcome(this.asks.keys(), &decisions)
                 });
                 let (config, asks) = (this.config, this.asks.iter());
@@ -255,8 +262,9 @@ where
             return Err(this.config.respond.refuse(req, refusal));
         };
         let annotation = this.call.as_mut().and_then(|(_, req)| {
-            this.config
-                .admit(req, || this.config.outcome(this.asks.keys(), &decisions))
+            this.config.admit(req, this.asks.keys(), || {
+                this.config.outcome(this.asks.keys(), &decisions)
+            })
         });
         this.stage.set(Stage::Delayed {
             sleep: Some(sleep),

@@ -31,6 +31,9 @@ use crate::decision::Cost;
 /// # let _ = layer;
 /// ```
 pub trait SelectRule<Req, Rule> {
+    #[doc(hidden)]
+    const IS_FIXED: bool = false;
+
     /// Returns the rule for `req`, or `None` for the limit's own rule.
     fn select_rule(&self, req: &Req) -> Option<Rule>;
 }
@@ -47,6 +50,8 @@ pub trait SelectRule<Req, Rule> {
 pub struct FixedRule;
 
 impl<Req, Rule> SelectRule<Req, Rule> for FixedRule {
+    const IS_FIXED: bool = true;
+
     #[inline]
     fn select_rule(&self, _: &Req) -> Option<Rule> {
         None

@@ -137,7 +137,7 @@ where
         if asks.is_empty() {
             config.observer.exempt();
             // An exemption is an outcome, too. Its response gets no annotation.
-            drop(config.admit(&mut req, Outcome::new));
+            drop(config.admit(&mut req, std::iter::empty(), Outcome::new));
             let kept = Self::keep(config, &mut req, &asks, &Decisions::default());
             return Self::calling(inner.call(req), None, kept);
         }
@@ -151,6 +151,9 @@ where
         match asking::ask(&config.limits, &config.store, &asks) {
             Asked::Decided(decisions) => {
                 config.observe(asked(&asks), &decisions);
+                let unnamed = || config.limits.unnamed();
+                let same_state = &config.same_state;
+                same_state.compare(unnamed, asked(&asks), &decisions, &config.counts);
                 match Disposition::of(&decisions) {
                     Disposition::Pass => {
                         if !respond.wants_outcome() {
@@ -165,7 +168,9 @@ where
                             return Self::admit(inner, config, req, asks, decisions);
                         };
                         // A copy of the key, so that the ask can stay in registers.
-                        let outcome = Outcome::one(ask.policy(), &{ *ask.key() }, decision);
+                        config.note_outer(&req, asked(&asks));
+                        let store = config.same_state.store();
+                        let outcome = Outcome::one(store, ask.policy(), &{ *ask.key() }, decision);
                         // Bound again: a parameter that is borrowed would be copied on the other paths, too.
                         let mut req = req;
                         let annotation = respond.admit(&mut req, outcome);
@@ -203,6 +208,7 @@ where
         asks: L::Asks<'_>,
         decisions: Decisions,
     ) -> Self {
+        config.note_outer(&req, asked(&asks));
         let outcome = config.outcome(asked(&asks), &decisions);
         let annotation = config.respond.admit(&mut req, outcome);
         let kept = Self::keep(config, &mut req, &asks, &decisions);

@@ -7,4 +7,4 @@ mod outcome;
 mod taken;
 
 pub use self::outcome::Outcome;
-pub(crate) use self::taken::Taken;
+pub(crate) use self::{entry::Place, taken::Taken};

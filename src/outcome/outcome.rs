@@ -4,12 +4,16 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::{entries::Entries, entry::Entry};
+use super::{
+    entries::Entries,
+    entry::{Entry, Place},
+};
 use crate::{
     decision::{Charge, Decision, Decisions, Verdict},
     error::Error,
     key::Key,
     policy::Policy,
+    store::StoreId,
 };
 
 /// The decisions of a request's limits, each with the name of its policy.
@@ -57,18 +61,21 @@ impl Outcome {
     /// Returns the outcome of a store's decisions, one for each policy and key that asked.
     #[inline]
     pub(crate) fn of<'a>(
+        store: Option<StoreId>,
         mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
         decisions: &Decisions,
     ) -> Self {
+        let entry = |policy: &Policy, key: &Key, decision: &Decision| {
+            let place = Place::new(store, policy, key);
+            Entry::new(policy.for_key(key), *decision, place)
+        };
         let entries = match (decisions.as_slice(), asked.next()) {
-            ([decision], Some((policy, key))) => {
-                Entries::One(Entry::new(policy.for_key(key), *decision))
-            }
+            ([decision], Some((policy, key))) => Entries::One(entry(policy, key, decision)),
             (decisions, first) => {
                 let asked = first.into_iter().chain(asked);
                 asked
                     .zip(decisions)
-                    .map(|((policy, key), decision)| Entry::new(policy.for_key(key), *decision))
+                    .map(|((policy, key), decision)| entry(policy, key, decision))
                     .collect()
             }
         };
@@ -77,19 +84,28 @@ impl Outcome {
 
     /// Returns the outcome of these decisions.
     pub(crate) fn of_decisions<'a>(
+        store: Option<StoreId>,
         decided: impl Iterator<Item = (&'a Policy, &'a Key, Decision)>,
     ) -> Self {
-        let mut outcome = Self::new();
+        let mut entries = Entries::default();
         for (policy, key, decision) in decided {
-            outcome.push(policy.for_key(key), decision);
+            let place = Place::new(store, policy, key);
+            let entry = Entry::new(policy.for_key(key), decision, place);
+            entries.append(Entries::One(entry));
         }
-        outcome
+        Self { entries }
     }
 
     /// Returns the outcome of one limit.
     #[inline]
-    pub(crate) fn one(policy: &Policy, key: &Key, decision: &Decision) -> Self {
-        let entries = Entries::One(Entry::new(policy.for_key(key), *decision));
+    pub(crate) fn one(
+        store: Option<StoreId>,
+        policy: &Policy,
+        key: &Key,
+        decision: &Decision,
+    ) -> Self {
+        let place = Place::new(store, policy, key);
+        let entries = Entries::One(Entry::new(policy.for_key(key), *decision, place));
         Self { entries }
     }
 
@@ -97,7 +113,13 @@ impl Outcome {
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
         self.entries
-            .append(Entries::One(Entry::new(policy, decision)));
+            .append(Entries::One(Entry::new(policy, decision, Place::default())));
+    }
+
+    /// Returns `true` if one of the decisions is about this state.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        let mut entries = self.entries.as_slice().iter();
+        place.is_known() && entries.any(|entry| entry.place == place)
     }
 
     /// Appends the decisions of an inner layer's limits.

@@ -87,6 +87,11 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
         self.settings.admit(req.extensions_mut(), &mut outcome)
     }
 
+    #[inline]
+    fn outer_outcome<'a>(&self, req: &'a Request<BIn>) -> Option<&'a Outcome> {
+        req.extensions().get()
+    }
+
     fn annotate(fields: Fields, res: &mut Response<BOut>) {
         fields.write(res.headers_mut());
     }

@@ -124,6 +124,11 @@ where
         self.settings.admit(req.extensions_mut(), &mut outcome)
     }
 
+    #[inline]
+    fn outer_outcome<'a>(&self, req: &'a Request<BIn>) -> Option<&'a Outcome> {
+        req.extensions().get()
+    }
+
     fn annotate(fields: Fields, res: &mut Response<BOut>) {
         fields.write(res.headers_mut());
     }

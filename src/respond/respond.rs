@@ -77,6 +77,14 @@ pub trait Respond<Req, Res, Err> {
     /// [annotated](Self::annotate).
     fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Annotation;
 
+    /// Returns the outcome that a layer outside of this one has handed to a request; `None`, the default, if that is not known.
+    ///
+    /// By it, a layer notices that it [charges a request twice](crate::RateLimitLayer::misconfigured).
+    fn outer_outcome<'a>(&self, req: &'a Req) -> Option<&'a Outcome> {
+        let _ = req;
+        None
+    }
+
     /// Annotates the response of an admitted request, for example with header fields.
     // No `self`: the response future need not share the layer's settings.
     fn annotate(annotation: Self::Annotation, res: &mut Res);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::StoreId;
 use crate::{key::Key, policy::Policy};
 
 /// The error of a store, and what its wrappers need to know, whatever rule it runs.
@@ -32,6 +33,14 @@ pub trait Backend {
     ///
     /// For example `127.0.0.1:6379`, and several with commas between. It is logged, so it must contain no password.
     fn address(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns what tells this store and its clones from others; `None`, the default, if it is not known. A wrapper returns that of its store.
+    ///
+    /// By it, a layer notices that a request is charged twice by one limit, and limits that share a state because they have no names
+    /// ([`RateLimitLayer::collisions`](crate::RateLimitLayer::collisions)).
+    fn id(&self) -> Option<StoreId> {
         None
     }
 
@@ -76,6 +85,10 @@ impl<S: Backend + ?Sized> Backend for Arc<S> {
 
     fn address(&self) -> Option<&str> {
         (**self).address()
+    }
+
+    fn id(&self) -> Option<StoreId> {
+        (**self).id()
     }
 
     fn unsettled(&self) -> Option<u64> {

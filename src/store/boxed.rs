@@ -2,7 +2,9 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Ask, Backend, Check, Decisions, Delta, NodeCounts, Settlement, Store, SyncFuture};
+use super::{
+    Ask, Backend, Check, Decisions, Delta, NodeCounts, Settlement, Store, StoreId, SyncFuture,
+};
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// A boxed future that is `Send`.
@@ -55,6 +57,7 @@ impl<Rule, E> fmt::Debug for BoxStore<Rule, E> {
 /// [`Store`] with boxed futures, which makes it a trait object.
 trait ErasedStore<Rule, E>: Send + Sync {
     fn address(&self) -> Option<&str>;
+    fn id(&self) -> Option<StoreId>;
     fn unsettled(&self) -> Option<u64>;
     fn shard(&self, policy: &Policy, key: &Key) -> u32;
     fn refuses_beyond_rules(&self) -> bool;
@@ -87,6 +90,10 @@ where
 {
     fn address(&self) -> Option<&str> {
         Backend::address(self)
+    }
+
+    fn id(&self) -> Option<StoreId> {
+        Backend::id(self)
     }
 
     fn unsettled(&self) -> Option<u64> {
@@ -146,6 +153,10 @@ where
 
 impl<Rule, E> Backend for BoxStore<Rule, E> {
     type Error = E;
+
+    fn id(&self) -> Option<StoreId> {
+        self.0.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.0.address()

@@ -40,6 +40,7 @@ mod counter;
 mod delta;
 mod engine;
 mod error;
+mod id;
 mod local;
 mod may_fail;
 #[cfg(feature = "memcached")]
@@ -73,6 +74,7 @@ pub use self::{
     check::{Check, CheckFuture, Never},
     delta::{Batch, Delta, Pulled},
     error::Error,
+    id::StoreId,
     local::{AtCapacity, Local, LocalBuilder, Stats},
     may_fail::MayFail,
     never_fails::NeverFails,

@@ -17,6 +17,7 @@ mod keys;
 #[cfg(feature = "tokio")]
 mod leaky_layer;
 mod refusals;
+mod same_state;
 mod server_faults;
 mod stacked;
 #[cfg(all(feature = "tokio", feature = "test-util"))]

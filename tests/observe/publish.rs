@@ -273,6 +273,7 @@ async fn a_layer_publishes_what_it_counts() {
     }
     let expected = lines(
         "tollgate_layer_cancelled_total{layer=api} 2
+        tollgate_layer_collisions_total{layer=api} 0
         tollgate_layer_misconfigured_total{layer=api} 0
         tollgate_layer_unsettled_total{layer=api} 0",
     );

@@ -166,6 +166,7 @@ fn a_scrape_shows_exactly_what_was_sent() {
         ("tollgate_exempt_total", 4.0),
         ("tollgate_missing_keys_total{fault=\"client\"}", 2.0),
         ("tollgate_layer_cancelled_total{layer=\"api\"}", 0.0),
+        ("tollgate_layer_collisions_total{layer=\"api\"}", 0.0),
         ("tollgate_layer_misconfigured_total{layer=\"api\"}", 0.0),
         ("tollgate_layer_unsettled_total{layer=\"api\"}", 0.0),
         // Three clients, and one key of all.
@@ -216,7 +217,7 @@ fn metrics_have_types_and_descriptions() {
         of("gauge"),
         ["tollgate_local_capacity", "tollgate_local_keys"]
     );
-    assert_eq!(of("counter").len(), 12, "{:?}", of("counter"));
+    assert_eq!(of("counter").len(), 13, "{:?}", of("counter"));
     for name in scrape.types.keys() {
         assert!(scrape.helps.contains_key(name), "{name}");
     }

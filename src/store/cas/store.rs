@@ -16,7 +16,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
-        SyncFuture,
+        StoreId, SyncFuture,
         ask::policies,
         engine::{Answers, runtime_gone, spawn_detached},
         name::{key_name, nodes_name},
@@ -189,6 +189,10 @@ impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
 
 impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.queue))
+    }
 
     fn address(&self) -> Option<&str> {
         self.queue.data.address()

@@ -8,14 +8,19 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
-        ask::policies, engine::spawn_detached, name::nodes_name, node_counts::CountedNodes,
+        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
+        SyncFuture, ask::policies, engine::spawn_detached, name::nodes_name,
+        node_counts::CountedNodes,
     },
     time::Clock,
 };
 
 impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.inner))
+    }
 
     fn address(&self) -> Option<&str> {
         self.inner.increment.address()

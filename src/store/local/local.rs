@@ -16,7 +16,9 @@ use crate::{
     algorithm::{Algorithm, StateKind},
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, engine::MonotoneClock},
+    store::{
+        Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId, engine::MonotoneClock,
+    },
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -215,6 +217,10 @@ impl<S, C> Inner<S, C> {
 
 impl<A: Algorithm, C> Backend for Local<A, C> {
     type Error = Infallible;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.inner))
+    }
 }
 
 impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {

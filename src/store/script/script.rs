@@ -16,7 +16,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
-        SyncFuture,
+        StoreId, SyncFuture,
         ask::policies,
         engine::{runtime, spawn_detached},
         name::{key_name, nodes_name},
@@ -112,6 +112,10 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
 
 impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.data))
+    }
 
     fn address(&self) -> Option<&str> {
         self.data.address()

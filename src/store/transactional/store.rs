@@ -11,7 +11,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, Check, Decisions, Never, Settlement, Store,
+        Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId,
         engine::{MonotoneClock, Unsettled},
     },
     time::{Clock, SystemClock},
@@ -88,6 +88,10 @@ impl<T, K> fmt::Debug for Transactional<T, K> {
 
 impl<T: Backend, K> Backend for Transactional<T, K> {
     type Error = T::Error;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.inner))
+    }
 
     fn address(&self) -> Option<&str> {
         self.data().address()

@@ -20,7 +20,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
+        SyncFuture,
     },
 };
 
@@ -191,6 +192,10 @@ where
 
 impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.store.address()

@@ -10,7 +10,7 @@ use crate::{
     algorithm::Algorithm,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Delta, Error, Settlement, Store, SyncFuture},
+    store::{Ask, Backend, Check, Delta, Error, Settlement, Store, StoreId, SyncFuture},
 };
 
 /// A wrapper that injects faults into a store, for tests of outages.
@@ -98,6 +98,10 @@ impl error::Error for InjectedFault {}
 
 impl<S: Backend> Backend for Faulty<S> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.store.address()

@@ -20,7 +20,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Delta, NodeCounts, OwnedAsks, Progress, Settlement,
-        StepsFuture, Store, SyncFuture, run,
+        StepsFuture, Store, StoreId, SyncFuture, run,
     },
     time::{Clock, SystemClock},
 };
@@ -360,6 +360,10 @@ impl<S: fmt::Debug, C> fmt::Debug for Blocks<S, C> {
 
 impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
     type Error = S::Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.store.address()

@@ -14,8 +14,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, SyncFuture,
-        engine::Unsettled,
+        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
+        SyncFuture, engine::Unsettled,
     },
     time::{Clock, SystemClock},
 };
@@ -181,6 +181,10 @@ impl<S, C> CircuitBreaker<S, C> {
 
 impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.store.address()

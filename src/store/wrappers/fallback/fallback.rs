@@ -13,7 +13,7 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Error, NeverFails, OnFailureFuture, Settlement, Store},
+    store::{Ask, Backend, Check, Error, NeverFails, OnFailureFuture, Settlement, Store, StoreId},
 };
 
 /// A remote store that is replaced by a local one, call by call, while it fails.
@@ -173,6 +173,10 @@ impl<S: fmt::Debug, L: fmt::Debug, Rule> fmt::Debug for Fallback<S, L, Rule> {
 
 impl<S: Backend, L, Rule> Backend for Fallback<S, L, Rule> {
     type Error = Infallible;
+
+    fn id(&self) -> Option<StoreId> {
+        self.stores.remote.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.stores.remote.address()

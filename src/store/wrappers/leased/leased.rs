@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store,
+        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store, StoreId,
         boxed::boxed,
         wrappers::{blocks::no_blocks_inside, nodes::Nodes, unblocked::Unblocked},
     },
@@ -265,6 +265,10 @@ impl<S, Rule, C> fmt::Debug for Leased<S, Rule, C> {
 
 impl<S: Backend<Error = Error>, Rule, C> Backend for Leased<S, Rule, C> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.inner.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.inner.store.address()

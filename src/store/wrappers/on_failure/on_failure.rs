@@ -10,7 +10,7 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, Check, Decisions, Error, Settlement, Store, engine::Unsettled},
+    store::{Ask, Backend, Check, Decisions, Error, Settlement, Store, StoreId, engine::Unsettled},
 };
 
 /// A store whose errors are replaced by answers: the request is admitted or refused.
@@ -193,6 +193,10 @@ impl<S> OnFailure<S> {
 
 impl<S: Backend> Backend for OnFailure<S> {
     type Error = Infallible;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.store.address()

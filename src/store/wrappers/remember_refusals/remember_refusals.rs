@@ -10,7 +10,7 @@ use super::{
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, NodeCounts, Settlement, Store},
+    store::{Ask, Backend, BoxFuture, Check, NodeCounts, Settlement, Store, StoreId},
     time::{Clock, SystemClock},
 };
 
@@ -171,6 +171,10 @@ impl<S: fmt::Debug, Rule, C> fmt::Debug for RememberRefusals<S, Rule, C> {
 
 impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     type Error = S::Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.store.address()

@@ -17,7 +17,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, OwnedAsks, Settlement, Store,
-        boxed::boxed, wrappers::blocks::no_blocks_inside,
+        StoreId, boxed::boxed, wrappers::blocks::no_blocks_inside,
     },
     time::{Clock, SystemClock},
 };
@@ -259,6 +259,10 @@ impl<S, Rule: Syncable, C> fmt::Debug for Synced<S, Rule, C> {
 
 impl<S: Backend<Error = Error>, Rule: Syncable, C> Backend for Synced<S, Rule, C> {
     type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.inner.store.id()
+    }
 
     fn address(&self) -> Option<&str> {
         self.inner.store.address()
