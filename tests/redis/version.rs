@@ -1,7 +1,7 @@
-//! Servers that are too old are reported at the connection.
+//! Servers that are too old are reported at the connection, by what their scripts can do.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     thread,
 };
@@ -26,6 +26,10 @@ fn serve(stream: TcpStream, version: &str) -> std::io::Result<()> {
         let answer = match command.first().map(String::as_str) {
             Some("INFO") => format!("${}\r\n{info}\r\n", info.len()),
             Some("SCRIPT") => "$1\r\na\r\n".to_owned(),
+            // As Redis 3.2 and 4.0 say it.
+            Some("EVAL") => "-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: Write commands not allowed \
+                             after non deterministic commands. Call redis.replicate_commands() at the start of your script.\r\n"
+                .to_owned(),
             _ => "+OK\r\n".to_owned(),
         };
         answers.write_all(answer.as_bytes())?;
@@ -55,7 +59,12 @@ async fn a_server_that_is_too_old_is_an_error() {
         let url = of(version);
         let store = Redis::<TokenBucket>::connect(&url).await;
         let why = store.unwrap_err().to_string();
-        for part in [seen, "expected 5.0 or later", "update it"] {
+        for part in [
+            seen,
+            "not allowed after non deterministic commands",
+            "expected Redis 5.0 or later, or a server that can",
+            "update it",
+        ] {
             assert!(why.contains(part), "{version}: {why}");
         }
         // A store that connects lazily reports it in each call.
@@ -72,4 +81,55 @@ async fn a_server_that_is_too_old_is_an_error() {
     ] {
         Redis::<TokenBucket>::connect(of(version)).await.unwrap();
     }
+}
+
+/// Passes a connection on to a server, which names another version.
+fn disguise(client: TcpStream, server: TcpStream, version: &str) -> std::io::Result<()> {
+    let (mut commands, mut to_server) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || std::io::copy(&mut commands, &mut to_server));
+    let (mut answers, mut to_client) = (server, client);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = answers.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        // Of equal length, so that the length in front of the reply stays right.
+        let mut bytes = buffer[..read].to_vec();
+        let name = b"redis_version:";
+        if let Some(at) = bytes.windows(name.len()).position(|window| window == name) {
+            let at = at + name.len();
+            let length = bytes[at..]
+                .iter()
+                .take_while(|byte| !byte.is_ascii_control())
+                .count();
+            let text = format!("{version:0<length$}");
+            bytes[at..at + length].copy_from_slice(&text.as_bytes()[..length]);
+        }
+        to_client.write_all(&bytes)?;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_names_an_old_version_and_can_do_what_is_needed_is_used() {
+    let server = support::servers::Redis::start();
+    let address = server.url().replace("redis://", "");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(&address).unwrap();
+            thread::spawn(move || disguise(client, server, "4.0.0"));
+        }
+    });
+    let stores = [
+        Redis::connect(&url).await.unwrap(),
+        Redis::connect_lazy(url).unwrap(),
+    ];
+    let first = acquire(&stores[0], &at_once(1), Key::from(7_u64)).await;
+    assert!(first.unwrap().is_admitted());
+    let second = acquire(&stores[1], &at_once(1), Key::from(7_u64)).await;
+    assert!(!second.unwrap().is_admitted());
+    // The probe has written nothing.
+    assert_eq!(server.command(&["EXISTS", "tollgate:probe"]).trim(), "0");
 }

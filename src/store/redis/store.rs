@@ -6,7 +6,7 @@ use crate::{
     store::{Error, Script},
 };
 
-/// A limit that many instances share, in Redis 5 or later, Redis Cluster, or Valkey.
+/// A limit that many instances share, in Redis 5 or later, Redis Cluster, Valkey, or a server that can do what these do.
 ///
 /// Each decision is exact and takes one round trip: a script runs on the server, by the server's clock. Calls that arrive while
 /// a request is in flight are sent together in the next one, so a busy instance sends fewer requests than it makes decisions.
