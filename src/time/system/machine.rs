@@ -1,6 +1,10 @@
 //! The clocks of this machine: the processor's counter, the monotonic clock, and Unix time.
 
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 use std::time::{Instant, SystemTime};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use web_time::{Instant, SystemTime};
 
 use super::slew::{self, Sample};
 
@@ -22,9 +26,49 @@ pub(super) trait ClockSource {
     fn sample(&self) -> Sample;
 }
 
+/// The counter of the processor.
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+struct Counter(quanta::Clock);
+
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+impl Counter {
+    fn new() -> Self {
+        Self(quanta::Clock::new())
+    }
+
+    #[inline]
+    fn reading(&self) -> u64 {
+        self.0.raw()
+    }
+
+    fn rate(&self) -> u64 {
+        self.0.delta_as_nanos(0, 1 << slew::POINT).max(1)
+    }
+}
+
+/// A counter of nanoseconds, where no other is.
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+struct Counter(Instant);
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+impl Counter {
+    #[expect(clippy::disallowed_methods, reason = "a clock reads time")]
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    fn reading(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn rate(&self) -> u64 {
+        1 << slew::POINT
+    }
+}
+
 /// The clocks of this machine.
 pub(super) struct Machine {
-    counter: quanta::Clock,
+    counter: Counter,
     origin: Instant,
 }
 
@@ -32,7 +76,7 @@ impl Machine {
     #[expect(clippy::disallowed_methods, reason = "a clock reads time")]
     pub(super) fn new() -> Self {
         Self {
-            counter: quanta::Clock::new(),
+            counter: Counter::new(),
             origin: Instant::now(),
         }
     }
@@ -54,11 +98,11 @@ impl Machine {
 impl ClockSource for Machine {
     #[inline]
     fn reading(&self) -> u64 {
-        self.counter.raw()
+        self.counter.reading()
     }
 
     fn rate(&self) -> u64 {
-        self.counter.delta_as_nanos(0, 1 << slew::POINT).max(1)
+        self.counter.rate()
     }
 
     // The narrowest of three samples: a thread can be suspended between two readings.
