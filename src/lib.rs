@@ -127,7 +127,7 @@
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor; enables `tokio` |
 //! | `tonic` | the peer address from `TcpConnectInfo`; enables `tokio` |
 //! | `tonic-tls` | the peer address from `TlsConnectInfo`; enables `tonic` |
-//! | `http-body` | charges that are [settled when a response's body has ended](respond::SettleByBody); `axum` and `tonic` enable it |
+//! | `http-body` | charges that are [settled when a response's body has ended](respond::SettleByBody); with `tokio`, `Http::drain_bodies`: refused uploads get their answer; `axum` and `tonic` enable it |
 //! | `metrics` | [`observe`]'s `Metrics` and `Publish`: decisions and counters of stores through the facade `metrics` |
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |

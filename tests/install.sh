@@ -26,6 +26,9 @@ protoc --descriptor_set_out=/dev/null google/protobuf/struct.proto 2>/dev/null |
   packages+=(protobuf-compiler libprotobuf-dev)
 command -v wrk >/dev/null || packages+=(wrk)
 command -v haproxy >/dev/null || packages+=(haproxy)
+# The clients that upload in `tests/http/uploads`, as does node.
+command -v curl >/dev/null || packages+=(curl)
+command -v python3 >/dev/null || packages+=(python3)
 command -v node >/dev/null || packages+=(nodejs)
 command -v npm >/dev/null || packages+=(npm)
 has_valkey || python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)

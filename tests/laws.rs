@@ -352,8 +352,14 @@ fn backoff_uses_neither_stores_nor_clients() {
 #[test]
 fn observers_use_neither_the_middleware_nor_responses() {
     let allowed = ["observe", "decision", "key", "policy", "time"];
-    // Counters of stores and layers, and the traits that their types are bound by.
-    let publish = ["algorithm", "store", "middleware::RateLimitLayer"];
+    // Counters of stores, layers and responders, and the traits that their types are bound by.
+    let publish = [
+        "algorithm",
+        "store",
+        "middleware::RateLimitLayer",
+        "respond::DrainBodies",
+        "respond::DrainStats",
+    ];
     let publish = [&allowed[..], &publish[..]].concat();
     let sources = sources();
     for (path, lines) in below(&sources, &["observe"]) {

@@ -6,7 +6,8 @@
 //! | gRPC with a body that is `Default`, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
 //! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
 //!
-//! A responder of your own implements [`Respond`], whose page has an example.
+//! A responder of your own implements [`Respond`], whose page has an example. If clients upload over HTTP/1, add `.drain_bodies()` to [`Http`], so
+//! that they see a refusal instead of a reset (features `http-body` and `tokio`, which `axum` enables).
 //!
 //! # Fields
 //!
@@ -34,6 +35,8 @@ mod as_error;
 pub(crate) mod base64;
 mod body;
 mod carry_handle;
+#[cfg(all(feature = "http-body", feature = "tokio"))]
+mod drain;
 #[cfg(feature = "axum")]
 mod extract;
 mod grpc;
@@ -56,6 +59,9 @@ mod rounding;
 mod shared_settings;
 mod wait_text;
 
+#[cfg(all(feature = "http-body", feature = "tokio"))]
+#[cfg_attr(docsrs, doc(cfg(all(feature = "http-body", feature = "tokio"))))]
+pub use self::drain::{DrainBodies, DrainStats};
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
 #[cfg(feature = "http-body")]

@@ -65,7 +65,7 @@ mod wrappers;
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::engine::Counter;
-#[cfg(feature = "introspect")]
+#[cfg(any(feature = "introspect", all(feature = "http-body", feature = "tokio")))]
 pub(crate) use self::engine::stats;
 pub use self::{
     ask::{Ask, Settlement},

@@ -22,6 +22,8 @@ mod server_faults;
 mod stacked;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 mod tower_contract;
+#[cfg(feature = "axum")]
+mod uploads;
 
 // Counts by thread, so tests that run at the same time do not disturb each other.
 #[global_allocator]

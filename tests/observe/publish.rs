@@ -24,6 +24,8 @@ use crate::{
 
 /// Publishes one of everything, so that each metric has a value.
 pub(crate) fn publish_everything() {
+    #[cfg(feature = "http-body")]
+    tollgate::respond::Http::new().drain_bodies().publish("api");
     #[cfg(feature = "introspect")]
     tollgate::key::introspect::IntrospectStats::default().publish("api");
     Stats::default().publish("any");
@@ -278,6 +280,36 @@ async fn a_layer_publishes_what_it_counts() {
         tollgate_layer_unsettled_total{layer=api} 0",
     );
     assert_eq!(published(|| layer.publish("api")), expected);
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_responder_publishes_the_bodies_that_it_reads() {
+    use axum::body::Body;
+    use tollgate::respond::Http;
+
+    let respond = Http::new().drain_bodies();
+    let layer = RateLimitLayer::new(TokenBucket::per_hour(1)).respond(respond.clone());
+    let service = layer.layer(service_fn(async |_: Request<Body>| {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    // The first one is admitted, and the last one has no end.
+    let endless = Body::from_stream(futures_util::stream::pending::<Result<String, Infallible>>());
+    for body in [Body::from("a"), Body::from("bc"), Body::empty(), endless] {
+        service.clone().oneshot(Request::new(body)).await.unwrap();
+    }
+    while respond.stats().finished == 0 {
+        tokio::task::yield_now().await;
+    }
+    let expected = lines(
+        "tollgate_refused_bodies_total{layer=api,outcome=finished} 1
+        tollgate_refused_bodies_total{layer=api,outcome=failed} 0
+        tollgate_refused_bodies_total{layer=api,outcome=given_up} 0
+        tollgate_refused_bodies_total{layer=api,outcome=crowded} 0
+        tollgate_refused_bodies_total{layer=api,outcome=no_runtime} 0
+        tollgate_refused_bodies_in_flight{layer=api} 1",
+    );
+    assert_eq!(published(|| respond.publish("api")), expected);
 }
 
 #[cfg(feature = "introspect")]

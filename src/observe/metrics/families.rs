@@ -59,6 +59,13 @@ families! {
     LAYER_UNSETTLED = "tollgate_layer_unsettled_total" Counter Count ["`layer`"]
         "Charges that may not have been corrected, in the layer's store";
 
+    // Published for the responder of a layer.
+    REFUSED_BODIES = "tollgate_refused_bodies_total" Counter Count
+        ["`layer`; `outcome`: `finished`, `failed`, `given_up`, `crowded`, `no_runtime`"]
+        "Bodies of refused requests that were read, or dropped because of a bound";
+    REFUSED_BODIES_IN_FLIGHT = "tollgate_refused_bodies_in_flight" Gauge Count ["`layer`"]
+        "Bodies of refused requests that are being read";
+
     // Published for a layer of introspection.
     INTROSPECT_HITS = "tollgate_introspect_hits_total" Counter Count ["`layer`"]
         "Requests whose token was answered from the cache";

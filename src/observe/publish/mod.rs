@@ -1,5 +1,7 @@
 //! Counters of layers and stores, as metrics.
 
+#[cfg(all(feature = "http-body", feature = "tokio"))]
+mod drained;
 #[cfg(feature = "introspect")]
 mod introspect;
 mod layer;

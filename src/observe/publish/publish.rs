@@ -27,6 +27,7 @@ use metrics::Label;
 /// | [`BoxStore`](crate::store::BoxStore), [`Transactional`](crate::store::Transactional) | `tollgate_store_unsettled_total`, if the store counts |
 /// | [`RateLimitLayer`](crate::RateLimitLayer) | `tollgate_layer_…`, without those of its store |
 /// | `Introspect` | `tollgate_introspect_…` |
+/// | `respond::DrainBodies` | `tollgate_refused_bodies…` |
 ///
 /// ```
 /// use tollgate::{TokenBucket, observe::Publish, prelude::*, store::{BoxStore, Error}};

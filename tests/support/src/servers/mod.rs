@@ -27,7 +27,7 @@ pub use dynalite::Dynalite;
 pub use etcd::Etcd;
 pub use haproxy::Haproxy;
 pub use memcached::{Memcached, MemcachedOptions};
-pub use place::{free_port, required};
+pub use place::{client, free_port, required};
 pub use process::Server;
 pub use proxy::{Flow, Proxy};
 pub use redis::{Redis, RedisOptions};

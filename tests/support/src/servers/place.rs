@@ -35,8 +35,8 @@ pub(super) fn test_program() -> String {
 pub(super) fn may_start(name: &str) {
     assert!(
         env::var_os(WHICH).is_none_or(|which| which != "none"),
-        "{name} must not be started, because {WHICH} is none: expected a test that starts a server to have `redis` or \
-         `memcached` in its path, by which ./test.sh quick leaves it out"
+        "{name} must not be started, because {WHICH} is none: expected a test that starts a program to have `redis`, \
+         `memcached` or `processes::` in its path, by which ./test.sh quick leaves it out"
     );
 }
 
@@ -67,6 +67,18 @@ pub fn required(name: &str, is_there: bool) {
     if !is_there {
         eprintln!("WITHOUT {name}: run ./test.sh once, which gets one");
     }
+}
+
+/// Returns the path of a client program; `None` if it is missing, and it is not [`required`].
+///
+/// # Panics
+///
+/// If it is missing although it is required, and if no program may be started.
+pub fn client(name: &str) -> Option<PathBuf> {
+    may_start(name);
+    let found = program(name);
+    required(name, found.is_some());
+    found
 }
 
 /// Returns a port of the loopback that is free and that this process has not returned before.
