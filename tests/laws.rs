@@ -282,7 +282,7 @@ fn pacing_uses_no_store_and_reads_no_clock_if_given_the_time() {
 fn limiters_use_stores_by_their_traits() {
     let allowed = [
         "algorithm::Algorithm",
-        "algorithm::Blocking",
+        "algorithm::Blockable",
         "decision",
         "error",
         "key",

@@ -1,6 +1,7 @@
 //! The trait of rules.
 
 use super::{
+    Block,
     packed::{Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
     state_kind::StateKind,
     step::Step,
@@ -185,6 +186,12 @@ pub trait Algorithm: Clone {
     ) -> bool {
         let _ = (state, charge, now, actual);
         false
+    }
+
+    /// Returns the rule as a block if it is one, of a wrapper further out. Only [`Blocks`](crate::store::Blocks) calls this.
+    #[doc(hidden)]
+    fn as_block(&self) -> Option<&Block> {
+        None
     }
 
     /// Returns the instant of the charge by which units are granted to a key after a look. Only a [`Limiter`](crate::Limiter) calls this.

@@ -8,7 +8,8 @@ mod algorithm;
 mod all;
 mod any;
 mod arithmetic;
-mod blocking;
+mod block;
+mod blockable;
 mod both;
 mod bucket;
 mod codec;
@@ -49,7 +50,8 @@ pub use self::{
     algorithm::Algorithm,
     all::All,
     any::AnyRule,
-    blocking::Blocking,
+    block::Block,
+    blockable::Blockable,
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
     leasable::{Leasable, Validity},

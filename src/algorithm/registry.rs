@@ -100,19 +100,32 @@ macro_rules! lua {
         $folder:ident { $Rule:ident, $State:ident }
         name $name:literal, tag $tag:literal, kind $kind:literal, lua [$($piece:literal),*], text $text:literal;
     )+) => {
-        /// All algorithms in Lua.
-        pub(crate) const LUA: &[Lua] = &[$(Lua {
+        /// All algorithms in Lua, and blocks.
+        pub(crate) const LUA: &[Lua] = &[
+            $(Lua {
             folder: stringify!($folder),
             kind: $kind,
             step: include_str!(concat!(stringify!($folder), "/step.lua")),
             settle: include_str!(concat!(stringify!($folder), "/settle.lua")),
             pieces: &[$(($piece, include_str!(concat!(stringify!($folder), "/", $piece, ".lua")))),*],
-        }),+];
+            },)+
+            BLOCK,
+        ];
     };
 }
 
 #[cfg(feature = "redis")]
 algorithms!(lua);
+
+/// Blocks, which no text names, so that they are not in the list.
+#[cfg(feature = "redis")]
+const BLOCK: Lua = Lua {
+    folder: "block",
+    kind: super::Block::KIND,
+    step: include_str!("block/step.lua"),
+    settle: include_str!("block/settle.lua"),
+    pieces: &[],
+};
 
 #[cfg(test)]
 mod tests {
@@ -150,24 +163,28 @@ mod tests {
             let expected = (name, tag, kind, StateKind::named(name));
             assert!(numbers.contains(&expected), "{expected:?} in {numbers:?}");
         }
+        let block = (Block::TAG, Block::KIND, Block::LOOK.state_kind());
+        assert_eq!(block, (0x59, 11, StateKind::named("block")));
     }
 
     #[test]
     fn no_two_algorithms_share_a_number() {
         let numbers = numbers();
-        // Families of tags: the lower bits are the version. The others are of a pair, of `All` and of a frame.
+        // Families of tags: the lower bits are the version. The others are of a pair, of `All`, of a block and of a frame.
         let tags = numbers.iter().map(|(_, tag, ..)| *tag);
         let mut families: Vec<_> = tags
-            .chain([0x01, All::TAG, 0xf1])
+            .chain([0x01, All::TAG, Block::TAG, 0xf1])
             .map(|tag| tag >> 3)
             .collect();
         let mut kinds: Vec<_> = numbers
             .iter()
             .map(|(_, _, kind, _)| *kind)
-            .chain([All::KIND])
+            // 64 is of the marks of deltas.
+            .chain([All::KIND, Block::KIND, 64])
             .collect();
         for (name, _, _, kind) in &numbers {
             assert_eq!(*kind, StateKind::named(name), "{name}");
+            assert_ne!(*kind, Block::LOOK.state_kind(), "{name}");
         }
         families.sort_unstable();
         kinds.sort_unstable();

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::{
-    Algorithm, All, AnyRule,
+    Algorithm, All, AnyRule, Block,
     any::{Own, each},
     both::split_charge,
     registry::algorithms,
@@ -83,6 +83,7 @@ macro_rules! seal {
         $(impl Sealed for super::$Rule {})+
         impl Sealed for All {}
         impl Sealed for AnyRule {}
+        impl Sealed for Block {}
     };
 }
 

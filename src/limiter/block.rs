@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Limiter, LimiterFuture, future::call};
 use crate::{
-    algorithm::Blocking,
+    algorithm::{Algorithm, Blockable},
     error::Error,
     key::Key,
     store::{BlockFuture, Blocks, Check, MayFail, Store},
@@ -13,8 +13,8 @@ use crate::{
 
 impl<Rule, S, C> Limiter<Rule, Blocks<S, C>>
 where
-    Rule: Blocking,
-    S: Store<Rule, Error: MayFail>,
+    Rule: Algorithm,
+    S: Store<Blockable<Rule>, Error: MayFail>,
     C: Clock + Clone,
 {
     /// Refuses all calls of a key for `duration`, on every node that keeps [blocks](Blocks) in this store.

@@ -90,7 +90,21 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.spend.cost()
     }
 
-    /// Marks an ask by whose look a charge is decided: that of a request, whose refusals [count](super::Blocks::block_after), or of a block.
+    /// Returns the ask under another rule.
+    pub(crate) fn under<'b, Other>(&self, rule: &'b Other) -> Ask<'b, Other>
+    where
+        'a: 'b,
+    {
+        Ask {
+            policy: self.policy,
+            rule,
+            key: self.key,
+            spend: self.spend,
+            decides: self.decides,
+        }
+    }
+
+    /// Marks an ask by whose look a charge is decided: that of a request, whose refusals [count](super::Blocks::block_after).
     pub(crate) fn that_decides(self) -> Self {
         Self {
             decides: true,
@@ -213,6 +227,21 @@ impl<'a, Rule> Settlement<'a, Rule> {
             actual,
             is_grant: false,
         })
+    }
+
+    /// Returns the settlement under another rule.
+    pub(crate) fn under<'b, Other>(self, rule: &'b Other) -> Settlement<'b, Other>
+    where
+        'a: 'b,
+    {
+        Settlement {
+            policy: self.policy,
+            rule,
+            key: self.key,
+            charge: self.charge,
+            actual: self.actual,
+            is_grant: self.is_grant,
+        }
     }
 
     /// Makes it a grant: the units of the charge, which is of no call, are given back whatever was charged since.

@@ -51,7 +51,9 @@ use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 #[diagnostic::on_unimplemented(
     message = "the store `{Self}` cannot run the rule `{Rule}`",
     note = "`Local<Rule>` runs every rule that implements `Algorithm`; a layer's rule and its store \
-            must name the same rule type"
+            must name the same rule type",
+    note = "inside of `.with_blocks()` a store runs `Blockable<Rule>`: leave out the rule type of the store \
+            (`Local::new().with_blocks()`), or write `Local::<Blockable<Rule>>::new()`"
 )]
 pub trait Store<Rule>: Backend {
     /// The future of an answer; [`Never`](super::Never) for a store that answers at once.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate::{
     FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket,
-    algorithm::Blocking,
+    algorithm::{Algorithm, Blockable},
     key::Header,
     store::{Blocks, CircuitBreakerConfig, Error, LeaseConfig, Store, StoreExt, SyncConfig},
     time::{Clock, TokioClock},
@@ -45,8 +45,8 @@ where
 /// one replaces it, and it can be removed.
 async fn holds<S, T>((one, other): (Blocks<S>, Blocks<S>), plain: Blocks<T>, lag: Duration)
 where
-    S: Store<TokenBucket, Error = Error>,
-    T: Store<TokenBucket, Error = Error>,
+    S: Store<Blockable<TokenBucket>, Error = Error>,
+    T: Store<Blockable<TokenBucket>, Error = Error>,
 {
     let (rule, policy) = (bucket(100_000), Policy::new("api"));
     for node in [&one, &other] {
@@ -101,7 +101,7 @@ async fn a_busy_key_needs_no_round_trip() {
 
 async fn is_busy<S>((one, other): (Blocks<S>, Blocks<S>), lag: Duration)
 where
-    S: Store<TokenBucket, Error = Error>,
+    S: Store<Blockable<TokenBucket>, Error = Error>,
 {
     const CALLS: u64 = 5000;
     let (rule, policy) = (bucket(100_000), Policy::new("api"));
@@ -148,8 +148,8 @@ async fn a_shorter_block_changes_nothing_before_the_longer_one_is_seen() {
 
 async fn keeps_the_longer<R, S>(rule: R, one: Blocks<S>, other: Blocks<S>)
 where
-    R: Blocking + Clone,
-    S: Store<R, Error = Error>,
+    R: Algorithm,
+    S: Store<Blockable<R>, Error = Error>,
 {
     let policy = Policy::new("api");
     let decision = acquire(&one, &rule, "mallory", 1).await.unwrap();
@@ -187,7 +187,7 @@ async fn blocks_inside_are_refused_and_hold() {
 
 async fn holds_inside<S, T>(blocks: &Blocks<S>, wrapped: &T)
 where
-    S: Store<TokenBucket, Error = Error>,
+    S: Store<Blockable<TokenBucket>, Error = Error>,
     T: Store<TokenBucket, Error = Error>,
 {
     let (rule, policy) = (bucket(100_000), Policy::new("api"));
@@ -205,7 +205,7 @@ where
 #[tokio::test(start_paused = true)]
 async fn blocks_are_found_through_all_wrappers() {
     let (fleet, rule) = (Fleet::new(), bucket(100));
-    let blocks = || fleet.server::<TokenBucket>().with_blocks();
+    let blocks = || fleet.server().with_blocks();
     let fits = |stores: [Result<(), tollgate::Error>; 2]| {
         for result in stores {
             let error = result.unwrap_err().to_string();
@@ -228,15 +228,16 @@ async fn blocks_are_found_through_all_wrappers() {
         erased().leased(leases()).fits(&rule),
         erased().synced(ahead()).fits(&rule),
     ]);
+    let inner = || fleet.server().with_blocks();
     let outer = || {
-        blocks()
+        inner()
             .leased(leases())
             .timeout(Duration::from_secs(1))
             .with_blocks()
     };
     fits([
         outer().fits(&rule),
-        blocks().synced(ahead()).with_blocks().fits(&rule),
+        inner().synced(ahead()).with_blocks().fits(&rule),
     ]);
     let limiter = Limiter::try_new(Policy::new("api"), rule, blocks().synced(ahead()));
     assert!(limiter.is_err());
@@ -255,7 +256,7 @@ async fn blocks_are_found_through_all_wrappers() {
 async fn refusals_from_memory_count() {
     async fn blocked<S>(store: Blocks<S>)
     where
-        S: Store<TokenBucket, Error = Error>,
+        S: Store<Blockable<TokenBucket>, Error = Error>,
     {
         let store = store
             .clock(TokioClock::new())

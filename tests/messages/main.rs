@@ -168,7 +168,7 @@ fn messages_are_as_expected(folder: &str, features: &[&str], count: usize) {
 ))]
 #[test]
 fn messages_name_the_remedy() {
-    messages_are_as_expected("cases", &["--all-features"], 27);
+    messages_are_as_expected("cases", &["--all-features"], 28);
 }
 
 #[cfg(not(feature = "tokio"))]

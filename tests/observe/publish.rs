@@ -7,6 +7,7 @@ use http::{Request, Response};
 use metrics_util::debugging::DebuggingRecorder;
 use tollgate::{
     AnyRule, Cost, FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket,
+    algorithm::Blockable,
     observe::Publish,
     store::{
         Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, LeaseConfig, LeaseStats,
@@ -44,7 +45,9 @@ pub(crate) fn publish_everything() {
         .fall_back_to(Local::new())
         .share(1, 2);
     store.publish("any");
-    Local::<TokenBucket>::new().with_blocks().publish("any");
+    Local::<Blockable<TokenBucket>>::new()
+        .with_blocks()
+        .publish("any");
     RateLimitLayer::new(TokenBucket::per_second(100))
         .store(store)
         .publish("any");
@@ -368,10 +371,10 @@ async fn an_introspection_layer_publishes_what_it_counts() {
 /// One block, two calls that it refuses, and a refusal by the limit itself.
 #[test]
 fn the_counters_of_blocks_are_published() {
-    let store = Local::<TokenBucket>::new().with_blocks();
+    let store = Local::new().with_blocks();
     let limiter = Limiter::new(
         Policy::new("api"),
-        "token-bucket 1/1h".parse().unwrap(),
+        "token-bucket 1/1h".parse::<AnyRule>().unwrap(),
         store.clone(),
     );
     let admitted = |key: &str| limiter.check(key, Cost::ONE).at_once().is_admitted();

@@ -20,7 +20,8 @@ use crate::{algorithm::Algorithm, error::Error, time::Timestamp};
     label = "not a window that can be counted",
     note = "counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`, which `CountedRule::try_from(rule)` makes of an \
             `AnyRule`; for another rule take a store that compares and swaps (`Optimistic`), one that runs a script \
-            (`Redis`), or `Local`"
+            (`Redis`), or `Local`",
+    note = "counters cannot keep the longest of several instants, so they keep no blocks of keys (`with_blocks`)"
 )]
 pub trait Counted: Algorithm {
     /// Returns the slices of time that are counted.

@@ -92,15 +92,6 @@ impl FixedWindow {
         }
     }
 
-    /// Creates windows that begin with the first call, for a constant.
-    pub(in crate::algorithm) const fn constant_from_first_call(quota: Quota) -> Self {
-        let begin = Begin::FirstCall;
-        Self {
-            begin,
-            ..Self::new(quota)
-        }
-    }
-
     /// Begins windows `offset` later than those of the calendar.
     ///
     /// # Panics

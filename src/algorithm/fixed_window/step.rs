@@ -200,9 +200,6 @@ impl Algorithm for FixedWindow {
         packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<FixedWindowState> {
-        if self.is_of_blocks() {
-            return None;
-        }
         self.unpack_window(packed, packed_kind, now)
     }
 

@@ -118,11 +118,6 @@ impl LeakyBucket {
         Self::with(quota, capacity, None)
     }
 
-    /// Creates a queue of any size for a constant.
-    pub(in crate::algorithm) const fn constant(quota: Quota, capacity: NonZeroU64) -> Self {
-        Self::with(quota, capacity, None)
-    }
-
     const fn with(quota: Quota, capacity: NonZeroU64, max_wait: Option<NonZeroU64>) -> Self {
         Self {
             quota,

@@ -361,9 +361,6 @@ impl Algorithm for LeakyBucket {
         _: PackedKind,
         now: StoreTime,
     ) -> Option<LeakyBucketState> {
-        if self.is_of_blocks() {
-            return None;
-        }
         Some(LeakyBucketState {
             written_at: now.at(),
             freed: None,

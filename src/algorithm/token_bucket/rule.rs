@@ -110,11 +110,6 @@ impl TokenBucket {
         Self::with(quota, burst, quota.amount(), DAY)
     }
 
-    /// Creates a bucket of any size for a constant, which starts full.
-    pub(in crate::algorithm) const fn constant(quota: Quota, burst: NonZeroU64) -> Self {
-        Self::with(quota, burst, burst.get(), DAY)
-    }
-
     const fn with(quota: Quota, burst: NonZeroU64, initial: u64, keep: u64) -> Self {
         let most = if initial > burst.get() {
             initial

@@ -367,9 +367,6 @@ impl Algorithm for TokenBucket {
         _: PackedKind,
         now: StoreTime,
     ) -> Option<TokenBucketState> {
-        if self.is_of_blocks() {
-            return None;
-        }
         let (held, written_at) = (now.packed().since(packed), now.at());
         let level = if self.is_packed() {
             Ticks::new(held.min(self.full_in_ticks()))

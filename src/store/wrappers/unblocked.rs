@@ -117,7 +117,7 @@ impl Unblocked {
         let looks = fingerprints.iter().zip(looks.as_slice());
         for (fingerprint, look) in looks.filter(|(fingerprint, _)| **fingerprint != NO_BLOCK) {
             // Of a block, the end matters: each call asks the store.
-            let is_blocked = look.is_undecided() || look.remaining() != look.limit();
+            let is_blocked = look.is_undecided() || !look.reset_after().is_zero();
             self.with_slot(*fingerprint, |slot| {
                 if sent_at > slot.wrote_at && sent_at >= slot.looked_at {
                     slot.looked_at = if is_blocked {

@@ -2,6 +2,7 @@
 //! slow obvious way.
 
 mod answer;
+mod block;
 mod cascade;
 mod fixed_window;
 mod kinds;

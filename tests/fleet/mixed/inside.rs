@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    algorithm::AnyRule,
-    store::{Store, StoreExt},
-};
+use tollgate::{algorithm::AnyRule, store::Store};
 
 use super::{
     meter::Meter,
@@ -28,13 +25,9 @@ async fn wrappers_stand_inside_each_other_or_are_refused() {
     for outer in all() {
         for inner in all() {
             let fleet = Fleet::new();
-            let node = |seed| {
-                let inside = inner.around(fleet.server().boxed(), 2, seed);
-                outer.around(inside, 2, seed)
-            };
-            let nodes = [node(1), node(2)];
+            let nodes = [1, 2].map(|seed| outer.node_around(inner, &fleet, 2, seed));
             let is_ahead = matches!(outer, Wrapper::Leased(_) | Wrapper::Synced(_));
-            let has_blocks = matches!(inner, Wrapper::Blocks | Wrapper::BlockAfter(_));
+            let has_blocks = inner.is_of_blocks();
             let fits = nodes[0].fits(&rule).map_err(|error| error.to_string());
             assert_eq!(
                 fits.is_ok(),

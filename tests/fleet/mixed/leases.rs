@@ -16,7 +16,7 @@ use crate::synced::nodes::{Fleet, units};
 fn nodes(number: usize, hold: u64) -> (Vec<Node>, Vec<Node>) {
     let fleet = Fleet::new();
     let node = |n: usize, wrapper: Wrapper| {
-        wrapper.around(fleet.reliable().boxed(), number as u64, n as u64)
+        wrapper.node(&fleet, number as u64, n as u64)
     };
     let leased = 2.min(number - 1);
     (

@@ -119,7 +119,7 @@ impl Excess {
             let fleet = Fleet::new();
             let number = wrappers.len() as u64;
             let nodes = wrappers.iter().zip(1..);
-            let nodes = nodes.map(|(one, seed)| one.around(fleet.reliable().boxed(), number, seed));
+            let nodes = nodes.map(|(one, seed)| one.node(&fleet, number, seed));
             let nodes: Vec<Node> = nodes.collect();
             if nodes.iter().any(|node| node.fits(&rule).is_err()) {
                 continue;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tollgate::{
-    algorithm::AnyRule,
+    algorithm::{Algorithm, AnyRule, Blockable, Leasable, Syncable},
     store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
     time::TokioClock,
 };
 
 use super::meter::Meter;
-use crate::synced::nodes::PERIOD;
+use crate::synced::nodes::{Fleet, PERIOD};
 
 /// A wrapper with a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +58,53 @@ pub(super) enum Cost {
 }
 
 impl Wrapper {
-    pub(super) fn around(
+    pub(super) fn is_of_blocks(self) -> bool {
+        matches!(self, Self::Blocks | Self::BlockAfter(_))
+    }
+
+    /// Returns a node with this wrapper, in a fleet of so many nodes.
+    pub(super) fn node(self, fleet: &Fleet, nodes: u64, seed: u64) -> BoxStore<AnyRule, Error> {
+        match self.is_of_blocks() {
+            true => self.with_blocks(fleet.reliable().boxed()),
+            false => self.around(fleet.reliable().boxed(), nodes, seed),
+        }
+    }
+
+    /// Returns a node with a wrapper, and this one around it.
+    pub(super) fn node_around(
         self,
-        server: BoxStore<AnyRule, Error>,
+        inner: Self,
+        fleet: &Fleet,
         nodes: u64,
         seed: u64,
     ) -> BoxStore<AnyRule, Error> {
+        match (self.is_of_blocks(), inner.is_of_blocks()) {
+            (false, _) => self.around(inner.node(fleet, nodes, seed), nodes, seed),
+            (true, false) => {
+                self.with_blocks(inner.around(fleet.reliable().boxed(), nodes, seed))
+            }
+            (true, true) => self.with_blocks(inner.with_blocks(fleet.reliable().boxed())),
+        }
+    }
+
+    fn with_blocks<R>(self, server: BoxStore<Blockable<R>, Error>) -> BoxStore<R, Error>
+    where
+        R: Algorithm<State: Send> + Send + Sync + 'static,
+    {
+        let blocks = server.with_blocks().clock(TokioClock::new());
+        match self {
+            Self::BlockAfter(refusals) => {
+                let (period, day) = (Duration::from_secs(2), Duration::from_secs(86_400));
+                blocks.block_after(refusals, period, day).boxed()
+            }
+            _ => blocks.boxed(),
+        }
+    }
+
+    fn around<R>(self, server: BoxStore<R, Error>, nodes: u64, seed: u64) -> BoxStore<R, Error>
+    where
+        R: Leasable + Syncable + Send + Sync + 'static,
+    {
         let clock = TokioClock::new();
         let sync = SyncConfig::new().period(PERIOD).clock(clock).seed(seed);
         match self {
@@ -71,15 +112,11 @@ impl Wrapper {
             Self::Deadline(millis) => server.timeout(Duration::from_millis(millis)).boxed(),
             Self::Breaker => server.circuit_breaker(CircuitBreakerConfig::new()).boxed(),
             Self::Remembered(keys) => {
-                let remembered = server.remember_refusals::<AnyRule>().clock(clock);
+                let remembered = server.remember_refusals::<R>().clock(clock);
                 remembered.capacity(keys).boxed()
             }
-            Self::Blocks => server.with_blocks().boxed(),
-            Self::BlockAfter(refusals) => {
-                let blocks = server.with_blocks().clock(clock);
-                let day = Duration::from_secs(86_400);
-                let period = Duration::from_secs(2);
-                blocks.block_after(refusals, period, day).boxed()
+            Self::Blocks | Self::BlockAfter(_) => {
+                unreachable!("blocks change the type of the rule")
             }
             Self::Leased(millis) => {
                 let config = LeaseConfig::new().hold(Duration::from_millis(millis));

@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, FixedWindow, LeakyBucket, Limiter, TokenBucket,
-    algorithm::Blocking,
+    algorithm::{Algorithm, Blockable},
     store::{AtCapacity, Local, LocalBuilder, NeverWaits, Store, StoreExt},
     time::ManualClock,
 };
@@ -11,7 +11,7 @@ use super::{SECOND, cost, policy};
 
 const CAPACITY: usize = 512;
 
-fn full_store<A: Blocking>(choice: AtCapacity) -> (Local<A, ManualClock>, ManualClock) {
+fn full_store<A: Algorithm>(choice: AtCapacity) -> (Local<A, ManualClock>, ManualClock) {
     let clock = ManualClock::default();
     let builder = LocalBuilder::new().capacity(CAPACITY).at_capacity(choice);
     (builder.clock(clock.clone()).build(), clock)
@@ -20,9 +20,9 @@ fn full_store<A: Blocking>(choice: AtCapacity) -> (Local<A, ManualClock>, Manual
 /// A flood evicts no block, and new keys, which inherit debts, inherit no block.
 fn survives<A>(rule: A)
 where
-    A: Blocking,
-    Local<A, ManualClock>:
-        Store<A, Error = std::convert::Infallible, Answer: NeverWaits, Done: NeverWaits>,
+    A: Algorithm,
+    Local<Blockable<A>, ManualClock>:
+        Store<Blockable<A>, Error = std::convert::Infallible, Answer: NeverWaits, Done: NeverWaits>,
 {
     let (store, clock) = full_store(AtCapacity::InheritDebts);
     let limiter = Limiter::new(policy(), rule, store.clone().with_blocks());

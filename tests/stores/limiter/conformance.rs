@@ -1,7 +1,7 @@
 //! A store with blocks, none of which is made, decides as the store within.
 
 use tollgate::{
-    AnyRule, FixedWindow, TokenBucket,
+    FixedWindow, TokenBucket,
     store::StoreExt,
     testing::{
         Fault, Faulty,
@@ -14,7 +14,7 @@ use crate::conformance::timelines;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_rule_keeps_the_laws_behind_blocks() {
-    let (store, clock) = local::<AnyRule>();
+    let (store, clock) = local();
     let suite = Suite::new(store.with_blocks()).clock(clock);
     let suite = suite.sleep(tokio::time::sleep).spawn(tokio::spawn);
     let report = suite.timelines(timelines()).run().await.unwrap();

@@ -2,12 +2,12 @@
 
 use support::servers;
 use tollgate::{
-    AnyRule, FixedWindow, LeakyBucket, Limiter, TokenBucket,
+    AnyRule, FixedWindow, LeakyBucket, TokenBucket,
     algorithm::{Algorithm, Codec},
-    store::{Counters, Memcached, MemcachedConnection, MemcachedCounters, Optimistic, StoreExt},
+    store::{Memcached, MemcachedConnection, Optimistic},
 };
 
-use super::{policy, shared};
+use super::shared;
 
 async fn connect(server: &servers::Memcached) -> MemcachedConnection {
     let url = format!("memcached://{}", server.address());
@@ -21,7 +21,7 @@ async fn store<A: Algorithm<State: Codec>>(server: &servers::Memcached) -> Memca
 #[tokio::test]
 async fn units_are_granted() {
     let server = servers::Memcached::start();
-    shared::grants(&store::<AnyRule>(&server).await).await;
+    shared::grants(&store(&server).await).await;
 }
 
 #[tokio::test]
@@ -49,15 +49,5 @@ async fn blocks_hold_on_every_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_are_refused_at_once_make_one_block() {
     let server = servers::Memcached::start();
-    shared::tasks_make_one_block(store::<AnyRule>(&server).await).await;
-}
-
-/// Counters only add, so they are refused when the limiter is made, with the reason.
-#[tokio::test]
-async fn counters_cannot_keep_blocks() {
-    let server = servers::Memcached::start();
-    let counters: MemcachedCounters<FixedWindow> = Counters::new(connect(&server).await);
-    let limiter = Limiter::try_new(policy(), FixedWindow::per_hour(9), counters.with_blocks());
-    let error = limiter.unwrap_err().to_string();
-    assert!(error.contains("first-call"), "{error}");
+    shared::tasks_make_one_block(store(&server).await).await;
 }

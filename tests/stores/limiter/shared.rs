@@ -8,7 +8,7 @@ use std::{fmt::Debug, sync::atomic::Ordering::Relaxed};
 
 use tollgate::{
     AnyRule, Decision, Limiter,
-    algorithm::Blocking,
+    algorithm::{Algorithm, Blockable},
     store::{Blocks, Error, Store, StoreExt},
 };
 
@@ -17,7 +17,7 @@ use super::{SECOND, cost, counted::Counted, policy};
 /// Checks again if a store gave up because of other writers.
 async fn check<S>(limiter: &Limiter<AnyRule, Blocks<S>>, units: u64) -> Decision
 where
-    S: Store<AnyRule, Error = Error>,
+    S: Store<Blockable<AnyRule>, Error = Error>,
 {
     for _ in 0..1000 {
         match limiter.check("mallory", cost(units)).await {
@@ -77,8 +77,8 @@ pub(crate) async fn grants<S: Store<AnyRule, Error = Error> + Clone>(store: &S) 
 /// Blocks a key on one node, and expects another node to refuse it until the end.
 pub(crate) async fn blocks<A, S>(rule: A, node: &S, other: &S)
 where
-    A: Blocking + Debug,
-    S: Store<A, Error = Error> + Clone,
+    A: Algorithm + Debug,
+    S: Store<Blockable<A>, Error = Error> + Clone,
 {
     let limiter = |store: &S| {
         let store = Counted::new(store.clone());
@@ -105,7 +105,7 @@ where
         there.check("alice", cost(1)).await.unwrap().is_admitted(),
         "{at}"
     );
-    // A shorter block changes nothing, and a longer one lasts longer, to the millisecond.
+    // A shorter block changes nothing, and a longer one lasts longer, exactly.
     let left = there.block("mallory", SECOND).unwrap().await.unwrap();
     assert!(
         left > Some(hour - 60 * SECOND) && left <= Some(hour),
@@ -115,7 +115,7 @@ where
     assert_eq!(longer, Some(2 * hour), "{at}");
     let after = here.check("mallory", cost(1)).await.unwrap().retry_after();
     assert!(after > Some(2 * hour - 60 * SECOND), "{at}: {after:?}");
-    assert!(after <= Some(2 * hour + SECOND / 1000), "{at}: {after:?}");
+    assert!(after <= Some(2 * hour), "{at}: {after:?}");
     there.unblock("mallory").await.unwrap();
     assert!(
         here.check("mallory", cost(1)).await.unwrap().is_admitted(),
@@ -151,10 +151,14 @@ where
     }
 }
 
-/// Tasks that are refused at once make one block, by one write.
+/// Tasks that are refused at once make one block.
 pub(crate) async fn tasks_make_one_block<S>(store: S)
 where
-    S: Store<AnyRule, Error = Error, Answer: Send, Done: Send> + Clone + Send + Sync + 'static,
+    S: Store<Blockable<AnyRule>, Error = Error, Answer: Send, Done: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
 {
     let rule: AnyRule = "token-bucket 1/1d burst=5".parse().unwrap();
     let store = Counted::new(store);
@@ -175,13 +179,12 @@ where
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(calls.writes_of_blocks.load(Relaxed), 1);
     assert_eq!((blocks.made(), blocks.failed()), (1, 0));
-    let acquires = calls.acquires.load(Relaxed);
+    let counts = || [&calls.writes_of_blocks, &calls.acquires].map(|calls| calls.load(Relaxed));
+    let before = counts();
     for _ in 0..20 {
         let decision = check(&limiter, 1).await;
         assert!(!decision.is_admitted());
     }
-    assert_eq!(calls.acquires.load(Relaxed), acquires);
-    assert_eq!(calls.writes_of_blocks.load(Relaxed), 1);
+    assert_eq!(counts(), before);
 }

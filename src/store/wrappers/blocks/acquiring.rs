@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Blocks, blockage::Blockage, offender::Offender};
 use crate::{
-    algorithm::Blocking,
+    algorithm::{Algorithm, Blockable},
     decision::{Decision, Decisions, Verdict},
     store::{Ask, OwnedAsks, Progress, Steps, Store},
     time::Clock,
@@ -16,10 +16,10 @@ use crate::{
 pub(super) type Left = SmallVec<[Duration; 2]>;
 
 /// Returns the time that is left of each block that a look found. A store that failed found none.
-pub(super) fn left_of<Rule: Blocking>(blocks: &[Decision]) -> Left {
+pub(super) fn left_of(blocks: &[Decision]) -> Left {
     let left = |block: &Decision| match block.is_undecided() {
         true => Duration::ZERO,
-        false => Rule::left_of_block(block),
+        false => block.reset_after(),
     };
     blocks.iter().map(left).collect()
 }
@@ -33,7 +33,7 @@ pub(super) fn is_any_blocked(left: &Left) -> bool {
 /// keys that were refused too often.
 pub struct Acquiring<Rule, S, C> {
     blocks: Blocks<S, C>,
-    asks: OwnedAsks<Rule>,
+    asks: OwnedAsks<Blockable<Rule>>,
     phase: Phase<Rule, S, C>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Phase<Rule, S, C> {
     Blocking {
         decisions: Decisions,
         offenders: Offenders<C>,
-        blockage: Box<Blockage<Rule, S>>,
+        blockage: Blockage<Rule, S>,
     },
     Over,
 }
@@ -58,10 +58,10 @@ pub(super) enum Phase<Rule, S, C> {
 /// The keys to be blocked, each with the index of its ask.
 type Offenders<C> = Vec<(usize, Offender<C>)>;
 
-impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
+impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rule, S, C> {
     pub(super) fn new(
         blocks: Blocks<S, C>,
-        asks: OwnedAsks<Rule>,
+        asks: OwnedAsks<Blockable<Rule>>,
         phase: Phase<Rule, S, C>,
     ) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
     }
 
     fn looked_at_blocks(&mut self, decisions: &Decisions) -> Progress<Self> {
-        let left = left_of::<Rule>(decisions.as_slice());
+        let left = left_of(decisions.as_slice());
         let asks = self.asks.to_vec();
         if is_any_blocked(&left) {
             self.phase = Phase::AtLimits(left);
@@ -101,7 +101,7 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
     fn count(
         &mut self,
         decisions: Decisions,
-        is_refused: impl Fn(&Ask<'_, Rule>, &Decision) -> bool,
+        is_refused: impl Fn(&Ask<'_, Blockable<Rule>>, &Decision) -> bool,
     ) -> Progress<Self> {
         let mut offenders = Vec::new();
         if let Some(after) = self.blocks.after() {
@@ -122,36 +122,29 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Acquiring<Rule, S, C> {
         let Some(((_, offender), after)) = offenders.last().zip(self.blocks.after()) else {
             return Progress::Finished(Ok(decisions));
         };
-        let millis = after.settings.millis;
-        let mut blockage = self
-            .blocks
-            .blockage(&offender.policy, offender.key, millis, false);
-        let next = blockage.look();
+        let block = after.settings.block;
+        let (charge, blockage) = self.blocks.charge(&offender.policy, offender.key, block);
         self.phase = Phase::Blocking {
             decisions,
             offenders,
-            blockage: Box::new(blockage),
+            blockage,
         };
-        self.blocking(next)
+        Progress::Answer(charge)
     }
 
-    /// Goes on with the block of a key.
-    fn blocking(&mut self, next: Progress<Blockage<Rule, S>>) -> Progress<Self> {
-        let result = match next {
-            Progress::Answer(answer) => return Progress::Answer(answer),
-            Progress::Done(done) => return Progress::Done(done),
-            Progress::Finished(result) => result,
-        };
+    /// Goes on after the charge of a block.
+    fn charged(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
         let Phase::Blocking {
             mut decisions,
             mut offenders,
-            ..
+            mut blockage,
         } = std::mem::replace(&mut self.phase, Phase::Over)
         else {
-            return Progress::Finished(Ok(Decisions::default()));
+            return Progress::Finished(answer);
         };
         // A failure is counted, and the request is refused all the same.
-        if let (Some((index, offender)), Ok(Some(left))) = (offenders.pop(), result) {
+        if let (Some((index, offender)), Ok(Some(left))) = (offenders.pop(), blockage.ended(answer))
+        {
             offender.forget_refusals();
             // This request is told when the block ends, too.
             if let Some(decision) = decisions.as_mut_slice().get_mut(index) {
@@ -173,15 +166,14 @@ impl<Rule, S, C> fmt::Debug for Acquiring<Rule, S, C> {
     }
 }
 
-impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Steps for Acquiring<Rule, S, C> {
+impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acquiring<Rule, S, C> {
     type Answer = S::Answer;
     type Done = S::Done;
     type Output = Result<Decisions, S::Error>;
 
     fn answered(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
-        if let Phase::Blocking { blockage, .. } = &mut self.phase {
-            let next = blockage.answered(answer);
-            return self.blocking(next);
+        if matches!(self.phase, Phase::Blocking { .. }) {
+            return self.charged(answer);
         }
         let decisions = match answer {
             Ok(decisions) => decisions,
@@ -193,7 +185,7 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Steps for Acquiring<Rule,
                 let (blocks, looks) = decisions
                     .as_slice()
                     .split_at(decisions.as_slice().len() / 2);
-                let left = left_of::<Rule>(blocks);
+                let left = left_of(blocks);
                 let decisions = looks.iter().zip(left);
                 let decisions = decisions.map(|(look, left)| while_blocked(look, left, 0));
                 let decisions = decisions.collect();
@@ -213,14 +205,9 @@ impl<Rule: Blocking, S: Store<Rule>, C: Clock + Clone> Steps for Acquiring<Rule,
         }
     }
 
+    /// There is nothing to settle.
     fn done(&mut self, done: Result<(), S::Error>) -> Progress<Self> {
-        match &mut self.phase {
-            Phase::Blocking { blockage, .. } => {
-                let next = blockage.done(done);
-                self.blocking(next)
-            }
-            _ => Progress::Finished(Ok(Decisions::default())),
-        }
+        Progress::Finished(done.map(|()| Decisions::default()))
     }
 }
 

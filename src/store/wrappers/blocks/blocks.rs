@@ -13,14 +13,14 @@ use super::{
     counters::Counters,
 };
 use crate::{
-    algorithm::{Algorithm, Blocking},
+    algorithm::{Algorithm, Block, Blockable},
     decision::Cost,
     error::Error,
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, NodeCounts, OwnedAsks, Progress, Settlement,
-        StepsFuture, Store, StoreId, SyncFuture, run,
+        Ask, Backend, BoxFuture, Check, NodeCounts, OwnedAsks, Progress, Settlement, StepsFuture,
+        Store, StoreId, run,
     },
     time::{Clock, SystemClock},
 };
@@ -66,8 +66,9 @@ use crate::{
 ///
 /// # Rules
 ///
-/// A block is a state of the rule type that the store runs, which must be [`Blocking`](crate::algorithm::Blocking): `TokenBucket`, `LeakyBucket`,
-/// `FixedWindow`, `AnyRule`, or a pair of the first two. Run any other rule as an `AnyRule`. Counters such as `MemcachedCounters` cannot keep blocks.
+/// Keys of every rule can be blocked. The store inside runs the rule as [`Blockable`]: a rule, or a block, whose state is an instant and a level.
+/// The compiler finds that type, so write it only where you name the store's type, as in `Redis<Blockable<AnyRule>>`. Counters such as
+/// `MemcachedCounters` cannot keep blocks.
 ///
 /// # Order of wrappers
 ///
@@ -107,7 +108,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     /// Refusals of requests are counted in the memory of this process, for up to 16,384 keys at the same time: also those by leases, by a view, by
     /// [remembered refusals](crate::store::StoreExt::remember_refusals) around this wrapper, and by the look of a [charge after the
     /// response](crate::Limit::charge_after). A refusal of a blocked key, and a look of a [`Limiter`](crate::Limiter), do not
-    /// count. Only the block itself is written to the store. The request that is refused last waits for that. Other nodes see the block, but not the count.
+    /// count. Only the block itself is written to the store, and one that another node made meanwhile stays as it is. The request that is refused last waits for that. Other nodes see the block, but not the count.
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,7 +147,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         period: Duration,
         duration: Duration,
     ) -> Result<Self, Error> {
-        let settings = AfterRefusals::new(refusals, period, millis(duration)?)?;
+        let settings = AfterRefusals::new(refusals, period, duration)?;
         let after = BlockAfter::new(settings, self.clock.clone());
         Ok(Self {
             after: Some(Arc::new(after)),
@@ -169,16 +170,15 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     /// Refuses all calls of a key for `duration`. Returns the time for which the key is blocked now, which is longer if an earlier block lasts longer.
     ///
     /// `None` is for a store that could not make the block, because it failed behind a wrapper such as `fail_open`, or had no room. A block
-    /// costs a look and a write. If several nodes block a key at once, the longest block holds, up to a millisecond longer; until all of them are done it may be
-    /// as long as all blocks together.
+    /// costs one call. If several nodes block a key at once, the longest block holds.
     ///
     /// [`Limiter::block`](crate::Limiter) is the same for the policy of the limiter.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{Policy, prelude::*, store::LocalBuilder};
+    /// use tollgate::{Policy, algorithm::Blockable, prelude::*};
     ///
-    /// let store = LocalBuilder::new().build::<TokenBucket>().with_blocks();
+    /// let store = Local::<Blockable<TokenBucket>>::new().with_blocks();
     /// let day = Duration::from_secs(86_400);
     /// let blocked = store.block(&Policy::new("api"), "mallory", day)?.at_once();
     /// assert_eq!(blocked, Ok(Some(day)));
@@ -199,18 +199,17 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         duration: Duration,
     ) -> Result<Check<BlockFuture<Rule, S>>, Error>
     where
-        Rule: Blocking,
-        S: Store<Rule>,
+        Rule: Algorithm,
+        S: Store<Blockable<Rule>>,
     {
-        let mut blockage = self.blockage(policy, key.into(), millis(duration)?, true);
-        let look = blockage.look();
-        Ok(run(blockage, look))
+        let (charge, blockage) = self.charge(policy, key.into(), Block::try_new(duration)?);
+        Ok(run(blockage, Progress::Answer(charge)))
     }
 
     /// Removes the block of a key, and forgets the refusals that this process has counted. Its limit stays as it is.
     pub fn unblock<Rule>(&self, policy: &Policy, key: impl Into<Key>) -> Check<S::Done>
     where
-        S: Store<Rule>,
+        S: Store<Blockable<Rule>>,
     {
         let key = key.into();
         if let Some(after) = &self.after {
@@ -219,26 +218,21 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         self.store.reset(&self.policies.of(policy), &key)
     }
 
-    /// Returns the calls that block a key.
-    pub(super) fn blockage<Rule>(
+    /// Blocks a key. The second part takes in the answer.
+    pub(super) fn charge<Rule>(
         &self,
         policy: &Policy,
         key: Key,
-        millis: u64,
-        extends: bool,
-    ) -> Blockage<Rule, S>
+        block: Block,
+    ) -> (Check<S::Answer>, Blockage<Rule, S>)
     where
-        Rule: Blocking,
-        S: Store<Rule>,
+        Rule: Algorithm,
+        S: Store<Blockable<Rule>>,
     {
-        let place = (self.policies.of(policy), key);
-        Blockage::new(
-            Arc::clone(&self.store),
-            place,
-            millis,
-            extends,
-            &self.counters,
-        )
+        let blockage = Blockage::new(block, &self.counters);
+        let (policy, rule) = (self.policies.of(policy), Blockable::Block(block));
+        let ask = Ask::new(&policy, &rule, key, Cost::ONE);
+        (self.store.acquire(&[ask]), blockage)
     }
 
     /// Returns the number of keys whose refusals are [counted](Self::block_after), at most 16,384.
@@ -285,23 +279,21 @@ impl<S, C> Blocks<S, C> {
     fn look_at_blocks<Rule>(
         &self,
         asks: &[Ask<'_, Rule>],
-        more: &[Ask<'_, Rule>],
+        more: &[Ask<'_, Blockable<Rule>>],
     ) -> Check<S::Answer>
     where
-        Rule: Blocking,
-        S: Store<Rule>,
+        Rule: Algorithm,
+        S: Store<Blockable<Rule>>,
     {
-        let rule = Rule::looking_at_blocks();
+        let rule = Blockable::Block(Block::LOOK);
         let policies: SmallVec<[Policy; 2]> = asks
             .iter()
             .map(|ask| self.policies.of(ask.policy()))
             .collect();
         let blocks = asks.iter().zip(&policies);
         let blocks = blocks.map(|(ask, policy)| Ask::new(policy, &rule, *ask.key(), Cost::ONE));
-        let more = more
-            .iter()
-            .map(|ask| Ask::new(ask.policy(), ask.rule(), *ask.key(), ask.cost()));
-        let looks: SmallVec<[Ask<'_, Rule>; 2]> = blocks.chain(more).collect();
+        let more = more.iter().copied();
+        let looks: SmallVec<[Ask<'_, Blockable<Rule>>; 2]> = blocks.chain(more).collect();
         self.store.look(&looks)
     }
 }
@@ -322,16 +314,20 @@ pub(in crate::store) fn no_blocks_inside(store: &impl Backend, wrapper: &str) ->
     Ok(())
 }
 
-/// Returns the length of a block in milliseconds.
-fn millis(duration: Duration) -> Result<u64, Error> {
-    const LONGEST: Duration = Duration::from_secs(365 * 86_400);
-    if duration.is_zero() || duration > LONGEST {
-        return Err(Error::new(format!(
-            "a block of {duration:?}: expected 1 ms to 365 days; unblock a key to admit it again, and block it again after a year"
-        )));
-    }
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    Ok(u64::try_from(millis).unwrap_or(u64::MAX))
+/// The rules of asks as the store runs them.
+type Rules<Rule> = SmallVec<[Blockable<Rule>; 1]>;
+
+fn rules_of<Rule: Algorithm>(asks: &[Ask<'_, Rule>]) -> Rules<Rule> {
+    asks.iter().map(|ask| Blockable::of(ask.rule())).collect()
+}
+
+/// Returns the asks under such rules.
+fn under<'a, Rule>(
+    asks: &[Ask<'a, Rule>],
+    rules: &'a [Blockable<Rule>],
+) -> SmallVec<[Ask<'a, Blockable<Rule>>; 1]> {
+    let asks = asks.iter().zip(rules);
+    asks.map(|(ask, rule)| ask.under(rule)).collect()
 }
 
 impl<S, C: Clone> Clone for Blocks<S, C> {
@@ -390,8 +386,8 @@ impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
 
 impl<S, Rule, C> Store<Rule> for Blocks<S, C>
 where
-    S: Store<Rule>,
-    Rule: Blocking,
+    S: Store<Blockable<Rule>>,
+    Rule: Algorithm,
     C: Clock + Clone,
 {
     type Answer = StepsFuture<Acquiring<Rule, S, C>>;
@@ -399,9 +395,11 @@ where
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let blocks = self.look_at_blocks(asks, &[]);
+        let rules = rules_of(asks);
+        let asks = under(asks, &rules);
         let (phase, next) = match blocks {
-            Check::Ready(Ok(blocks)) if !is_any_blocked(&left_of::<Rule>(blocks.as_slice())) => {
-                match self.store.acquire(asks) {
+            Check::Ready(Ok(blocks)) if !is_any_blocked(&left_of(blocks.as_slice())) => {
+                match self.store.acquire(&asks) {
                     Check::Ready(Ok(decisions))
                         if self.after.is_none() || decisions.is_admitted() =>
                     {
@@ -412,18 +410,26 @@ where
             }
             blocks => (Phase::AtBlocks, blocks),
         };
-        let steps = Acquiring::new(self.clone(), OwnedAsks::new(asks), phase);
+        let steps = Acquiring::new(self.clone(), OwnedAsks::new(&asks), phase);
         run(steps, Progress::Answer(next))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let looks = self.look_at_blocks(asks, asks);
-        let steps = Acquiring::new(self.clone(), OwnedAsks::new(asks), Phase::AtAll);
+        let rules = rules_of(asks);
+        let all = under(asks, &rules);
+        let looks = self.look_at_blocks(asks, &all);
+        let steps = Acquiring::new(self.clone(), OwnedAsks::new(&all), Phase::AtAll);
         run(steps, Progress::Answer(looks))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        self.store.settle(settlements)
+        let rules = settlements
+            .iter()
+            .map(|settlement| Blockable::of(settlement.rule));
+        let rules: Rules<Rule> = rules.collect();
+        let settlements = settlements.into_iter().zip(&rules);
+        let under = settlements.map(|(settlement, rule)| settlement.under(rule));
+        self.store.settle(under.collect())
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
@@ -432,8 +438,8 @@ where
 
     /// Checks the rule of blocks, too.
     fn fits(&self, rule: &Rule) -> Result<(), Error> {
-        self.store.fits(rule)?;
-        self.store.fits(&Rule::looking_at_blocks())
+        self.store.fits(&Blockable::of(rule))?;
+        self.store.fits(&Blockable::Block(Block::LOOK))
     }
 
     fn count_node(
@@ -441,13 +447,6 @@ where
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        Store::<Rule>::count_node(&self.store, policy, period)
-    }
-
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, S::Error>>
-    where
-        Rule: Algorithm<State: Send + 'static>,
-    {
-        self.store.sync(deltas)
+        Store::<Blockable<Rule>>::count_node(&self.store, policy, period)
     }
 }

@@ -9,6 +9,8 @@ mod blockage;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod blocks;
 mod counters;
+#[cfg(test)]
+mod every_rule;
 mod offender;
 
 pub(crate) use self::blockage::BlockFuture;

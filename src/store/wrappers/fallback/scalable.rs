@@ -1,7 +1,7 @@
 //! Rules that can be divided among nodes.
 
 use crate::{
-    algorithm::{AnyRule, TokenBucket},
+    algorithm::{AnyRule, Blockable, TokenBucket},
     error::Error,
 };
 
@@ -38,6 +38,16 @@ impl<A: Scalable, B: Scalable> Scalable for (A, B) {
     fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, Error> {
         let first = self.0.try_scaled(numerator, denominator)?;
         Ok((first, self.1.try_scaled(numerator, denominator)?))
+    }
+}
+
+/// A block is as long on each node.
+impl<Rule: Scalable> Scalable for Blockable<Rule> {
+    fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, Error> {
+        match self {
+            Self::Rule(rule) => rule.try_scaled(numerator, denominator).map(Self::Rule),
+            Self::Block(block) => Ok(Self::Block(*block)),
+        }
     }
 }
 

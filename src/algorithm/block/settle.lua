@@ -1,0 +1,3 @@
+-- A block is not corrected.
+settles[KIND] = function()
+end
