@@ -6,7 +6,10 @@ use std::{str::FromStr, time::Duration};
 use support::counting::bytes_kept;
 use tollgate::{
     AnyRule, Cost, FixedWindow, LeakyBucket, Policy, TokenBucket,
-    algorithm::{Algorithm, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp, WarmUpSpaced},
+    algorithm::{
+        Algorithm, Block, Blockable, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp,
+        WarmUpSpaced,
+    },
     store::{Ask, Local, LocalBuilder},
     time::ManualClock,
 };
@@ -177,4 +180,79 @@ fn the_calls_of_a_log_take_up_to_32_bytes_each() {
         (16 * 70_000..=32 * 70_000 + 50_000).contains(&bytes),
         "{bytes}"
     );
+}
+
+/// A key of a rule that can be blocked takes as many bytes as without blocks, where its state fits into words.
+#[test]
+fn words_hold_the_states_of_blockable_rules() {
+    fn bytes<A: Algorithm>(rule: &A) -> i64 {
+        let policy = Policy::default();
+        let (empty, _store) = bytes_kept(|| LocalBuilder::new().capacity(0).build::<A>());
+        let (bytes, _store) = bytes_kept(|| {
+            let store = LocalBuilder::new()
+                .capacity(5000)
+                .clock(ManualClock::default())
+                .build();
+            for key in 0..5000_u64 {
+                let ask = Ask::new(&policy, rule, key.into(), Cost::ONE);
+                assert!(store.decide(&ask).is_admitted());
+            }
+            store
+        });
+        (bytes - empty) / 5000
+    }
+    let is_equal = |plain: i64, blockable: i64, text: &str| {
+        // Which sets grow is random.
+        let context = format!("{text}: {plain} and {blockable} bytes");
+        assert!(plain.abs_diff(blockable) <= 2 && plain < 60, "{context}");
+    };
+    for text in [
+        "token-bucket 5/1h",
+        "leaky-bucket 5/1h",
+        "fixed-window 5/1h",
+        "sliding-window 7/1h",
+        "three-color 9/s burst=9 peak=20/s peak-burst=20",
+        "cascade 9/s > 5/s",
+        "token-bucket 5/1h & token-bucket 9/1s",
+    ] {
+        let rule: AnyRule = text.parse().unwrap();
+        is_equal(bytes(&rule), bytes(&Blockable::from(rule)), text);
+    }
+    let bucket = TokenBucket::per_hour(5);
+    is_equal(bytes(&bucket), bytes(&Blockable::from(bucket)), "a bucket");
+}
+
+/// The number on the page of `Blocks`.
+#[test]
+fn a_block_takes_what_its_page_says() {
+    let page = include_str!("../../src/store/wrappers/blocks/blocks.rs");
+    let stated = page.split("A block takes about ").nth(1).unwrap();
+    let stated: i64 = stated.split(' ').next().unwrap().parse().unwrap();
+    let minute = Duration::from_secs(60);
+    let policy = Policy::default();
+    let block = Blockable::Block(Block::try_new(minute).unwrap());
+    let of = |keys: u64| {
+        let build = |capacity| {
+            let builder = LocalBuilder::new().capacity(capacity);
+            builder
+                .clock(ManualClock::default())
+                .build::<Blockable<TokenBucket>>()
+        };
+        let (empty, _store) = bytes_kept(|| build(0));
+        let (bytes, _store) = bytes_kept(|| {
+            let store = build(keys as usize);
+            for key in 0..keys {
+                let ask = Ask::new(&policy, &block, key.into(), Cost::ONE);
+                assert!(store.decide(&ask).is_admitted());
+            }
+            store
+        });
+        (bytes - empty) / keys as i64
+    };
+    // Just before the tables double, and when most of them have.
+    for keys in [14, 18].map(|eighths| 128 * 56 * eighths / 8) {
+        let bytes = of(keys);
+        println!("a block: {bytes} of about {stated}");
+        assert!((bytes - stated).abs() <= 30, "{bytes} of {stated}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Runs equal timelines on the store in memory and on the scripts in Redis: all numbers of the decisions are equal.
 
+mod blocks;
 mod long_logs;
 mod memory;
 mod mixed;

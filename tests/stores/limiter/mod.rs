@@ -7,6 +7,7 @@ mod conformance;
 mod counted;
 mod failures;
 mod grants;
+mod kept;
 mod layer;
 #[cfg(feature = "memcached")]
 mod on_memcached;

@@ -5,9 +5,10 @@ use tollgate::{
     AnyRule, FixedWindow, LeakyBucket, TokenBucket,
     algorithm::{Algorithm, Codec},
     store::{Memcached, MemcachedConnection, Optimistic},
+    time::ManualClock,
 };
 
-use super::shared;
+use super::{kept, shared};
 
 async fn connect(server: &servers::Memcached) -> MemcachedConnection {
     let url = format!("memcached://{}", server.address());
@@ -50,4 +51,28 @@ async fn blocks_hold_on_every_node() {
 async fn tasks_that_are_refused_at_once_make_one_block() {
     let server = servers::Memcached::start();
     shared::tasks_make_one_block(store(&server).await).await;
+}
+
+#[tokio::test]
+async fn levels_are_kept() {
+    let server = servers::Memcached::start();
+    kept::level_is_kept(store::<kept::Spy>(&server).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_of_blocks_of_tasks_holds() {
+    let server = servers::Memcached::start();
+    let clock = ManualClock::default();
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        let builder = Optimistic::builder_on(connect(&server).await);
+        nodes.push(builder.clock(clock.clone()).build());
+    }
+    kept::longest_holds(&nodes).await;
+}
+
+#[tokio::test]
+async fn nodes_with_and_without_blocks_have_one_limit() {
+    let server = servers::Memcached::start();
+    kept::one_limit(&store(&server).await, &store(&server).await).await;
 }

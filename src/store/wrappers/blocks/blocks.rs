@@ -62,7 +62,7 @@ use crate::{
 /// key is blocked may still be admitted.
 ///
 /// A [`Local`](crate::store::Local) evicts no block. It has no room for a new one if it is at its capacity and no key has expired; see [`failed`](Self::failed).
-/// A block takes about 150 bytes there.
+/// A block takes about 125 bytes there.
 ///
 /// # Rules
 ///
