@@ -13,7 +13,7 @@
 /// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
 ///
 /// Releases share stores: never change or reuse a name, a tag or a kind that was released. (Kind 4 was a sliding log whose instants all lay
-/// in the state.)
+/// in the state. Kind 11 and the tag 0x59 are of [blocks](super::Block).)
 macro_rules! algorithms {
     ($make:ident $($arguments:tt)?) => {
         $make! {

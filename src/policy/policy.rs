@@ -104,7 +104,6 @@ impl Policy {
     }
 
     /// Returns `true` if this is such a policy.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_of_blocks(&self) -> bool {
         self.name().ends_with(Self::OF_BLOCKS)
     }

@@ -156,6 +156,47 @@ async fn blocks_work_inside_of_other_wrappers() {
     assert_eq!(blocks.refused(), 1);
 }
 
+/// A refused block is no refusal that is remembered: another node may have unblocked the key meanwhile.
+#[tokio::test]
+async fn blocks_around_remembered_refusals_are_made() {
+    let (store, _) = local();
+    let rule = TokenBucket::per_hour(5);
+    let one = Limiter::new(
+        policy(),
+        rule,
+        store.clone().remember_refusals().with_blocks(),
+    );
+    let other = Limiter::new(policy(), rule, store.with_blocks());
+    for _ in 0..3 {
+        let _ = one.block("mallory", 60 * SECOND).unwrap().await;
+        for _ in 0..2 {
+            let left = one.block("mallory", SECOND).unwrap().await;
+            assert_eq!(left, Some(60 * SECOND));
+        }
+        other.unblock("mallory").await;
+        let left = one.block("mallory", SECOND).unwrap().await;
+        assert_eq!(left, Some(SECOND));
+        assert!(!other.check("mallory", cost(1)).await.is_admitted());
+    }
+}
+
+/// While the remote store fails, blocks are kept in the local one.
+#[tokio::test]
+async fn blocks_work_around_a_fallback() {
+    let faulty = Faulty::new(local().0);
+    let faults = faulty.faults();
+    let store = faulty.fall_back_to(local().0).share(1, 2);
+    let limiter = Limiter::new(policy(), TokenBucket::per_hour(10), store.with_blocks());
+    faults.always(Fault::Unavailable);
+    let blocked = limiter.block("mallory", 60 * SECOND).unwrap().await;
+    assert_eq!(blocked, Some(60 * SECOND));
+    assert!(!limiter.check("mallory", cost(1)).await.is_admitted());
+    assert!(limiter.check("alice", cost(5)).await.is_admitted());
+    assert!(!limiter.check("alice", cost(1)).await.is_admitted());
+    faults.none();
+    assert!(limiter.check("mallory", cost(1)).await.is_admitted());
+}
+
 #[tokio::test]
 async fn blocks_work_around_a_box() {
     let boxed = local().0.boxed();

@@ -7,7 +7,7 @@ use crate::{
 
 /// A rule that can be divided among nodes, as [`FallbackBuilder::share`](super::FallbackBuilder::share) requires.
 ///
-/// Implemented for [`TokenBucket`], for pairs of such rules, and for [`AnyRule`], where it fails unless the rule is a token
+/// Implemented for [`TokenBucket`], for pairs of such rules, for [`Blockable`] ones, and for [`AnyRule`], where it fails unless the rule is a token
 /// bucket. For other rules, pass a function to [`FallbackBuilder::rule`](super::FallbackBuilder::rule).
 ///
 /// ```

@@ -210,6 +210,10 @@ where
         let [ask] = asks else {
             return uncached(self.store.acquire(asks));
         };
+        // Whoever blocks a key relies on the answer, also after another node has unblocked it.
+        if ask.policy().is_of_blocks() {
+            return uncached(self.store.acquire(asks));
+        }
         let (lookup, refusal) = self.cache.find(ask, self.clock.now());
         // A refusal of a blocked key means nothing more.
         if let Some(refusal) = refusal
