@@ -108,8 +108,10 @@ fn a_decision_by_a_log() {
         let ask = Ask::new(&policy, &rule, "known".into(), Cost::ONE);
         store.decide(&ask).is_admitted()
     };
+    // The first call creates the table of the store.
+    assert!(decide());
     let (count, admitted) = allocations(|| (0..2000).filter(|_| decide()).count());
-    assert_eq!(admitted, 1000);
+    assert_eq!(admitted, 999);
     assert!(count <= 12, "{count} allocations for a log that doubles");
     let (count, admitted) = allocations(|| (0..100).filter(|_| decide()).count());
     assert_eq!((count, admitted), (0, 0));

@@ -256,3 +256,38 @@ fn a_block_takes_what_its_page_says() {
         assert!((bytes - stated).abs() <= 30, "{bytes} of {stated}");
     }
 }
+
+/// A layer begins with such a store, also where the user replaces it.
+#[test]
+fn a_store_takes_its_table_at_the_first_call() {
+    let (policy, rule) = (Policy::default(), TokenBucket::per_hour(1));
+    let (bytes, store) = bytes_kept(Local::<TokenBucket>::new);
+    assert!(bytes < 60_000, "{bytes}");
+    let (bytes, clone) = bytes_kept(|| {
+        store.reset(&policy, &1.into());
+        store.clear();
+        assert_eq!((store.len(), store.stats().capacity), (0, 1_000_000));
+        store.clone()
+    });
+    assert_eq!(bytes, 0);
+    let ask = Ask::new(&policy, &rule, 1.into(), Cost::ONE);
+    let (bytes, decision) = bytes_kept(|| store.decide(&ask));
+    assert!(decision.is_admitted() && bytes > 23_000_000, "{bytes}");
+    assert!(!clone.decide(&ask).is_admitted(), "clones share the table");
+}
+
+/// A capacity from configuration for which there is no memory is an error at the start.
+#[test]
+#[should_panic(expected = "expected a capacity that this machine has room for")]
+fn a_store_for_which_there_is_no_memory_is_not_built() {
+    let _ = LocalBuilder::new()
+        .capacity(usize::MAX)
+        .build::<TokenBucket>();
+}
+
+#[test]
+fn a_large_store_takes_its_table_when_it_is_built() {
+    let builder = LocalBuilder::new().capacity(1_000_001);
+    let (bytes, _store) = bytes_kept(|| builder.build::<TokenBucket>());
+    assert!(bytes > 23_000_000, "{bytes}");
+}

@@ -3,8 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    Inner, Local, displaced::Displaced, fingerprint::Fingerprinter, kinds::Kinds, map::Map,
-    occupancy::Occupancy, stats::Counters, table::Table,
+    Inner, Local,
+    displaced::Displaced,
+    fingerprint::Fingerprinter,
+    kinds::Kinds,
+    lazy_table::{LazyTable, MOST_LAZY_KEYS},
+    map::Map,
+    occupancy::Occupancy,
+    stats::Counters,
 };
 use crate::{
     algorithm::Algorithm,
@@ -84,7 +90,7 @@ impl LocalBuilder {
     /// Creates a builder with a capacity of a million keys, [inherited debts](AtCapacity::InheritDebts), and the system's clock.
     pub fn new() -> Self {
         Self {
-            capacity: 1_000_000,
+            capacity: MOST_LAZY_KEYS,
             at_capacity: AtCapacity::default(),
             clock: SystemClock::default(),
         }
@@ -94,8 +100,8 @@ impl LocalBuilder {
 impl<C> LocalBuilder<C> {
     /// Sets the maximum number of keys. With 0, the store keeps none.
     ///
-    /// Building the store reserves address space for the table, 23.6 bytes per key. Memory is taken as keys arrive. A key whose
-    /// state is not packed takes [more](Local#memory). The capacity does not bound the calls that a
+    /// The first call reserves address space for the table, 23.6 bytes per key; beyond a million keys, building the store does. Memory is taken
+    /// as keys arrive. A key whose state is not packed takes [more](Local#memory). The capacity does not bound the calls that a
     /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each key.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
@@ -135,7 +141,7 @@ impl<C> LocalBuilder<C> {
     ///
     /// # Panics
     ///
-    /// If there is not enough memory for a table of this [capacity](Self::capacity).
+    /// If there is not enough memory for a table of this [capacity](Self::capacity), above a million keys.
     pub fn build<A: Algorithm>(self) -> Local<A, C>
     where
         C: Clock,
@@ -143,7 +149,7 @@ impl<C> LocalBuilder<C> {
         let clock = MonotoneClock::new(self.clock);
         Local {
             inner: Arc::new(Inner {
-                table: Table::new(self.capacity),
+                table: LazyTable::new(self.capacity),
                 map: Map::new(),
                 occupancy: Occupancy::new(self.capacity),
                 kinds: Kinds::default(),

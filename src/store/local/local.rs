@@ -7,10 +7,10 @@ use super::{
     displaced::Displaced,
     fingerprint::Fingerprinter,
     kinds::Kinds,
+    lazy_table::LazyTable,
     map::{Location, Map, Shard},
     occupancy::Occupancy,
     stats::Counters,
-    table::Table,
 };
 use crate::{
     algorithm::{Algorithm, StateKind},
@@ -28,8 +28,8 @@ use crate::{
 ///
 /// # Memory
 ///
-/// When it is built, the store reserves address space for a table of 24 bytes per key of its capacity, and as much again when it gets the
-/// first state in two words. The table holds packed states of one or two words of 64 bits. It takes memory as its keys grow in number, so
+/// At its first call, the store reserves address space for a table of 24 bytes per key of its capacity, and as much again when it gets the
+/// first state in two words. A store that is never called takes about 50 kB. The table holds packed states of one or two words of 64 bits. It takes memory as its keys grow in number, so
 /// few keys lie close together in a large store, too.
 /// These rules pack their states, also within an [`AnyRule`](crate::AnyRule):
 ///
@@ -113,7 +113,7 @@ pub struct Local<A: Algorithm, C = SystemClock> {
 
 pub(super) struct Inner<S, C> {
     /// The packed states.
-    pub(super) table: Table,
+    pub(super) table: LazyTable,
     /// All other states.
     pub(super) map: Map<S>,
     pub(super) occupancy: Occupancy,

@@ -5,6 +5,7 @@ mod decide;
 mod displaced;
 mod fingerprint;
 mod kinds;
+mod lazy_table;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod local;
 mod map;
